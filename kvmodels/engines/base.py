@@ -1,0 +1,105 @@
+"""The engine contract: what a store must do, so that everything above it is right.
+
+Rules of this module: the contract is stated here and shown by ``tests/contract``, which runs against every
+engine. An engine may be called from any thread. It never sends a commit again by itself.
+
+- One ``read`` is one snapshot over all its ranges, its guard and what ``follow`` asks for.
+- A commit is applied whole or not at all; its rows share one versionstamp; versionstamps rise strictly in commit
+  order, also for commits without effect. Checks see the state before the operation, mutations apply in order.
+- When it is opened for writing, an engine raises its counter to max(counter + 1, wall clock in microseconds), so
+  that a versionstamp is never used twice after a power loss, a restore or a restart.
+- From its deadline on, a row is absent for reads, counts and checks, unless ``include_expired`` or a physical
+  check asks for what is stored. The clock of an engine never goes back.
+- After a fork the child gets ClosedError and never touches what belongs to the parent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from kvmodels.limits import Limits, Traits
+from kvmodels.operations import (
+    AtomicWrite,
+    Committed,
+    Conflict,
+    Follow,
+    Guard,
+    GuardFailed,
+    ReadRange,
+    ReadResult,
+)
+
+__all__ = ["Engine", "Snapshot"]
+
+
+class Snapshot(Protocol):
+    """A state of the store that stays readable while others write; close it soon."""
+
+    @property
+    def versionstamp(self) -> bytes:
+        """The versionstamp of the last commit that the snapshot contains."""
+        ...
+
+    def read(
+        self, ranges: Sequence[ReadRange], *, include_expired: bool = False, follow: Follow | None = None
+    ) -> ReadResult:
+        """Read in the snapshot. Raises SnapshotExpiredError past the maximum age, ClosedError when closed."""
+        ...
+
+    def close(self) -> None:
+        """Let the engine forget the state; idempotent."""
+        ...
+
+
+class Engine(Protocol):
+    """An ordered key-value store with versionstamps and atomic check-and-mutate."""
+
+    @property
+    def limits(self) -> Limits: ...
+
+    @property
+    def traits(self) -> Traits: ...
+
+    @property
+    def url(self) -> str:
+        """What was opened, for messages."""
+        ...
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch by the clock that decides on expiry; it never goes back."""
+        ...
+
+    def read(
+        self,
+        ranges: Sequence[ReadRange],
+        guard: Guard | None = None,
+        *,
+        include_expired: bool = False,
+        follow: Follow | None = None,
+    ) -> ReadResult | GuardFailed:
+        """Read all ranges in one snapshot, or say that the guard does not hold in it.
+
+        Raises:
+            ClosedError, EngineTimeoutError, DecodeError (a damaged file), UnsupportedError (``follow`` where the
+            trait ``snapshots`` is false).
+        """
+        ...
+
+    def snapshot(self) -> Snapshot:
+        """Pin the present state. Raises UnsupportedError where the trait ``snapshots`` is false."""
+        ...
+
+    def commit(self, write: AtomicWrite) -> Committed | Conflict:
+        """Apply the operation whole, or report which checks failed.
+
+        Raises:
+            CommitUnknownError: the answer was lost; the operation may have been applied.
+            InvalidValueError: a sum, min or max met a value that is no 64-bit integer; nothing was applied.
+            ClosedError, ReadOnlyError, StorageFullError, EngineTimeoutError: nothing was applied.
+        """
+        ...
+
+    def close(self) -> None:
+        """Wait for running calls, then release everything; idempotent."""
+        ...

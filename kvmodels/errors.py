@@ -1,0 +1,511 @@
+"""The error tree: every exception that this library raises by itself.
+
+    KvModelsError(Exception)
+    ├── ModelDefinitionError(TypeError)
+    ├── NonIdempotentValidatorError
+    ├── DoesNotExist(LookupError)                     also as User.DoesNotExist
+    ├── MultipleObjectsReturned                       also as User.MultipleObjectsReturned
+    ├── IntegrityError
+    │   ├── AlreadyExistsError
+    │   └── UniqueViolationError
+    ├── ConcurrencyError
+    │   ├── StaleObjectError
+    │   └── RetriesExhaustedError
+    ├── InvalidKeyError(ValueError)
+    ├── InvalidValueError(TypeError)
+    ├── InvalidArgumentError(ValueError)
+    ├── ReservedKeyError(ValueError)
+    ├── PrimaryKeyChangedError(ValueError)
+    ├── LimitExceededError(ValueError)
+    │   ├── KeyTooLargeError
+    │   ├── ValueTooLargeError
+    │   └── OperationTooLargeError
+    ├── QueryError(ValueError)
+    │   ├── UnknownFieldError
+    │   ├── UnknownLookupError
+    │   ├── NoUsableIndexError
+    │   ├── InvalidCursorError
+    │   └── IndexChangedError
+    ├── SchemaError
+    │   ├── SchemaMismatchError
+    │   ├── IndexNotReadyError
+    │   └── DecodeError
+    └── EngineError
+        ├── CommitUnknownError
+        ├── EngineTimeoutError
+        ├── SnapshotExpiredError
+        ├── ClosedError
+        ├── ReadOnlyError
+        ├── StorageFullError
+        ├── ForeignFileError
+        └── UnsupportedError
+
+Rules of this module: a message is a fixed sentence, what varies is a structured attribute that is shown
+behind it; the values of fields never appear unless they are key values; every error says what to do
+(``hint``), survives pickling, and has a stable ``code``. Nothing here imports from the package.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+__all__ = [
+    "AlreadyExistsError",
+    "ClosedError",
+    "CommitUnknownError",
+    "ConcurrencyError",
+    "DecodeError",
+    "DoesNotExist",
+    "EngineError",
+    "EngineTimeoutError",
+    "ForeignFileError",
+    "IndexChangedError",
+    "IndexNotReadyError",
+    "IntegrityError",
+    "InvalidArgumentError",
+    "InvalidCursorError",
+    "InvalidKeyError",
+    "InvalidValueError",
+    "KeyTooLargeError",
+    "KvModelsError",
+    "LimitExceededError",
+    "ModelDefinitionError",
+    "MultipleObjectsReturned",
+    "NoUsableIndexError",
+    "NonIdempotentValidatorError",
+    "OperationTooLargeError",
+    "PrimaryKeyChangedError",
+    "QueryError",
+    "ReadOnlyError",
+    "ReservedKeyError",
+    "RetriesExhaustedError",
+    "SchemaError",
+    "SchemaMismatchError",
+    "SnapshotExpiredError",
+    "StaleObjectError",
+    "StorageFullError",
+    "UniqueViolationError",
+    "UnknownFieldError",
+    "UnknownLookupError",
+    "UnsupportedError",
+    "ValueTooLargeError",
+]
+
+
+def _rebuild(
+    cls: type[KvModelsError], message: str, hint: str | None, data: dict[str, Any], notes: list[str]
+) -> KvModelsError:
+    error = cls(message, hint=hint, **data)
+    for note in notes:
+        error.add_note(note)
+    return error
+
+
+class KvModelsError(Exception):
+    """Base of every error of this library; catch it to catch them all.
+
+    Args:
+        message: a fixed sentence that says what happened.
+        hint: what to do about it, or None to use the hint of the class.
+        data: the attributes that the class declares in ``attributes``; those not given are None.
+
+    Example:
+        >>> error = KeyTooLargeError("a key is too large", limit="max_key_bytes", size=2049, maximum=2048)
+        >>> error.size, error.code
+        (2049, 'KV602')
+        >>> print(error)
+        [KV602] a key is too large (limit='max_key_bytes', size=2049, maximum=2048). Shorten the key, or ...
+    """
+
+    code: ClassVar[str] = "KV000"
+    attributes: ClassVar[tuple[str, ...]] = ()
+    default_hint: ClassVar[str | None] = None
+
+    message: str
+    hint: str | None
+
+    def __init__(self, message: str, *, hint: str | None = None, **data: Any) -> None:
+        super().__init__(message)
+        unknown = data.keys() - set(self.attributes)
+        if unknown:
+            raise TypeError(f"{type(self).__name__} has no attribute {sorted(unknown)[0]!r}")
+        self.message = message
+        self.hint = hint if hint is not None else self.default_hint
+        for name in self.attributes:
+            setattr(self, name, data.get(name))
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The structured attributes by name, those that are None left out."""
+        values = {name: getattr(self, name) for name in self.attributes}
+        return {name: value for name, value in values.items() if value is not None}
+
+    def __str__(self) -> str:
+        details = ", ".join(f"{name}={value!r}" for name, value in self.data.items())
+        text = f"[{self.code}] {self.message}" + (f" ({details})" if details else "")
+        return f"{text}. {self.hint}" if self.hint else text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        notes = list(getattr(self, "__notes__", ()))
+        return _rebuild, (type(self), self.message, self.hint, self.data, notes)
+
+
+class ModelDefinitionError(KvModelsError, TypeError):
+    """A model class cannot be used as it is declared; raised when the class is created or registered."""
+
+    code = "KV101"
+    attributes = ("model", "field", "option", "suggestion")
+    model: str | None
+    field: str | None
+    option: str | None
+    suggestion: str | None
+
+
+class NonIdempotentValidatorError(KvModelsError):
+    """A validator changes its own output, so that reading would change what was written."""
+
+    code = "KV102"
+    attributes = ("model", "field")
+    default_hint = (
+        "Make the validator return the same value when it is given its own result, "
+        "or set Meta.trust_validators = True."
+    )
+    model: str
+    field: str
+
+
+class DoesNotExist(KvModelsError, LookupError):  # noqa: N818 - Django's name, which users know
+    """No record matches; every model has its own subclass, such as ``User.DoesNotExist``."""
+
+    code = "KV201"
+    attributes = ("model", "lookup")
+    model: str
+    lookup: Any
+
+
+class MultipleObjectsReturned(KvModelsError):  # noqa: N818 - Django's name, which users know
+    """``get`` found more than one record."""
+
+    code = "KV202"
+    attributes = ("model", "lookup")
+    default_hint = "Use filter(...).first(), or look up by the primary key or a unique index."
+    model: str
+    lookup: Any
+
+
+class IntegrityError(KvModelsError):
+    """A write would break a constraint; nothing was written.
+
+    ``position`` is the index of the offending object in a bulk write, and ``committed`` says how many of the
+    objects before it are already stored.
+    """
+
+    code = "KV300"
+    attributes = ("position", "committed")
+    position: int | None
+    committed: int | None
+
+
+class AlreadyExistsError(IntegrityError):
+    """A record with this primary key exists."""
+
+    code = "KV301"
+    attributes = ("model", "key", "position", "committed")
+    default_hint = "Use save() or patch() to change it, or get_or_create()."
+    model: str
+    key: Any
+
+
+class UniqueViolationError(IntegrityError):
+    """A unique index already holds these values for another record."""
+
+    code = "KV302"
+    attributes = ("model", "index", "fields", "values", "existing_key", "key", "position", "committed")
+    default_hint = "Choose another value, or load the record that has it by existing_key."
+    model: str
+    index: str
+    fields: tuple[str, ...]
+    values: tuple[Any, ...]
+    existing_key: Any
+    key: Any
+
+
+class ConcurrencyError(KvModelsError):
+    """Another writer was faster."""
+
+    code = "KV400"
+
+
+class StaleObjectError(ConcurrencyError):
+    """The stored record is no longer the one that this object was loaded from; nothing was written."""
+
+    code = "KV401"
+    attributes = ("model", "key", "expected", "actual")
+    default_hint = "Use refresh() and apply the change again, patch(), or save(force=True) to overwrite."
+    model: str
+    key: Any
+    expected: str | None
+    actual: str | None
+
+
+class RetriesExhaustedError(ConcurrencyError):
+    """Every attempt met a conflict, or the deadline passed; nothing was written."""
+
+    code = "KV402"
+    attributes = ("attempts", "elapsed_s", "failed_checks")
+    default_hint = "The keys are contended: try again later, raise RetryPolicy(attempts=, deadline_s=), or spread the load."
+    attempts: int
+    elapsed_s: float
+    failed_checks: tuple[Any, ...]
+
+
+class InvalidKeyError(KvModelsError, ValueError):
+    """Something that is not a key, or bytes that are not an encoded key."""
+
+    code = "KV501"
+    attributes = ("key", "part", "type")
+    key: Any
+    part: int | None
+    type: str | None
+
+
+class InvalidValueError(KvModelsError, TypeError):
+    """A value that cannot be stored, or not in this place."""
+
+    code = "KV502"
+    attributes = ("model", "field", "path", "type")
+    model: str | None
+    field: str | None
+    path: str | None
+    type: str | None
+
+
+class InvalidArgumentError(KvModelsError, ValueError):
+    """An argument that makes no sense."""
+
+    code = "KV503"
+    attributes = ("argument", "value", "expected", "suggestion")
+    argument: str | None
+    value: Any
+    expected: Any
+    suggestion: str | None
+
+
+class ReservedKeyError(KvModelsError, ValueError):
+    """A raw write to a key that belongs to models or to the library."""
+
+    code = "KV504"
+    attributes = ("key", "owner")
+    default_hint = "Write through the repository, or use kv.unsafe() if the guarantee may be given up."
+    key: Any
+    owner: str
+
+
+class PrimaryKeyChangedError(KvModelsError, ValueError):
+    """The primary key of a loaded object was changed."""
+
+    code = "KV505"
+    attributes = ("model", "loaded_key", "key")
+    default_hint = (
+        "A primary key is fixed once stored: insert a copy under the new key (repository.detach(obj), then insert) "
+        "and remove the old record."
+    )
+    model: str
+    loaded_key: Any
+    key: Any
+
+
+class LimitExceededError(KvModelsError, ValueError):
+    """A limit of the engine would be exceeded; nothing was written."""
+
+    code = "KV600"
+    attributes = ("limit", "size", "maximum", "limits", "key", "index")
+    limit: str
+    size: int
+    maximum: int
+    limits: str | None
+    key: Any
+    index: str | None
+
+
+class KeyTooLargeError(LimitExceededError):
+    """An encoded key is longer than the engine takes."""
+
+    code = "KV602"
+    default_hint = "Shorten the key, or index a shorter field."
+
+
+class ValueTooLargeError(LimitExceededError):
+    """An encoded value is larger than the engine takes."""
+
+    code = "KV603"
+    default_hint = "Store less in one record, or raise the limits if the engine allows it."
+
+
+class OperationTooLargeError(LimitExceededError):
+    """One atomic operation has too many checks, mutations or bytes."""
+
+    code = "KV604"
+    default_hint = "Write fewer records in one operation; nothing is ever split silently."
+
+
+class QueryError(KvModelsError, ValueError):
+    """A query that cannot be answered as written."""
+
+    code = "KV700"
+
+
+class UnknownFieldError(QueryError):
+    """A query or a change names a field that the model does not have."""
+
+    code = "KV701"
+    attributes = ("model", "field", "suggestion")
+    model: str
+    field: str
+    suggestion: str | None
+
+
+class UnknownLookupError(QueryError):
+    """A lookup that does not exist, or not for this field."""
+
+    code = "KV702"
+    attributes = ("model", "field", "lookup", "suggestion")
+    model: str
+    field: str
+    lookup: str
+    suggestion: str | None
+
+
+class NoUsableIndexError(QueryError):
+    """No index serves this filter or order, and a scan was not permitted."""
+
+    code = "KV703"
+    attributes = ("model", "filters", "order", "candidates")
+    model: str
+    filters: tuple[str, ...]
+    order: tuple[str, ...]
+    candidates: tuple[str, ...]
+
+
+class InvalidCursorError(QueryError):
+    """A page cursor that was not made by this query."""
+
+    code = "KV704"
+    attributes = ("reason",)
+    default_hint = "Pass next_cursor of a page of the same query, unchanged, or None to start again."
+    reason: str | None
+
+
+class IndexChangedError(QueryError):
+    """The index that a query was reading was rebuilt or dropped between two batches."""
+
+    code = "KV705"
+    attributes = ("model", "index")
+    default_hint = "Start the query again."
+    model: str
+    index: str
+
+
+class SchemaError(KvModelsError):
+    """The stored schema and the declared one do not go together."""
+
+    code = "KV800"
+
+
+class SchemaMismatchError(SchemaError):
+    """This process may not use, or not write, a collection as it is stored."""
+
+    code = "KV801"
+    attributes = ("collection", "index", "stored", "declared")
+    collection: str
+    index: str | None
+    stored: Any
+    declared: Any
+
+
+class IndexNotReadyError(SchemaError):
+    """The index is declared but not built, or has violations, or is being dropped."""
+
+    code = "KV802"
+    attributes = ("model", "index", "state")
+    default_hint = "Run db.build_indexes()."
+    model: str
+    index: str
+    state: str
+
+
+class DecodeError(SchemaError):
+    """Stored bytes cannot be read as what they should be."""
+
+    code = "KV803"
+    attributes = ("key", "model", "field", "reason")
+    key: Any
+    model: str | None
+    field: str | None
+    reason: str | None
+
+
+class EngineError(KvModelsError):
+    """The storage engine could not do its work."""
+
+    code = "KV900"
+    attributes = ("url", "reason")
+    url: str | None
+    reason: str | None
+
+
+class CommitUnknownError(EngineError):
+    """The answer to a commit was lost: it may have been applied, or may still be."""
+
+    code = "KV901"
+    attributes = ("token", "url", "reason")
+    default_hint = "Ask db.outcome(token) before trying again; without a token, read the record."
+    token: str | None
+
+
+class EngineTimeoutError(EngineError):
+    """The engine was busy for longer than the deadline; nothing was written."""
+
+    code = "KV902"
+    default_hint = "Another process holds the write lock for long; try again, or raise busy_timeout."
+
+
+class SnapshotExpiredError(EngineError):
+    """A snapshot was kept open for longer than the engine allows."""
+
+    code = "KV903"
+    default_hint = "Open a new snapshot and start again."
+
+
+class ClosedError(EngineError):
+    """The store is closed, or was opened before this process was forked."""
+
+    code = "KV904"
+    default_hint = "Open the store again; after a fork, open it in the child."
+
+
+class ReadOnlyError(EngineError):
+    """The store is open for reading only."""
+
+    code = "KV905"
+    default_hint = "Open it with readonly=False, and make the file and its folder writable."
+
+
+class StorageFullError(EngineError):
+    """There is no room for the write; nothing was written."""
+
+    code = "KV906"
+    default_hint = "Free some space and try again."
+
+
+class ForeignFileError(EngineError):
+    """The file exists and was not made by this library; it was left alone."""
+
+    code = "KV907"
+    default_hint = "Give another path."
+
+
+class UnsupportedError(EngineError):
+    """The engine, or the environment, cannot do this."""
+
+    code = "KV908"

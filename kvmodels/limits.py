@@ -1,0 +1,98 @@
+"""Limits and traits: what an engine can hold and how it behaves, as data.
+
+Rules of this module: no constant of an engine is written anywhere else; the compiler, the key-value façade and
+the tests read these values. Sizes are bytes of the encoding, never characters or elements.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+__all__ = ["Limits", "Traits"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The largest sizes that an engine takes; a larger request is refused before anything is written.
+
+    ``max_operation_bytes`` counts keys and values of one atomic operation, ``max_operation_key_bytes`` its keys
+    alone. The values of ``DENO`` are those of Deno 2.9 (``ext/kv/config.rs``), of ``DENOKV_SERVER`` those of
+    denokv (``proto/limits.rs``), which takes 10 checks where Deno takes 100.
+
+    Example:
+        >>> Limits.EMBEDDED.max_key_bytes, Limits.DENOKV_SERVER.max_checks
+        (2048, 10)
+    """
+
+    name: str
+    max_key_bytes: int
+    max_read_key_bytes: int
+    max_value_bytes: int
+    max_checks: int
+    max_mutations: int
+    max_operation_bytes: int
+    max_operation_key_bytes: int
+    max_ranges: int
+    max_read_entries: int
+
+    EMBEDDED: ClassVar[Limits]
+    DENO: ClassVar[Limits]
+    DENOKV_SERVER: ClassVar[Limits]
+
+
+Limits.EMBEDDED = Limits(
+    name="EMBEDDED",
+    max_key_bytes=2_048,
+    max_read_key_bytes=2_049,
+    max_value_bytes=16 * 1024 * 1024,
+    max_checks=100_000,
+    max_mutations=100_000,
+    max_operation_bytes=64 * 1024 * 1024,
+    max_operation_key_bytes=64 * 1024 * 1024,
+    max_ranges=100_000,
+    max_read_entries=100_000,
+)
+Limits.DENO = Limits(
+    name="DENO",
+    max_key_bytes=2_048,
+    max_read_key_bytes=2_049,
+    max_value_bytes=65_536,
+    max_checks=100,
+    max_mutations=1_000,
+    max_operation_bytes=819_200,
+    max_operation_key_bytes=81_920,
+    max_ranges=10,
+    max_read_entries=1_000,
+)
+Limits.DENOKV_SERVER = Limits(
+    name="DENOKV_SERVER",
+    max_key_bytes=2_048,
+    max_read_key_bytes=2_049,
+    max_value_bytes=65_536,
+    max_checks=10,
+    max_mutations=1_000,
+    max_operation_bytes=819_200,
+    max_operation_key_bytes=819_200,
+    max_ranges=10,
+    max_read_entries=1_000,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Traits:
+    """How an engine behaves, so that the layers above need not know its name.
+
+    Attributes:
+        may_lose_answers: a commit can end without an answer, so operations carry a token.
+        snapshots: ``snapshot()`` works, and ``read`` takes ``follow``.
+        hides_expired: a row is absent from its deadline on, before it is swept.
+        blocking: calls wait for a disk or a network, so the asynchronous driver moves them to a thread.
+        persistent: what was committed is there after the process has ended.
+    """
+
+    may_lose_answers: bool
+    snapshots: bool
+    hides_expired: bool
+    blocking: bool
+    persistent: bool

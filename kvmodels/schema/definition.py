@@ -1,0 +1,112 @@
+"""What a model declares, as frozen data: fields, primary key, columns and indexes.
+
+Rules of this module: data only, nothing is read from pydantic here (``schema/model.py`` does that) and no key is
+built here (``schema/keyspace.py`` does). An index is fully described by ``IndexDefinition.signature()``, so that a
+process can maintain an index from the stored catalogue alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from json import dumps
+from typing import Any, Literal
+
+from kvmodels.encoding.columns import ColumnCodec
+
+__all__ = ["Column", "FieldStorage", "IndexDefinition", "ModelSchema", "Nulls", "Store"]
+
+Nulls = Literal["distinct", "skip", "equal"]
+Store = Literal["record"]
+Document = dict[str, Any]
+"""A stored record: field NAME to stored value; see ``FieldStorage``."""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldStorage:
+    """How the value of one field is stored: Python value to stored value and back.
+
+    ``encode`` and ``decode`` are None when the value is stored as it is. ``type_name`` goes into the catalogue.
+    """
+
+    name: str
+    type_name: str
+    encode: Callable[[Any], Any] | None
+    decode: Callable[[Any], Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a primary key or index: a field, its direction and the codec of its key part.
+
+    ``codec`` already includes None handling (``nullable``) and direction.
+    """
+
+    field: str
+    codec: ColumnCodec
+    descending: bool = False
+    nullable: bool = False
+
+    def signature(self) -> list[Any]:
+        """The description that the catalogue stores."""
+        return [self.field, self.codec.name, "desc" if self.descending else "asc", self.nullable]
+
+
+@dataclass(frozen=True, slots=True)
+class IndexDefinition:
+    """One secondary index: its columns in order and how its entries are kept."""
+
+    name: str
+    columns: tuple[Column, ...]
+    unique: bool = False
+    nulls: Nulls = "distinct"
+    store: Store | None = None
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        return tuple(column.field for column in self.columns)
+
+    def signature(self) -> dict[str, Any]:
+        """Everything that decides on the bytes of the entries, as plain data."""
+        return {
+            "columns": [column.signature() for column in self.columns],
+            "unique": self.unique,
+            "nulls": self.nulls,
+            "store": self.store,
+        }
+
+    def hash(self) -> str:
+        """A short stable digest of the signature: two definitions with one hash have the same entries."""
+        return sha256(dumps(self.signature(), sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSchema:
+    """A model class compiled for storage; made once per class by ``schema/model.py``.
+
+    Attributes:
+        model: the KvModel class (typed as ``type[Any]``, because this module knows no pydantic).
+        collection: first part of the key of every record.
+        fields: storage of every stored field by field name, in declaration order.
+        primary_key: columns of the primary key in declaration order; never nullable, never descending.
+        indexes: by index name, in declaration order.
+        column_codecs: the ascending codec, without None handling, of every field that can be a column.
+        schema_version: ``Meta.schema_version``, 1 unless declared.
+        encode: object to document: every field stored, defaults materialised, unknown stored fields added.
+        decode: document to validated object (raises DecodeError with the key that it is given).
+        primary_key_of: object to the tuple of its primary key values.
+    """
+
+    model: type[Any]
+    name: str
+    collection: str
+    fields: Mapping[str, FieldStorage]
+    primary_key: tuple[Column, ...]
+    indexes: Mapping[str, IndexDefinition]
+    column_codecs: Mapping[str, ColumnCodec]
+    nullable_fields: frozenset[str]
+    schema_version: int
+    encode: Callable[[Any], Document]
+    decode: Callable[[Document, tuple[Any, ...]], Any]
+    primary_key_of: Callable[[Any], tuple[Any, ...]]
