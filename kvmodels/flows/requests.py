@@ -1,0 +1,118 @@
+"""What a flow may ask of the world: to read, to commit, to wait, and what time it is.
+
+A flow is a generator that yields requests and is sent their answers; it does no I/O. ``kvmodels.drivers`` runs
+one flow against an engine, synchronously or asynchronously, so both worlds share every decision.
+
+Rules of this module: requests are plain frozen values; nothing here knows an engine, a thread or an event loop.
+An error of the engine is thrown into the flow at the ``yield`` of its request, so a flow handles it with ``try``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from typing import Any, NamedTuple, TypeAlias, TypeVar, overload
+
+from kvmodels.operations import (
+    AtomicWrite,
+    Committed,
+    Conflict,
+    Follow,
+    Guard,
+    GuardFailed,
+    ReadRange,
+    ReadResult,
+)
+
+__all__ = ["Commit", "Flow", "Now", "Read", "Request", "Sleep", "commit", "now", "read", "sleep"]
+
+T = TypeVar("T")
+
+
+class Read(NamedTuple):
+    """Read all ranges in one snapshot; the answer is what ``Engine.read`` returns."""
+
+    ranges: Sequence[ReadRange]
+    guard: Guard | None = None
+    include_expired: bool = False
+    follow: Follow | None = None
+
+
+class Commit(NamedTuple):
+    """Apply one atomic operation; the answer is what ``Engine.commit`` returns. It is sent once."""
+
+    write: AtomicWrite
+
+
+class Sleep(NamedTuple):
+    """Wait for a number of seconds, as between two attempts; the answer is None."""
+
+    seconds: float
+
+
+class Now(NamedTuple):
+    """Ask for the time in milliseconds since the epoch by the clock of the engine, which decides on expiry."""
+
+
+Request = Read | Commit | Sleep | Now
+
+Flow: TypeAlias = Generator[Request, Any, T]
+"""A generator that yields requests and returns a ``T``."""
+
+
+@overload
+def read(
+    ranges: Sequence[ReadRange],
+    guard: None = None,
+    *,
+    include_expired: bool = False,
+    follow: Follow | None = None,
+) -> Flow[ReadResult]: ...
+@overload
+def read(
+    ranges: Sequence[ReadRange],
+    guard: Guard | None,
+    *,
+    include_expired: bool = False,
+    follow: Follow | None = None,
+) -> Flow[ReadResult | GuardFailed]: ...
+def read(
+    ranges: Sequence[ReadRange],
+    guard: Guard | None = None,
+    *,
+    include_expired: bool = False,
+    follow: Follow | None = None,
+) -> Flow[ReadResult | GuardFailed]:
+    """Read all ranges, and what ``follow`` asks for, in one snapshot; one request.
+
+    Args:
+        ranges: what to read; the answer has their rows in this order.
+        guard: a key that must have a versionstamp in the snapshot, or None.
+        include_expired: whether rows past their deadline are seen.
+        follow: a pure function from the rows to further ranges of the same snapshot.
+
+    Returns:
+        The rows, or GuardFailed when the guard does not hold; without a guard always the rows.
+    """
+    answer: ReadResult | GuardFailed = yield Read(ranges, guard, include_expired, follow)
+    return answer
+
+
+def commit(write: AtomicWrite) -> Flow[Committed | Conflict]:
+    """Apply one atomic operation; one request, never sent again.
+
+    Raises:
+        CommitUnknownError: the answer was lost; the operation may have been applied.
+    """
+    answer: Committed | Conflict = yield Commit(write)
+    return answer
+
+
+def sleep(seconds: float) -> Flow[None]:
+    """Wait for ``seconds`` (0 or more)."""
+    yield Sleep(seconds)
+
+
+def now() -> Flow[int]:
+    """Return milliseconds since the epoch by the clock of the engine; it never goes back."""
+    answer: int = yield Now()
+    return answer
