@@ -1,0 +1,51 @@
+# The commands of this project. `make demo` and `make test` need nothing but Python 3.11 and a network to PyPI.
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.complete
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format lint types docs soak clean
+
+help: ## say what can be made
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+# Stamped last, so that an installation that was interrupted is made again from nothing.
+$(STAMP): pyproject.toml constraints.txt
+	@$(PYTHON) -c 'import ensurepip, sqlite3, sys, venv; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+		echo "kvmodels needs Python 3.11 or newer with ensurepip, venv and sqlite3. On Debian and Ubuntu:" >&2; \
+		echo "  apt-get update && apt-get install -y python3 python3-venv" >&2; \
+		echo "or name another interpreter: make PYTHON=/path/to/python3.12" >&2; \
+		exit 1; }
+	rm -rf $(VENV)
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,demo,fastapi]'
+	@touch $(STAMP)
+
+demo: $(STAMP) ## load 28,298 airports into one file and query them
+	$(BIN)/python examples/airports.py
+
+test: $(STAMP) ## run the tests (under 5 minutes)
+	$(BIN)/python -m pytest
+
+soak: $(STAMP) ## run the long versions of the tests
+	$(BIN)/python -m pytest -m soak --hypothesis-profile=soak -s
+
+check: format lint types docs test ## everything that continuous integration runs
+
+format: $(STAMP) ## refuse what the formatter would change
+	$(BIN)/ruff format --check .
+
+lint: $(STAMP)
+	$(BIN)/ruff check .
+
+types: $(STAMP) ## mypy strict and pyright strict
+	$(BIN)/mypy
+	$(BIN)/pyright
+
+docs: $(STAMP) ## build the documentation into site/
+	$(BIN)/mkdocs build --strict --quiet
+
+clean: ## remove everything that was made
+	rm -rf $(VENV) site build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
