@@ -1,0 +1,155 @@
+"""What every flow of one database shares: codec, limits, retry policy, injected clocks, and the cached header.
+
+Rules of this module: the header is cached per database by its versionstamp and used until a guard or a check says
+that it changed; nothing here decides on a write. Clock, randomness and tokens are values of the context, so tests
+give their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from kvmodels.encoding.values import MsgpackCodec
+from kvmodels.errors import InvalidArgumentError
+from kvmodels.flows.requests import Flow, read
+from kvmodels.keys import decode_key
+from kvmodels.limits import Limits, Traits
+from kvmodels.operations import Guard, GuardFailed, ReadRange
+from kvmodels.schema.catalogue import Header, IndexState
+from kvmodels.schema.definition import ModelSchema
+from kvmodels.schema.keyspace import HEADER_KEY, RecordLayout, fence_key
+from kvmodels.schema.live import LiveCollection, join
+
+__all__ = ["Context", "HeaderView", "RetryPolicy", "header_view", "live_collection", "reload_header"]
+
+
+@dataclass(frozen=True, slots=True)
+class RetryPolicy:
+    """How often and how long a conflicting operation is tried again.
+
+    The pause before attempt n is uniform between 0 and ``min(cap_s, initial_s * 2**(n - 1))`` seconds ("full
+    jitter", the AWS Architecture Blog's name), and no attempt starts after ``deadline_s``.
+
+    Example:
+        >>> RetryPolicy().pause(attempt=3, uniform=0.5)
+        0.002
+    """
+
+    attempts: int = 50
+    deadline_s: float = 10.0
+    initial_s: float = 0.001
+    cap_s: float = 0.25
+
+    def __post_init__(self) -> None:
+        if self.attempts < 1:
+            raise InvalidArgumentError(
+                "a retry policy needs at least one attempt",
+                argument="attempts",
+                value=self.attempts,
+                hint="Give attempts=1 for no retry.",
+            )
+        for name in ("deadline_s", "initial_s", "cap_s"):
+            if not getattr(self, name) >= 0:
+                raise InvalidArgumentError(
+                    "a duration of a retry policy is negative or not a number",
+                    argument=name,
+                    value=getattr(self, name),
+                    hint="Give seconds, 0 or more.",
+                )
+
+    def pause(self, attempt: int, uniform: float) -> float:
+        """Seconds to wait before this attempt (the first is 1 and never waits)."""
+        return uniform * min(self.cap_s, self.initial_s * 2.0 ** (attempt - 2)) if attempt > 1 else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class HeaderView:
+    """The header as this process last read it, joined with its declarations by collection name."""
+
+    versionstamp: bytes | None
+    header: Header
+    live: Mapping[str, LiveCollection]
+
+    @property
+    def guard(self) -> Guard:
+        """What a read through an index carries (rule R3)."""
+        return Guard(HEADER_KEY, self.versionstamp)
+
+
+@dataclass(slots=True)
+class Context:
+    """Shared by the flows of one database handle; only ``view`` changes, and it is replaced as a whole.
+
+    ``monotonic`` gives seconds that never go back, ``random`` a number in [0, 1), ``new_token`` a text that is
+    never given twice.
+    """
+
+    codec: MsgpackCodec
+    limits: Limits
+    traits: Traits
+    retry: RetryPolicy
+    monotonic: Callable[[], float]
+    random: Callable[[], float]
+    new_token: Callable[[], str]
+    schemas: Mapping[str, ModelSchema]
+    layouts: Mapping[str, RecordLayout] = field(default_factory=dict)
+    view: HeaderView | None = None
+
+
+def header_view(context: Context) -> Flow[HeaderView]:
+    """The cached header, read first if it never was."""
+    return context.view or (yield from reload_header(context))
+
+
+def live_collection(context: Context, schema: ModelSchema) -> Flow[tuple[HeaderView, LiveCollection]]:
+    """The header and one collection joined with it.
+
+    Raises:
+        SchemaMismatchError: the stored primary key or a column type differs, so nothing can be read.
+    """
+    view = context.view or (yield from reload_header(context))
+    live = view.live[schema.collection]
+    if live.refused is not None:
+        raise live.refused
+    return view, live
+
+
+def reload_header(context: Context) -> Flow[HeaderView]:
+    """Read the header, and the fences of the indexes under construction in the snapshot of that very header.
+
+    Cost: one read, a second one while an index is being built.
+    """
+    while True:
+        result = yield from read((ReadRange(HEADER_KEY),))
+        rows = result.ranges[0]
+        if rows:
+            value = context.codec.decode(rows[0].value, rows[0].encoding, HEADER_KEY)
+            header = Header.from_value(value, decode_key(HEADER_KEY))
+            versionstamp: bytes | None = rows[0].versionstamp
+        else:
+            header, versionstamp = Header({}), None
+        wanted = list(_building(header, context.schemas))
+        fences: dict[tuple[str, str, int], bytes] = {}
+        if wanted:
+            ranges = [ReadRange(fence_key(*name)) for name in wanted]
+            found = yield from read(ranges, Guard(HEADER_KEY, versionstamp))
+            if isinstance(found, GuardFailed):
+                continue
+            fences = {
+                name: fence[0].versionstamp for name, fence in zip(wanted, found.ranges, strict=True) if fence
+            }
+        live = {
+            name: join(schema, header, fences, context.layouts.get(name))
+            for name, schema in context.schemas.items()
+        }
+        context.view = HeaderView(versionstamp, header, live)
+        return context.view
+
+
+def _building(header: Header, schemas: Iterable[str]) -> Iterable[tuple[str, str, int]]:
+    for name in schemas:
+        collection = header.collections.get(name)
+        for index in collection.indexes if collection else ():
+            if index.state.maintained and index.state is not IndexState.READABLE:
+                yield name, index.name, index.generation

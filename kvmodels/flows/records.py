@@ -1,0 +1,49 @@
+"""From stored rows to objects: decode, validate, attach the state that later writes are checked against.
+
+Rules of this module: pure; the only place where a row becomes an object.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kvmodels.flows.context import Context
+from kvmodels.operations import Row
+from kvmodels.schema.definition import Document
+from kvmodels.schema.live import LiveCollection
+from kvmodels.schema.state import ObjectState, set_state
+
+__all__ = ["document_of", "object_of"]
+
+
+def document_of(context: Context, row: Row) -> Document:
+    """The stored document of a record row.
+
+    Raises:
+        DecodeError: the bytes are not a document.
+    """
+    return context.codec.decode_document(row.value, row.encoding, row.key)
+
+
+def object_of(context: Context, live: LiveCollection, row: Row, key: bytes | None = None) -> Any:
+    """The validated object of a record row, or of an index entry that holds a copy of the record (give its ``key``).
+
+    Raises:
+        DecodeError: the row cannot be read as an object of the model; the key and the field are named.
+    """
+    document = context.codec.decode_document(row.value, row.encoding, row.key)
+    pk = live.layout.pk_of(row.key if key is None else key)
+    primary_key = live.layout.unpack(pk)
+    instance, unknown = live.schema.decode(document, primary_key)
+    set_state(
+        instance,
+        ObjectState(
+            versionstamp=row.versionstamp,
+            value=row.value,
+            encoding=row.encoding,
+            expire_at=row.expire_at,
+            key=primary_key,
+            unknown=unknown,
+        ),
+    )
+    return instance

@@ -1,0 +1,239 @@
+"""The stored catalogue: what the header key says of every collection, its fields and the state of each index.
+
+Rules of this module: pure values and functions from one header to the next. A process changes only what it
+declares and carries everything else along; a generation of an index is never used twice. The header is written
+only by schema changes, so that every other operation can check it without contention (rule R3).
+
+States of an index, by the commits that lead from one to the next:
+
+    (not listed)  --first listing of its collection-->  READABLE
+    (not listed)  --begin build (fence)-->  WRITE_ONLY  --all records seen-->  READABLE
+                                            WRITE_ONLY  --all seen, violations left-->  PENDING
+                                            PENDING     --violations resolved-->  READABLE
+    any           --drop, or a newer generation became READABLE-->  DROPPING  --entries removed-->  (not listed)
+
+An index that is declared and not listed is DISABLED: writers ignore it, queries raise IndexNotReadyError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from typing import Any
+
+from kvmodels.errors import DecodeError, SchemaMismatchError
+from kvmodels.schema.definition import IndexDefinition, ModelSchema
+from kvmodels.schema.keyspace import FORMAT, index_prefix
+
+__all__ = [
+    "Header",
+    "IndexState",
+    "StoredCollection",
+    "StoredIndex",
+    "pending_definitions",
+    "stored_collection",
+    "stored_index",
+]
+
+
+class IndexState(StrEnum):
+    """The life of one generation of an index."""
+
+    DISABLED = "disabled"
+    WRITE_ONLY = "write_only"
+    PENDING = "pending"
+    READABLE = "readable"
+    DROPPING = "dropping"
+
+    @property
+    def maintained(self) -> bool:
+        """Whether writers keep the entries of an index in this state."""
+        return self in (IndexState.WRITE_ONLY, IndexState.PENDING, IndexState.READABLE)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredIndex:
+    """One generation of one index, as the header lists it."""
+
+    name: str
+    generation: int
+    state: IndexState
+    hash: str
+    signature: Mapping[str, Any]
+
+    def prefix(self, collection: str) -> str:
+        """The first part of its entry keys."""
+        return index_prefix(collection, self.name, self.generation)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCollection:
+    """One collection, as the header lists it.
+
+    ``generations`` holds the highest generation ever used by index name; ``retired`` the hashes of generations that
+    were replaced or dropped, which tells a process of an older release from one that is ahead of the store.
+    """
+
+    name: str
+    primary_key: tuple[tuple[Any, ...], ...]
+    fields: Mapping[str, str]
+    columns: Mapping[str, str]
+    schema_version: int
+    indexes: tuple[StoredIndex, ...]
+    generations: Mapping[str, int]
+    retired: Mapping[str, tuple[str, ...]]
+
+    def index(self, name: str, generation: int) -> StoredIndex | None:
+        """The listed generation of an index, or None."""
+        return next((ix for ix in self.indexes if ix.name == name and ix.generation == generation), None)
+
+    def next_generation(self, name: str) -> int:
+        """A generation that was never used."""
+        return self.generations.get(name, 0) + 1
+
+    def with_index(self, index: StoredIndex) -> StoredCollection:
+        """This collection with one generation added, or replaced by a copy in another state."""
+        others = tuple(
+            ix for ix in self.indexes if (ix.name, ix.generation) != (index.name, index.generation)
+        )
+        highest = max(index.generation, self.generations.get(index.name, 0))
+        retired = tuple(digest for digest in self.retired.get(index.name, ()) if digest != index.hash)
+        if index.state is IndexState.DROPPING:
+            retired = (*retired, index.hash)
+        return replace(
+            self,
+            indexes=(*others, index),
+            generations={**self.generations, index.name: highest},
+            retired={**self.retired, index.name: retired},
+        )
+
+    def without_index(self, name: str, generation: int) -> StoredCollection:
+        """This collection with one generation no longer listed; its number stays used."""
+        return replace(
+            self, indexes=tuple(ix for ix in self.indexes if (ix.name, ix.generation) != (name, generation))
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The whole catalogue; its key's versionstamp is what every write checks."""
+
+    collections: Mapping[str, StoredCollection]
+
+    def with_collection(self, collection: StoredCollection) -> Header:
+        """This header with one collection added or replaced."""
+        return Header({**self.collections, collection.name: collection})
+
+    def prefixes(self) -> dict[str, str]:
+        """First key parts in use, each with the collection that owns it."""
+        owners = {name: name for name in self.collections}
+        for collection in self.collections.values():
+            for index in collection.indexes:
+                owners[index.prefix(collection.name)] = collection.name
+        return owners
+
+    def to_value(self) -> dict[str, Any]:
+        """The value of the header key: plain maps, lists, strings and numbers."""
+        return {
+            "format": FORMAT,
+            "collections": {name: _collection_value(item) for name, item in self.collections.items()},
+        }
+
+    @classmethod
+    def from_value(cls, value: Any, key: tuple[Any, ...]) -> Header:
+        """The reverse of ``to_value``.
+
+        Raises:
+            SchemaMismatchError: a newer release of this library wrote the header.
+            DecodeError: the value is not a header.
+        """
+        try:
+            if value["format"] > FORMAT:
+                raise SchemaMismatchError(
+                    "the store has a newer format than this release reads",
+                    collection="*",
+                    stored=value["format"],
+                    declared=FORMAT,
+                    hint="Update kvmodels in this process.",
+                )
+            return cls({name: _collection(name, item) for name, item in value["collections"].items()})
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise DecodeError(
+                "the header is damaged", key=key, reason=str(error), hint="Restore the store from a backup."
+            ) from error
+
+
+def _collection_value(collection: StoredCollection) -> dict[str, Any]:
+    return {
+        "primary_key": [list(column) for column in collection.primary_key],
+        "fields": dict(collection.fields),
+        "columns": dict(collection.columns),
+        "schema_version": collection.schema_version,
+        "generations": dict(collection.generations),
+        "retired": {name: list(hashes) for name, hashes in collection.retired.items()},
+        "indexes": [
+            {
+                "name": index.name,
+                "generation": index.generation,
+                "state": index.state.value,
+                "hash": index.hash,
+                "signature": dict(index.signature),
+            }
+            for index in collection.indexes
+        ],
+    }
+
+
+def _collection(name: str, value: Mapping[str, Any]) -> StoredCollection:
+    return StoredCollection(
+        name=name,
+        primary_key=tuple(tuple(column) for column in value["primary_key"]),
+        fields=dict(value["fields"]),
+        columns=dict(value["columns"]),
+        schema_version=int(value["schema_version"]),
+        indexes=tuple(
+            StoredIndex(
+                name=index["name"],
+                generation=int(index["generation"]),
+                state=IndexState(index["state"]),
+                hash=index["hash"],
+                signature=index["signature"],
+            )
+            for index in value["indexes"]
+        ),
+        generations={index: int(number) for index, number in value["generations"].items()},
+        retired={index: tuple(hashes) for index, hashes in value["retired"].items()},
+    )
+
+
+def stored_collection(schema: ModelSchema) -> StoredCollection:
+    """What the header lists for a collection that it has never listed: every index READABLE, generation 1."""
+    return StoredCollection(
+        name=schema.collection,
+        primary_key=tuple(tuple(column.signature()) for column in schema.primary_key),
+        fields={name: field.type_name for name, field in schema.fields.items()},
+        columns={name: codec.name for name, codec in schema.column_codecs.items()},
+        schema_version=schema.schema_version,
+        indexes=tuple(
+            stored_index(definition, 1, IndexState.READABLE) for definition in schema.indexes.values()
+        ),
+        generations=dict.fromkeys(schema.indexes, 1),
+        retired={},
+    )
+
+
+def stored_index(definition: IndexDefinition, generation: int, state: IndexState) -> StoredIndex:
+    """A declared index as the header lists it."""
+    return StoredIndex(definition.name, generation, state, definition.hash(), definition.signature())
+
+
+def pending_definitions(stored: StoredCollection, schema: ModelSchema) -> Iterable[IndexDefinition]:
+    """Declared indexes of which no generation with this definition is READABLE, in declaration order."""
+    for definition in schema.indexes.values():
+        digest = definition.hash()
+        if not any(
+            index.name == definition.name and index.hash == digest and index.state is IndexState.READABLE
+            for index in stored.indexes
+        ):
+            yield definition

@@ -1,0 +1,216 @@
+"""The one module that knows the layout of keys: records, index entries, header, fences, builds, violations, tokens.
+
+The layout is a promise (``docs/concepts.md`` has the table, ``tests/golden`` the bytes):
+
+    (collection, *pk)                                     record
+    (collection_by_index[~generation], *columns)          unique slot
+    (collection_by_index[~generation], *columns, *pk)     non-unique entry, or a unique row with None in a column
+    ("__kvmodels__", "header")                            catalogue and states of all indexes
+    ("__kvmodels__", "fence", collection, index, n)       its versionstamp is the fence of an online build
+    ("__kvmodels__", "build", collection, index, n)       progress of an online build
+    ("__kvmodels__", "drop", collection, index, n)        progress of removing the entries of an index
+    ("__kvmodels__", "violation", collection, index, n, slot, *pk)   a record that the index cannot hold
+    ("__kvmodels__", "token", token)                      the outcome of one logical operation
+
+Rules of this module: every key of a model is built or taken apart here and nowhere else, always as packed bytes. A
+unique slot and a row with None share a prefix; they are told apart by the number of parts.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from kvmodels.encoding.columns import ColumnCodec
+from kvmodels.errors import InvalidKeyError, InvalidValueError
+from kvmodels.keys import decode_key, encode_key, skip_parts
+from kvmodels.schema.definition import Column, Document, IndexDefinition
+
+__all__ = [
+    "FORMAT",
+    "HEADER_KEY",
+    "RESERVED",
+    "EntryKey",
+    "EntryLayout",
+    "RecordLayout",
+    "build_key",
+    "drop_key",
+    "fence_key",
+    "index_prefix",
+    "token_key",
+    "violation_key",
+    "violation_prefix",
+]
+
+FORMAT = 1
+"""Number of the layout and of the record bytes; it changes only with a way to read what the older one wrote."""
+
+RESERVED = "__kvmodels__"
+"""First part of every key that belongs to the library itself."""
+
+HEADER_KEY = encode_key((RESERVED, "header"))
+
+
+def index_prefix(collection: str, index: str, generation: int) -> str:
+    """The first part of every entry key of one generation of an index, as the Deno documentation names it."""
+    name = f"{collection}_by_{index}"
+    return name if generation == 1 else f"{name}~{generation}"
+
+
+def fence_key(collection: str, index: str, generation: int) -> bytes:
+    """The key whose versionstamp is the fence: records last written after it are maintained by their writers."""
+    return encode_key((RESERVED, "fence", collection, index, generation))
+
+
+def build_key(collection: str, index: str, generation: int) -> bytes:
+    """The key that holds the progress of an online build; every batch checks and sets it."""
+    return encode_key((RESERVED, "build", collection, index, generation))
+
+
+def drop_key(collection: str, index: str, generation: int) -> bytes:
+    """The key that holds the progress of removing the entries of an index."""
+    return encode_key((RESERVED, "drop", collection, index, generation))
+
+
+def violation_prefix(collection: str, index: str, generation: int) -> bytes:
+    """The common prefix of the violation rows of one generation of an index."""
+    return encode_key((RESERVED, "violation", collection, index, generation))
+
+
+def violation_key(prefix: bytes, slot: bytes | None, pk: bytes) -> bytes:
+    """The violation row of a record: for a duplicate with the slot that another record holds, else without."""
+    return prefix + encode_key((slot or b"",)) + pk
+
+
+def token_key(token: str) -> bytes:
+    """The key that says whether the logical operation with this token was applied."""
+    return encode_key((RESERVED, "token", token))
+
+
+class EntryKey(NamedTuple):
+    """The key of one index entry; ``slot`` says that it has a single owner and holds no primary key."""
+
+    key: bytes
+    slot: bool
+
+
+class RecordLayout:
+    """Keys of the records of one collection."""
+
+    __slots__ = ("_codecs", "_fields", "collection", "prefix")
+
+    def __init__(self, collection: str, primary_key: tuple[Column, ...]) -> None:
+        self.collection = collection
+        self.prefix = encode_key((collection,))
+        self._codecs: tuple[ColumnCodec, ...] = tuple(column.codec for column in primary_key)
+        self._fields = tuple(column.field for column in primary_key)
+
+    def pack(self, values: tuple[Any, ...]) -> bytes:
+        """Packed primary key from Python values, without the prefix.
+
+        Raises:
+            InvalidValueError: a value is not of the type of its field; the field is named.
+        """
+        packed = b""
+        for codec, field, value in zip(self._codecs, self._fields, values, strict=True):
+            try:
+                packed += codec.pack(value)
+            except InvalidValueError as error:
+                error.field = field
+                raise
+        return packed
+
+    def pack_document(self, document: Document) -> bytes:
+        """Packed primary key from a stored document."""
+        return b"".join(
+            codec.pack_stored(document[field]) for codec, field in zip(self._codecs, self._fields, strict=True)
+        )
+
+    def unpack(self, pk: bytes) -> tuple[Any, ...]:
+        """Python values of a packed primary key.
+
+        Raises:
+            InvalidKeyError: these bytes are not a primary key of this collection.
+        """
+        parts = decode_key(pk)
+        if len(parts) != len(self._codecs):
+            raise InvalidKeyError("a record key has the wrong number of parts", key=parts)
+        try:
+            return tuple(codec.unpack(part) for codec, part in zip(self._codecs, parts, strict=True))
+        except (ValueError, TypeError) as error:
+            raise InvalidKeyError("a part of a record key is not of the type of its field", key=parts) from error
+
+    def key(self, pk: bytes) -> bytes:
+        """The key of the record with this packed primary key."""
+        return self.prefix + pk
+
+    def pk_of(self, key: bytes) -> bytes:
+        """The packed primary key in a record key."""
+        return key[len(self.prefix) :]
+
+    def is_record_key(self, key: bytes) -> bool:
+        """Whether a key under the prefix is what this collection would write for that primary key."""
+        pk = self.pk_of(key)
+        try:
+            return self.pack(self.unpack(pk)) == pk
+        except (ValueError, TypeError):
+            return False
+
+
+class EntryLayout:
+    """Keys of the entries of one generation of an index: a function of the stored document and nothing else."""
+
+    __slots__ = ("_columns", "_count", "_distinct", "_null", "_skip", "definition", "prefix", "prefix_name")
+
+    def __init__(self, collection: str, definition: IndexDefinition, generation: int) -> None:
+        self.definition = definition
+        self.prefix_name = index_prefix(collection, definition.name, generation)
+        self.prefix = encode_key((self.prefix_name,))
+        self._columns = tuple((column.field, column.codec.pack_stored) for column in definition.columns)
+        self._count = 1 + len(definition.columns)
+        self._skip = definition.nulls == "skip"
+        self._distinct = definition.nulls == "distinct"
+        self._null = tuple(column.field for column in definition.columns if column.nullable)
+
+    def covers(self, document: Document) -> bool:
+        """Whether the document stores every column, so that ``keys`` can be computed from it."""
+        return all(field in document for field, _ in self._columns)
+
+    def keys(self, document: Document, pk: bytes) -> tuple[EntryKey, ...]:
+        """The keys of the entries that this document calls for.
+
+        Raises:
+            InvalidValueError: a column value cannot be a key part; the field is named.
+        """
+        key = self.prefix
+        for field, pack_stored in self._columns:
+            try:
+                key += pack_stored(document[field])
+            except InvalidValueError as error:
+                error.field = field
+                raise
+        if self.definition.unique:
+            if not self._has_null(document):
+                return (EntryKey(key, True),)
+            if not self._skip:
+                return (EntryKey(key + pk, False),) if self._distinct else (EntryKey(key, True),)
+            return ()
+        if self._skip and self._has_null(document):
+            return ()
+        return (EntryKey(key + pk, False),)
+
+    def _has_null(self, document: Document) -> bool:
+        return any(document[field] is None for field in self._null)
+
+    def pk_in(self, key: bytes) -> bytes:
+        """The packed primary key at the end of an entry key, empty for a unique slot.
+
+        Raises:
+            InvalidKeyError: the key has fewer parts than the index has columns.
+        """
+        return key[skip_parts(key, self._count) :]
+
+    def columns_in(self, key: bytes) -> tuple[Any, ...]:
+        """The Python values of the columns in an entry key."""
+        parts = decode_key(key)[1 : self._count]
+        columns = self.definition.columns
+        return tuple(column.codec.unpack(part) for column, part in zip(columns, parts, strict=True))
