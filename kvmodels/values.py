@@ -1,0 +1,109 @@
+"""Value types that Python has no equal for: ``KvU64``, a counter, and ``UNDEFINED``, JavaScript's undefined.
+
+Rules of this module: immutable types without knowledge of any encoding.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, Literal, final
+
+from kvmodels.errors import InvalidArgumentError, InvalidValueError
+
+__all__ = ["UNDEFINED", "KvU64", "UndefinedType"]
+
+MAX_U64: Final = (1 << 64) - 1
+"""The largest value of a ``KvU64``; one more wraps to 0 in a sum."""
+
+
+@final
+class KvU64:
+    """An unsigned 64-bit integer that an engine can add to, minimise and maximise in place.
+
+    It is stored only as a whole value, never inside a list or dict. It equals another ``KvU64`` of the same value
+    and no plain int, because the two are stored differently.
+
+    Args:
+        value: 0 to 2**64 - 1.
+
+    Raises:
+        InvalidValueError: not an int (a bool is none).
+        InvalidArgumentError: out of range.
+
+    Example:
+        >>> counter = KvU64(7)
+        >>> counter, int(counter), counter.value + 1, counter == 7
+        (KvU64(7), 7, 8, False)
+    """
+
+    __slots__ = ("_value",)
+    _value: int
+
+    def __init__(self, value: int) -> None:
+        if not isinstance(value, int) or isinstance(value, bool):
+            raise InvalidValueError("the value of a KvU64 must be an int", type=type(value).__name__)
+        if not 0 <= value <= MAX_U64:
+            message = (
+                "the value of a KvU64 must be positive" if value < 0 else "the value of a KvU64 must fit in 64 bits"
+            )
+            raise InvalidArgumentError(message, argument="value", hint="It is an integer from 0 to 2 ** 64 - 1.")
+        object.__setattr__(self, "_value", int(value))
+
+    @property
+    def value(self) -> int:
+        """The number, 0 to 2**64 - 1."""
+        return self._value
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError("a KvU64 is immutable")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError("a KvU64 is immutable")
+
+    def __int__(self) -> int:
+        return self._value
+
+    __index__ = __int__
+
+    def __eq__(self, other: object) -> bool:
+        return self._value == other._value if isinstance(other, KvU64) else NotImplemented
+
+    def __lt__(self, other: KvU64) -> bool:
+        return self._value < other._value if isinstance(other, KvU64) else NotImplemented
+
+    def __le__(self, other: KvU64) -> bool:
+        return self._value <= other._value if isinstance(other, KvU64) else NotImplemented
+
+    def __hash__(self) -> int:
+        return hash((KvU64, self._value))
+
+    def __repr__(self) -> str:
+        return f"KvU64({self._value})"
+
+    def __reduce__(self) -> tuple[type[KvU64], tuple[int]]:
+        return KvU64, (self._value,)
+
+
+@final
+class UndefinedType:
+    """The type of ``UNDEFINED``; calling it returns that one object."""
+
+    __slots__ = ()
+    _instance: UndefinedType | None = None
+
+    def __new__(cls) -> UndefinedType:
+        if cls._instance is None:
+            cls._instance = super().__new__(cls)
+        return cls._instance
+
+    def __bool__(self) -> Literal[False]:
+        return False
+
+    def __repr__(self) -> str:
+        return "UNDEFINED"
+
+    def __reduce__(self) -> str:
+        return "UNDEFINED"
+
+
+UNDEFINED: Final = UndefinedType()
+"""JavaScript's ``undefined``: falsy, unlike ``None`` (its null), stored and read back as itself."""
