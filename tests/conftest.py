@@ -8,15 +8,15 @@ from __future__ import annotations
 
 from hypothesis import HealthCheck, settings
 
-_SHARED = {
+_SHARED = settings(
     # A shared machine may pause us anywhere; a deadline would be a timing assertion.
-    "deadline": None,
+    deadline=None,
     # Replaying examples from a local database would make two checkouts test different things.
-    "database": None,
-    "print_blob": True,
-    "suppress_health_check": [HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
-}
+    database=None,
+    print_blob=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
 
-settings.register_profile("default", derandomize=True, **_SHARED)
-settings.register_profile("soak", derandomize=False, max_examples=1000, **_SHARED)
+settings.register_profile("default", _SHARED, derandomize=True)
+settings.register_profile("soak", _SHARED, derandomize=False, max_examples=1000)
 settings.load_profile("default")

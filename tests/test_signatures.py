@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import AsyncIterator, Callable, Iterator
-from typing import Any
+from typing import Any, Protocol
 
 from tests.facades import facade_functions, facade_pairs, public_methods, public_properties
 
@@ -87,7 +87,7 @@ def test_the_functions_that_open_a_store_have_equal_signatures():
     assert differences("open_kv", functions["open_kv"], functions["open_async_kv"]) == []
 
 
-class Reader:
+class Reader(Protocol):
     def get(self, key: str, *, limit: int = 1) -> int | None: ...
 
     def stream(self) -> Iterator[int]: ...
@@ -95,7 +95,7 @@ class Reader:
     def twin(self) -> Reader: ...
 
 
-class AsyncReader:
+class AsyncReader(Protocol):
     async def get(self, key: str, *, limit: int = 1) -> int | None: ...
 
     def stream(self) -> AsyncIterator[int]: ...
@@ -103,19 +103,19 @@ class AsyncReader:
     def twin(self) -> AsyncReader: ...
 
 
-class Narrow:
+class Narrow(Protocol):
     async def get(self, key: str) -> int | None: ...
 
 
-class OtherDefault:
+class OtherDefault(Protocol):
     async def get(self, key: str, *, limit: int = 2) -> int | None: ...
 
 
-class OtherResult:
+class OtherResult(Protocol):
     async def get(self, key: str, *, limit: int = 1) -> str: ...
 
 
-class OtherType:
+class OtherType(Protocol):
     async def get(self, key: bytes, *, limit: int = 1) -> int | None: ...
 
 
@@ -134,7 +134,7 @@ def test_the_signature_check_notices_missing_methods_and_protocols(monkeypatch):
     assert pair_differences(Reader, AsyncReader) == []
     assert "Reader: only synchronous: stream" in pair_differences(Reader, Narrow)
 
-    class Iterable(Reader):
+    class Iterable(Reader, Protocol):
         def __iter__(self) -> Iterator[int]: ...
 
     assert any("__iter__" in text for text in pair_differences(Iterable, AsyncReader))

@@ -1,0 +1,83 @@
+"""No name that says nothing, and nothing half-done in the sources."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.source_tree import REPOSITORY, parse, python_files, sample, shown
+
+EMPTY_WORDS = {"common", "helper", "helpers", "manager", "misc", "util", "utils"}
+
+# Written apart, so that this file does not find itself.
+HALF_DONE = [
+    re.compile("NotImplemented" + "Error"),
+    re.compile("pragma:" + " no cover"),
+    re.compile(r"#\s*(TO" + "DO|FIX" + "ME|XXX|HACK)"),
+    re.compile(r"type:\s*ignore(?!\[)"),
+    re.compile(r"#\s*no" + r"qa(?!: [A-Z])"),
+    re.compile(r"pytest\.mark\.(skip|xfail)|pytest\.(skip|xfail)\("),
+]
+
+FOLDERS = (REPOSITORY / "kvmodels", REPOSITORY / "tests", REPOSITORY / "examples")
+
+
+def words(name: str) -> set[str]:
+    """``RowManager`` and ``row_manager`` both as row, manager."""
+    return {word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+", name)}
+
+
+def empty_names(path: Path, tree: ast.AST) -> list[str]:
+    """Names of a module, its classes and functions that contain a word which says nothing."""
+    names = [*path.relative_to(path.anchor).with_suffix("").parts[-3:]]
+    names += [node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef | ast.FunctionDef)]
+    return [name for name in names if words(name) & EMPTY_WORDS]
+
+
+def half_done(text: str) -> list[str]:
+    """Lines that say that something is missing, or that switch a check off."""
+    return [line.strip() for line in text.splitlines() if any(pattern.search(line) for pattern in HALF_DONE)]
+
+
+def test_names_say_something():
+    found = [f"{shown(path)}: {name}" for path in python_files(*FOLDERS) for name in empty_names(path, parse(path))]
+    assert not found, "\n".join(found)
+
+
+def test_nothing_is_half_done_and_no_check_is_switched_off_wholesale():
+    found = [f"{shown(path)}: {line}" for path in python_files(*FOLDERS) for line in half_done(path.read_text("utf-8"))]
+    assert not found, "\n".join(found)
+
+
+@pytest.mark.parametrize(
+    ("path", "source"),
+    [
+        ("/kvmodels/utils.py", ""),
+        ("/kvmodels/query/row_helpers.py", ""),
+        ("/kvmodels/common/rows.py", ""),
+        ("/kvmodels/rows.py", "class RowManager: ..."),
+        ("/kvmodels/rows.py", "def read_helper(): ..."),
+    ],
+)
+def test_the_check_of_names_notices(path, source):
+    assert empty_names(Path(path), sample(source))
+    assert empty_names(Path("/kvmodels/query/planner.py"), sample("class Plan: ...")) == []
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "raise NotImplemented" + "Error",
+        "x = 1  # TO" + "DO later",
+        "x = 1  # type:" + " ignore",
+        "x = 1  # no" + "qa",
+        "@pytest.mark." + "skip",
+    ],
+)
+def test_the_check_for_half_done_work_notices(line):
+    assert half_done(line)
+    assert half_done("x = 1  # type: " + "ignore[arg-type]") == []
+    assert half_done("x = 1  # no" + "qa: N818 - Django's name") == []

@@ -1,0 +1,89 @@
+"""What `import kvmodels` offers, pinned: a name comes or goes only together with this list."""
+
+from __future__ import annotations
+
+import importlib.resources
+import inspect
+
+import kvmodels
+
+PUBLIC = [
+    "AlreadyExistsError",
+    "AsyncDatabase",
+    "ClosedError",
+    "CommitUnknownError",
+    "ConcurrencyError",
+    "Database",
+    "DecodeError",
+    "DoesNotExist",
+    "EngineError",
+    "EngineTimeoutError",
+    "Field",
+    "ForeignFileError",
+    "Index",
+    "IndexChangedError",
+    "IndexNotReadyError",
+    "Indexed",
+    "IntegrityError",
+    "InvalidArgumentError",
+    "InvalidCursorError",
+    "InvalidKeyError",
+    "InvalidValueError",
+    "KeyTooLargeError",
+    "KvModel",
+    "KvModelsError",
+    "KvU64",
+    "LimitExceededError",
+    "Limits",
+    "ModelDefinitionError",
+    "MultipleObjectsReturned",
+    "NoUsableIndexError",
+    "NonIdempotentValidatorError",
+    "OperationTooLargeError",
+    "PrimaryKey",
+    "PrimaryKeyChangedError",
+    "QueryError",
+    "ReadOnlyError",
+    "ReservedKeyError",
+    "RetriesExhaustedError",
+    "RetryPolicy",
+    "SchemaError",
+    "SchemaMismatchError",
+    "SnapshotExpiredError",
+    "StaleObjectError",
+    "StorageFullError",
+    "ULID",
+    "UNDEFINED",
+    "Unique",
+    "UniqueConstraint",
+    "UniqueViolationError",
+    "UnknownFieldError",
+    "UnknownLookupError",
+    "UnsupportedError",
+    "ValueTooLargeError",
+    "open_async_kv",
+    "open_kv",
+]
+
+VALUES = {"UNDEFINED"}
+
+
+def test_the_exported_names_are_exactly_these():
+    assert kvmodels.__all__ == PUBLIC, "complete, and sorted"
+
+
+def test_every_exported_name_exists():
+    namespace: dict[str, object] = {}
+    exec("from kvmodels import *", namespace)
+    assert set(PUBLIC) <= namespace.keys()
+
+
+def test_exported_classes_and_functions_name_the_package_as_their_home():
+    for name in set(PUBLIC) - VALUES:
+        value = getattr(kvmodels, name)
+        if inspect.isclass(value) or inspect.isfunction(value):
+            assert value.__module__ == "kvmodels", f"{name} says it lives in {value.__module__}"
+
+
+def test_the_package_is_marked_as_typed():
+    assert importlib.resources.files("kvmodels").joinpath("py.typed").is_file()
