@@ -39,7 +39,8 @@ class KvU64:
     _value: int
 
     def __init__(self, value: int) -> None:
-        if not isinstance(value, int) or isinstance(value, bool):
+        given: object = value
+        if not isinstance(given, int) or isinstance(given, bool):
             raise InvalidValueError("the value of a KvU64 must be an int", type=type(value).__name__)
         if not 0 <= value <= MAX_U64:
             message = (
@@ -67,10 +68,10 @@ class KvU64:
     def __eq__(self, other: object) -> bool:
         return self._value == other._value if isinstance(other, KvU64) else NotImplemented
 
-    def __lt__(self, other: KvU64) -> bool:
+    def __lt__(self, other: object) -> bool:
         return self._value < other._value if isinstance(other, KvU64) else NotImplemented
 
-    def __le__(self, other: KvU64) -> bool:
+    def __le__(self, other: object) -> bool:
         return self._value <= other._value if isinstance(other, KvU64) else NotImplemented
 
     def __hash__(self) -> int:
