@@ -31,6 +31,7 @@ __all__ = [
     "key_range",
     "key_successor",
     "prefix_range",
+    "skip_parts",
 ]
 
 KeyPart = bytes | str | int | float | bool
@@ -265,6 +266,28 @@ def decode_key(data: bytes) -> Key:
         part, at = decoder(data, at + 1, len(parts))
         parts.append(part)
     return tuple(parts)
+
+
+def skip_parts(data: bytes, count: int) -> int:
+    """Where the part after the first ``count`` parts of a packed key begins; linear in the bytes skipped.
+
+    Raises:
+        InvalidKeyError: the key has fewer parts, or is damaged within them.
+
+    Example:
+        >>> key = encode_key(("users_by_email", "ada@x.org", 7))
+        >>> decode_key(key[skip_parts(key, 2):])
+        (7,)
+    """
+    at = 0
+    for position in range(count):
+        if at >= len(data):
+            raise _damaged("too few parts", position)
+        decoder = _DECODERS.get(data[at])
+        if decoder is None:
+            raise _damaged("an unknown tag", position)
+        _, at = decoder(data, at + 1, position)
+    return at
 
 
 def key_successor(packed: bytes) -> bytes:

@@ -1,0 +1,72 @@
+"""One logical write: what it must see, and what it proposes for each attempt.
+
+Rules of this module: data only. ``propose`` is pure and is called again with what a later attempt has read; an
+exception that it raises ends the operation with nothing written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
+
+from kvmodels.errors import KvModelsError
+from kvmodels.flows.context import HeaderView
+from kvmodels.maintenance.changes import RecordChange, Violation
+from kvmodels.operations import Row
+from kvmodels.schema.definition import ModelSchema
+
+__all__ = ["Operation", "Proposal", "Seen"]
+
+R = TypeVar("R")
+
+
+class Seen(NamedTuple):
+    """What one attempt knows: the header, and the physical rows of one snapshot, or None when nothing was read.
+
+    ``now_ms`` is the clock of the engine when any of the rows has a deadline or the operation sets one, else 0.
+    """
+
+    view: HeaderView
+    rows: Mapping[bytes, Row | None] | None
+    now_ms: int
+
+    def row(self, key: bytes) -> Row | None:
+        """The physical row of a key that the operation asked for."""
+        return self.rows[key] if self.rows is not None else None
+
+    def live_row(self, key: bytes) -> Row | None:
+        """The same, None when it has expired."""
+        row = self.row(key)
+        return None if row is None or (row.expire_at is not None and row.expire_at <= self.now_ms) else row
+
+
+class Proposal(NamedTuple, Generic[R]):
+    """The record changes of one attempt and what to return once they are committed at a versionstamp.
+
+    No changes: nothing is to be written, ``done`` is called at once with an empty versionstamp.
+    """
+
+    changes: tuple[RecordChange, ...]
+    done: Callable[[bytes], R]
+
+
+@dataclass(frozen=True, slots=True)
+class Operation(Generic[R]):
+    """One logical write.
+
+    Attributes:
+        schemas: the collections that it writes.
+        keys: the keys whose rows ``propose`` looks at, given the header.
+        propose: the changes for what was seen; raises typed errors.
+        refused: the error for a unique slot that another record holds.
+        reads: False when the first attempt may go without a read, because every assumption is checked by the commit.
+        timed: the operation sets a deadline, so it needs the clock.
+    """
+
+    schemas: Sequence[ModelSchema]
+    keys: Callable[[HeaderView], Sequence[bytes]]
+    propose: Callable[[Seen], Proposal[R]]
+    refused: Callable[[Violation], KvModelsError]
+    reads: bool = True
+    timed: bool = False

@@ -1,0 +1,223 @@
+"""Carry one logical write to its end: read, propose, compile, commit, and try again after a conflict.
+
+Every decision to fail is taken on one snapshot of header, records, slots and token, so an error is true at one
+moment. On engines that may lose answers one token goes with all attempts: each checks that it is absent and sets it
+to its number. After a lost answer nothing but success may be reported until the token is burned (``flows/token.py``),
+because the lost commit may still arrive.
+
+Rules of this module: bounded by attempts and deadline (``RetryPolicy``); no decision about records or indexes.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from kvmodels.errors import CommitUnknownError, KvModelsError, RetriesExhaustedError
+from kvmodels.flows.context import Context, HeaderView, header_view, reload_header
+from kvmodels.flows.operation import Operation, Proposal, Seen
+from kvmodels.flows.requests import Flow, commit, now, read, sleep
+from kvmodels.flows.token import Token, burn, token_row_attempt
+from kvmodels.keys import decode_key
+from kvmodels.maintenance.budget import check_budget
+from kvmodels.maintenance.changes import NeedRows, Violation
+from kvmodels.maintenance.compiler import compile_write
+from kvmodels.operations import AtomicWrite, Committed, GuardFailed, Row, point
+from kvmodels.schema.keyspace import HEADER_KEY
+
+__all__ = ["execute"]
+
+R = TypeVar("R")
+
+
+class _Done(NamedTuple, Generic[R]):
+    result: R
+
+
+def execute(context: Context, operation: Operation[R]) -> Flow[R]:
+    """Run one logical write until it is committed or cannot be.
+
+    Raises:
+        RetriesExhaustedError: every attempt met a conflict, or the deadline passed.
+        CommitUnknownError: an answer was lost and the token could not be burned before the deadline.
+        Whatever ``operation.propose`` raises.
+
+    Atomicity: one commit. Cost: an attempt is at most two reads and one commit.
+    """
+    run = _Run(context, operation)
+    while True:
+        try:
+            outcome = yield from run.attempt()
+        except CommitUnknownError:
+            if run.token is None:
+                raise
+            run.lost = True
+            outcome = None
+        except Exception:
+            applied = yield from run.settle()
+            if applied is None:
+                raise
+            return applied.result
+        except BaseException as error:
+            run.annotate(error)
+            raise
+        if outcome is not None:
+            return outcome.result
+        exhausted = run.exhausted()
+        if exhausted is not None:
+            applied = yield from run.settle()
+            if applied is None:
+                raise exhausted
+            return applied.result
+        yield from run.pause()
+
+
+class _Run(Generic[R]):
+    """The state of one logical write over its attempts."""
+
+    def __init__(self, context: Context, operation: Operation[R]) -> None:
+        self._context = context
+        self._operation = operation
+        self._started = context.monotonic()
+        self._attempts = 0
+        self._reads = operation.reads
+        self._failed: tuple[Any, ...] = ()
+        self._proposals: dict[int, Proposal[R]] = {}
+        self.token = Token(context.new_token(), context.retry.deadline_s) if context.traits.may_lose_answers else None
+        self.lost = False
+        """An answer was lost: the operation may be applied, or may still be."""
+
+    # --- one attempt ------------------------------------------------------------------------------------------
+
+    def attempt(self) -> Flow[_Done[R] | None]:
+        """One try; None when it met a conflict."""
+        self._attempts += 1
+        view = yield from self._writable_view()
+        keys = set(self._operation.keys(view))
+        proposed: tuple[Proposal[R], Any] | None = None
+        must_read = self._reads or self._attempts > 1
+        while True:
+            if must_read:
+                rows = yield from self._read(view, keys)
+                if rows is None:
+                    return None
+                finished = self._finished(rows)
+                if finished is not None:
+                    return finished
+            else:
+                rows = None
+            seen = Seen(view, rows, (yield from self._now(rows)))
+            basis = None if rows is None else [rows[key] for key in sorted(self._operation.keys(view))]
+            if proposed is None or proposed[1] != basis:
+                proposed = self._operation.propose(seen), basis
+            compiled = yield from self._compile(proposed[0], seen)
+            if isinstance(compiled, NeedRows):
+                keys |= compiled.keys
+                must_read = True
+                continue
+            return (yield from self._commit(proposed[0], compiled))
+
+    def _writable_view(self) -> Flow[HeaderView]:
+        view = yield from header_view(self._context)
+        if any(_obstacle(view, schema.collection) for schema in self._operation.schemas):
+            view = yield from reload_header(self._context)
+            for schema in self._operation.schemas:
+                obstacle = _obstacle(view, schema.collection)
+                if obstacle is not None:
+                    raise obstacle
+        return view
+
+    def _read(self, view: HeaderView, keys: set[bytes]) -> Flow[dict[bytes, Row | None] | None]:
+        """Physical rows of all keys in one snapshot of the header that the attempt was planned with."""
+        wanted = sorted(keys if self.token is None else keys | {self.token.key})
+        result = yield from read([point(key) for key in wanted], view.guard, include_expired=True)
+        if isinstance(result, GuardFailed):
+            yield from reload_header(self._context)
+            return None
+        return {key: rows[0] if rows else None for key, rows in zip(wanted, result.ranges, strict=True)}
+
+    def _now(self, rows: dict[bytes, Row | None] | None) -> Flow[int]:
+        if self._operation.timed or any(row and row.expire_at is not None for row in (rows or {}).values()):
+            return (yield from now())
+        return 0
+
+    def _compile(self, proposal: Proposal[R], seen: Seen) -> Flow[AtomicWrite | NeedRows | None]:
+        if not proposal.changes:
+            return None
+        compiled = compile_write(
+            proposal.changes, seen.rows, header=seen.view.guard, codec=self._context.codec, now_ms=seen.now_ms
+        )
+        if isinstance(compiled, Violation):
+            raise self._operation.refused(compiled)
+        if isinstance(compiled, NeedRows):
+            return compiled
+        write = compiled.write
+        if self.token is not None:
+            value = self.token.row(self._context, self._attempts, (yield from now()))
+            write = self.token.attach(write, value)
+        check_budget(write, self._context.limits, (change.live for change in proposal.changes))
+        return write
+
+    def _commit(self, proposal: Proposal[R], write: AtomicWrite | None) -> Flow[_Done[R] | None]:
+        if write is None:
+            return _Done(proposal.done(b""))
+        self._proposals[self._attempts] = proposal
+        outcome = yield from commit(write)
+        if isinstance(outcome, Committed):
+            return _Done(proposal.done(outcome.versionstamp))
+        self._failed = tuple(write.checks[position].key for position in outcome.failed_checks)
+        if HEADER_KEY in self._failed or not self._failed:
+            yield from reload_header(self._context)
+        return None
+
+    # --- between attempts -------------------------------------------------------------------------------------
+
+    def exhausted(self) -> RetriesExhaustedError | None:
+        """The error when there may be no further attempt."""
+        elapsed = self._context.monotonic() - self._started
+        policy = self._context.retry
+        if self._attempts < policy.attempts and elapsed < policy.deadline_s:
+            return None
+        return RetriesExhaustedError(
+            "every attempt met a conflict",
+            attempts=self._attempts,
+            elapsed_s=round(elapsed, 6),
+            failed_checks=tuple(decode_key(key) for key in self._failed),
+        )
+
+    def pause(self) -> Flow[None]:
+        """Wait before the next attempt, with full jitter."""
+        seconds = self._context.retry.pause(self._attempts, self._context.random())
+        if seconds > 0:
+            yield from sleep(seconds)
+
+    def settle(self) -> Flow[_Done[R] | None]:
+        """Before a failure is reported: make sure that no lost commit of this operation was or will be applied.
+
+        Returns:
+            None when the failure is true; the result of the attempt that was applied after all otherwise.
+        """
+        if not self.lost or self.token is None:
+            return None
+        row = yield from burn(self._context, self.token, self._started)
+        return None if row is None else self._result_of(row)
+
+    def annotate(self, error: BaseException) -> None:
+        """Tell an interruption that the outcome is open, and by which token it can be asked for."""
+        if self.lost and self.token is not None:
+            error.add_note(f"kvmodels: the outcome is unknown; db.outcome({self.token.text!r}) resolves it")
+
+    def _finished(self, rows: dict[bytes, Row | None]) -> _Done[R] | None:
+        """The result when an earlier attempt turns out to have been applied."""
+        row = rows.get(self.token.key) if self.token is not None else None
+        return None if row is None else self._result_of(row)
+
+    def _result_of(self, row: Row) -> _Done[R]:
+        attempt = token_row_attempt(self._context, row)
+        if attempt is None:
+            raise KvModelsError("the token of an operation was burned by somebody else")
+        return _Done(self._proposals[attempt].done(row.versionstamp))
+
+
+def _obstacle(view: HeaderView, collection: str) -> KvModelsError | None:
+    live = view.live[collection]
+    return live.refused or live.read_only

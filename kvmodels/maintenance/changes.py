@@ -1,0 +1,65 @@
+"""What goes into the write compiler and what comes out of it, as values.
+
+Rules of this module: data only.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kvmodels.operations import AtomicWrite, Row
+from kvmodels.schema.definition import Document
+from kvmodels.schema.live import LiveCollection, LiveIndex
+
+__all__ = ["Compiled", "NeedRows", "RecordChange", "Violation"]
+
+
+class RecordChange(NamedTuple):
+    """One record of a commit: as it was read, and as it shall be.
+
+    Attributes:
+        live: its collection under the header of the snapshot that ``old`` was read in.
+        pk: packed primary key.
+        old: the physical row as read, expired or not; None when there is none.
+        old_document: the decoded document of ``old``.
+        new_document: the document to store, or None to remove the record.
+        value, encoding: the bytes of ``new_document``.
+        expire_at: deadline in ms since the epoch that the record and all its entries get, or None.
+        rewrite: write every entry, also those that should be there already; for repair.
+    """
+
+    live: LiveCollection
+    pk: bytes
+    old: Row | None
+    old_document: Document | None
+    new_document: Document | None
+    value: bytes = b""
+    encoding: int = 0
+    expire_at: int | None = None
+    rewrite: bool = False
+
+    @property
+    def key(self) -> bytes:
+        """The key of the record."""
+        return self.live.layout.key(self.pk)
+
+
+class Compiled(NamedTuple):
+    """One atomic operation that leaves every index exact."""
+
+    write: AtomicWrite
+
+
+class NeedRows(NamedTuple):
+    """Keys whose physical rows the compiler must see, in one snapshot with the records."""
+
+    keys: frozenset[bytes]
+
+
+class Violation(NamedTuple):
+    """A unique slot that this commit may not claim: another record holds it, or two of its records want it."""
+
+    change: RecordChange
+    index: LiveIndex
+    slot: bytes
+    owner: bytes

@@ -1,0 +1,269 @@
+"""The write compiler: all record changes of one commit to one atomic operation that keeps every index exact.
+
+Entries are a function of the stored document. For every maintained index the keys of the old and the new document
+are compared, and only differences are written; an entry is its key, its value and its deadline. The compiler takes
+all records of a commit at once, because a slot that one of them releases may be claimed by another, and because one
+key gets at most one mutation.
+
+Rules of this module: pure, no I/O and no clock; every write of a record in this library goes through here (R4).
+The checks it sets are those of ``maintenance/rules.py``.
+
+Source: FoundationDB Record Layer, StandardIndexMaintainer.update, adapted to point checks: it relies on range
+conflicts for uniqueness, here a unique value is one key with a single owner.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from kvmodels.encoding.values import MsgpackCodec
+from kvmodels.keys import decode_key, encode_key
+from kvmodels.maintenance import rules
+from kvmodels.maintenance.changes import Compiled, NeedRows, RecordChange, Violation
+from kvmodels.operations import AtomicWrite, Check, Delete, Guard, Mutation, Row, Set
+from kvmodels.schema.definition import Document
+from kvmodels.schema.keyspace import EntryKey, violation_key
+from kvmodels.schema.live import LiveCollection, LiveIndex
+
+__all__ = ["compile_write", "entry_keys", "entry_value", "slot_owner"]
+
+RAW_BYTES = 3
+"""Encoding number of raw bytes; a pointer entry has the empty value."""
+
+
+def compile_write(
+    changes: Sequence[RecordChange],
+    rows: Mapping[bytes, Row | None] | None,
+    *,
+    header: Guard,
+    codec: MsgpackCodec,
+    now_ms: int,
+) -> Compiled | NeedRows | Violation:
+    """Compile all record changes of one commit.
+
+    Args:
+        changes: one per record, however often it was saved.
+        rows: physical rows by key, read in one snapshot with the records and the header; None to assume that every
+            slot which would be claimed is free (the checks make that safe, and an insert needs no read).
+        header: key and versionstamp of the header that the changes were planned with.
+        now_ms: the time by the clock of the engine, which decides whether a row has expired.
+
+    Returns:
+        Compiled: checks: header, one per record, one per claimed slot (and one per released slot while its index is
+            being built); mutations: one per record and one per entry that differs.
+        NeedRows: rows that must be read as well; read all of them again in one snapshot.
+        Violation: a unique slot belongs to another record in the snapshot.
+    """
+    changes = list(changes)
+    while True:
+        fold = _Fold(rows, codec, now_ms)
+        fold.check(rules.header_check(header))
+        for change in changes:
+            fold.add(change)
+        violation = fold.resolve({change.key: change for change in changes})
+        if fold.needed:
+            return NeedRows(frozenset(fold.needed))
+        if violation is not None:
+            return violation
+        if not fold.evicted:
+            return Compiled(AtomicWrite(tuple(fold.checks.values()), tuple(fold.mutations.values())))
+        changes.extend(fold.evicted)
+
+
+def entry_keys(index: LiveIndex, document: Document | None, pk: bytes) -> tuple[EntryKey, ...]:
+    """The keys that a document has in an index; none when it stores no value for a column yet."""
+    if document is None or not index.layout.covers(document):
+        return ()
+    return index.layout.keys(document, pk)
+
+
+def entry_value(codec: MsgpackCodec, index: LiveIndex, slot: bool, change: RecordChange) -> tuple[bytes, int]:
+    """What an entry of the changed record holds: a copy of the record, its primary key, or nothing."""
+    if index.definition.store == "record":
+        return change.value, change.encoding
+    if slot:
+        return codec.encode(list(decode_key(change.pk)))
+    return b"", RAW_BYTES
+
+
+def slot_owner(codec: MsgpackCodec, live: LiveCollection, index: LiveIndex, row: Row) -> bytes:
+    """The packed primary key of the record that holds a unique slot.
+
+    Raises:
+        DecodeError: the row is not a slot of this index.
+    """
+    if index.definition.store == "record":
+        return live.layout.pack_document(codec.decode_document(row.value, row.encoding, row.key))
+    return encode_key(tuple(codec.decode(row.value, row.encoding, row.key)))
+
+
+class _Claim(NamedTuple):
+    change: RecordChange
+    index: LiveIndex
+    held: bool
+    """The old document claims this slot too, so a build may have recorded it as a duplicate."""
+
+
+class _Release(NamedTuple):
+    change: RecordChange
+    index: LiveIndex
+    careful: bool
+    """Ownership is not certain and must be read: the index is being built, or the old record has expired."""
+
+
+class _Fold:
+    """The checks and mutations of one commit, at most one of each per key."""
+
+    def __init__(self, rows: Mapping[bytes, Row | None] | None, codec: MsgpackCodec, now_ms: int) -> None:
+        self.checks: dict[bytes, Check] = {}
+        self.mutations: dict[bytes, Mutation] = {}
+        self.needed: set[bytes] = set()
+        self.evicted: list[RecordChange] = []
+        self._claims: dict[bytes, list[_Claim]] = {}
+        self._releases: dict[bytes, list[_Release]] = {}
+        self._rows = rows
+        self._codec = codec
+        self._now_ms = now_ms
+
+    def check(self, check: Check | None) -> None:
+        if check is not None:
+            self.checks[check.key] = check
+
+    def _set(self, mutation: Set) -> None:
+        self.mutations[mutation.key] = mutation
+
+    def _delete(self, key: bytes) -> None:
+        self.mutations.setdefault(key, Delete(key))
+
+    # --- one record -------------------------------------------------------------------------------------------
+
+    def add(self, change: RecordChange) -> None:
+        """Take in one record: its own key, and the difference of its entries in every maintained index."""
+        self.check(rules.record_check(change))
+        if change.new_document is not None:
+            self._set(Set(change.key, change.value, change.encoding, change.expire_at))
+        elif change.old is not None:
+            self._delete(change.key)
+        expired = change.old is not None and rules.is_expired(change.old, self._now_ms)
+        for index in change.live.maintained:
+            old = dict(entry_keys(index, change.old_document, change.pk))
+            new = dict(entry_keys(index, change.new_document, change.pk))
+            self._write_entries(change, index, old, new, careful=expired or not index.readable)
+            self._drop_entries(change, index, old, new, careful=expired or not index.readable)
+
+    def _write_entries(
+        self, change: RecordChange, index: LiveIndex, old: dict[bytes, bool], new: dict[bytes, bool], *, careful: bool
+    ) -> None:
+        copied = index.definition.store is not None
+        elided = not (copied or change.rewrite or rules.predates_fence(change, index)) and rules.same_deadline(change)
+        for key, slot in new.items():
+            held = key in old
+            if slot and (careful or change.rewrite or not held):
+                self._claims.setdefault(key, []).append(_Claim(change, index, held))
+            elif not (held and elided):
+                self._set(Set(key, *entry_value(self._codec, index, slot, change), change.expire_at))
+
+    def _drop_entries(
+        self, change: RecordChange, index: LiveIndex, old: dict[bytes, bool], new: dict[bytes, bool], *, careful: bool
+    ) -> None:
+        for key, slot in old.items():
+            if key in new:
+                continue
+            if slot:
+                self._releases.setdefault(key, []).append(_Release(change, index, careful))
+            else:
+                self._delete(key)
+            if slot and not index.readable:
+                self._delete(violation_key(index.violations, key, change.pk))
+        if change.old is not None and not index.readable:
+            self._delete(violation_key(index.violations, None, change.pk))
+
+    # --- unique slots over all records ------------------------------------------------------------------------
+
+    def resolve(self, changes: Mapping[bytes, RecordChange]) -> Violation | None:
+        """Decide on every slot that is claimed or released in this commit."""
+        for key, claims in self._claims.items():
+            first = claims[0]
+            if len(claims) > 1:
+                other = claims[1]
+                return Violation(other.change, other.index, key, first.change.pk)
+            violation = self._claim(key, first, changes)
+            if violation is not None:
+                return violation
+        for key, releases in self._releases.items():
+            for release in releases:
+                self._release(key, release)
+        return None
+
+    def _row(self, key: bytes) -> tuple[bool, Row | None]:
+        if self._rows is not None and key in self._rows:
+            return True, self._rows[key]
+        self.needed.add(key)
+        return False, None
+
+    def _claim(self, key: bytes, claim: _Claim, changes: Mapping[bytes, RecordChange]) -> Violation | None:
+        change, index, held = claim
+        known, row = (True, None) if self._rows is None else self._row(key)
+        if not known:
+            return None
+        if row is not None:
+            owner = slot_owner(self._codec, change.live, index, row)
+            if owner != change.pk and not self._is_released(key, owner):
+                if held and not index.readable and not rules.is_expired(row, self._now_ms):
+                    self._record_duplicate(key, claim, row)
+                    return None
+                if not self._evict(change, row, owner, changes):
+                    return None if self.needed else Violation(change, index, key, owner)
+        self.check(rules.slot_check(key, row))
+        value, encoding = entry_value(self._codec, index, True, change)
+        if row is None or change.rewrite or (row.value, row.encoding, row.expire_at) != (
+            value,
+            encoding,
+            change.expire_at,
+        ) or index.definition.store is not None:
+            self._set(Set(key, value, encoding, change.expire_at))
+        if not index.readable and change.old is not None:
+            self._delete(violation_key(index.violations, key, change.pk))
+        return None
+
+    def _is_released(self, key: bytes, owner: bytes) -> bool:
+        return any(release.change.pk == owner for release in self._releases.get(key, ()))
+
+    def _record_duplicate(self, key: bytes, claim: _Claim, row: Row) -> None:
+        """An unrelated change of a record that a build found to be a duplicate: it stays one, and stays listed."""
+        self.check(rules.slot_check(key, row))
+        violation = violation_key(claim.index.violations, key, claim.change.pk)
+        self._set(Set(violation, *self._codec.encode({"kind": "duplicate"}), claim.change.expire_at))
+
+    def _evict(self, change: RecordChange, row: Row, owner: bytes, changes: Mapping[bytes, RecordChange]) -> bool:
+        """Whether an expired owner loses its slot; its record and entries then go in this commit.
+
+        Leaving them to the sweep was rejected: the record would come back with a clock that is behind.
+        """
+        if not rules.is_expired(row, self._now_ms):
+            return False
+        key = change.live.layout.key(owner)
+        if key in changes:
+            return True
+        known, record = self._row(key)
+        if not known or (record is not None and not rules.is_expired(record, self._now_ms)):
+            return False
+        if record is None:
+            self.check(Check(key, None, physical=True))
+            return True
+        document = self._codec.decode_document(record.value, record.encoding, record.key)
+        self.evicted.append(RecordChange(change.live, owner, record, document, None))
+        return True
+
+    def _release(self, key: bytes, release: _Release) -> None:
+        if not release.careful:
+            self._delete(key)
+            return
+        known, row = self._row(key)
+        if not known:
+            return
+        self.check(rules.slot_check(key, row))
+        change = release.change
+        if row is not None and slot_owner(self._codec, change.live, release.index, row) == change.pk:
+            self._delete(key)

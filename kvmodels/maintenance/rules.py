@@ -1,0 +1,58 @@
+"""The rules of optimistic concurrency control, one small function each.
+
+- R1, complete read set: every slot whose content or absence influenced the operation is checked (``slot_check``).
+- R2, the record is the lock: its versionstamp guards all entries derived from it (``record_check``).
+- R3, the header is the schema lock: every write checks it (``header_check``), every read through an index carries
+  it as guard (``HeaderView.guard``).
+- R4, one compiler: builds, repair and touches go through ``compile_write`` like every user write.
+- R5, self-fencing: every operation checks a key that it writes, so that a second delivery is refused
+  (``record_check`` for an insert, ``token_check``, the progress row of a build).
+
+Rules of this module: pure, and each function states one rule, so that a test can take one away and see the harm.
+"""
+
+from __future__ import annotations
+
+from kvmodels.maintenance.changes import RecordChange
+from kvmodels.operations import Check, Guard, Row
+from kvmodels.schema.live import LiveIndex
+
+__all__ = ["header_check", "is_expired", "predates_fence", "record_check", "same_deadline", "slot_check", "token_check"]
+
+
+def header_check(header: Guard) -> Check | None:
+    """R3: the index states that this operation was compiled for must still hold."""
+    return Check(header.key, header.versionstamp, physical=True)
+
+
+def record_check(change: RecordChange) -> Check | None:
+    """R2, and R5 for an insert: the record is what the entries to delete were computed from, or still absent."""
+    return Check(change.key, change.old.versionstamp if change.old else None, physical=True)
+
+
+def slot_check(key: bytes, row: Row | None) -> Check | None:
+    """R1: a slot that was read, free or not, must still be as it was."""
+    return Check(key, row.versionstamp if row else None, physical=True)
+
+
+def token_check(key: bytes) -> Check | None:
+    """R5 for engines that lose answers: a logical operation is applied at most once, whatever it writes."""
+    return Check(key, None, physical=True)
+
+
+def predates_fence(change: RecordChange, index: LiveIndex) -> bool:
+    """Whether the record was last written at or before the fence of a build, so that its entries may be missing.
+
+    The builder skips every record that is newer than the fence: its writer knew the index.
+    """
+    return change.old is not None and index.fence is not None and change.old.versionstamp <= index.fence
+
+
+def same_deadline(change: RecordChange) -> bool:
+    """Whether the entries of the record keep their deadline; a record and its entries share one."""
+    return change.old is not None and change.old.expire_at == change.expire_at
+
+
+def is_expired(row: Row, now_ms: int) -> bool:
+    """Whether a physical row is absent for everybody but the compiler."""
+    return row.expire_at is not None and row.expire_at <= now_ms
