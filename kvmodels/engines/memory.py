@@ -7,14 +7,14 @@ assignment and applied; what an interrupt cuts short, the next holder of the loc
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Self
 
 from kvmodels.engines.clock import EngineClock
 from kvmodels.engines.evaluation import U64_ENCODING, combine, to_versionstamp, visible
-from kvmodels.engines.forking import forget_after_fork, reset_after_fork
+from kvmodels.engines.forking import forget_after_fork
 from kvmodels.engines.memory_store import MemoryStore, MemoryView
+from kvmodels.engines.registry import StoreRegistry, require_same_options
 from kvmodels.errors import ClosedError, InvalidArgumentError, ReadOnlyError, SnapshotExpiredError
 from kvmodels.limits import Limits, Traits
 from kvmodels.operations import (
@@ -40,9 +40,8 @@ MEMORY_TRAITS = Traits(may_lose_answers=False, snapshots=True, hides_expired=Tru
 
 SCHEME = "memory://"
 
-_named: dict[str, MemoryStore] = {}
-_floors: dict[str, int] = {}
-_registry_lock = threading.Lock()
+_named: StoreRegistry[MemoryStore] = StoreRegistry()
+_last_counters: dict[str, int] = {}
 
 
 class MemoryEngine:
@@ -147,9 +146,9 @@ class MemoryEngine:
                 # A commit sets the stamp to None first and to a new object last: the same object before and
                 # after means that no commit touched the rows in between.
                 if stamp is not None and store.stamp is stamp:
-                    if row is None or (row[4] is not None and not include_expired and row[4] <= store.clock.now_ms()):
-                        return ReadResult([[]], [], stamp)
-                    return ReadResult([[row]], [], stamp)
+                    if row is not None and row[4] is not None and not include_expired:
+                        row = visible(row, store.clock.now_ms())
+                    return ReadResult([[] if row is None else [row]], [], stamp)
         with store.lock:
             stamp = self.enter(store)
             now = store.clock.now_ms() if store.any_deadline and not include_expired else None
@@ -205,7 +204,7 @@ class MemoryEngine:
         store = self._store
         if store is None:
             return
-        with _registry_lock, store.lock:
+        with _named.lock, store.lock:
             # Read again: another thread may have closed this handle while this one waited.
             if self._store is None:
                 return
@@ -213,8 +212,8 @@ class MemoryEngine:
             self._store = None
             store.handles -= 1
             if store.handles == 0 and store.name:
-                del _named[store.name]
-                _floors[store.name] = store.counter
+                del _named.stores[store.name]
+                _last_counters[store.name] = store.counter
 
     def abandon(self) -> None:
         """Forget the store in a forked child, where it is only a copy of the parent's."""
@@ -287,7 +286,7 @@ class MemorySnapshot:
         if view is not None:
             self._store.drop(view)
 
-    def __enter__(self) -> MemorySnapshot:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
@@ -344,38 +343,19 @@ def _arithmetic(
 
 def _attach(name: str, clock: Callable[[], int] | None, max_age_ms: int) -> MemoryStore:
     """A new store, or the one that others of this process have open under the name."""
-    with _registry_lock:
-        store = _named.get(name) if name else None
+    with _named.lock:
+        store = _named.stores.get(name) if name else None
         if store is None:
             engine_clock = EngineClock(clock)
-            store = MemoryStore(
-                name, engine_clock, max(engine_clock.counter_floor(), _floors.get(name, 0) + 1), max_age_ms
-            )
+            # A name that was closed and is opened again goes on above its last number, also when the system's
+            # clock was set back meanwhile: objects loaded from the old store may still be held.
+            counter = max(engine_clock.counter_floor(), _last_counters.get(name, 0) + 1)
+            store = MemoryStore(name, engine_clock, counter, max_age_ms)
             if name:
-                _named[name] = store
+                _named.stores[name] = store
         else:
-            _same_option("clock", clock, None if clock is None else store.clock.source)
-            _same_option("snapshot_max_age", max_age_ms, store.max_age_ms)
+            present = {"clock": store.clock.source, "snapshot_max_age": store.max_age_ms / 1_000}
+            given = {"clock": clock or store.clock.source, "snapshot_max_age": max_age_ms / 1_000}
+            require_same_options(present, given)
         store.handles += 1
         return store
-
-
-def _same_option(argument: str, given: Any, present: Any) -> None:
-    if given is not present and given != present:
-        raise InvalidArgumentError(
-            "this store is open with another value of the option",
-            argument=argument,
-            value=given,
-            expected=present,
-            hint="Open it with equal options, or close the other handles first.",
-        )
-
-
-def _reset_registry() -> None:
-    global _registry_lock
-    # Another thread of the parent may have held the lock at the moment of the fork.
-    _registry_lock = threading.Lock()
-    _named.clear()
-
-
-reset_after_fork(_reset_registry)

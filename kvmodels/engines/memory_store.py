@@ -14,7 +14,7 @@ from itertools import islice
 from sortedcontainers import SortedList
 
 from kvmodels.engines.clock import EngineClock
-from kvmodels.engines.evaluation import to_versionstamp
+from kvmodels.engines.evaluation import to_versionstamp, visible
 from kvmodels.operations import ReadRange, Row
 
 __all__ = ["MemoryStore", "MemoryView"]
@@ -106,9 +106,10 @@ class MemoryStore:
         start, end, limit, reverse = one
         rows = self.rows
         if end is None:
-            row = rows.get(start)
-            keep = row is not None and limit != 0 and not (now is not None and row[4] is not None and row[4] <= now)
-            return [row] if keep and row is not None else []
+            row = rows.get(start) if limit != 0 else None
+            if now is not None:
+                row = visible(row, now)
+            return [] if row is None else [row]
         keys = self._order.irange(start, end, (True, False), reverse)
         if now is None:
             return [rows[key] for key in (keys if limit is None else islice(keys, limit))]
@@ -135,6 +136,14 @@ class MemoryStore:
     def drop(self, view: MemoryView) -> None:
         """Forget a view. One step of the interpreter, so it needs no lock and may run in a finalizer."""
         self._views.pop(id(view), None)
+
+    def before_fork(self) -> None:
+        """Wait for a running call; the child gets a copy that it never uses."""
+        self.lock.acquire()
+
+    def after_fork_in_parent(self) -> None:
+        """Allow calls again."""
+        self.lock.release()
 
     def _store(self, changes: dict[bytes, Row | None]) -> None:
         rows, order = self.rows, self._order
@@ -172,7 +181,7 @@ class MemoryStore:
 
 def _live(rows: Iterator[Row], now: int | None, limit: int | None) -> list[Row]:
     if now is not None:
-        rows = (row for row in rows if row[4] is None or row[4] > now)
+        rows = (row for row in rows if visible(row, now) is not None)
     return list(rows if limit is None else islice(rows, limit))
 
 
