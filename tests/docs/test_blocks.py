@@ -1,0 +1,163 @@
+"""Every fenced block of the documentation runs: code, what it prints, and the commands for the shell.
+
+Rules for pages: a ``python`` block runs in the namespace of the blocks above it, in a folder of its own. A ``text``
+block is what the ``python`` block directly above it prints. A ``sh`` block names commands that exist here. No other
+languages, no fence without one, and nothing that switches a block off.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import sys
+import tomllib
+from types import ModuleType
+from typing import NamedTuple
+
+import pytest
+
+from tests.source_tree import REPOSITORY, shown
+
+PAGES = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")])
+LANGUAGES = {"python", "sh", "text"}
+FENCE = re.compile(r"^(?P<indent> *)```(?P<info>.*)\n(?P<body>(?:.*\n)*?)(?P=indent)```[ ]*$", re.MULTILINE)
+
+
+class Block(NamedTuple):
+    """One fenced block: its language, its text, and the line of the page on which the text begins."""
+
+    language: str
+    text: str
+    line: int
+
+
+def blocks_of(page: str) -> list[Block]:
+    """The fenced blocks of a page in their order."""
+    found = []
+    for match in FENCE.finditer(page):
+        indent = len(match["indent"])
+        text = "".join(line[indent:] or "\n" for line in match["body"].splitlines(keepends=True))
+        found.append(Block(match["info"].strip(), text, page.count("\n", 0, match.start("body")) + 1))
+    return found
+
+
+def unlabelled(page: str) -> list[str]:
+    """Fences whose language is missing, unknown, or followed by anything else."""
+    return [
+        f"line {block.line}: {block.language or 'no language'}"
+        for block in blocks_of(page)
+        if block.language not in LANGUAGES
+    ]
+
+
+def run_page(page: str, name: str) -> list[str]:
+    """Run the blocks of a page; says where the printed text differs from the text block."""
+    module = ModuleType(name)
+    sys.modules[name] = module  # where pydantic looks up annotations and pickle looks up classes
+    wrong, printed = [], None
+    try:
+        for block in blocks_of(page):
+            if block.language == "python":
+                # Empty lines in front, so that a traceback shows the line of the page.
+                code = compile("\n" * (block.line - 1) + block.text, f"<{name}>", "exec")
+                with contextlib.redirect_stdout(io.StringIO()) as output:
+                    exec(code, vars(module))
+                printed = output.getvalue()
+            elif block.language == "text":
+                if printed is None:
+                    wrong.append(f"line {block.line}: no python block above this text")
+                elif printed.rstrip() != block.text.rstrip():
+                    wrong.append(f"line {block.line}: printed\n{printed}")
+                printed = None
+    finally:
+        del sys.modules[name]
+    return wrong
+
+
+def make_targets() -> set[str]:
+    return set(re.findall(r"^([a-z]+):", (REPOSITORY / "Makefile").read_text("utf-8"), re.MULTILINE))
+
+
+def extras() -> set[str]:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text("utf-8"))["project"]
+    return set(project["optional-dependencies"])
+
+
+def unknown_command(line: str) -> bool:
+    """Whether a line for the shell is something that this repository does not offer."""
+    match line.split():
+        case ["make", *targets]:
+            return not targets or not set(targets) <= make_targets()
+        case ["pip", "install", requirement]:
+            match = re.fullmatch(r"'?kvmodels(?:\[([a-z0-9,]+)\])?'?", requirement)
+            return match is None or not set((match[1] or "").split(",")) - {""} <= extras()
+        case [".venv/bin/python", "-m", "pytest", *arguments]:
+            paths = [argument for argument in arguments if argument.startswith("tests/")]
+            return not all((REPOSITORY / path).exists() for path in paths)
+        case [".venv/bin/python", script]:
+            return not (REPOSITORY / script).is_file()
+        case [".venv/bin/uvicorn", application]:
+            return not (REPOSITORY / application.partition(":")[0].replace(".", "/")).with_suffix(".py").is_file()
+        case _:
+            return True
+
+
+def unknown_commands(page: str) -> list[str]:
+    """Lines of the sh blocks that nobody could run."""
+    lines = [line for block in blocks_of(page) if block.language == "sh" for line in block.text.splitlines()]
+    return [line for line in lines if line and unknown_command(line)]
+
+
+@pytest.mark.parametrize("path", PAGES, ids=shown)
+def test_every_block_of_a_page_runs_and_prints_what_the_page_says(path, tmp_path, monkeypatch):
+    page = path.read_text("utf-8")
+    monkeypatch.chdir(tmp_path)
+    assert unlabelled(page) == []
+    assert unknown_commands(page) == []
+    assert run_page(page, f"page_{path.stem.replace('-', '_')}") == []
+
+
+def test_there_are_pages():
+    assert {"README.md", "docs/tutorial.md", "docs/concepts/rules.md"} <= {shown(path) for path in PAGES}
+
+
+@pytest.mark.parametrize(
+    ("page", "message"),
+    [
+        ("```\nx\n```\n", "no language"),
+        ("```python {.skip}\nx\n```\n", "python {.skip}"),
+        ("    ```toml\n    x = 1\n    ```\n", "toml"),
+    ],
+)
+def test_fences_without_a_known_language_are_found(page, message):
+    assert message in unlabelled(page)[0]
+
+
+def test_blocks_share_a_namespace_and_their_output_is_compared():
+    page = "```python\nx = 1\n```\n\n  ```python\n  if x:\n      print(x + 1)\n  ```\n\n```text\n{}\n```\n"
+    assert run_page(page.replace("{}", "2"), "page_sample") == []
+    assert run_page(page.replace("{}", "3"), "page_sample") == ["line 11: printed\n2\n"]
+    assert "page_sample" not in sys.modules
+
+
+def test_a_text_block_needs_code_that_prints_it():
+    assert run_page("```text\nx\n```\n", "page_sample") == ["line 2: no python block above this text"]
+
+
+def test_a_block_that_fails_is_an_error_with_the_line_of_the_page():
+    with pytest.raises(ZeroDivisionError) as caught:
+        run_page("Text.\n\n```python\n1 / 0\n```\n", "page_sample")
+    assert caught.traceback[-1].lineno + 1 == 4
+
+
+@pytest.mark.parametrize(
+    "line", ["make nothing", "make", "pip install other", "pip install 'kvmodels[nothing]'", "rm -r x",
+             ".venv/bin/python nothing.py", ".venv/bin/python -m pytest tests/nothing.py"]
+)  # fmt: skip
+def test_commands_that_do_not_exist_are_found(line):
+    assert unknown_commands(f"```sh\n{line}\n```\n") == [line]
+
+
+def test_commands_that_exist_are_accepted():
+    assert unknown_commands("```sh\nmake demo\nmake check test\n\npip install 'kvmodels[fastapi,demo]'\n```\n") == []

@@ -1,0 +1,59 @@
+"""Tables of the documentation that repeat what the code says are compared with the code."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import fields
+
+from kvmodels import errors
+from kvmodels.errors import KvModelsError
+from kvmodels.limits import Limits
+from tests.source_tree import REPOSITORY
+
+DOCS = REPOSITORY / "docs"
+
+
+def error_rows() -> list[str]:
+    """The table of errors as the page has to show it."""
+    rows = []
+    for cls in sorted({getattr(errors, name) for name in errors.__all__}, key=lambda cls: cls.code):
+        said = " ".join((cls.__doc__ or "").split("\n\n")[0].split()).replace("``", "`")
+        caught = ", ".join(
+            f"`{base.__name__}`"
+            for base in cls.__mro__[1:]
+            if base not in (KvModelsError, Exception, BaseException, object)
+        )
+        rows.append(
+            f"| `{cls.code}` | `{cls.__name__}` | {caught} | {said} | {cls.default_hint or ''} |".replace("|  |", "| |")
+        )
+    return rows
+
+
+def limit_rows() -> list[str]:
+    """The table of limits as the page has to show it."""
+    known = [Limits.EMBEDDED, Limits.DENO, Limits.DENOKV_SERVER]
+    return [
+        f"| `{field.name}` | " + " | ".join(f"{getattr(limits, field.name):,}" for limits in known) + " |"
+        for field in fields(Limits)
+        if field.name != "name"
+    ]
+
+
+def test_the_page_of_errors_lists_every_error_with_its_code_its_meaning_and_what_to_do():
+    page = (DOCS / "errors.md").read_text("utf-8")
+    shown = [line for line in page.splitlines() if line.startswith("| `KV")]
+    assert shown == error_rows(), "\n".join(error_rows())
+
+
+def test_the_page_of_limits_shows_the_limits():
+    page = (DOCS / "limits.md").read_text("utf-8")
+    shown = [line for line in page.splitlines() if line.startswith("| `max_")]
+    assert shown == limit_rows(), "\n".join(limit_rows())
+
+
+def test_every_design_note_is_listed():
+    notes = sorted(path.name for path in (DOCS / "design").glob("[0-9]*.md"))
+    page = (DOCS / "design" / "index.md").read_text("utf-8")
+    navigation = (REPOSITORY / "mkdocs.yml").read_text("utf-8")
+    assert re.findall(r"\(([0-9]+-[^)]*\.md)\)", page) == notes
+    assert re.findall(r"design/([0-9]+-\S+\.md)", navigation) == notes
