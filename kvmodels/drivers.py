@@ -15,6 +15,7 @@ What cancellation of ``arun`` leaves behind:
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
 import weakref
@@ -23,7 +24,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from kvmodels.engines.base import Engine
-from kvmodels.engines.forking import reset_after_fork
 from kvmodels.errors import CommitUnknownError, KvModelsError
 from kvmodels.flows.requests import Commit, Flow, Read, Request, Sleep
 from kvmodels.operations import AtomicWrite, Committed, Conflict
@@ -231,4 +231,6 @@ class _ThreadsByEngine:
 
 
 _threads = _ThreadsByEngine()
-reset_after_fork(_threads.forget_all)
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_threads.forget_all)

@@ -1,0 +1,117 @@
+"""What the synchronous and the asynchronous API do before the first call: choose a codec, open an engine once.
+
+Rules of this module: an engine that was opened has an owner from that moment, so that a cancelled or failing open
+leaks no file. Nothing here knows the event loop.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final, Literal
+
+from kvmodels.encoding.values import MsgpackCodec, ValueCodec
+from kvmodels.engines.base import Engine
+from kvmodels.engines.opening import open_engine
+from kvmodels.errors import ClosedError, InvalidArgumentError
+from kvmodels.flows.keyvalue import StoreFormat
+from kvmodels.limits import Limits
+
+__all__ = ["Durability", "Opening", "store_format"]
+
+Durability = Literal["commit", "relaxed"]
+
+NOTHING_RESERVED: Final[Mapping[str, str]] = MappingProxyType({})
+
+_CODECS: Final[Mapping[str, Callable[[], ValueCodec]]] = MappingProxyType({"msgpack": MsgpackCodec})
+
+
+def store_format(codec: str, reserved: Mapping[str, str] = NOTHING_RESERVED) -> StoreFormat:
+    """The format of a store with a codec by name.
+
+    Args:
+        codec: ``"msgpack"``.
+        reserved: first key parts that raw writes may not use, with their owners; read at every write.
+
+    Raises:
+        InvalidArgumentError: no codec has this name.
+    """
+    make = _CODECS.get(codec)
+    if make is None:
+        raise InvalidArgumentError("unknown codec", argument="codec", value=codec, expected=tuple(_CODECS))
+    return StoreFormat(make(), reserved)
+
+
+class Opening:
+    """An engine that is opened at the first call of ``open``, by whichever thread comes first.
+
+    Args:
+        make: opens the engine; called at most once. ``Opening.done(engine)`` is for one that is open already.
+
+    Example:
+        >>> opening = Opening.of_url("memory://")
+        >>> opening.engine is None, opening.open() is opening.open()
+        (True, True)
+        >>> opening.close()
+    """
+
+    __slots__ = ("_closed", "_lock", "_make", "engine")
+
+    engine: Engine | None
+    """The open engine, or None before ``open``; read without a lock, since it is set once."""
+
+    def __init__(self, make: Callable[[], Engine]) -> None:
+        self._make = make
+        self._lock = threading.Lock()
+        self._closed = False
+        self.engine = None
+
+    @classmethod
+    def of_url(
+        cls,
+        url: str | os.PathLike[str],
+        *,
+        limits: Limits | None = None,
+        durability: Durability = "commit",
+        clock: Callable[[], int] | None = None,
+        readonly: bool = False,
+        **engine_options: Any,
+    ) -> Opening:
+        """An opening of what a URL names, with the arguments of ``open_kv``."""
+
+        def make() -> Engine:
+            return open_engine(
+                url, limits=limits, durability=durability, clock=clock, readonly=readonly, **engine_options
+            )
+
+        return cls(make)
+
+    @classmethod
+    def done(cls, engine: Engine) -> Opening:
+        """The opening of an engine that is open already."""
+        opening = cls(lambda: engine)
+        opening.engine = engine
+        return opening
+
+    def open(self) -> Engine:
+        """Open the engine, or return it when it is open; blocks while another thread opens it.
+
+        Raises:
+            ClosedError: it was closed before it was opened.
+            EngineError, InvalidArgumentError: it cannot be opened.
+        """
+        with self._lock:
+            if self.engine is None:
+                if self._closed:
+                    raise ClosedError("the store is closed")
+                self.engine = self._make()
+            return self.engine
+
+    def close(self) -> None:
+        """Close the engine if it was opened, and open it no more; idempotent."""
+        with self._lock:
+            self._closed = True
+            if self.engine is not None:
+                self.engine.close()
