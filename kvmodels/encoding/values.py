@@ -1,0 +1,189 @@
+"""The default value codec: msgpack, with extensions for what msgpack lacks.
+
+    encoding 2   KvU64, eight bytes, little endian (as in Deno)
+    encoding 3   bytes, as they are (as in Deno)
+    encoding 4   every other value, msgpack
+
+Rules of this module: what is read equals what was written and has its type; equal values without dicts in another
+order have equal bytes; whatever cannot be stored is an InvalidValueError that names the path, whatever cannot be read
+a DecodeError, and nothing else is ever raised.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NoReturn, Protocol
+
+from kvmodels.encoding.extensions import CONTAINERS, EXTENSION_HOOK, Malformed, Unstorable, pack, unpack
+from kvmodels.encoding.graph import has_shared_containers, is_graph, pack_graph, pack_tree, unpack_graph
+from kvmodels.errors import DecodeError, InvalidKeyError, InvalidValueError
+from kvmodels.keys import decode_key
+from kvmodels.values import KvU64
+
+__all__ = ["BYTES_ENCODING", "MSGPACK_ENCODING", "U64_ENCODING", "MsgpackCodec", "ValueCodec"]
+
+U64_ENCODING: Final = 2
+BYTES_ENCODING: Final = 3
+MSGPACK_ENCODING: Final = 4
+
+_U64_BYTES: Final = 8
+_UNREADABLE: Final = (ValueError, TypeError, OverflowError, RecursionError, MemoryError)
+"""All that the decoder raises for bytes that are no value; Malformed is a ValueError."""
+
+
+class ValueCodec(Protocol):
+    """What turns values into stored bytes and back."""
+
+    @property
+    def name(self) -> str:
+        """The name by which ``open_kv(codec=...)`` finds it."""
+        ...
+
+    def encode(self, value: Any) -> tuple[bytes, int]:
+        """Any storable value to bytes and the number of their encoding."""
+        ...
+
+    def decode(self, data: bytes, encoding: int, key: bytes = b"") -> Any:
+        """The value again; ``key`` is the packed key that the error names."""
+        ...
+
+    def encode_document(self, document: dict[str, Any]) -> tuple[bytes, int]:
+        """A freshly built document, in which nothing is shared, to bytes and the number of their encoding."""
+        ...
+
+    def decode_document(self, data: bytes, encoding: int, key: bytes = b"") -> dict[str, Any]:
+        """The document again."""
+        ...
+
+
+class MsgpackCodec:
+    """Values as msgpack; safe to share between threads.
+
+    Storable are None, ``UNDEFINED``, bool, int of any size, float, str, bytes, list, dict with any hashable keys, set,
+    frozenset, datetime and re.Pattern, with shared containers and cycles, and ``KvU64`` as a whole value. ``bytearray``
+    and ``memoryview`` come back as bytes, a timezone as its fixed offset. A tuple is storable only where a list cannot
+    stand, as a dict key or a member of a set, because a reader of JSON-like data expects lists. Subclasses (OrderedDict,
+    StrEnum, a named tuple) are refused: they would come back as something else.
+
+    Example:
+        >>> codec = MsgpackCodec()
+        >>> data, encoding = codec.encode({"tags": {"a", "b"}, "n": 2**70})
+        >>> codec.decode(data, encoding) == {"tags": {"a", "b"}, "n": 2**70}
+        True
+        >>> codec.encode(b"raw"), codec.encode(KvU64(1))
+        ((b'raw', 3), (b'\\x01\\x00\\x00\\x00\\x00\\x00\\x00\\x00', 2))
+    """
+
+    name = "msgpack"
+
+    def encode(self, value: Any) -> tuple[bytes, int]:
+        """Encode any storable value; linear in its size.
+
+        Returns:
+            The bytes and the number of their encoding.
+
+        Raises:
+            InvalidValueError: something in it cannot be stored; ``path`` says where, as in ``$.a[0]``.
+        """
+        kind = type(value)
+        if kind is KvU64:
+            return value.value.to_bytes(_U64_BYTES, "little"), U64_ENCODING
+        if kind is bytes:
+            return value, BYTES_ENCODING
+        if kind is bytearray or kind is memoryview:
+            return bytes(value), BYTES_ENCODING
+        if kind in CONTAINERS and has_shared_containers(value):
+            return _pack_graph(value), MSGPACK_ENCODING
+        return _pack(value), MSGPACK_ENCODING
+
+    def encode_document(self, document: dict[str, Any]) -> tuple[bytes, int]:
+        """Encode a document that was built for this call, so that nothing in it is shared and no pass looks for it.
+
+        A container that is shared nevertheless is stored once per place. Cost: about 0.6 us for six plain fields.
+
+        Raises:
+            InvalidValueError: something in it cannot be stored; ``path`` says where.
+        """
+        return _pack(document), MSGPACK_ENCODING
+
+    def decode(self, data: bytes, encoding: int, key: bytes = b"") -> Any:
+        """Decode what ``encode`` returned.
+
+        Args:
+            data: the stored bytes.
+            encoding: the number stored with them.
+            key: the packed key they were found under, for the error.
+
+        Raises:
+            DecodeError: the bytes are damaged, or of an encoding that this codec does not read.
+        """
+        if encoding == BYTES_ENCODING:
+            return data
+        try:
+            if encoding == MSGPACK_ENCODING:
+                return unpack_graph(data) if is_graph(data) else unpack(data, EXTENSION_HOOK)
+        except _UNREADABLE as error:
+            _refuse(key, error)
+        if encoding != U64_ENCODING:
+            raise DecodeError(
+                "a stored value has an encoding that this codec does not read",
+                key=_key_of(key),
+                reason=f"encoding {encoding}",
+                hint="Open the store with the codec that wrote it.",
+            )
+        if len(data) != _U64_BYTES:
+            raise DecodeError("a stored value is damaged", key=_key_of(key), reason="a KvU64 of a wrong size")
+        return KvU64(int.from_bytes(data, "little"))
+
+    def decode_document(self, data: bytes, encoding: int, key: bytes = b"") -> dict[str, Any]:
+        """Decode what ``encode_document`` returned.
+
+        Raises:
+            DecodeError: as ``decode``, and if the value is not a map with only str keys.
+        """
+        document = self.decode(data, encoding, key)
+        if type(document) is not dict:
+            raise DecodeError("a stored record is not a map", key=_key_of(key), reason=type(document).__name__)
+        for name in document:
+            if type(name) is not str:
+                raise DecodeError(
+                    "a stored record has a field name that is no str", key=_key_of(key), reason=type(name).__name__
+                )
+        return document
+
+
+def _pack(value: Any) -> bytes:
+    try:
+        return pack(value)
+    except (Unstorable, ValueError, RecursionError):
+        return _pack_slowly(value)
+
+
+def _pack_slowly(value: Any) -> bytes:
+    """For the rare value that the packer refuses: find the path of the fault, take tuples as keys, go any depth."""
+    try:
+        return pack_tree(value)
+    except ValueError:
+        return _pack_graph(value)
+
+
+def _pack_graph(value: Any) -> bytes:
+    try:
+        return pack_graph(value)
+    except ValueError:
+        raise InvalidValueError(
+            "this value is too large for msgpack",
+            path="$",
+            hint="One str, bytes, list or dict takes 2 ** 32 - 1 elements.",
+        ) from None
+
+
+def _refuse(key: bytes, error: Exception) -> NoReturn:
+    reason = str(error) if isinstance(error, Malformed) else "not msgpack"
+    raise DecodeError("a stored value is damaged", key=_key_of(key), reason=reason) from error
+
+
+def _key_of(key: bytes) -> Any:
+    try:
+        return decode_key(key)
+    except InvalidKeyError:
+        return key
