@@ -94,8 +94,12 @@ class ModelSchema:
         column_codecs: the ascending codec, without None handling, of every field that can be a column.
         schema_version: ``Meta.schema_version``, 1 unless declared.
         encode: object to document: every field stored, defaults materialised, unknown stored fields added.
-        decode: document to validated object (raises DecodeError with the key that it is given).
+        decode: document and primary key values to the validated object and the stored fields that the class does not
+            know; DecodeError names that key. The document belongs to the object afterwards.
         primary_key_of: object to the tuple of its primary key values.
+        prepare: object to ``Prepared`` (values, extra, document, primary_key) of ``schema/record_codec.py``: validated
+            again and encoded; the object is left as it is.
+        accept: puts the values of a ``Prepared`` into the object; to be called after the write has succeeded.
     """
 
     model: type[Any]
@@ -108,5 +112,7 @@ class ModelSchema:
     nullable_fields: frozenset[str]
     schema_version: int
     encode: Callable[[Any], Document]
-    decode: Callable[[Document, tuple[Any, ...]], Any]
+    decode: Callable[[Document, tuple[Any, ...]], tuple[Any, dict[str, Any]]]
     primary_key_of: Callable[[Any], tuple[Any, ...]]
+    prepare: Callable[[Any], Any]
+    accept: Callable[[Any, Any], None]

@@ -1,0 +1,269 @@
+"""From a model class to its ``ModelSchema``: fields to storage forms, markers and Meta to columns and indexes.
+
+Rules of this module: everything that can be wrong with a declaration is found here, before any object exists, and is
+a ModelDefinitionError that names model, field and option. The result depends on the class alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
+from difflib import get_close_matches
+from typing import Any, cast
+
+from pydantic.errors import PydanticUndefinedAnnotation
+from pydantic.fields import FieldInfo
+
+from kvmodels.encoding.columns import ColumnCodec, column_codec, descending, nullable
+from kvmodels.errors import InvalidValueError, ModelDefinitionError
+from kvmodels.schema.annotations import Plain, has_validators, plain, type_name
+from kvmodels.schema.definition import Column, FieldStorage, IndexDefinition, ModelSchema, Nulls, Store
+from kvmodels.schema.markers import FieldMarker, Index, Indexed, PrimaryKey, Stored, Unique
+from kvmodels.schema.options import ModelOptions, check_name
+from kvmodels.schema.record_codec import RESERVED_FIELD, RecordCodec
+from kvmodels.schema.storage import FormBuilder
+
+__all__ = ["compile_schema", "schema_of"]
+
+_OPTIONS = "__kv_options__"
+_SCHEMA = "__kv_schema__"
+
+
+def schema_of(model: type[Any]) -> ModelSchema:
+    """The schema of a model class, compiled once; at the first use if its annotations named classes to come.
+
+    Raises:
+        ModelDefinitionError: not a model class, an abstract one, one whose annotations name classes that still do
+            not exist, or a declaration that ``compile_schema`` refuses.
+    """
+    schema: ModelSchema | None = getattr(model, "__dict__", {}).get(_SCHEMA)
+    if schema is None:
+        schema = compile_schema(model)
+        type.__setattr__(model, _SCHEMA, schema)
+    return schema
+
+
+def compile_schema(model: type[Any]) -> ModelSchema:
+    """Compile a model class; use ``schema_of``, which does it once.
+
+    Raises:
+        ModelDefinitionError: see ``schema_of``.
+    """
+    options = _options_of(model)
+    _complete(model)
+    builder = FormBuilder(model.__name__)
+    builder.validators = has_validators(model)
+    fields = _Fields(model, builder)
+    indexes = tuple(fields.indexes()) + tuple(fields.declared_index(index) for index in options.indexes)
+    records = RecordCodec(
+        model,
+        fields.forms,
+        primary_key=tuple(column.field for column in fields.primary_key),
+        schema_version=options.schema_version,
+        proves=builder.validators and not options.trust_validators,
+    )
+    return ModelSchema(
+        model=model,
+        name=model.__name__,
+        collection=options.collection,
+        fields={name: FieldStorage(name, form.type_name, form.encode, form.decode) for name, form in fields.forms.items()},
+        primary_key=fields.primary_key,
+        indexes=_by_name(model.__name__, indexes),
+        column_codecs=fields.codecs,
+        nullable_fields=frozenset(name for name, inner in fields.plain.items() if inner.nullable),
+        schema_version=options.schema_version,
+        encode=records.encode,
+        decode=records.decode,
+        primary_key_of=records.primary_key_of,
+        prepare=records.prepare,
+        accept=records.accept,
+    )
+
+
+def _options_of(model: type[Any]) -> ModelOptions:
+    options: ModelOptions | None = getattr(model, "__dict__", {}).get(_OPTIONS)
+    if options is None:
+        raise ModelDefinitionError(
+            "this is not a model class",
+            model=getattr(model, "__name__", repr(model)),
+            hint="Give a class that derives from KvModel.",
+        )
+    if options.abstract:
+        raise ModelDefinitionError(
+            "an abstract model has no records",
+            model=model.__name__,
+            option="abstract",
+            hint="Use a class that derives from it.",
+        )
+    return options
+
+
+def _complete(model: type[Any]) -> None:
+    if model.__pydantic_complete__:
+        return
+    try:
+        model.model_rebuild()
+    except PydanticUndefinedAnnotation as error:
+        raise ModelDefinitionError(
+            "an annotation names a class that does not exist",
+            model=model.__name__,
+            option=error.name,
+            hint="Define the class before the model is used, or call model_rebuild() where it is visible.",
+        ) from error
+
+
+class _Fields:
+    """The fields of one model: storage forms, columns and markers."""
+
+    def __init__(self, model: type[Any], builder: FormBuilder) -> None:
+        self.model = model.__name__
+        infos = cast("dict[str, FieldInfo]", model.model_fields)
+        self.plain = {name: plain(info.annotation, info.metadata) for name, info in infos.items()}
+        self.markers = {name: tuple(self._markers_of(name, inner)) for name, inner in self.plain.items()}
+        self.forms = {}
+        for name, info in infos.items():
+            builder.field = name
+            self.forms[name] = builder.form(info.annotation, info.metadata)
+        self.codecs = {name: codec for name in infos if (codec := self._codec_of(name)) is not None}
+        self.primary_key = tuple(self._primary_key())
+
+    def _markers_of(self, field: str, inner: Plain) -> Iterator[FieldMarker[Any]]:
+        if field.startswith(RESERVED_FIELD):
+            raise self._error("the name of a field is reserved", field, hint="Choose one that does not begin with $kv.")
+        for nested in _nested_metadata(inner.annotation):
+            if _is_marker(nested):
+                raise self._error(
+                    "a marker stands inside of the type",
+                    field,
+                    option=_marker_name(nested),
+                    hint="Put it around the whole type: Indexed[int | None], not Indexed[int] | None.",
+                )
+        for mark in inner.metadata:
+            if _is_marker(mark):
+                yield mark() if isinstance(mark, type) else mark
+
+    def _codec_of(self, field: str) -> ColumnCodec | None:
+        inner = self.plain[field]
+        try:
+            codec = column_codec(inner.annotation, inner.metadata)
+        except ModelDefinitionError as error:
+            if not self.markers[field]:
+                return None  # not a column, and not asked to be one
+            raise self._error(error.message, field, option=error.option, hint=error.hint) from error
+        if codec is None or any(isinstance(mark, Stored) for mark in inner.metadata):
+            return None
+        return _naming(codec, self.model, field)
+
+    def column(self, field: str, *, is_descending: bool) -> Column:
+        codec = self.codecs.get(field)
+        if codec is None:
+            raise self._error(
+                "a field of this type cannot be in a key or index",
+                field,
+                option=type_name(self.plain[field].annotation),
+                hint="Columns are bool, int, float, str, bytes, UUID, ULID, date, datetime, time, timedelta, Decimal, "
+                "IP addresses, and Enum and Literal of one of them, or None; without Stored().",
+            )
+        is_nullable = self.plain[field].nullable
+        codec = nullable(codec) if is_nullable else codec
+        return Column(field, descending(codec) if is_descending else codec, is_descending, is_nullable)
+
+    def _primary_key(self) -> Iterator[Column]:
+        names = [name for name, marks in self.markers.items() if any(isinstance(mark, PrimaryKey) for mark in marks)]
+        if not names:
+            raise ModelDefinitionError(
+                "a model has no primary key",
+                model=self.model,
+                hint="Mark a field, id: PrimaryKey[ULID] = Field(default_factory=ULID), or make the class abstract=True.",
+            )
+        for name in names:
+            if self.plain[name].nullable:
+                raise self._error("a primary key field is optional", name, hint="A primary key is never None.")
+            yield self.column(name, is_descending=False)
+
+    def indexes(self) -> Iterator[IndexDefinition]:
+        """The indexes declared on fields."""
+        for field, marks in self.markers.items():
+            for mark in marks:
+                if isinstance(mark, (Indexed, Unique)):
+                    is_descending = isinstance(mark, Indexed) and mark.descending
+                    columns = (self.column(field, is_descending=is_descending),)
+                    yield self._definition(columns, mark.name, mark.nulls, mark.store, unique=isinstance(mark, Unique))
+
+    def declared_index(self, index: Index) -> IndexDefinition:
+        """One index of Meta."""
+        columns: list[Column] = []
+        for declared in index.fields:
+            field = declared.removeprefix("-")
+            if field not in self.plain:
+                close = get_close_matches(field, self.plain, 1)
+                raise ModelDefinitionError(
+                    "an index names a field that does not exist",
+                    model=self.model,
+                    field=field,
+                    option=repr(index),
+                    suggestion=close[0] if close else None,
+                    hint="Use the names of fields, with a leading - for descending order.",
+                )
+            columns.append(self.column(field, is_descending=declared.startswith("-")))
+        return self._definition(tuple(columns), index.name, index.nulls, index.store, unique=index.unique)
+
+    def _definition(
+        self, columns: tuple[Column, ...], name: str | None, nulls: Nulls, store: Store | None, *, unique: bool
+    ) -> IndexDefinition:
+        given = "_".join(column.field for column in columns) if name is None else name
+        return IndexDefinition(check_name(self.model, "index", given), columns, unique, nulls, store)
+
+    def _error(self, message: str, field: str, *, option: str | None = None, hint: str | None) -> ModelDefinitionError:
+        return ModelDefinitionError(message, model=self.model, field=field, option=option, hint=hint)
+
+
+def _is_marker(mark: Any) -> bool:
+    return isinstance(mark, FieldMarker) or (isinstance(mark, type) and issubclass(mark, FieldMarker))
+
+
+def _marker_name(mark: Any) -> str:
+    return mark.__name__ if isinstance(mark, type) else type(mark).__name__
+
+
+def _nested_metadata(annotation: Any) -> Iterator[Any]:
+    for argument in getattr(annotation, "__args__", ()):
+        inner = plain(argument)
+        yield from inner.metadata
+        yield from _nested_metadata(inner.annotation)
+
+
+def _by_name(model: str, indexes: Iterable[IndexDefinition]) -> dict[str, IndexDefinition]:
+    named: dict[str, IndexDefinition] = {}
+    for index in indexes:
+        if index.name in named:
+            raise ModelDefinitionError(
+                "two indexes have one name",
+                model=model,
+                option=index.name,
+                hint="Give one of them another name=.",
+            )
+        named[index.name] = index
+    return named
+
+
+def _naming(codec: ColumnCodec, model: str, field: str) -> ColumnCodec:
+    """The codec with model and field in its errors, which by itself it cannot know."""
+
+    def named(pack: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+        def packed(value: Any) -> bytes:
+            try:
+                return pack(value)
+            except InvalidValueError as error:
+                raise InvalidValueError(
+                    error.message, model=model, field=field, path=error.path, type=error.type, hint=error.hint
+                ) from None
+
+        return packed
+
+    return replace(
+        codec,
+        pack=named(codec.pack),
+        pack_stored=named(codec.pack_stored),
+        pack_prefix=codec.pack_prefix and named(codec.pack_prefix),
+    )

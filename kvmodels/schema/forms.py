@@ -1,0 +1,167 @@
+"""What a storage form is, and the forms of None and of containers.
+
+Rules of this module: a form without functions is an identity, and a container of identities is one too. Functions
+here take values that pydantic has validated; for others they raise TypeError, ValueError or AttributeError, which the
+record codec turns into errors that name the field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from types import NoneType
+from typing import Any, TypeAlias
+
+__all__ = ["ANYTHING", "Form", "Function", "array_form", "dict_form", "optional", "tuple_form"]
+
+Function: TypeAlias = Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How the values of one annotation are stored.
+
+    Attributes:
+        type_name: what the catalogue says about it.
+        accepts: Python types of the values.
+        stored: Python types of the stored values; ``object`` stands for any.
+        encode: value to stored value; None: as it is.
+        decode: stored value to what pydantic validates; None: as it is.
+        revalidate: value to what makes pydantic validate it in depth (instances of models pass as they are
+            otherwise); None: pydantic does so by itself.
+        mutable: whether a value can be changed in place, so that its identity matters to the caller.
+        tags: for models, the values of their Literal fields as stored, by field name.
+    """
+
+    type_name: str
+    accepts: tuple[type[Any], ...]
+    stored: frozenset[type[Any]]
+    encode: Function | None = None
+    decode: Function | None = None
+    revalidate: Function | None = None
+    mutable: bool = False
+    tags: dict[str, frozenset[Any]] = field(default_factory=dict)
+
+    @property
+    def is_identity(self) -> bool:
+        """Whether values are stored as they are and validated by pydantic alone."""
+        return self.encode is None and self.decode is None and self.revalidate is None
+
+
+ANYTHING = Form("any", (object,), frozenset({object}), mutable=True)
+"""Values of ``Any`` and ``object``: what the value codec can store."""
+
+
+def optional(form: Form) -> Form:
+    """The form with None, which is stored as None."""
+    return replace(
+        form,
+        type_name=f"{form.type_name} | None",
+        accepts=(*form.accepts, NoneType),
+        stored=form.stored | {NoneType},
+        encode=_or_none(form.encode),
+        decode=_or_none(form.decode),
+        revalidate=_or_none(form.revalidate),
+        tags={},
+    )
+
+
+def _or_none(function: Function | None) -> Function | None:
+    if function is None:
+        return None
+    return lambda value: None if value is None else function(value)
+
+
+def array_form(kind: type[Any], item: Form) -> Form:
+    """A list, set or frozenset, stored as what it is."""
+    return Form(
+        type_name=f"{kind.__name__}[{item.type_name}]",
+        accepts=(kind,),
+        stored=frozenset({kind}),
+        encode=_over_items(kind, item.encode),
+        decode=_over_items(kind, item.decode),
+        revalidate=_revalidated(kind, item.revalidate),
+        mutable=True,
+    )
+
+
+def _over_items(kind: type[Any], function: Function | None) -> Function | None:
+    if function is None:
+        return None
+
+    def mapped(values: Any) -> Any:
+        if type(values) is not kind:
+            raise TypeError(f"expected {kind.__name__}")
+        return kind([function(value) for value in values])
+
+    return mapped
+
+
+def _revalidated(kind: type[Any], function: Function | None) -> Function | None:
+    if function is None:
+        return None
+    # What is no such container is handed on unchanged, for pydantic to convert or to refuse. A set of models becomes
+    # a list on its way, because what makes them validated again, dicts, cannot be in a set.
+    return lambda values: [function(value) for value in values] if type(values) is kind else values
+
+
+def tuple_form(items: tuple[Form, ...], *, variadic: bool) -> Form:
+    """A tuple, stored as a list; ``variadic`` is ``tuple[T, ...]``, with one form."""
+
+    def per_item(values: Any, name: str) -> list[Any]:
+        if not isinstance(values, (tuple, list)) or not (variadic or len(values) == len(items)):
+            raise TypeError("expected a tuple of the declared length")
+        forms = items * len(values) if variadic else items
+        functions: list[Function | None] = [getattr(form, name) for form in forms]
+        return [
+            value if function is None else function(value) for function, value in zip(functions, values, strict=True)
+        ]
+
+    def revalidate(values: Any) -> Any:
+        fits = type(values) is tuple and (variadic or len(values) == len(items))
+        return tuple(per_item(values, "revalidate")) if fits else values
+
+    names = ", ".join(item.type_name for item in items) + (", ..." if variadic else "")
+    return Form(
+        type_name=f"tuple[{names}]",
+        accepts=(tuple,),
+        stored=frozenset({list}),
+        encode=lambda values: per_item(values, "encode"),
+        decode=lambda stored: tuple(per_item(stored, "decode")),
+        revalidate=revalidate if any(item.revalidate for item in items) else None,
+        mutable=any(item.mutable for item in items),
+    )
+
+
+def dict_form(key: Form, value: Form) -> Form:
+    """A dict, stored as a dict with its keys and values in their forms."""
+    return Form(
+        type_name=f"dict[{key.type_name}, {value.type_name}]",
+        accepts=(dict,),
+        stored=frozenset({dict}),
+        encode=_over_pairs(key.encode, value.encode),
+        decode=_over_pairs(key.decode, value.decode),
+        revalidate=_over_values(value.revalidate),
+        mutable=True,
+    )
+
+
+def _over_pairs(key: Function | None, value: Function | None) -> Function | None:
+    if key is None and value is None:
+        return None
+
+    def mapped(pairs: Any) -> dict[Any, Any]:
+        if type(pairs) is not dict:
+            raise TypeError("expected dict")
+        return {
+            (k if key is None else key(k)): (v if value is None else value(v))
+            for k, v in pairs.items()  # pyright: ignore[reportUnknownVariableType]
+        }
+
+    return mapped
+
+
+def _over_values(function: Function | None) -> Function | None:
+    if function is None:
+        return None
+    return lambda pairs: {k: function(v) for k, v in pairs.items()} if type(pairs) is dict else pairs

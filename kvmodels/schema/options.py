@@ -1,0 +1,199 @@
+"""What a class says about itself besides its fields: class keywords, ``class Meta``, and what it inherits of them.
+
+Rules of this module: every name is known or refused with a suggestion; what can be judged without the fields is
+judged here. A collection belongs to one class and is never inherited.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any
+
+from pydantic import ConfigDict
+
+from kvmodels.errors import ModelDefinitionError
+from kvmodels.schema.markers import Index
+
+__all__ = ["CLASS_KEYWORDS", "META_OPTIONS", "ModelOptions", "check_class_keywords", "check_name", "resolve_options"]
+
+CLASS_KEYWORDS = ("collection", "abstract")
+META_OPTIONS = ("abstract", "collection", "indexes", "schema_version", "trust_validators")
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """The options of one class, resolved.
+
+    Attributes:
+        abstract: the class only passes fields and options on; it has no collection and no repository.
+        collection: first part of the key of every record; empty for an abstract class.
+        indexes: indexes declared in ``Meta``, those of abstract parents first.
+        schema_version: 1 or more; written into every record when it is above 1.
+        trust_validators: skip the proof that validators are idempotent.
+    """
+
+    abstract: bool
+    collection: str
+    indexes: tuple[Index, ...]
+    schema_version: int
+    trust_validators: bool
+
+
+def check_class_keywords(model: str, keywords: Iterable[str]) -> None:
+    """Refuse class keywords that neither this library nor pydantic knows.
+
+    Raises:
+        ModelDefinitionError: one does not exist; a similar one is suggested.
+    """
+    known = (*CLASS_KEYWORDS, *ConfigDict.__annotations__)
+    for name in keywords:
+        raise ModelDefinitionError(
+            "a keyword of a model class does not exist",
+            model=model,
+            option=name,
+            suggestion=_closest(name, known),
+            hint="Keywords are collection, abstract and the settings of pydantic's ConfigDict.",
+        )
+
+
+def check_name(model: str, what: str, name: Any) -> str:
+    """A collection or index name that can be part of a key.
+
+    Raises:
+        ModelDefinitionError: not a text, empty, with ``~`` or a lone surrogate in it, or reserved.
+    """
+    if not isinstance(name, str) or not name or "~" in name or name.startswith("__kvmodels__") or not _encodable(name):
+        raise ModelDefinitionError(
+            "a name cannot be used in keys",
+            model=model,
+            option=f"{what} {name!r}",
+            hint="Use a text without ~ and surrogates that does not begin with __kvmodels__.",
+        )
+    return name
+
+
+def _encodable(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def resolve_options(
+    cls: type[Any], keywords: Mapping[str, Any], parents: Iterable[ModelOptions], origin: ModelOptions | None
+) -> ModelOptions:
+    """The options of a class.
+
+    Args:
+        cls: the class; its own ``Meta`` is read, not those of its parents.
+        keywords: the class keywords of this library that were given.
+        parents: options of its model parents in method resolution order.
+        origin: for a parametrised generic such as ``Box[int]``, the options of ``Box``.
+
+    Raises:
+        ModelDefinitionError: an option does not exist, is given twice, or has a value that it does not take.
+    """
+    name = cls.__name__
+    declared = _meta(cls)
+    for key, value in keywords.items():
+        if key in declared:
+            raise ModelDefinitionError(
+                "an option is given twice", model=name, option=key, hint="Give it as class keyword or in Meta."
+            )
+        declared[key] = value
+    if origin is not None:
+        declared.setdefault("abstract", origin.abstract)
+        declared.setdefault("schema_version", origin.schema_version)
+    parents = tuple(parents)
+    abstract = _boolean(name, declared, "abstract", default=False)
+    if abstract and "collection" in declared:
+        raise ModelDefinitionError(
+            "an abstract model has no collection",
+            model=name,
+            option="collection",
+            hint="Give the collection to the classes that derive from it.",
+        )
+    inherited = [parent for parent in parents if parent.abstract or parent is origin]
+    trusts = any(parent.trust_validators for parent in parents)
+    return ModelOptions(
+        abstract=abstract,
+        collection="" if abstract else _collection(name, declared),
+        indexes=tuple(
+            dict.fromkeys(index for parent in reversed(inherited) for index in parent.indexes)
+            | dict.fromkeys(_indexes(name, declared))
+        ),
+        schema_version=_version(name, declared),
+        trust_validators=_boolean(name, declared, "trust_validators", default=trusts),
+    )
+
+
+def _meta(cls: type[Any]) -> dict[str, Any]:
+    meta = cls.__dict__.get("Meta")
+    if meta is None:
+        return {}
+    # `class Meta(Base.Meta)` is allowed, but what Base declared there reaches this class by the rules above.
+    of_parents = {base.__dict__.get("Meta") for base in cls.__mro__[1:]}
+    options: dict[str, Any] = {}
+    for part in reversed([part for part in meta.__mro__ if part is not object and part not in of_parents]):
+        options.update((key, value) for key, value in vars(part).items() if not key.startswith("__"))
+    for key in options:
+        if key not in META_OPTIONS:
+            raise ModelDefinitionError(
+                "an option of Meta does not exist",
+                model=cls.__name__,
+                option=key,
+                suggestion=_closest(key, META_OPTIONS),
+                hint=f"Options of Meta are {', '.join(META_OPTIONS)}.",
+            )
+    return options
+
+
+def _collection(model: str, declared: Mapping[str, Any]) -> str:
+    return check_name(model, "collection", declared.get("collection", _snake_case(model)))
+
+
+def _snake_case(name: str) -> str:
+    """``HTTPRequest2Log`` is ``http_request2_log``, and ``Box[int]`` is ``box_int``."""
+    words = re.sub(r"[^\w]+", "_", name).strip("_")
+    words = re.sub(r"(.)([A-Z][a-z]+)", r"\1_\2", words)
+    return re.sub(r"_+", "_", re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", words)).lower()
+
+
+def _indexes(model: str, declared: Mapping[str, Any]) -> tuple[Index, ...]:
+    indexes = declared.get("indexes", ())
+    if isinstance(indexes, (list, tuple)) and all(isinstance(index, Index) for index in indexes):
+        return tuple(indexes)
+    raise ModelDefinitionError(
+        "Meta.indexes is not a tuple of indexes",
+        model=model,
+        option="indexes",
+        hint='Write indexes = (Index("country", "-elevation"),), with the comma.',
+    )
+
+
+def _boolean(model: str, declared: Mapping[str, Any], option: str, *, default: bool) -> bool:
+    value = declared.get(option, default)
+    if not isinstance(value, bool):
+        raise ModelDefinitionError("an option takes True or False", model=model, option=option, hint="Give a bool.")
+    return value
+
+
+def _version(model: str, declared: Mapping[str, Any]) -> int:
+    version = declared.get("schema_version", 1)
+    if type(version) is not int or version < 1:
+        raise ModelDefinitionError(
+            "a schema version is not a whole number from 1 on",
+            model=model,
+            option="schema_version",
+            hint="Count it up by one with every incompatible change.",
+        )
+    return version
+
+
+def _closest(name: str, known: Iterable[str]) -> str | None:
+    close = get_close_matches(name, tuple(known), 1)
+    return close[0] if close else None

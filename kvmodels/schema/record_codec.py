@@ -1,0 +1,301 @@
+"""Objects to stored documents and back, for one model: validate, encode, prove idempotent; reconcile, decode, validate.
+
+Rules of this module: pydantic's ValidationError is not wrapped on the way in, and is a DecodeError on the way out.
+Nothing is put back into the caller's object before the write has succeeded. A document that is decoded belongs to the
+object afterwards. The paths of a model with plain fields run without any Python code per field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, NoReturn
+
+from pydantic import ValidationError
+
+from kvmodels.errors import DecodeError, InvalidValueError, KvModelsError, NonIdempotentValidatorError
+from kvmodels.schema.composites import must_be_stored
+from kvmodels.schema.definition import Document
+from kvmodels.schema.forms import Form, Function
+from kvmodels.schema.sameness import same_stored, unchanged
+from kvmodels.schema.state import StatefulModel, state_of
+
+__all__ = ["RESERVED_FIELD", "Prepared", "RecordCodec"]
+
+RESERVED_FIELD = "$kv"
+"""Key of a document under which the library keeps its own data: ``{"v": schema version}`` when that is above 1."""
+
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(slots=True)
+class Prepared:
+    """An object made ready for a write, which has not happened yet.
+
+    Attributes:
+        values: the validated values by field name.
+        extra: the validated extra fields of a model with ``extra="allow"``, else None.
+        document: what is stored.
+        primary_key: values of the primary key.
+        unknown: stored fields that the class does not know, as the object's state has them.
+    """
+
+    values: dict[str, Any]
+    extra: dict[str, Any] | None
+    document: Document
+    primary_key: tuple[Any, ...]
+    unknown: Mapping[str, Any]
+
+
+class RecordCodec:
+    """Encodes and decodes the objects of one model.
+
+    Args:
+        model: the model class, complete.
+        forms: storage forms of its fields, in declaration order.
+        primary_key: names of the primary key fields.
+        schema_version: what is written under ``$kv`` when it is above 1.
+        proves: whether a document is decoded and encoded again before it is written, because functions of the user
+            validate.
+    """
+
+    def __init__(
+        self,
+        model: type[StatefulModel],
+        forms: Mapping[str, Form],
+        *,
+        primary_key: tuple[str, ...],
+        schema_version: int,
+        proves: bool,
+    ) -> None:
+        self._model = model
+        self._name = model.__name__
+        self._validate: Callable[..., Any] = model.__pydantic_validator__.validate_python
+        self._names = dict.fromkeys(forms).keys()
+        self._count = len(forms)
+        self._encoders = _named(forms, "encode")
+        self._decoders = _named(forms, "decode")
+        self._revalidators = _named(forms, "revalidate")
+        self._mutable = tuple(name for name, form in forms.items() if form.mutable)
+        self._required = tuple(name for name, info in model.model_fields.items() if must_be_stored(info))
+        self._primary_key = primary_key
+        self._schema_version = schema_version
+        self._proves = proves
+        self._keeps_extra = model.model_config.get("extra") == "allow"
+
+    def primary_key_of(self, instance: StatefulModel) -> tuple[Any, ...]:
+        """Values of the primary key of an object, as they are in it now."""
+        values = instance.__dict__
+        return tuple([values[name] for name in self._primary_key])
+
+    def encode(self, instance: StatefulModel) -> Document:
+        """The document of an object; see ``prepare``."""
+        return self.prepare(instance).document
+
+    def prepare(self, instance: StatefulModel) -> Prepared:
+        """Validate the present values of an object and encode them; the object itself is left as it is.
+
+        Raises:
+            pydantic.ValidationError: a value is not valid.
+            InvalidValueError: an object of another class, or a value that cannot be stored; the field is named.
+            NonIdempotentValidatorError: reading would change what is written.
+        """
+        if type(instance) is not self._model:
+            raise InvalidValueError(
+                "this is not an object of the model",
+                model=self._name,
+                type=type(instance).__name__,
+                hint="Use the repository of the object's own class.",
+            )
+        try:
+            validated = self._validate(self._present(instance), by_alias=False, by_name=True)
+            document = self._document(validated)
+        except RecursionError:
+            raise InvalidValueError(
+                "an object contains itself or is nested too deeply",
+                model=self._name,
+                hint="Store a reference, such as the primary key, instead of the object.",
+            ) from None
+        if self._proves:
+            self._prove(document)
+        state = state_of(instance)
+        unknown = _NOTHING if state is None else state.unknown
+        if unknown:
+            document.update((name, value) for name, value in unknown.items() if name not in document)
+        values = validated.__dict__
+        primary_key = tuple([values[name] for name in self._primary_key])
+        return Prepared(values, validated.__pydantic_extra__, document, primary_key, unknown)
+
+    def accept(self, instance: StatefulModel, prepared: Prepared) -> None:
+        """Put the validated values into the caller's object, after the write has succeeded.
+
+        Containers and nested objects that validation left equal keep their identity, so that references to them which
+        the caller holds stay references into the object.
+        """
+        present = instance.__dict__
+        values = prepared.values
+        if self._mutable:
+            values = dict(values)
+            for name in self._mutable:
+                if name in present and unchanged(present[name], values[name]):
+                    values[name] = present[name]
+        # Not setattr: that would validate a second time, and fail on a frozen model.
+        present.update(values)
+        if prepared.extra and instance.__pydantic_extra__ is not None:
+            for name, value in prepared.extra.items():
+                if not unchanged(instance.__pydantic_extra__.get(name), value):
+                    instance.__pydantic_extra__[name] = value
+
+    def decode(self, document: Document, key: tuple[Any, ...]) -> tuple[Any, dict[str, Any]]:
+        """The validated object of a document, and the stored fields that the class does not know.
+
+        Args:
+            document: a document that nobody else uses; its containers may become those of the object.
+            key: values of the primary key, for errors.
+
+        Raises:
+            DecodeError: a field is missing and has no plain default, or a stored value is not valid.
+        """
+        unknown: dict[str, Any] = {}
+        if document.keys() != self._names:
+            document, unknown = self._reconciled(document, key)
+        elif self._decoders or self._proves:
+            document = dict(document)
+        name = None
+        try:
+            for name, decode in self._decoders:
+                if name in document:
+                    document[name] = decode(document[name])
+            name = None
+            return self._validate(document, by_alias=False, by_name=True), unknown
+        except ValidationError as error:
+            self._unreadable(key, _first_location(error) if name is None else name, _first_reason(error), error)
+        except KvModelsError as error:
+            self._unreadable(key, name, error.message, error)
+        except Exception as error:  # a function of the user, or a stored value of another type than its form
+            self._unreadable(key, name, type(error).__name__, error)
+
+    def _present(self, instance: StatefulModel) -> dict[str, Any]:
+        present = instance.__dict__
+        extra = instance.__pydantic_extra__
+        if present.keys() != self._names or extra or self._revalidators or self._proves:
+            present = {name: present[name] for name in self._names if name in present}
+            for name, revalidate in self._revalidators:
+                if name in present:
+                    present[name] = revalidate(present[name])
+            if extra:
+                present.update(extra)
+        return present
+
+    def _document(self, validated: StatefulModel) -> Document:
+        values = validated.__dict__
+        document = values.copy() if len(values) == self._count else {name: values[name] for name in self._names}
+        name = None
+        try:
+            for name, encode in self._encoders:
+                document[name] = encode(document[name])
+        except InvalidValueError as error:
+            raise InvalidValueError(
+                error.message, model=self._name, field=name, path=error.path, type=error.type, hint=error.hint
+            ) from error
+        except (TypeError, ValueError, AttributeError, LookupError) as error:
+            raise InvalidValueError(
+                "a value cannot be stored in the form of its field",
+                model=self._name,
+                field=name,
+                type=type(document[name]).__name__,
+                hint="A validator returned another type than the annotation says, or the type's own function failed.",
+            ) from error
+        if self._keeps_extra and validated.__pydantic_extra__:
+            self._add_extra(document, validated.__pydantic_extra__)
+        if self._schema_version > 1:
+            document[RESERVED_FIELD] = {"v": self._schema_version}
+        return document
+
+    def _add_extra(self, document: Document, extra: Mapping[str, Any]) -> None:
+        for name in extra:
+            if name.startswith(RESERVED_FIELD):
+                raise InvalidValueError(
+                    "the name of an extra field is reserved",
+                    model=self._name,
+                    field=name,
+                    hint="Names that begin with $kv belong to the library.",
+                )
+        document.update(extra)
+
+    def _prove(self, document: Document) -> None:
+        try:
+            # A copy, because a validator that changes a list in place would change the document with it.
+            again = self._document(self.decode(deepcopy(document), ())[0])
+        except (DecodeError, InvalidValueError) as error:
+            raise NonIdempotentValidatorError(
+                "a validator does not accept its own result", model=self._name, field=error.field
+            ) from error
+        for name in (*document, *again):
+            if name not in again or name not in document or not same_stored(document[name], again[name]):
+                raise NonIdempotentValidatorError(
+                    "a validator changes its own result", model=self._name, field=name
+                )
+
+    def _reconciled(self, document: Document, key: tuple[Any, ...]) -> tuple[Document, dict[str, Any]]:
+        reserved = document.get(RESERVED_FIELD)
+        unknown: dict[str, Any] = {}
+        if reserved is not None:
+            document = {name: value for name, value in document.items() if name != RESERVED_FIELD}
+            unknown = self._reserved(reserved, key)
+        for name in self._required:
+            if name not in document:
+                raise DecodeError(
+                    "a stored record lacks a field that has no plain default",
+                    key=key,
+                    model=self._name,
+                    field=name,
+                    reason="missing",
+                    hint="The record was written before the field existed: give the field a plain default, or an "
+                    "upgrade must write a value into the stored records. A default_factory other than list, dict, "
+                    "set, frozenset and tuple could give another value in every read, so it is not used here.",
+                )
+        if self._keeps_extra or document.keys() <= self._names:
+            return dict(document), unknown
+        unknown.update((name, value) for name, value in document.items() if name not in self._names)
+        return {name: value for name, value in document.items() if name in self._names}, unknown
+
+    def _reserved(self, reserved: Any, key: tuple[Any, ...]) -> dict[str, Any]:
+        version = reserved.get("v", 1) if type(reserved) is dict else None
+        if type(version) is not int or not 1 <= version <= self._schema_version:
+            raise DecodeError(
+                "a stored record is of another schema version",
+                key=key,
+                model=self._name,
+                field=RESERVED_FIELD,
+                reason=f"stored {version!r}, declared {self._schema_version}",
+                hint="A newer version of the program wrote it: update this one.",
+            )
+        rest = {name: value for name, value in reserved.items() if name != "v"}
+        return {RESERVED_FIELD: rest} if rest else {}
+
+    def _unreadable(self, key: tuple[Any, ...], field: str | None, reason: str, error: Exception) -> NoReturn:
+        raise DecodeError(
+            "a stored record is not a valid object of its model",
+            key=key,
+            model=self._name,
+            field=field,
+            reason=reason,
+            hint="Read it with kv.get and repair it, or let the model accept what was stored.",
+        ) from error
+
+
+def _named(forms: Mapping[str, Form], function: str) -> tuple[tuple[str, Function], ...]:
+    found = ((name, getattr(form, function)) for name, form in forms.items())
+    return tuple((name, apply) for name, apply in found if apply is not None)
+
+
+def _first_location(error: ValidationError) -> str | None:
+    location = error.errors(include_url=False, include_context=False, include_input=False)[0]["loc"]
+    return str(location[0]) if location else None
+
+
+def _first_reason(error: ValidationError) -> str:
+    return error.errors(include_url=False, include_context=False, include_input=False)[0]["type"]
