@@ -44,7 +44,7 @@ types: $(STAMP) ## mypy strict and pyright strict
 	$(BIN)/pyright
 
 docs: $(STAMP) ## build the documentation into site/
-	$(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 clean: ## remove everything that was made
 	rm -rf $(VENV) site build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,99 @@
+"""The example service over HTTP."""
+
+from __future__ import annotations
+
+import pytest
+from fastapi.testclient import TestClient
+
+from examples.fastapi_service import create_app
+
+
+@pytest.fixture(params=["memory", "file"])
+def client(request, tmp_path):
+    url = "memory://" if request.param == "memory" else str(tmp_path / "users.db")
+    with TestClient(create_app(url)) as opened:
+        yield opened
+
+
+def user(name: str, color: str = "red") -> dict[str, str]:
+    return {"email": f"{name}@example.org", "favorite_color": color, "name": name}
+
+
+def test_a_created_user_is_read_back_with_its_version(client):
+    created = client.post("/users", json=user("ada"))
+    assert created.status_code == 201
+    read = client.get(f"/users/{created.json()['id']}")
+    assert read.status_code == 200
+    assert read.json() == created.json() == {**user("ada"), "id": created.json()["id"]}
+    assert read.headers["ETag"] == created.headers["ETag"]
+
+
+def test_a_second_user_with_the_same_address_is_a_conflict(client):
+    client.post("/users", json=user("ada"))
+    refused = client.post("/users", json=user("ada", "blue"))
+    assert refused.status_code == 409
+    assert refused.json()["code"] == "KV302"
+    assert client.get("/users", params={"favorite_color": "blue"}).json() == {"items": [], "next_cursor": None}
+
+
+def test_users_are_found_by_address_and_by_colour_in_pages(client):
+    for name in ("ada", "bob", "eve", "ida", "joe"):
+        client.post("/users", json=user(name, "blue" if name == "bob" else "red"))
+    assert [u["name"] for u in client.get("/users", params={"email": "bob@example.org"}).json()["items"]] == ["bob"]
+    assert client.get("/users", params={"email": "nobody@example.org"}).json()["items"] == []
+    names, after = [], None
+    while True:
+        parameters = {"favorite_color": "red", "size": 2} | ({"after": after} if after else {})
+        page = client.get("/users", params=parameters).json()
+        names.append([u["name"] for u in page["items"]])
+        if (after := page["next_cursor"]) is None:
+            break
+    assert names == [["ada", "eve"], ["ida", "joe"]]
+    assert len(client.get("/users").json()["items"]) == 5
+
+
+def test_a_cursor_that_nobody_gave_out_is_refused(client):
+    refused = client.get("/users", params={"after": "nonsense"})
+    assert (refused.status_code, refused.json()["code"]) == (400, "KV704")
+
+
+def test_a_change_moves_the_user_to_the_other_colour(client):
+    path = f"/users/{client.post('/users', json=user('ada')).json()['id']}"
+    changed = client.patch(path, json={"favorite_color": "blue"})
+    assert changed.json() == {**user("ada", "blue"), "id": path.rpartition("/")[2]}
+    assert client.get("/users", params={"favorite_color": "red"}).json()["items"] == []
+    assert len(client.get("/users", params={"favorite_color": "blue"}).json()["items"]) == 1
+
+
+def test_a_change_of_a_version_that_is_no_longer_current_is_refused(client):
+    created = client.post("/users", json=user("ada"))
+    path, version = f"/users/{created.json()['id']}", created.headers["ETag"]
+    first = client.patch(path, json={"name": "Ada"}, headers={"If-Match": version})
+    assert first.status_code == 200
+    assert client.patch(path, json={"name": "late"}, headers={"If-Match": version}).status_code == 412
+    again = client.patch(path, json={"name": "Ada L."}, headers={"If-Match": first.headers["ETag"]})
+    assert again.json()["name"] == client.get(path).json()["name"] == "Ada L."
+
+
+def test_a_deleted_user_is_gone(client):
+    path = f"/users/{client.post('/users', json=user('ada')).json()['id']}"
+    assert client.delete(path).status_code == 204
+    assert client.delete(path).status_code == 404
+    missing = client.get(path)
+    assert (missing.status_code, missing.json()["code"]) == (404, "KV201")
+    assert client.post("/users", json=user("ada")).status_code == 201, "the address is free again"
+
+
+@pytest.mark.parametrize("body", [{}, user("ada") | {"email": "no address"}, user("ada") | {"role": "admin"}])
+def test_bad_input_is_refused_before_anything_is_written(client, body):
+    assert client.post("/users", json=body).status_code == 422
+    assert client.get("/users").json()["items"] == []
+
+
+def test_ids_that_are_no_ulids_are_refused(client):
+    assert client.get("/users/nonsense").status_code == 422
+
+
+def test_the_service_describes_itself(client):
+    schema = client.get("/openapi.json").json()
+    assert set(schema["components"]["schemas"]["User"]["properties"]) == {"id", "email", "favorite_color", "name"}
