@@ -26,6 +26,8 @@ class RecordChange(NamedTuple):
         value, encoding: the bytes of ``new_document``.
         expire_at: deadline in ms since the epoch that the record and all its entries get, or None.
         rewrite: write every entry, also those that should be there already; for repair.
+        only: leave the record alone and write its entries in this index; for a build, whose record does not change.
+        tolerant: record a duplicate in an index under construction instead of refusing it; for a build.
     """
 
     live: LiveCollection
@@ -37,6 +39,8 @@ class RecordChange(NamedTuple):
     encoding: int = 0
     expire_at: int | None = None
     rewrite: bool = False
+    only: LiveIndex | None = None
+    tolerant: bool = False
 
     @property
     def key(self) -> bytes:

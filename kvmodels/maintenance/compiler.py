@@ -102,7 +102,7 @@ class _Claim(NamedTuple):
     change: RecordChange
     index: LiveIndex
     held: bool
-    """The old document claims this slot too, so a build may have recorded it as a duplicate."""
+    """The old document claims this slot too, or a build does: a duplicate is recorded, not refused."""
 
 
 class _Release(NamedTuple):
@@ -141,12 +141,12 @@ class _Fold:
     def add(self, change: RecordChange) -> None:
         """Take in one record: its own key, and the difference of its entries in every maintained index."""
         self.check(rules.record_check(change))
-        if change.new_document is not None:
+        if change.only is None and change.new_document is not None:
             self._set(Set(change.key, change.value, change.encoding, change.expire_at))
-        elif change.old is not None:
+        elif change.only is None and change.old is not None:
             self._delete(change.key)
         expired = change.old is not None and rules.is_expired(change.old, self._now_ms)
-        for index in change.live.maintained:
+        for index in change.live.maintained if change.only is None else (change.only,):
             old = dict(entry_keys(index, change.old_document, change.pk))
             new = dict(entry_keys(index, change.new_document, change.pk))
             self._write_entries(change, index, old, new, careful=expired or not index.readable)
@@ -160,7 +160,7 @@ class _Fold:
         for key, slot in new.items():
             held = key in old
             if slot and (careful or change.rewrite or not held):
-                self._claims.setdefault(key, []).append(_Claim(change, index, held))
+                self._claims.setdefault(key, []).append(_Claim(change, index, held or change.tolerant))
             elif not (held and elided):
                 self._set(Set(key, *entry_value(self._codec, index, slot, change), change.expire_at))
 
@@ -184,11 +184,7 @@ class _Fold:
     def resolve(self, changes: Mapping[bytes, RecordChange]) -> Violation | None:
         """Decide on every slot that is claimed or released in this commit."""
         for key, claims in self._claims.items():
-            first = claims[0]
-            if len(claims) > 1:
-                other = claims[1]
-                return Violation(other.change, other.index, key, first.change.pk)
-            violation = self._claim(key, first, changes)
+            violation = self._contest(key, claims, changes)
             if violation is not None:
                 return violation
         for key, releases in self._releases.items():
@@ -201,6 +197,27 @@ class _Fold:
             return True, self._rows[key]
         self.needed.add(key)
         return False, None
+
+    def _contest(
+        self, key: bytes, claims: list[_Claim], changes: Mapping[bytes, RecordChange]
+    ) -> Violation | None:
+        """One slot, and the records of this commit that want it: one gets it, duplicates of a build stay recorded."""
+        if len(claims) == 1:
+            return self._claim(key, claims[0], changes)
+        for position, claim in enumerate(claims):
+            if not claim.held or claim.index.readable:
+                other = claims[0] if position else claims[1]
+                return Violation(claim.change, claim.index, key, other.change.pk)
+        known, row = self._row(key)
+        if not known:
+            return None
+        change, index, _ = claims[0]
+        owner = None if row is None else slot_owner(self._codec, change.live, index, row)
+        keeper = next((claim for claim in claims if claim.change.pk == owner), claims[0])
+        for claim in claims:
+            if claim is not keeper:
+                self._record_duplicate(key, claim, row)
+        return self._claim(key, keeper, changes)
 
     def _claim(self, key: bytes, claim: _Claim, changes: Mapping[bytes, RecordChange]) -> Violation | None:
         change, index, held = claim
@@ -230,7 +247,7 @@ class _Fold:
     def _is_released(self, key: bytes, owner: bytes) -> bool:
         return any(release.change.pk == owner for release in self._releases.get(key, ()))
 
-    def _record_duplicate(self, key: bytes, claim: _Claim, row: Row) -> None:
+    def _record_duplicate(self, key: bytes, claim: _Claim, row: Row | None) -> None:
         """An unrelated change of a record that a build found to be a duplicate: it stays one, and stays listed."""
         self.check(rules.slot_check(key, row))
         violation = violation_key(claim.index.violations, key, claim.change.pk)

@@ -47,7 +47,8 @@ class LiveCollection:
     Attributes:
         schema: the declaration.
         layout: keys of the records.
-        maintained: every generation that a write must keep, in catalogue order.
+        maintained: every generation that a write must keep, in catalogue order; those that this process knows,
+            when ``read_only`` is set.
         readable: by index name, the generation that queries may use (its definition is the declared one).
         states: by index name, the state of a declared index that is not readable.
         refused: raised on every use, when the primary key or a column type differs.
@@ -142,19 +143,22 @@ def _refusal(schema: ModelSchema, stored: StoredCollection) -> SchemaMismatchErr
 def _maintained(
     schema: ModelSchema, stored: StoredCollection, fences: Mapping[tuple[str, str, int], bytes]
 ) -> tuple[tuple[LiveIndex, ...], SchemaMismatchError | None]:
-    live = []
+    live: list[LiveIndex] = []
+    read_only: SchemaMismatchError | None = None
     for index in stored.indexes:
         if not index.state.maintained:
             continue
         definition = _definition(schema, stored, index)
         if definition is None:
-            return (), _mismatch(
+            declared = schema.indexes.get(index.name)
+            read_only = _mismatch(
                 "this process does not declare an index of the store as it is stored, so it cannot keep it",
                 schema,
                 index.name,
                 index.hash,
-                schema.indexes[index.name].hash() if index.name in schema.indexes else None,
+                None if declared is None else declared.hash(),
             )
+            continue
         fence = None
         if index.state is not IndexState.READABLE:
             fence = fences[(schema.collection, index.name, index.generation)]
@@ -167,7 +171,7 @@ def _maintained(
                 fence=fence,
             )
         )
-    return tuple(live), None
+    return tuple(live), read_only
 
 
 def _definition(

@@ -1,0 +1,195 @@
+"""Build an index online: beside readers and writers, in batches, resumable, by any number of builders.
+
+The commit that makes the index WRITE_ONLY also writes its fence. From then on every writer keeps the index, so a
+record with a versionstamp above the fence needs nothing; the scan indexes the others, each under a check of its
+versionstamp. Every batch checks and sets the progress row: a second delivery, or a second builder at the same place,
+is refused. What cannot be indexed becomes a violation row, and the index stays PENDING while there are any.
+
+Rules of this module: entries are computed by the write compiler (R4) in ``flows/build_batch.py``; every step can be
+lost, repeated or interrupted. Source: FoundationDB Record Layer, OnlineIndexer, with a versionstamp fence in place of
+its range set.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from kvmodels.errors import RetriesExhaustedError, UnknownFieldError
+from kvmodels.flows.build_batch import Progress, build_batch, resolve_violations
+from kvmodels.flows.context import Context, HeaderView, reload_header
+from kvmodels.flows.drop import drop_generations
+from kvmodels.flows.headers import commit_header
+from kvmodels.flows.requests import Flow, read, sleep
+from kvmodels.keys import skip_parts
+from kvmodels.operations import Delete, GuardFailed, ReadRange, Set, after_prefix
+from kvmodels.schema.catalogue import IndexState, StoredCollection, StoredIndex, stored_index
+from kvmodels.schema.definition import ModelSchema
+from kvmodels.schema.keyspace import build_key, fence_key
+from kvmodels.schema.live import LiveIndex
+
+__all__ = ["BuildReport", "IndexViolation", "build_index"]
+
+FIRST_BATCH = 100
+LARGEST_BATCH = 1_000
+VIOLATIONS_REPORTED = 1_000
+
+
+class IndexViolation(NamedTuple):
+    """A record that an index cannot hold: its primary key, and why."""
+
+    key: Any
+    kind: str
+
+
+class BuildReport(NamedTuple):
+    """How a build ended: READABLE, or PENDING with the records that must be changed first (the first 1,000)."""
+
+    collection: str
+    index: str
+    generation: int
+    state: IndexState
+    scanned: int
+    violations: tuple[IndexViolation, ...]
+
+
+def build_index(context: Context, schema: ModelSchema, name: str) -> Flow[BuildReport]:
+    """Build one declared index, or finish a build that somebody began, or resolve what is left of one.
+
+    Raises:
+        UnknownFieldError: the model declares no such index.
+        SchemaMismatchError: this process may not write the collection.
+        RetriesExhaustedError: one batch met a conflict in every attempt.
+
+    Cost: per batch one or two reads and one commit; two header commits. Idempotent.
+    """
+    if name not in schema.indexes:
+        raise UnknownFieldError(
+            "the model declares no such index",
+            model=schema.name,
+            field=name,
+            suggestion=", ".join(schema.indexes) or None,
+            hint="Name a declared index.",
+        )
+    scanned = 0
+    while True:
+        view = yield from reload_header(context)
+        live = view.live[schema.collection]
+        obstacle = live.refused or live.read_only
+        if obstacle is not None:
+            raise obstacle
+        collection = view.header.collections[schema.collection]
+        stored = _current(collection, schema, name)
+        if stored is None:
+            yield from _begin(context, view, collection, schema, name)
+            continue
+        if stored.state is IndexState.READABLE:
+            yield from drop_generations(context, schema.collection, name)
+            return BuildReport(schema.collection, name, stored.generation, stored.state, scanned, ())
+        index = next(ix for ix in live.maintained if ix.stored == stored)
+        if stored.state is IndexState.WRITE_ONLY:
+            scanned += yield from _scan(context, schema, index)
+        yield from resolve_violations(context, schema, index)
+        finished = yield from _finish(context, schema, index)
+        if finished is not None and finished.state is IndexState.PENDING:
+            return finished._replace(scanned=scanned)
+
+
+def _current(collection: StoredCollection, schema: ModelSchema, name: str) -> StoredIndex | None:
+    """The newest maintained generation with the declared definition."""
+    digest = schema.indexes[name].hash()
+    found = [ix for ix in collection.indexes if ix.name == name and ix.hash == digest and ix.state.maintained]
+    return max(found, key=lambda ix: ix.generation, default=None)
+
+
+def _begin(
+    context: Context, view: HeaderView, collection: StoredCollection, schema: ModelSchema, name: str
+) -> Flow[None]:
+    """DISABLED to WRITE_ONLY: header, fence and progress in one commit."""
+    generation = collection.next_generation(name)
+    stored = stored_index(schema.indexes[name], generation, IndexState.WRITE_ONLY)
+    header = view.header.with_collection(collection.with_index(stored))
+    place = (schema.collection, name, generation)
+    progress = context.codec.encode(Progress(b"", 0).to_value())
+    yield from commit_header(
+        context,
+        view,
+        header,
+        mutations=(Set(fence_key(*place), *context.codec.encode(b"")), Set(build_key(*place), *progress)),
+    )
+
+
+def _scan(context: Context, schema: ModelSchema, index: LiveIndex) -> Flow[int]:
+    """Index every record that is not newer than the fence; returns how many this builder has looked at."""
+    size, conflicts, scanned, cursor = FIRST_BATCH, 0, 0, b""
+    while True:
+        batch = yield from build_batch(context, schema, index, cursor, size)
+        if batch.finished:
+            return scanned
+        if batch.cursor != cursor:
+            cursor, conflicts = batch.cursor, 0
+            if batch.committed:
+                scanned, size = scanned + batch.scanned, min(size * 2, LARGEST_BATCH)
+            continue
+        conflicts, size = conflicts + 1, max(size // 2, 1)
+        if conflicts > context.retry.attempts:
+            raise RetriesExhaustedError(
+                "every attempt to index a batch of records met a conflict",
+                attempts=conflicts,
+                failed_checks=(build_key(schema.collection, index.stored.name, index.stored.generation),),
+            )
+        pause = context.retry.pause(conflicts + 1, context.random())
+        if pause > 0:
+            yield from sleep(pause)
+
+
+def _finish(context: Context, schema: ModelSchema, index: LiveIndex) -> Flow[BuildReport | None]:
+    """WRITE_ONLY to READABLE, or to PENDING while there are violations; older generations go to DROPPING.
+
+    That no violation is left is a statement about a range, which no check can guard. It is stable: after the scan
+    a violation row is only rewritten in place or removed (a new duplicate is refused).
+    """
+    view = yield from reload_header(context)
+    place = (schema.collection, index.stored.name, index.stored.generation)
+    violations = yield from _violations(context, schema, index, view)
+    if violations is None:
+        return None
+    collection = view.header.collections[schema.collection]
+    stored = collection.index(index.stored.name, index.stored.generation)
+    if stored is None or stored.state not in (IndexState.WRITE_ONLY, IndexState.PENDING):
+        return None
+    state = IndexState.PENDING if violations else IndexState.READABLE
+    report = BuildReport(schema.collection, stored.name, stored.generation, state, 0, violations)
+    if stored.state is state:
+        return report
+    collection = collection.with_index(_in_state(stored, state))
+    mutations = [Delete(build_key(*place))]
+    if state is IndexState.READABLE:
+        mutations.append(Delete(fence_key(*place)))
+        for other in collection.indexes:
+            if other.name == stored.name and other.generation != stored.generation:
+                collection = collection.with_index(_in_state(other, IndexState.DROPPING))
+    committed = yield from commit_header(
+        context, view, view.header.with_collection(collection), mutations=mutations
+    )
+    return report if committed else None
+
+
+def _in_state(index: StoredIndex, state: IndexState) -> StoredIndex:
+    return StoredIndex(index.name, index.generation, state, index.hash, index.signature)
+
+
+def _violations(
+    context: Context, schema: ModelSchema, index: LiveIndex, view: HeaderView
+) -> Flow[tuple[IndexViolation, ...] | None]:
+    span = ReadRange(index.violations, after_prefix(index.violations), VIOLATIONS_REPORTED)
+    result = yield from read((span,), view.guard)
+    if isinstance(result, GuardFailed):
+        return None
+    layout = context.layouts[schema.collection]
+    found = []
+    for row in result.ranges[0]:
+        rest = row.key[len(index.violations) :]
+        values = layout.unpack(rest[skip_parts(rest, 1) :])
+        kind = context.codec.decode(row.value, row.encoding, row.key)["kind"]
+        found.append(IndexViolation(values[0] if len(values) == 1 else values, kind))
+    return tuple(found)

@@ -1,0 +1,242 @@
+"""One batch of an online build, and the resolution of its violations.
+
+Rules of this module: a batch is one commit that checks the header, its progress row and every record it indexes.
+Records that cannot be indexed are listed and passed over, so that one bad record stops nobody. A record is rewritten
+only where it must be: in an index with ``store="record"``, whose copies carry the versionstamp of their record, and
+when it stores no value for a column yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from kvmodels.errors import CommitUnknownError, DecodeError, InvalidValueError, KvModelsError, OperationTooLargeError
+from kvmodels.flows.context import Context, HeaderView, header_view
+from kvmodels.flows.records import document_of, object_of
+from kvmodels.flows.requests import Flow, commit, now, read
+from kvmodels.keys import key_successor, skip_parts
+from kvmodels.maintenance.budget import check_budget
+from kvmodels.maintenance.changes import Compiled, NeedRows, RecordChange
+from kvmodels.maintenance.compiler import compile_write
+from kvmodels.maintenance.rules import is_expired
+from kvmodels.operations import (
+    AtomicWrite,
+    Check,
+    Committed,
+    Delete,
+    GuardFailed,
+    Mutation,
+    ReadRange,
+    Row,
+    Set,
+    after_prefix,
+    point,
+)
+from kvmodels.schema.catalogue import IndexState
+from kvmodels.schema.definition import ModelSchema
+from kvmodels.schema.keyspace import build_key, violation_key
+from kvmodels.schema.live import LiveIndex
+
+__all__ = ["Batch", "Progress", "build_batch", "resolve_violations"]
+
+VIOLATIONS_AT_ONCE = 100
+
+
+class Progress(NamedTuple):
+    """The progress row: the last record key that was dealt with (empty at the start), and how many records were."""
+
+    cursor: bytes
+    scanned: int
+
+    def to_value(self) -> dict[str, Any]:
+        return {"cursor": self.cursor, "scanned": self.scanned}
+
+
+class Batch(NamedTuple):
+    """How one batch went: where the next one begins, and whether this one was committed by this builder."""
+
+    cursor: bytes
+    scanned: int
+    committed: bool
+    finished: bool
+
+
+def build_batch(context: Context, schema: ModelSchema, index: LiveIndex, cursor: bytes, size: int) -> Flow[Batch]:
+    """Index the next ``size`` records behind the stored cursor (``cursor`` is what this builder believes it to be)."""
+    view = yield from header_view(context)
+    live = view.live[schema.collection]
+    current = next((ix for ix in live.maintained if ix.stored == index.stored), None)
+    if current is None or current.stored.state is not IndexState.WRITE_ONLY:
+        return Batch(cursor, 0, False, True)
+    progress_key = build_key(schema.collection, index.stored.name, index.stored.generation)
+    start = key_successor(cursor) if cursor else live.layout.prefix
+    span = ReadRange(start, after_prefix(live.layout.prefix), size)
+    result = yield from read((point(progress_key), span), view.guard, include_expired=True)
+    if isinstance(result, GuardFailed):
+        context.view = None
+        return Batch(cursor, 0, False, False)
+    progress_rows, rows = result.ranges
+    if not progress_rows:
+        context.view = None
+        return Batch(cursor, 0, False, False)
+    value = context.codec.decode(progress_rows[0].value, progress_rows[0].encoding, progress_key)
+    progress = Progress(value["cursor"], value["scanned"])
+    if progress.cursor != cursor:
+        return Batch(progress.cursor, 0, False, False)
+    if not rows:
+        return Batch(cursor, 0, False, True)
+    moved = Progress(rows[-1].key, progress.scanned + len(rows))
+    advance = (
+        Check(progress_key, progress_rows[0].versionstamp, physical=True),
+        Set(progress_key, *context.codec.encode(moved.to_value())),
+    )
+    committed = yield from _index_rows(context, schema, current, view, rows, advance)
+    return Batch(moved.cursor if committed else cursor, len(rows), committed, False)
+
+
+def _index_rows(
+    context: Context,
+    schema: ModelSchema,
+    index: LiveIndex,
+    view: HeaderView,
+    rows: Sequence[Row],
+    advance: tuple[Check, Mutation],
+) -> Flow[bool]:
+    """Commit the entries of these records together with the progress; False after a conflict."""
+    now_ms = yield from now()
+    fence = index.fence
+    old = [row for row in rows if not is_expired(row, now_ms) and (fence is None or row.versionstamp <= fence)]
+    changes: list[RecordChange] = []
+    checks, mutations = [advance[0]], [advance[1]]
+    for row in old:
+        change = _change(context, schema, index, view, row)
+        if isinstance(change, RecordChange):
+            changes.append(change)
+        else:
+            pk = view.live[schema.collection].layout.pk_of(row.key)
+            checks.append(Check(row.key, row.versionstamp, physical=True))
+            mutations.append(
+                Set(violation_key(index.violations, None, pk), *context.codec.encode({"kind": change}), row.expire_at)
+            )
+    write = yield from _compile(context, view, changes, now_ms)
+    if write is None:
+        return False
+    write = AtomicWrite((*write.checks, *checks), (*write.mutations, *mutations))
+    try:
+        check_budget(write, context.limits, (view.live[schema.collection],))
+    except OperationTooLargeError:
+        if len(rows) == 1:
+            raise
+        return False
+    return (yield from _committed(context, write))
+
+
+def _committed(context: Context, write: AtomicWrite) -> Flow[bool]:
+    """Whether the commit is known to be applied; the stored progress tells after a lost answer."""
+    try:
+        outcome = yield from commit(write)
+    except CommitUnknownError:
+        context.view = None
+        return False
+    if isinstance(outcome, Committed):
+        return True
+    context.view = None
+    return False
+
+
+def _change(
+    context: Context, schema: ModelSchema, index: LiveIndex, view: HeaderView, row: Row
+) -> RecordChange | str:
+    """What indexes one record, or the kind of violation when that cannot be done."""
+    live = view.live[schema.collection]
+    pk = live.layout.pk_of(row.key)
+    try:
+        document = document_of(context, row)
+        value, encoding = row.value, row.encoding
+        covered = index.layout.covers(document)
+        new_document = document
+        if not covered:
+            new_document = schema.prepare(object_of(context, live, row)).document
+            value, encoding = context.codec.encode_document(new_document)
+    except DecodeError:
+        return "not_decodable"
+    except KvModelsError:
+        return "not_encodable"
+    try:
+        keys = index.layout.keys(new_document, pk)
+    except InvalidValueError:
+        return "not_encodable"
+    if any(len(key) > context.limits.max_key_bytes for key, _ in keys):
+        return "too_long"
+    only = index if covered and index.definition.store is None else None
+    return RecordChange(
+        live, pk, row, document, new_document, value, encoding, row.expire_at, only=only, tolerant=True
+    )
+
+
+def _compile(
+    context: Context, view: HeaderView, changes: Sequence[RecordChange], now_ms: int
+) -> Flow[AtomicWrite | None]:
+    """Compile with the slots read in one snapshot with the records; None when a record changed meanwhile."""
+    rows: dict[bytes, Row | None] = {change.key: change.old for change in changes}
+    keys = set(rows)
+    while True:
+        compiled = compile_write(changes, rows, header=view.guard, codec=context.codec, now_ms=now_ms)
+        if isinstance(compiled, Compiled):
+            return compiled.write
+        if not isinstance(compiled, NeedRows):
+            return None
+        keys |= compiled.keys
+        wanted = sorted(keys)
+        result = yield from read([point(key) for key in wanted], view.guard, include_expired=True)
+        if isinstance(result, GuardFailed):
+            context.view = None
+            return None
+        rows = {key: found[0] if found else None for key, found in zip(wanted, result.ranges, strict=True)}
+        if any(rows[change.key] != change.old for change in changes):
+            return None
+
+
+def resolve_violations(context: Context, schema: ModelSchema, index: LiveIndex) -> Flow[None]:
+    """Look at every violation row once more: take the slot if it is free by now, drop the row if it is out of date."""
+    start = index.violations
+    while True:
+        view = yield from header_view(context)
+        span = ReadRange(start, after_prefix(index.violations), VIOLATIONS_AT_ONCE)
+        result = yield from read((span,), view.guard)
+        if isinstance(result, GuardFailed):
+            context.view = None
+            return
+        rows = result.ranges[0]
+        if not rows:
+            return
+        for row in rows:
+            yield from _resolve(context, schema, index, view, row)
+        start = key_successor(rows[-1].key)
+
+
+def _resolve(context: Context, schema: ModelSchema, index: LiveIndex, view: HeaderView, violation: Row) -> Flow[None]:
+    live = view.live[schema.collection]
+    current = next((ix for ix in live.maintained if ix.stored == index.stored), None)
+    if current is None:
+        return
+    rest = violation.key[len(index.violations) :]
+    key = live.layout.key(rest[skip_parts(rest, 1) :])
+    result = yield from read((point(key),), view.guard)
+    if isinstance(result, GuardFailed):
+        context.view = None
+        return
+    seen = Check(violation.key, violation.versionstamp, physical=True)
+    if not result.ranges[0]:
+        write = AtomicWrite((Check(key, None), seen), (Delete(violation.key),))
+        yield from _committed(context, write)
+        return
+    change = _change(context, schema, current, view, result.ranges[0][0])
+    if not isinstance(change, RecordChange):
+        return
+    compiled = yield from _compile(context, view, (change,), (yield from now()))
+    if compiled is not None:
+        written = {mutation.key for mutation in compiled.mutations}
+        gone = () if violation.key in written else (Delete(violation.key),)
+        yield from _committed(context, AtomicWrite((*compiled.checks, seen), (*compiled.mutations, *gone)))

@@ -1,0 +1,85 @@
+"""Remove the entries of index generations that nobody keeps or reads any more.
+
+A generation in state DROPPING is out of the reach of readers, whose guard fails, and of writers, whose header check
+fails. Its prefix is never used again, so its entries can go at leisure, in batches.
+
+Rules of this module: every batch checks and sets a progress row; the generation leaves the header last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kvmodels.errors import CommitUnknownError
+from kvmodels.flows.context import Context, reload_header
+from kvmodels.flows.headers import commit_header
+from kvmodels.flows.requests import Flow, commit, read
+from kvmodels.keys import encode_key
+from kvmodels.operations import AtomicWrite, Check, Delete, ReadRange, Row, Set, after_prefix, point
+from kvmodels.schema.catalogue import IndexState, StoredCollection, StoredIndex
+from kvmodels.schema.keyspace import build_key, drop_key, fence_key, violation_prefix
+
+__all__ = ["drop_generations", "drop_index"]
+
+ENTRIES_PER_COMMIT = 400
+"""Well under the 1,000 mutations of Deno and the 81,920 bytes of keys, with keys of 100 bytes."""
+
+
+def drop_index(context: Context, collection: str, name: str) -> Flow[int]:
+    """Drop every generation of an index; returns how many generations there were.
+
+    The index can be built again afterwards, under a new prefix.
+    """
+    while True:
+        view = yield from reload_header(context)
+        stored = view.header.collections.get(collection)
+        listed = [ix for ix in stored.indexes if ix.name == name] if stored else []
+        if stored is None or not listed:
+            return 0
+        if all(ix.state is IndexState.DROPPING for ix in listed):
+            yield from drop_generations(context, collection, name)
+            return len(listed)
+        for index in listed:
+            stored = stored.with_index(replace(index, state=IndexState.DROPPING))
+        yield from commit_header(context, view, view.header.with_collection(stored))
+
+
+def drop_generations(context: Context, collection: str, name: str) -> Flow[None]:
+    """Remove the entries of every DROPPING generation of an index, then take it off the header."""
+    while True:
+        view = yield from reload_header(context)
+        stored = view.header.collections[collection]
+        dropping = [ix for ix in stored.indexes if ix.name == name and ix.state is IndexState.DROPPING]
+        if not dropping:
+            return
+        index = dropping[0]
+        yield from _remove_entries(context, stored, index)
+        place = (collection, name, index.generation)
+        leftovers = (Delete(drop_key(*place)), Delete(build_key(*place)), Delete(fence_key(*place)))
+        header = view.header.with_collection(stored.without_index(name, index.generation))
+        yield from commit_header(context, view, header, mutations=leftovers)
+
+
+def _remove_entries(context: Context, collection: StoredCollection, index: StoredIndex) -> Flow[None]:
+    progress_key = drop_key(collection.name, index.name, index.generation)
+    prefixes = (
+        encode_key((index.prefix(collection.name),)),
+        violation_prefix(collection.name, index.name, index.generation),
+    )
+    for prefix in prefixes:
+        while True:
+            span = ReadRange(prefix, after_prefix(prefix), ENTRIES_PER_COMMIT)
+            result = yield from read((point(progress_key), span), include_expired=True)
+            progress, rows = result.ranges
+            if not rows:
+                break
+            yield from _remove_rows(context, progress_key, progress[0] if progress else None, rows)
+
+
+def _remove_rows(context: Context, progress_key: bytes, progress: Row | None, rows: list[Row]) -> Flow[None]:
+    check = Check(progress_key, progress.versionstamp if progress else None, physical=True)
+    marker = Set(progress_key, *context.codec.encode(rows[-1].key))
+    try:
+        yield from commit(AtomicWrite((check,), (marker, *(Delete(row.key) for row in rows))))
+    except CommitUnknownError:
+        return

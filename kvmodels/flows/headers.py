@@ -1,0 +1,44 @@
+"""Write the header: the one commit by which a schema change takes effect for every process at once.
+
+Rules of this module: a header is committed only against the header it was computed from, so two schema changes never
+mix, and a second delivery is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kvmodels.errors import CommitUnknownError
+from kvmodels.flows.context import Context, HeaderView
+from kvmodels.flows.requests import Flow, commit
+from kvmodels.operations import AtomicWrite, Check, Committed, Mutation, Set
+from kvmodels.schema.catalogue import Header
+from kvmodels.schema.keyspace import HEADER_KEY
+
+__all__ = ["commit_header"]
+
+
+def commit_header(
+    context: Context,
+    view: HeaderView,
+    header: Header,
+    *,
+    checks: Sequence[Check] = (),
+    mutations: Sequence[Mutation] = (),
+) -> Flow[bool]:
+    """Replace the header, with further checks and mutations in the same commit.
+
+    Returns:
+        False when somebody else was faster, or when the answer was lost: read the header again and look. Every
+        schema change is computed anew from what is stored, so a change that was applied after all is simply found.
+    """
+    value, encoding = context.codec.encode(header.to_value())
+    write = AtomicWrite(
+        (Check(HEADER_KEY, view.versionstamp, physical=True), *checks),
+        (Set(HEADER_KEY, value, encoding), *mutations),
+    )
+    context.view = None
+    try:
+        return isinstance((yield from commit(write)), Committed)
+    except CommitUnknownError:
+        return False

@@ -1,0 +1,113 @@
+"""Bring the stored header in line with the declared models when a database is opened.
+
+A collection that the header has never listed starts with every index READABLE. Whatever else differs is left alone:
+an index that is declared and not listed is built by ``db.build_indexes()``. Only for a collection that is empty is
+the build done at once, and it is a real build, with its fence and its scan, because an old writer may insert between
+the look and the commit.
+
+Rules of this module: each change of the header is one commit that checks the header it was computed from.
+"""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+from kvmodels.errors import ModelDefinitionError, SchemaMismatchError
+from kvmodels.flows.build import build_index
+from kvmodels.flows.context import Context, HeaderView, reload_header
+from kvmodels.flows.headers import commit_header
+from kvmodels.flows.requests import Flow, read
+from kvmodels.operations import ReadRange, after_prefix
+from kvmodels.schema.catalogue import pending_definitions, stored_collection
+from kvmodels.schema.keyspace import RESERVED, index_prefix
+
+__all__ = ["check_prefixes", "open_database", "require_current"]
+
+
+def open_database(context: Context, *, writable: bool) -> Flow[HeaderView]:
+    """List new collections and build the new indexes of empty ones.
+
+    Raises:
+        ModelDefinitionError: two collections or indexes would share keys.
+        SchemaMismatchError: the store is of a newer format.
+
+    Cost: one read; one commit when a collection is new; per new index of an empty collection three commits.
+    """
+    view = yield from reload_header(context)
+    check_prefixes(context, view)
+    if not writable:
+        return view
+    while True:
+        new = [schema for name, schema in context.schemas.items() if name not in view.header.collections]
+        if not new:
+            break
+        header = view.header
+        for schema in new:
+            header = header.with_collection(stored_collection(schema))
+        yield from commit_header(context, view, header)
+        view = yield from reload_header(context)
+        check_prefixes(context, view)
+    for name, schema in context.schemas.items():
+        live = view.live[name]
+        pending = list(pending_definitions(view.header.collections[name], schema))
+        if live.refused is None and live.read_only is None and pending:
+            result = yield from read((ReadRange(live.layout.prefix, after_prefix(live.layout.prefix), 1),))
+            for definition in pending if not result.ranges[0] else ():
+                yield from build_index(context, schema, definition.name)
+            view = yield from reload_header(context)
+    return view
+
+
+def check_prefixes(context: Context, view: HeaderView) -> None:
+    """Compare the first key parts of all collections and index generations, declared and stored, pairwise.
+
+    Raises:
+        ModelDefinitionError: two of them are equal, or one is reserved.
+    """
+    owners = [(prefix, collection, None) for prefix, collection in view.header.prefixes().items()]
+    for schema in context.schemas.values():
+        owners.append((schema.collection, schema.collection, schema.name))
+        owners.extend(
+            (index_prefix(schema.collection, index, 1), schema.collection, schema.name) for index in schema.indexes
+        )
+    for (prefix, collection, model), (other_prefix, other_collection, other_model) in combinations(owners, 2):
+        if prefix == other_prefix and collection != other_collection:
+            raise ModelDefinitionError(
+                "two collections or indexes would store their entries under the same prefix",
+                model=model or other_model,
+                option=prefix,
+                suggestion=f"{collection} / {other_collection}",
+                hint="Rename one of the collections or indexes.",
+            )
+    for schema in context.schemas.values():
+        if schema.collection == RESERVED:
+            raise ModelDefinitionError(
+                "a collection has the name that is reserved for the library",
+                model=schema.name,
+                option="collection",
+                hint="Rename the collection.",
+            )
+
+
+def require_current(view: HeaderView) -> None:
+    """Refuse to go on when an index is not ready or a collection cannot be used.
+
+    Raises:
+        SchemaMismatchError: what differs.
+    """
+    for name, live in view.live.items():
+        problem = live.refused or live.read_only
+        if problem is not None:
+            raise problem
+        if live.states:
+            index, state = next(iter(live.states.items()))
+            raise SchemaMismatchError(
+                "an index is declared and not ready, and require_current was given",
+                collection=name,
+                index=index,
+                stored=state.value,
+                declared="readable",
+                hint="Run db.build_indexes(), or open without require_current.",
+            )
+
+

@@ -1,0 +1,87 @@
+"""Mend what a check has found: entries through the write compiler, under checks of all that was seen.
+
+Rules of this module: an entry is removed only while its record still does not call for it, and written only from the
+record; records are never guessed. A repair that meets a conflict is left to the next check.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kvmodels.errors import CommitUnknownError, KvModelsError
+from kvmodels.flows.context import Context, header_view
+from kvmodels.flows.crud import refused
+from kvmodels.flows.findings import FindingKind
+from kvmodels.flows.operation import Operation, Proposal, Seen
+from kvmodels.flows.records import document_of
+from kvmodels.flows.requests import Flow, commit
+from kvmodels.flows.retry import execute
+from kvmodels.maintenance.changes import RecordChange
+from kvmodels.operations import AtomicWrite, Check, Committed, Delete, Row
+from kvmodels.schema.definition import ModelSchema
+from kvmodels.schema.keyspace import HEADER_KEY
+from kvmodels.schema.live import LiveIndex
+
+__all__ = ["Suspect", "mend"]
+
+
+class Suspect(NamedTuple):
+    """A confirmed finding with the rows that it was confirmed with."""
+
+    kind: FindingKind
+    row: Row
+    index: LiveIndex | None
+    pk: bytes | None
+    reason: str
+    record: Row | None
+
+
+def mend(context: Context, schema: ModelSchema, suspect: Suspect, *, everything: bool) -> Flow[bool]:
+    """Repair one finding; foreign keys and undecodable records only with ``everything``."""
+    if suspect.kind in ("foreign", "undecodable"):
+        return everything and (yield from _remove(context, schema, suspect))
+    if suspect.kind == "dangling" and not (yield from _remove(context, schema, suspect)):
+        return False
+    if suspect.record is None or suspect.pk is None:
+        return True
+    return (yield from _rewrite(context, schema, suspect.pk, suspect.index))
+
+
+def _remove(context: Context, schema: ModelSchema, suspect: Suspect) -> Flow[bool]:
+    """Delete one key, if it, the header and the record concerned are still as they were seen."""
+    view = yield from header_view(context)
+    checks = [
+        Check(HEADER_KEY, view.versionstamp, physical=True),
+        Check(suspect.row.key, suspect.row.versionstamp, physical=True),
+    ]
+    if suspect.kind == "dangling" and suspect.pk is not None:
+        record_key = context.layouts[schema.collection].key(suspect.pk)
+        checks.append(Check(record_key, suspect.record.versionstamp if suspect.record else None))
+    try:
+        outcome = yield from commit(AtomicWrite(tuple(checks), (Delete(suspect.row.key),)))
+    except CommitUnknownError:
+        return False
+    return isinstance(outcome, Committed)
+
+
+def _rewrite(context: Context, schema: ModelSchema, pk: bytes, index: LiveIndex | None) -> Flow[bool]:
+    """Write the entries of one record again from what it stores."""
+    key = context.layouts[schema.collection].key(pk)
+    copied = index is None or index.definition.store is not None
+
+    def propose(seen: Seen) -> Proposal[bool]:
+        row = seen.live_row(key)
+        if row is None:
+            return Proposal((), lambda _: True)
+        live = seen.view.live[schema.collection]
+        current = None if copied or index is None else next((ix for ix in live.maintained if ix.stored == index.stored), None)
+        document = document_of(context, row)
+        change = RecordChange(
+            live, pk, row, document, document, row.value, row.encoding, row.expire_at, rewrite=True, only=current
+        )
+        return Proposal((change,), lambda _: True)
+
+    try:
+        return (yield from execute(context, Operation((schema,), lambda _: (key,), propose, refused)))
+    except KvModelsError:
+        return False

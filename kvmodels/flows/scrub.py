@@ -1,0 +1,362 @@
+"""Check that index entries equal f(records), key by key, beside live writers; repair on request.
+
+Two passes over each collection. From every record to its entries: what it calls for must be there. From every entry
+to its record: what is there must be called for. A suspicion is reported only after one snapshot of header, record
+and entry confirms it, so that no writer can be mistaken for damage. The header's list of indexes is the judge.
+
+Rules of this module: nothing is written here; ``flows/repair.py`` mends through the write compiler.
+Source: FoundationDB Record Layer, OnlineIndexScrubber.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+from kvmodels.errors import KvModelsError
+from kvmodels.flows.context import Context, HeaderView, header_view, reload_header
+from kvmodels.flows.findings import CheckReport, Finding
+from kvmodels.flows.records import document_of, object_of
+from kvmodels.flows.repair import Suspect, mend
+from kvmodels.flows.requests import Flow, read
+from kvmodels.keys import decode_key, key_successor
+from kvmodels.maintenance.changes import RecordChange
+from kvmodels.maintenance.compiler import entry_keys, entry_value, slot_owner
+from kvmodels.operations import GuardFailed, ReadRange, Row, after_prefix, point
+from kvmodels.schema.definition import Document, ModelSchema
+from kvmodels.schema.live import LiveCollection, LiveIndex
+
+__all__ = ["Repair", "check_collection", "check_database"]
+
+ROWS_AT_ONCE = 500
+
+Repair = Literal["all"] | bool
+
+
+def check_database(context: Context, *, repair: Repair = False) -> Flow[CheckReport]:
+    """Check every declared collection.
+
+    Args:
+        repair: True mends entries; ``"all"`` also deletes foreign keys and records that cannot be read.
+
+    Cost: reads every record and every entry twice at most, in batches of 500 rows; per repaired key one commit or two.
+    """
+    scanned, findings = 0, []
+    for schema in context.schemas.values():
+        report = yield from check_collection(context, schema, repair=repair)
+        scanned += report.scanned
+        findings.extend(report.findings)
+    return CheckReport(scanned, tuple(findings))
+
+
+def check_collection(context: Context, schema: ModelSchema, *, repair: Repair = False) -> Flow[CheckReport]:
+    """Check one collection; see ``check_database``."""
+    view = yield from reload_header(context)
+    live = view.live[schema.collection]
+    if live.refused is not None:
+        raise live.refused
+    scrub = _Scrub(context, schema, repair)
+    yield from scrub.records()
+    for index in live.maintained:
+        yield from scrub.entries(index.stored.name, index.stored.generation)
+    return CheckReport(scrub.scanned, tuple(scrub.findings))
+
+
+class _Expected(NamedTuple):
+    index: LiveIndex
+    slot: bool
+    value: bytes
+    encoding: int
+
+
+class _Scrub:
+    """One run over one collection."""
+
+    def __init__(self, context: Context, schema: ModelSchema, repair: Repair) -> None:
+        self._context = context
+        self._schema = schema
+        self._repair = repair
+        self._seen: set[bytes] = set()
+        self.scanned = 0
+        self.findings: list[Finding] = []
+
+    # --- from records to entries ------------------------------------------------------------------------------
+
+    def records(self) -> Flow[None]:
+        """Every record: its key, its bytes, and the entries that it calls for."""
+        prefix = self._context.layouts[self._schema.collection].prefix
+        start = prefix
+        while True:
+            view, live = yield from self._live()
+            rows = yield from self._range(view, start, after_prefix(prefix))
+            if rows is None:
+                continue
+            if not rows:
+                return
+            expected: dict[bytes, tuple[_Expected, Row]] = {}
+            for row in rows:
+                suspect = self._judge_record(live, row)
+                if suspect is not None:
+                    yield from self._report(suspect)
+                for key, wanted in self._expected(live, row).items():
+                    expected[key] = wanted, row
+            yield from self._compare(view, expected)
+            start = key_successor(rows[-1].key)
+
+    def _judge_record(self, live: LiveCollection, row: Row) -> Suspect | None:
+        if not live.layout.is_record_key(row.key):
+            return self._suspect("foreign", row, None, None, "not a record key of this collection")
+        try:
+            object_of(self._context, live, row)
+        except KvModelsError as error:
+            pk = live.layout.pk_of(row.key)
+            return self._suspect("undecodable", row, None, pk, getattr(error, "reason", None) or error.message)
+        return None
+
+    def _document(self, live: LiveCollection, row: Row) -> Document | None:
+        """The document, or None when nothing can be said about its entries."""
+        if not live.layout.is_record_key(row.key):
+            return None
+        try:
+            return document_of(self._context, row)
+        except KvModelsError:
+            return None
+
+    def _expected(self, live: LiveCollection, row: Row) -> dict[bytes, _Expected]:
+        """The entries that a record calls for in the indexes that are complete."""
+        document = self._document(live, row)
+        found: dict[bytes, _Expected] = {}
+        if document is None:
+            return found
+        pk = live.layout.pk_of(row.key)
+        change = RecordChange(live, pk, row, document, document, row.value, row.encoding, row.expire_at)
+        for index in live.maintained:
+            if not index.readable:
+                continue
+            try:
+                keys = entry_keys(index, document, pk)
+            except KvModelsError:
+                continue
+            for key, slot in keys:
+                found[key] = _Expected(index, slot, *entry_value(self._context.codec, index, slot, change))
+        return found
+
+    def _compare(self, view: HeaderView, expected: dict[bytes, tuple[_Expected, Row]]) -> Flow[None]:
+        """Read the expected entries; what looks wrong is confirmed one by one, because this is another snapshot."""
+        keys = sorted(expected)
+        for start in range(0, len(keys), ROWS_AT_ONCE):
+            some = keys[start : start + ROWS_AT_ONCE]
+            found = yield from self._points(view, some)
+            for key in some:
+                wanted, record = expected[key]
+                row = found.get(key)
+                if row is None or self._difference(wanted, row, record) is not None:
+                    yield from self._confirm_missing(key, record.key)
+
+    def _points(self, view: HeaderView, keys: Sequence[bytes]) -> Flow[dict[bytes, Row]]:
+        """The rows of these keys; none at all when the header changed, so that everything is looked at again."""
+        result = yield from read([point(key) for key in keys], view.guard)
+        if isinstance(result, GuardFailed):
+            self._context.view = None
+            return {}
+        return {key: rows[0] for key, rows in zip(keys, result.ranges, strict=True) if rows}
+
+    def _confirm_missing(self, key: bytes, record_key: bytes) -> Flow[None]:
+        """Look at record and entry in one snapshot, and report what is wrong there."""
+        while True:
+            view, live = yield from self._live()
+            result = yield from read((point(record_key), point(key)), view.guard)
+            if not isinstance(result, GuardFailed):
+                break
+            self._context.view = None
+        records, entries = result.ranges
+        wanted = self._expected(live, records[0]).get(key) if records else None
+        if wanted is None:
+            return
+        record, entry = records[0], entries[0] if entries else None
+        pk = live.layout.pk_of(record_key)
+        if entry is None:
+            reason = "the entry is not there"
+            yield from self._report(self._suspect("missing", Row(key, b"", 0, b"", None), wanted.index, pk, reason, record))
+            return
+        reason_or_none = self._difference(wanted, entry, record)
+        if reason_or_none is None:
+            return
+        if wanted.slot and (yield from self._owned_by_another(live, wanted.index, entry, pk)):
+            suspect = self._suspect("missing", entry, wanted.index, pk, "another record has the same unique value", record)
+            yield from self._report(suspect)
+            return
+        yield from self._report(self._suspect("dangling", entry, wanted.index, pk, reason_or_none, record))
+
+    def _difference(self, wanted: _Expected, entry: Row, record: Row) -> str | None:
+        if (entry.value, entry.encoding) != (wanted.value, wanted.encoding):
+            return "wrong owner" if wanted.slot and wanted.index.definition.store is None else "wrong value"
+        if entry.expire_at != record.expire_at:
+            return "another deadline than the record"
+        if wanted.index.definition.store == "record" and entry.versionstamp != record.versionstamp:
+            return "another versionstamp than the record"
+        return None
+
+    def _owned_by_another(self, live: LiveCollection, index: LiveIndex, entry: Row, pk: bytes) -> Flow[bool]:
+        """Whether another record reproduces the slot: a real duplicate, which nobody can mend but its owner."""
+        try:
+            owner = slot_owner(self._context.codec, live, index, entry)
+        except (KvModelsError, ValueError, TypeError, LookupError):
+            return False
+        if owner == pk:
+            return False
+        result = yield from read((point(live.layout.key(owner)),))
+        rows = [] if isinstance(result, GuardFailed) else result.ranges[0]
+        return bool(rows) and entry.key in self._expected(live, rows[0])
+
+    # --- from entries to records ------------------------------------------------------------------------------
+
+    def entries(self, name: str, generation: int) -> Flow[None]:
+        """Every entry of one index generation: its key, and the record that must call for it."""
+        start: bytes | None = None
+        while True:
+            view, live = yield from self._live()
+            index = _find(live, name, generation)
+            if index is None:
+                return
+            prefix = index.layout.prefix
+            rows = yield from self._range(view, prefix if start is None else start, after_prefix(prefix))
+            if rows is None:
+                continue
+            if not rows:
+                return
+            unseen = [row for row in rows if row.key not in self._seen]
+            owners = {row.key: self._owner(live, index, row) for row in unseen}
+            keys = {live.layout.key(owner) for owner in owners.values() if isinstance(owner, bytes)}
+            records = yield from self._points(view, sorted(keys))
+            for row in unseen:
+                yield from self._judge_entry(live, index, row, owners[row.key], records)
+            start = key_successor(rows[-1].key)
+
+    def _judge_entry(
+        self,
+        live: LiveCollection,
+        index: LiveIndex,
+        row: Row,
+        owner: bytes | str | None,
+        records: Mapping[bytes, Row],
+    ) -> Flow[None]:
+        if owner is None:
+            yield from self._report(self._suspect("foreign", row, index, None, "not an entry key of this index"))
+        elif isinstance(owner, str):
+            yield from self._report(self._suspect("dangling", row, index, None, owner))
+        else:
+            record = records.get(live.layout.key(owner))
+            wanted = None if record is None else self._expected(live, record).get(row.key)
+            if record is None or wanted is None or self._difference(wanted, row, record) is not None:
+                yield from self._confirm_dangling(index, row.key, owner)
+
+    def _owner(self, live: LiveCollection, index: LiveIndex, row: Row) -> bytes | str | None:
+        """Packed primary key that the entry names; None when it is no entry key; text when its value names nobody."""
+        try:
+            pk = index.layout.pk_in(row.key)
+            index.layout.columns_in(row.key)
+            if pk:
+                live.layout.unpack(pk)
+                return pk
+        except (KvModelsError, ValueError, TypeError):
+            return None
+        if not index.definition.unique:
+            return None
+        try:
+            owner = slot_owner(self._context.codec, live, index, row)
+            live.layout.unpack(owner)
+        except (KvModelsError, ValueError, TypeError, LookupError):
+            return "wrong owner"
+        return owner
+
+    def _confirm_dangling(self, index: LiveIndex, key: bytes, owner: bytes) -> Flow[None]:
+        while True:
+            view, live = yield from self._live()
+            current = _find(live, index.stored.name, index.stored.generation)
+            record_key = live.layout.key(owner)
+            result = yield from read((point(record_key), point(key)), view.guard)
+            if not isinstance(result, GuardFailed):
+                break
+            self._context.view = None
+        records, entries = result.ranges
+        if current is None or not entries:
+            return
+        entry, record = entries[0], records[0] if records else None
+        if record is None:
+            yield from self._report(self._suspect("dangling", entry, current, owner, "there is no such record"))
+            return
+        document = self._document(live, record)
+        if document is None:
+            return
+        if key not in {item.key for item in entry_keys(current, document, owner)}:
+            yield from self._report(
+                self._suspect("dangling", entry, current, owner, "the record does not call for this entry", record)
+            )
+            return
+        wanted = self._expected(live, record).get(key)
+        reason = None if wanted is None else self._difference(wanted, entry, record)
+        if reason is not None:
+            yield from self._report(self._suspect("dangling", entry, current, owner, reason, record))
+
+    # --- both -------------------------------------------------------------------------------------------------
+
+    def _live(self) -> Flow[tuple[HeaderView, LiveCollection]]:
+        view = yield from header_view(self._context)
+        return view, view.live[self._schema.collection]
+
+    def _range(self, view: HeaderView, start: bytes, end: bytes) -> Flow[list[Row] | None]:
+        result = yield from read((ReadRange(start, end, ROWS_AT_ONCE),), view.guard)
+        if isinstance(result, GuardFailed):
+            self._context.view = None
+            return None
+        self.scanned += len(result.ranges[0])
+        return result.ranges[0]
+
+    def _suspect(
+        self,
+        kind: Any,
+        row: Row,
+        index: LiveIndex | None,
+        pk: bytes | None,
+        reason: str,
+        record: Row | None = None,
+    ) -> Suspect:
+        return Suspect(kind, row, index, pk, reason, record)
+
+    def _report(self, suspect: Suspect) -> Flow[None]:
+        if suspect.row.key in self._seen:
+            return
+        self._seen.add(suspect.row.key)
+        repaired = False
+        if self._repair is True or self._repair == "all":
+            repaired = yield from mend(self._context, self._schema, suspect, everything=self._repair == "all")
+        layout = self._context.layouts[self._schema.collection]
+        self.findings.append(
+            Finding(
+                kind=suspect.kind,
+                collection=self._schema.collection,
+                index=None if suspect.index is None else suspect.index.stored.name,
+                key=_shown_key(suspect.row.key),
+                primary_key=_shown_pk(layout.unpack(suspect.pk)) if suspect.pk is not None else None,
+                reason=suspect.reason,
+                repaired=repaired,
+            )
+        )
+
+
+def _find(live: LiveCollection, name: str, generation: int) -> LiveIndex | None:
+    return next(
+        (ix for ix in live.maintained if (ix.stored.name, ix.stored.generation) == (name, generation)), None
+    )
+
+
+def _shown_key(key: bytes) -> tuple[Any, ...]:
+    try:
+        return decode_key(key)
+    except KvModelsError:
+        return (key,)
+
+
+def _shown_pk(values: tuple[Any, ...]) -> Any:
+    return values[0] if len(values) == 1 else values
