@@ -16,7 +16,7 @@ from typing_extensions import TypeAliasType
 
 from kvmodels.schema.markers import FieldMarker, KeyNumber, Stored
 
-__all__ = ["Plain", "has_validators", "is_validator", "is_union", "literal_values", "plain", "type_name"]
+__all__ = ["Plain", "has_validators", "is_union", "is_validator", "literal_values", "plain", "type_name"]
 
 
 class Plain(NamedTuple):

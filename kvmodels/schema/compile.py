@@ -20,10 +20,10 @@ from kvmodels.schema.annotations import Plain, has_validators, plain, type_name
 from kvmodels.schema.definition import Column, FieldStorage, IndexDefinition, ModelSchema, Nulls, Store
 from kvmodels.schema.markers import FieldMarker, Index, Indexed, PrimaryKey, Stored, Unique
 from kvmodels.schema.options import ModelOptions, check_name
-from kvmodels.schema.record_codec import RESERVED_FIELD, RecordCodec
+from kvmodels.schema.record_codec import RESERVED_FIELD, Prepared, RecordCodec, apply_changes
 from kvmodels.schema.storage import FormBuilder
 
-__all__ = ["compile_schema", "schema_of"]
+__all__ = ["Prepared", "apply_changes", "compile_schema", "schema_of"]
 
 _OPTIONS = "__kv_options__"
 _SCHEMA = "__kv_schema__"
@@ -66,7 +66,9 @@ def compile_schema(model: type[Any]) -> ModelSchema:
         model=model,
         name=model.__name__,
         collection=options.collection,
-        fields={name: FieldStorage(name, form.type_name, form.encode, form.decode) for name, form in fields.forms.items()},
+        fields={
+            name: FieldStorage(name, form.type_name, form.encode, form.decode) for name, form in fields.forms.items()
+        },
         primary_key=fields.primary_key,
         indexes=_by_name(model.__name__, indexes),
         column_codecs=fields.codecs,

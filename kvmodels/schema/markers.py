@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from difflib import get_close_matches
 from inspect import signature
-from typing import Annotated, Any, Generic, Literal, TypeVar, get_args, overload
+from typing import Annotated, Any, Generic, Literal, TypeVar, cast, get_args, overload
 
 import pydantic
 
@@ -20,7 +20,17 @@ from kvmodels.errors import ModelDefinitionError
 from kvmodels.schema.definition import Nulls, Store
 from kvmodels.schema.expressions import FieldRef
 
-__all__ = ["Field", "FieldMarker", "Index", "Indexed", "KeyNumber", "PrimaryKey", "Stored", "Unique", "UniqueConstraint"]
+__all__ = [
+    "Field",
+    "FieldMarker",
+    "Index",
+    "Indexed",
+    "KeyNumber",
+    "PrimaryKey",
+    "Stored",
+    "Unique",
+    "UniqueConstraint",
+]
 
 T = TypeVar("T")
 
@@ -32,7 +42,7 @@ class FieldMarker(Generic[T]):
 
     def __class_getitem__(cls, item: Any) -> Any:
         # The base itself is parametrised once, below, in the ordinary sense of Generic.
-        return super().__class_getitem__(item) if cls is FieldMarker else Annotated[item, cls()]
+        return cast("Any", super()).__class_getitem__(item) if cls is FieldMarker else Annotated[item, cls()]
 
     @overload
     def __get__(self, instance: None, owner: type[Any]) -> FieldRef[T]: ...
@@ -149,7 +159,11 @@ class Index:
     unique = False
 
     def __init__(
-        self, *fields: str, name: str | None = None, nulls: Literal["distinct", "skip"] = "distinct", store: Store | None = None
+        self,
+        *fields: str,
+        name: str | None = None,
+        nulls: Literal["distinct", "skip"] = "distinct",
+        store: Store | None = None,
     ) -> None:
         self._declare(fields, name, nulls, store)
 

@@ -11,7 +11,7 @@ from contextvars import ContextVar
 from typing import Any, ClassVar, Unpack, dataclass_transform
 
 import pydantic
-from pydantic import BaseModel, ConfigDict, PrivateAttr
+from pydantic import ConfigDict, PrivateAttr
 from pydantic._internal._model_construction import ModelMetaclass
 
 from kvmodels.errors import DoesNotExist, ModelDefinitionError, MultipleObjectsReturned
@@ -34,9 +34,7 @@ _building: ContextVar[bool] = ContextVar("kvmodels_building_a_class", default=Fa
 class KvModelMeta(ModelMetaclass):
     """Metaclass of models: creates the class, then checks and compiles it; ``User.age`` is a query attribute."""
 
-    def __new__(
-        mcs, name: str, bases: tuple[type[Any], ...], namespace: dict[str, Any], **kwargs: Any
-    ) -> type[Any]:
+    def __new__(mcs, name: str, bases: tuple[type[Any], ...], namespace: dict[str, Any], **kwargs: Any) -> type[Any]:
         if any(isinstance(base, KvModelMeta) for base in bases):
             for field, annotation in namespace.get("__annotations__", {}).items():
                 if "ClassVar" not in str(annotation):

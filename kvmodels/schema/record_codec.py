@@ -10,19 +10,26 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
+from difflib import get_close_matches
 from types import MappingProxyType
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from pydantic import ValidationError
 
-from kvmodels.errors import DecodeError, InvalidValueError, KvModelsError, NonIdempotentValidatorError
+from kvmodels.errors import (
+    DecodeError,
+    InvalidValueError,
+    KvModelsError,
+    NonIdempotentValidatorError,
+    UnknownFieldError,
+)
 from kvmodels.schema.composites import must_be_stored
-from kvmodels.schema.definition import Document
+from kvmodels.schema.definition import Document, ModelSchema
 from kvmodels.schema.forms import Form, Function
 from kvmodels.schema.sameness import same_stored, unchanged
 from kvmodels.schema.state import StatefulModel, state_of
 
-__all__ = ["RESERVED_FIELD", "Prepared", "RecordCodec"]
+__all__ = ["RESERVED_FIELD", "Prepared", "RecordCodec", "apply_changes"]
 
 RESERVED_FIELD = "$kv"
 """Key of a document under which the library keeps its own data: ``{"v": schema version}`` when that is above 1."""
@@ -163,7 +170,7 @@ class RecordCodec:
             document, unknown = self._reconciled(document, key)
         elif self._decoders or self._proves:
             document = dict(document)
-        name = None
+        name: str | None = None
         try:
             for name, decode in self._decoders:
                 if name in document:
@@ -174,7 +181,7 @@ class RecordCodec:
             self._unreadable(key, _first_location(error) if name is None else name, _first_reason(error), error)
         except KvModelsError as error:
             self._unreadable(key, name, error.message, error)
-        except Exception as error:  # a function of the user, or a stored value of another type than its form
+        except Exception as error:  # noqa: BLE001 - functions of the user may raise anything, and so may foreign data
             self._unreadable(key, name, type(error).__name__, error)
 
     def _present(self, instance: StatefulModel) -> dict[str, Any]:
@@ -192,7 +199,7 @@ class RecordCodec:
     def _document(self, validated: StatefulModel) -> Document:
         values = validated.__dict__
         document = values.copy() if len(values) == self._count else {name: values[name] for name in self._names}
-        name = None
+        name = ""
         try:
             for name, encode in self._encoders:
                 document[name] = encode(document[name])
@@ -235,9 +242,7 @@ class RecordCodec:
             ) from error
         for name in (*document, *again):
             if name not in again or name not in document or not same_stored(document[name], again[name]):
-                raise NonIdempotentValidatorError(
-                    "a validator changes its own result", model=self._name, field=name
-                )
+                raise NonIdempotentValidatorError("a validator changes its own result", model=self._name, field=name)
 
     def _reconciled(self, document: Document, key: tuple[Any, ...]) -> tuple[Document, dict[str, Any]]:
         reserved = document.get(RESERVED_FIELD)
@@ -263,7 +268,8 @@ class RecordCodec:
         return {name: value for name, value in document.items() if name in self._names}, unknown
 
     def _reserved(self, reserved: Any, key: tuple[Any, ...]) -> dict[str, Any]:
-        version = reserved.get("v", 1) if type(reserved) is dict else None
+        reserved = cast("dict[str, Any]", reserved) if type(reserved) is dict else {"v": None}
+        version = reserved.get("v", 1)
         if type(version) is not int or not 1 <= version <= self._schema_version:
             raise DecodeError(
                 "a stored record is of another schema version",
@@ -285,6 +291,34 @@ class RecordCodec:
             reason=reason,
             hint="Read it with kv.get and repair it, or let the model accept what was stored.",
         ) from error
+
+
+def apply_changes(schema: ModelSchema, instance: StatefulModel, changes: Mapping[str, Any]) -> None:
+    """Put new values into an object by field name; ``prepare`` validates them with all the others.
+
+    Not setattr: a model may be frozen, and ``validate_assignment`` would run the model's validators once per field,
+    on states in between that nobody asked for.
+
+    Raises:
+        UnknownFieldError: the model has no such field, and does not keep extra fields.
+    """
+    extra = instance.__pydantic_extra__
+    for name in changes:
+        if name not in schema.fields and extra is None:
+            close = get_close_matches(name, schema.fields, 1)
+            raise UnknownFieldError(
+                "a change names a field that the model does not have",
+                model=schema.name,
+                field=name,
+                suggestion=close[0] if close else None,
+                hint="Use the names of fields, not aliases.",
+            )
+    for name, value in changes.items():
+        if name in schema.fields:
+            instance.__dict__[name] = value
+            instance.__pydantic_fields_set__.add(name)
+        elif extra is not None:
+            extra[name] = value
 
 
 def _named(forms: Mapping[str, Form], function: str) -> tuple[tuple[str, Function], ...]:

@@ -18,9 +18,7 @@ from kvmodels.ulid import ULID
 
 __all__ = ["same_stored", "unchanged"]
 
-_SCALARS = frozenset(
-    {bool, int, float, str, bytes, type(None), date, datetime, time, timedelta, Decimal, UUID, ULID}
-)
+_SCALARS = frozenset({bool, int, float, str, bytes, type(None), date, datetime, time, timedelta, Decimal, UUID, ULID})
 
 
 def same_stored(first: Any, second: Any) -> bool:
@@ -30,7 +28,7 @@ def same_stored(first: Any, second: Any) -> bool:
         >>> same_stored([float("nan")], [float("nan")]), same_stored(1, True), same_stored(0.0, -0.0)
         (True, False, False)
     """
-    kind = type(first)
+    kind: type[Any] = type(first)
     if kind is not type(second):
         return False
     if kind is float:
@@ -56,7 +54,7 @@ def unchanged(old: Any, new: Any) -> bool:
     """
     if old is new:
         return True
-    kind = type(old)
+    kind: type[Any] = type(old)
     if kind is not type(new):
         return False
     if kind in _SCALARS:

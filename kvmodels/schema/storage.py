@@ -65,6 +65,8 @@ _CODEC_TYPES: dict[str, tuple[type[Any], type[Any]]] = {
     "ip": (object, str),
 }
 """Types of the values and of the stored values of each column codec, by its name."""
+_PATTERN: type[Any] = re.Pattern
+_NAIVE_DATETIME: Any = pydantic.NaiveDatetime
 _URL_TYPES: tuple[Any, ...] = (pydantic.AnyUrl.__base__, pydantic.PostgresDsn.__base__, Url, MultiHostUrl)
 _BY_TEXT = (PurePath, IPv4Network, IPv6Network, IPv4Interface, IPv6Interface)
 
@@ -97,9 +99,7 @@ class FormBuilder:
         stored = [mark for mark in inner.metadata if isinstance(mark, Stored)]
         if stored:
             name = type_name(inner.annotation)
-            form = Form(
-                name, (object,), frozenset({object}), stored[-1].encode, stored[-1].decode, mutable=True
-            )
+            form = Form(name, (object,), frozenset({object}), stored[-1].encode, stored[-1].decode, mutable=True)
         else:
             form = self._plain_form(inner.annotation)
         return optional(form) if inner.nullable and NoneType not in form.stored else form
@@ -130,8 +130,8 @@ class FormBuilder:
     def _container(self, annotation: Any) -> Form | None:
         kind = get_origin(annotation) or annotation
         arguments = get_args(annotation)
-        if kind is re.Pattern:
-            return Form("pattern", (re.Pattern,), frozenset({re.Pattern}))
+        if kind is _PATTERN:
+            return Form("pattern", (_PATTERN,), frozenset({_PATTERN}))
         if kind is list:
             return array_form(list, self.form(arguments[0] if arguments else Any))
         if kind is set or kind is frozenset:
@@ -172,7 +172,7 @@ class FormBuilder:
         if issubclass(cls, (pydantic.SecretStr, pydantic.SecretBytes)):
             kind = str if issubclass(cls, pydantic.SecretStr) else bytes
             return Form(cls.__name__, (cls,), frozenset({kind}), encode=cls.get_secret_value, decode=cls)
-        if issubclass(cls, pydantic.NaiveDatetime):
+        if issubclass(cls, _NAIVE_DATETIME):
             return Form("datetime", (datetime,), frozenset({str}), datetime.isoformat, datetime.fromisoformat)
         if issubclass(cls, pydantic.ByteSize):
             return Form("int", (cls,), frozenset({int}), encode=int)
@@ -206,11 +206,7 @@ class FormBuilder:
             encode=(lambda value: value.root) if encode is None else (lambda value: encode(value.root)),
             decode=root.decode,
             revalidate=lambda value: (
-                value
-                if type(value) is not model
-                else value.root
-                if revalidate is None
-                else revalidate(value.root)
+                value if type(value) is not model else value.root if revalidate is None else revalidate(value.root)
             ),
             mutable=True,
         )
@@ -240,7 +236,7 @@ class FormBuilder:
 
     def _literal(self, annotation: Any) -> Form:
         values = get_args(annotation)
-        kinds = tuple({type(value) for value in values})
+        kinds: tuple[type[Any], ...] = tuple({type(value) for value in values})
         if all(kind in _SCALARS for kind in kinds):
             return Form("literal", kinds, frozenset(kinds))
         codec = column_codec(annotation) if len(kinds) == 1 else None
@@ -254,7 +250,7 @@ class FormBuilder:
 
     def _enum(self, enum: type[Enum]) -> Form:
         values = [member.value for member in enum]
-        kinds = {type(value) for value in values}
+        kinds: set[type[Any]] = {type(value) for value in values}
         codec = column_codec(enum) if len(kinds) == 1 else None
         if codec is not None:
             return _codec_form(codec, enum, *kinds)
@@ -264,7 +260,9 @@ class FormBuilder:
                 enum,
                 "Use plain values in the Enum, or declare Annotated[..., Stored(encode, decode)].",
             )
-        return Form(enum.__name__, (enum, *kinds), frozenset(kinds), encode=lambda member: enum(member).value, decode=enum)
+        return Form(
+            enum.__name__, (enum, *kinds), frozenset(kinds), encode=lambda member: enum(member).value, decode=enum
+        )
 
     def _error(self, message: str, annotation: Any, hint: str) -> ModelDefinitionError:
         return ModelDefinitionError(

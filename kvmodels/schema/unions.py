@@ -72,7 +72,7 @@ def _by_type_of_value(members: Sequence[Form], function: str, *, strict: bool) -
             exact.setdefault(kind, getattr(form, function))
 
     def dispatched(value: Any) -> Any:
-        kind = type(value)
+        kind: type[Any] = type(value)
         if kind not in exact:
             base = next((base for base in exact if isinstance(value, base)), None)
             if base is None:
