@@ -9,7 +9,7 @@ from __future__ import annotations
 from kvmodels.errors import InvalidValueError
 from kvmodels.operations import Arithmetic, Row
 
-__all__ = ["U64_ENCODING", "U64_MODULUS", "combine", "to_versionstamp", "visible"]
+__all__ = ["U64_ENCODING", "U64_MODULUS", "combine", "require_storable_deadline", "to_versionstamp", "visible"]
 
 U64_ENCODING = 2
 U64_MODULUS = 1 << 64
@@ -56,3 +56,17 @@ def combine(mutation: Arithmetic, stored: Row | None) -> bytes:
     else:
         result = max(present, operand)
     return result.to_bytes(8, "little")
+
+
+def require_storable_deadline(expire_at: int, key: bytes) -> None:
+    """Refuse a deadline that is not a signed 64-bit integer, which is what every engine can store.
+
+    Raises:
+        InvalidValueError: nothing was applied.
+    """
+    if not -(1 << 63) <= expire_at < 1 << 63:
+        raise InvalidValueError(
+            "a deadline is out of range",
+            path=key.hex(),
+            hint="Pass milliseconds since the epoch, below 2**63.",
+        )

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Self
 
 from kvmodels.engines.clock import EngineClock
-from kvmodels.engines.evaluation import U64_ENCODING, combine, to_versionstamp, visible
+from kvmodels.engines.evaluation import U64_ENCODING, combine, require_storable_deadline, to_versionstamp, visible
 from kvmodels.engines.forking import forget_after_fork
 from kvmodels.engines.memory_store import MemoryStore, MemoryView
 from kvmodels.engines.registry import StoreRegistry, require_same_options
@@ -323,6 +323,8 @@ def _evaluate(
         key: bytes
         if isinstance(mutation, Set):
             key, value, encoding, expire_at = mutation
+            if expire_at is not None:
+                require_storable_deadline(expire_at, key)
             changes[key] = Row(key, value, encoding, stamp, expire_at)
         elif isinstance(mutation, Delete):
             changes[mutation.key] = None

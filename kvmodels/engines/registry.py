@@ -7,6 +7,7 @@ always taken before a lock of a store, never after it.
 from __future__ import annotations
 
 import threading
+import weakref
 from typing import Any, Generic, Protocol, TypeVar
 
 from kvmodels.engines.forking import take_part_in_forks
@@ -33,28 +34,40 @@ StoreT = TypeVar("StoreT", bound=SharedStore)
 
 
 class StoreRegistry(Generic[StoreT]):
-    """Open stores by name. The caller holds ``lock`` around everything it does with ``stores``."""
+    """Open stores by name. The caller holds ``lock`` around everything it does with them.
+
+    Attributes:
+        lock: held to open and to release.
+        stores: those that several handles may share.
+        private: those that have one handle, or whose name was taken over; known here only for forks.
+    """
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.stores: dict[str, StoreT] = {}
+        self.private: weakref.WeakSet[StoreT] = weakref.WeakSet()
+        self._held: list[StoreT] = []
         take_part_in_forks(self)
 
     def before_fork(self) -> None:
         """Hold the registry and all its stores still."""
         self.lock.acquire()
-        for store in self.stores.values():
+        self._held = [*self.stores.values(), *self.private]
+        for store in self._held:
             store.before_fork()
 
     def after_fork_in_parent(self) -> None:
         """Let the stores and the registry go on."""
-        for store in self.stores.values():
+        for store in self._held:
             store.after_fork_in_parent()
+        self._held = []
         self.lock.release()
 
     def after_fork_in_child(self) -> None:
         """Forget the parent's stores."""
         self.stores.clear()
+        self.private.clear()
+        self._held = []
         self.lock.release()
 
 

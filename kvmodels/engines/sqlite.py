@@ -1,0 +1,390 @@
+"""The engine that keeps everything in one SQLite file, or in a private SQLite database in memory.
+
+Rules of this module: handles and snapshots, which translate calls into reads and commits of the shared store; SQL
+is in ``sqlite_statements``, connections are in ``sqlite_store``, the file is in ``sqlite_file``.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Literal, Self
+
+from kvmodels.engines import sqlite_statements as statements
+from kvmodels.engines.evaluation import to_versionstamp
+from kvmodels.engines.forking import forget_after_fork
+from kvmodels.engines.registry import StoreRegistry, require_same_options
+from kvmodels.engines.sqlite_file import Connection, connect_memory, file_identity, refuse_network_file_system
+from kvmodels.engines.sqlite_store import MEMORY_PATH, SYNCHRONOUS, SqliteOptions, SqliteStore
+from kvmodels.errors import ClosedError, EngineError, InvalidArgumentError, SnapshotExpiredError
+from kvmodels.limits import Limits, Traits
+from kvmodels.operations import AtomicWrite, Committed, Conflict, Follow, Guard, GuardFailed, ReadRange, ReadResult
+
+__all__ = ["SqliteEngine", "SqliteSnapshot"]
+
+FILE_TRAITS = Traits(may_lose_answers=False, snapshots=True, hides_expired=True, blocking=True, persistent=True)
+MEMORY_TRAITS = Traits(may_lose_answers=False, snapshots=True, hides_expired=True, blocking=True, persistent=False)
+
+PRIVATE_MEMORY = ":memory:"
+
+_files: StoreRegistry[SqliteStore] = StoreRegistry()
+
+
+class SqliteEngine:
+    """An ordered store in one SQLite file, shared by any number of threads and processes of one machine.
+
+    A read of one key or of one range is one statement, everything else one transaction; a commit is one write
+    transaction, and one writer at a time is let in. In WAL mode readers and the writer do not wait for each other.
+    All engines of one process that open the same file share its connections, and must ask for the same options.
+
+    Args:
+        path: the file, made if it is absent; ``":memory:"`` for a private database in memory.
+        limits: the largest sizes, for the layers above.
+        url: what to show in messages; None for the path.
+        durability: ``"commit"`` (a returned commit survives a power loss) or ``"relaxed"`` (it survives a killed
+            process; after a power loss the file is intact and holds a prefix of the commits).
+        clock: milliseconds since the epoch; None for the system's clock.
+        readonly: commits raise ReadOnlyError, and the file must exist. A file that this user may not write is
+            opened in this way by itself.
+        busy_timeout: seconds that any one call may wait for other processes.
+        snapshot_max_age: seconds after which a snapshot expires; an open one keeps the log from being shortened.
+        allow_network_fs: do not refuse network file systems; safe only while one machine opens the file.
+
+    Raises:
+        EngineError: the path is a folder, or its folder does not exist.
+        ForeignFileError: the file is not one of this library; it is left as it was.
+        InvalidArgumentError: an option makes no sense, or the file is open in this process with other options.
+        EngineTimeoutError, DecodeError, UnsupportedError.
+
+    Example:
+        >>> from kvmodels.operations import Check, Set
+        >>> engine = SqliteEngine(":memory:")
+        >>> committed = engine.commit(AtomicWrite((Check(b"k", None),), (Set(b"k", b"v", 3),)))
+        >>> engine.read([ReadRange(b"a", b"z")]).ranges[0][0].value
+        b'v'
+        >>> engine.close()
+    """
+
+    __slots__ = ("__weakref__", "_closed_reason", "_limits", "_store", "_url")
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        limits: Limits = Limits.EMBEDDED,
+        *,
+        url: str | None = None,
+        durability: Literal["commit", "relaxed"] = "commit",
+        clock: Callable[[], int] | None = None,
+        readonly: bool = False,
+        busy_timeout: float = 5.0,
+        snapshot_max_age: float = 60.0,
+        allow_network_fs: bool = False,
+    ) -> None:
+        options = SqliteOptions(durability, clock, readonly, busy_timeout, snapshot_max_age, allow_network_fs)
+        _require_sensible(options)
+        given = os.fspath(path)
+        self._limits = limits
+        self._url = given if url is None else url
+        self._closed_reason: str | None = None
+        self._store: SqliteStore | None = _attach(given, self._url, options)
+        forget_after_fork(self)
+
+    @property
+    def limits(self) -> Limits:
+        """The largest sizes that this store takes."""
+        return self._limits
+
+    @property
+    def traits(self) -> Traits:
+        """How this engine behaves."""
+        store = self._store
+        return MEMORY_TRAITS if store is not None and store.in_memory else FILE_TRAITS
+
+    @property
+    def url(self) -> str:
+        """What was opened, for messages."""
+        return self._url
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch by the clock that decides on expiry; it never goes back."""
+        return self.check_open().clock.now_ms()
+
+    def read(
+        self,
+        ranges: Sequence[ReadRange],
+        guard: Guard | None = None,
+        *,
+        include_expired: bool = False,
+        follow: Follow | None = None,
+    ) -> ReadResult | GuardFailed:
+        """Read all ranges in one snapshot, or say that the guard does not hold in it.
+
+        Cost: O(log n + rows) per range; rows are fetched up to the limit, and completely before this returns.
+
+        Raises:
+            ClosedError, EngineTimeoutError, DecodeError (a damaged file).
+        """
+        store = self.check_open()
+        if store.in_memory:
+            with store.write_lock:
+                if store.writer is None:
+                    raise self._closed()
+                try:
+                    return _read(store.writer, store, ranges, guard, include_expired, follow)
+                finally:
+                    store.writer.rollback()
+        patience = None
+        while True:
+            connection = store.borrow()
+            try:
+                connection.in_call = True
+                return _read(connection, store, ranges, guard, include_expired, follow)
+            except sqlite3.Error as error:
+                if not connection.discarded:
+                    patience = patience or store.patience()
+                    patience.wait(error)
+            finally:
+                connection.in_call = False
+                store.give_back(connection)
+
+    def snapshot(self) -> SqliteSnapshot:
+        """Pin the present state, with the deadlines as of now.
+
+        Cost: one statement on a file. A private database in memory is copied, because it has one connection.
+
+        Raises:
+            ClosedError, EngineTimeoutError, DecodeError (a damaged file).
+        """
+        store = self.check_open()
+        if store.in_memory:
+            with store.write_lock:
+                if store.writer is None:
+                    raise self._closed()
+                copies = [connect_memory()]
+                store.writer.backup(copies[0])
+            return SqliteSnapshot(self, store, copies)
+        patience = None
+        while True:
+            # In a list, which the snapshot empties when it takes over: at every moment one of the two owns it.
+            owned = [store.borrow()]
+            try:
+                owned[0].in_call = True
+                owned[0].execute("BEGIN")
+                return SqliteSnapshot(self, store, owned)
+            except sqlite3.Error as error:
+                if not owned[0].discarded:
+                    patience = patience or store.patience()
+                    patience.wait(error)
+            finally:
+                if owned:
+                    owned[0].in_call = False
+                    store.give_back(owned.pop())
+
+    def commit(self, write: AtomicWrite) -> Committed | Conflict:
+        """Apply the operation whole, or report which checks failed. O(log n) per check and mutation, one fsync.
+
+        Raises:
+            CommitUnknownError: the disk failed in the middle of COMMIT; the engine is closed then.
+            InvalidValueError: a sum, min or max met a value that is no 64-bit integer; nothing was applied.
+            ClosedError, ReadOnlyError, StorageFullError, EngineTimeoutError: nothing was applied.
+        """
+        return self.check_open().commit(write)
+
+    def writer_pragmas(self) -> dict[str, int | str]:
+        """What the writing connection says of its own settings, by name; for tests and for support.
+
+        Raises:
+            ClosedError: the engine is closed.
+            ReadOnlyError: the engine has no writing connection.
+        """
+        return self.check_open().writer_pragmas()
+
+    def close(self) -> None:
+        """Wait for running calls; the last handle closes the connections. Idempotent."""
+        with _files.lock:
+            store, self._store = self._store, None
+            if store is None:
+                return
+            self._closed_reason = "closed"
+            store.handles -= 1
+            if store.handles == 0:
+                if _files.stores.get(store.path) is store:
+                    del _files.stores[store.path]
+                store.close()
+
+    def abandon(self) -> None:
+        """Forget the store in a forked child; its connections were closed before the fork."""
+        if self._store is not None:
+            self._closed_reason = "forked"
+            self._store = None
+
+    def check_open(self) -> SqliteStore:
+        """The store of this handle, or ClosedError."""
+        store = self._store
+        if store is None:
+            raise self._closed()
+        if store.closed_reason is not None:
+            raise store.closed_error()
+        return store
+
+    def _closed(self) -> ClosedError:
+        if self._closed_reason == "forked":
+            return ClosedError("this store was opened before the process was forked", url=self._url, reason="forked")
+        return ClosedError("this store is closed", url=self._url, reason="closed")
+
+
+class SqliteSnapshot:
+    """A state of an SQLite store that stays readable while others write; close it soon.
+
+    It sees the deadlines as of its opening, so that two reads of it agree. The connection is its own until it is
+    closed; it expires when it is too old, and when the process forks.
+    """
+
+    def __init__(self, engine: SqliteEngine, store: SqliteStore, owned: list[Connection]) -> None:
+        self._engine = engine
+        self._store = store
+        self._lock = threading.Lock()
+        self._connection: Connection | None = None
+        self._expired = False
+        version, high_water = statements.pinned_state(owned[0])
+        self._versionstamp = to_versionstamp(version)
+        self._now = max(store.clock.now_ms(), high_water)
+        self._expires_ms = self._now + round(store.options.snapshot_max_age * 1_000)
+        store.snapshots[id(self)] = weakref.ref(self)
+        self._connection = owned.pop()
+
+    @property
+    def versionstamp(self) -> bytes:
+        """The versionstamp of the last commit that the snapshot contains."""
+        return self._versionstamp
+
+    def read(
+        self, ranges: Sequence[ReadRange], *, include_expired: bool = False, follow: Follow | None = None
+    ) -> ReadResult:
+        """Read in the snapshot. O(log n + rows) per range.
+
+        Raises:
+            SnapshotExpiredError: it was kept open for longer than the maximum age, or the process forked.
+            ClosedError: the snapshot or its engine is closed.
+        """
+        self._engine.check_open()
+        self.expire(self._store.clock.now_ms())
+        with self._lock:
+            connection = self._connection
+            if connection is None:
+                raise self._gone()
+            now = statements.BEFORE_ALL_TIME if include_expired else self._now
+            try:
+                found = statements.read_ranges(connection, ranges, now, None, follow)
+            except sqlite3.Error as error:
+                raise self._store.translated(error) from error
+            assert not isinstance(found, GuardFailed), "no guard was given"
+            return ReadResult(found[0], found[1], self._versionstamp)
+
+    def expire(self, now: int | None) -> None:
+        """Let the connection go if the maximum age is over at ``now`` (None: in any case)."""
+        if now is None or now >= self._expires_ms:
+            with self._lock:
+                self._expired = self._expired or self._connection is not None
+                self._release()
+
+    def close(self) -> None:
+        """Let the engine forget the state; idempotent."""
+        with self._lock:
+            self._release()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        # No lock: nobody else can refer to it now, and a finalizer may run while its thread holds any lock.
+        self._release()
+
+    def _release(self) -> None:
+        connection, self._connection = self._connection, None
+        self._store.snapshots.pop(id(self), None)
+        if connection is not None:
+            if self._store.in_memory:
+                connection.close()
+            else:
+                connection.in_call = False
+                self._store.give_back(connection)
+
+    def _gone(self) -> ClosedError | SnapshotExpiredError:
+        if self._expired:
+            return SnapshotExpiredError("this snapshot is past its maximum age", url=self._engine.url)
+        return ClosedError("this snapshot is closed", url=self._engine.url, reason="closed")
+
+
+def _read(
+    connection: Connection,
+    store: SqliteStore,
+    ranges: Sequence[ReadRange],
+    guard: Guard | None,
+    include_expired: bool,
+    follow: Follow | None,
+) -> ReadResult | GuardFailed:
+    if guard is None and follow is None and len(ranges) == 1 and ranges[0].limit != 0:
+        one = ranges[0]
+        if one.end is None:
+            return statements.read_point(connection, one.start, None if include_expired else store.clock)
+        if not include_expired:
+            return statements.read_range(connection, one, store.clock)
+    connection.execute("BEGIN")
+    version, high_water = statements.pinned_state(connection)
+    now = statements.BEFORE_ALL_TIME if include_expired else max(store.clock.now_ms(), high_water)
+    found = statements.read_ranges(connection, ranges, now, guard, follow)
+    if isinstance(found, GuardFailed):
+        return found
+    return ReadResult(found[0], found[1], to_versionstamp(version))
+
+
+def _attach(given: str, url: str, options: SqliteOptions) -> SqliteStore:
+    """A new store, or the one that this process has open on the same file."""
+    path = MEMORY_PATH if given == PRIVATE_MEMORY else os.path.realpath(given)
+    with _files.lock:
+        store = _files.stores.get(path)
+        if store is not None and store.closed_reason is None:
+            require_same_options(store.options._asdict(), options._asdict())
+            if file_identity(path) != store.identity:
+                raise EngineError(
+                    "the file was replaced while the store was open",
+                    url=url,
+                    reason=path,
+                    hint="Close every handle before the file is moved, replaced or restored.",
+                )
+            store.handles += 1
+            return store
+        if store is not None:
+            _files.private.add(store)
+        opened = SqliteStore(path, url, options)
+        if path != MEMORY_PATH and not options.allow_network_fs and os.path.exists("/proc/mounts"):
+            with open("/proc/mounts", encoding="utf-8", errors="surrogateescape") as mounts:
+                refuse_network_file_system(path, url, mounts)
+        opened.open()
+        opened.handles = 1
+        if path == MEMORY_PATH:
+            _files.private.add(opened)
+        else:
+            _files.stores[path] = opened
+        return opened
+
+
+def _require_sensible(options: SqliteOptions) -> None:
+    if options.durability not in SYNCHRONOUS:
+        raise InvalidArgumentError(
+            "this durability does not exist",
+            argument="durability",
+            value=options.durability,
+            expected=tuple(SYNCHRONOUS),
+        )
+    for argument in ("busy_timeout", "snapshot_max_age"):
+        value = getattr(options, argument)
+        if not value >= 0 or (argument == "snapshot_max_age" and value == 0):
+            raise InvalidArgumentError("a number of seconds is negative or zero", argument=argument, value=value)

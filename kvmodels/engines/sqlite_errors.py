@@ -1,0 +1,131 @@
+"""SQLite's result codes as errors of this library, and the deadline for a busy file.
+
+Rules of this module: a code is translated in one place; an error that the library does not know keeps SQLite's
+name and text as its reason. Nothing here touches a file but by asking for its size.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import sqlite3
+import time
+from collections.abc import Callable
+from typing import TypeVar
+
+from kvmodels.errors import (
+    DecodeError,
+    EngineError,
+    EngineTimeoutError,
+    ForeignFileError,
+    KvModelsError,
+    ReadOnlyError,
+    StorageFullError,
+)
+
+try:
+    import resource
+except ImportError:  # Windows has no such limit
+    resource = None  # type: ignore[assignment]
+
+__all__ = ["Patience", "has_no_room", "is_input_output_error", "translated", "with_patience"]
+
+ResultT = TypeVar("ResultT")
+
+LARGEST_FRAME = 65_536 + 24
+"""Bytes of the largest page with the header of its frame in the write-ahead log."""
+
+SIDE_FILES = ("", "-wal", "-shm", "-journal")
+
+
+def _primary_code(error: sqlite3.Error) -> int:
+    # An error that Python's module raises by itself, such as a closed connection, has no code.
+    return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
+
+
+def is_input_output_error(error: sqlite3.Error) -> bool:
+    """Whether the operating system refused a read or a write of the file."""
+    return _primary_code(error) == sqlite3.SQLITE_IOERR
+
+
+def has_no_room(error: sqlite3.Error, path: str) -> bool:
+    """Whether a write failed for want of space.
+
+    SQLite knows of ENOSPC alone. A file that may not grow because of RLIMIT_FSIZE is an I/O error to it, and
+    Python's module does not hand on the error number of the system, so the sizes decide.
+    """
+    code = _primary_code(error)
+    if code == sqlite3.SQLITE_FULL:
+        return True
+    if code != sqlite3.SQLITE_IOERR or not path:
+        return False
+    largest = max((os.stat(path + end).st_size for end in SIDE_FILES if os.path.exists(path + end)), default=0)
+    if resource is not None:
+        limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+        if limit != resource.RLIM_INFINITY and largest + LARGEST_FRAME >= limit:
+            return True
+    return hasattr(os, "statvfs") and os.statvfs(os.path.dirname(path) or ".").f_bavail == 0
+
+
+def translated(error: sqlite3.Error, url: str, path: str) -> KvModelsError:
+    """The error of this library for an error of SQLite; the caller raises it from the original."""
+    code = _primary_code(error)
+    reason = f"{getattr(error, 'sqlite_errorname', type(error).__name__)}: {error}"
+    if has_no_room(error, path):
+        return StorageFullError("there is no room for the write", url=url, reason=reason)
+    if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
+        return EngineTimeoutError("the file was busy for longer than the deadline", url=url, reason=reason)
+    if code == sqlite3.SQLITE_NOTADB:
+        return ForeignFileError("this file is not an SQLite database", url=url, reason=reason)
+    if code == sqlite3.SQLITE_CORRUPT:
+        return DecodeError(
+            "the SQLite file is damaged",
+            reason=reason,
+            hint="Restore a backup, or salvage the file with the .recover command of the sqlite3 program.",
+        )
+    if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
+        return ReadOnlyError("the file cannot be written", url=url, reason=reason)
+    if code == sqlite3.SQLITE_CANTOPEN:
+        hint = "Check that the folder exists and that this user may read and write it and the file."
+        return EngineError("the file cannot be opened", url=url, reason=reason, hint=hint)
+    hint = "Nothing was written. Look at the disk and the file system if it happens again."
+    return EngineError("SQLite could not carry out the operation", url=url, reason=reason, hint=hint)
+
+
+class Patience:
+    """How long one call may wait for a busy file: a deadline, and pauses with jitter that grow.
+
+    SQLite's own busy handler sleeps the same sequence in every process, so that processes which collided once
+    collide again, and it does not run in every place that answers SQLITE_BUSY (a change of the journal mode, the
+    recovery of a log). One deadline here covers them all.
+    """
+
+    __slots__ = ("_deadline", "_path", "_pause", "_url")
+
+    def __init__(self, seconds: float, url: str, path: str) -> None:
+        self._deadline = time.monotonic() + seconds
+        self._pause = 0.000_5
+        self._url = url
+        self._path = path
+
+    def wait(self, error: sqlite3.Error) -> None:
+        """Sleep before the next attempt, or raise what the error means when there is no point in one."""
+        remaining = self._deadline - time.monotonic()
+        busy = _primary_code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
+        if not busy or remaining <= 0:
+            raise translated(error, self._url, self._path) from error
+        time.sleep(min(remaining, random.uniform(self._pause / 2, self._pause)))
+        self._pause = min(self._pause * 2, 0.02)
+
+
+def with_patience(patience: Patience, call: Callable[[], ResultT]) -> ResultT:
+    """The result of ``call``, repeated while SQLite is busy.
+
+    Raises:
+        EngineTimeoutError: it was busy until the deadline; any other error of SQLite is translated.
+    """
+    while True:
+        try:
+            return call()
+        except sqlite3.Error as error:
+            patience.wait(error)

@@ -1,0 +1,309 @@
+"""The SQLite file: where it may be, whether it is ours, how it is made and how a connection to it is set up.
+
+Rules of this module: nothing opens the file, its log or its index but SQLite, because closing any other handle
+drops every lock that this process has on the file (POSIX), after which another process deletes the log under us.
+A file that is not ours is recognised on a connection and left as it was.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sqlite3
+from collections.abc import Iterable
+from pathlib import Path
+from typing import NamedTuple
+
+from kvmodels.engines.clock import EngineClock
+from kvmodels.engines.sqlite_errors import Patience, with_patience
+from kvmodels.errors import DecodeError, EngineError, ForeignFileError, ReadOnlyError, UnsupportedError
+
+__all__ = [
+    "APPLICATION_ID",
+    "FORMAT",
+    "Connection",
+    "FileIdentity",
+    "connect",
+    "connect_memory",
+    "file_identity",
+    "initialise",
+    "initialise_memory",
+    "is_writable",
+    "prepare",
+    "reading_mode",
+    "recognise",
+    "refuse_network_file_system",
+    "refuse_uninitialised",
+    "refuse_unusable_path",
+]
+
+APPLICATION_ID = 0x6B764D31
+"""``kvM1``: tells our files from those of other applications."""
+
+FORMAT = 1
+"""The number of the layout of the tables, kept in ``user_version``."""
+
+OLDEST_SQLITE = (3, 35, 0)
+"""The first version with RETURNING."""
+
+NETWORK_FILE_SYSTEMS = frozenset(
+    {"9p", "afs", "beegfs", "ceph", "cifs", "glusterfs", "lustre", "ncpfs", "nfs", "nfs4", "smb3", "smbfs", "sshfs"}
+)
+
+SCHEMA = (
+    f"PRAGMA application_id = {APPLICATION_ID}",
+    f"PRAGMA user_version = {FORMAT}",
+    "CREATE TABLE kv (k BLOB PRIMARY KEY NOT NULL, v BLOB NOT NULL, e INTEGER NOT NULL, s INTEGER NOT NULL, x INTEGER)"
+    + " WITHOUT ROWID",
+    "CREATE TABLE meta (id INTEGER PRIMARY KEY CHECK (id = 0), version INTEGER NOT NULL, clock INTEGER NOT NULL)",
+    "INSERT INTO meta (id, version, clock) VALUES (0, 0, 0)",
+)
+
+
+class Connection(sqlite3.Connection):
+    """A connection that its store can find again.
+
+    Attributes:
+        in_call: a call or a snapshot uses it. Without this and outside the pool it is on its way from one to the
+            other, or was dropped by an interrupt.
+        discarded: it was closed; a caller that holds it takes another one.
+    """
+
+    in_call = False
+    discarded = False
+
+
+class FileIdentity(NamedTuple):
+    """Device and number of a file: two paths with one identity are one file."""
+
+    device: int
+    number: int
+
+
+def file_identity(path: str) -> FileIdentity | None:
+    """The identity of the file, or None when there is none."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return FileIdentity(found.st_dev, found.st_ino)
+
+
+def refuse_unusable_path(path: str, url: str, *, must_exist: bool) -> None:
+    """Say in words what SQLite calls "unable to open database file".
+
+    Raises:
+        EngineError: the path is a folder, its folder does not exist, or the file does not.
+        UnsupportedError: the SQLite library is too old.
+    """
+    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+        raise UnsupportedError(
+            "the SQLite library is too old",
+            url=url,
+            reason=f"version {sqlite3.sqlite_version}",
+            hint="Install a Python that comes with SQLite 3.35 or later.",
+        )
+    folder = os.path.dirname(path)
+    if not os.path.isdir(folder):
+        raise EngineError("the folder does not exist", url=url, reason=folder, hint="Create the folder first.")
+    if os.path.isdir(path):
+        raise EngineError("the path is a folder", url=url, reason=path, hint="Give the path of a file in the folder.")
+    if must_exist and not os.path.exists(path):
+        raise EngineError(
+            "the file does not exist",
+            url=url,
+            reason=path,
+            hint="A store that is opened with readonly=True must exist; open it without once to create it.",
+        )
+
+
+def refuse_network_file_system(path: str, url: str, mounts: Iterable[str]) -> None:
+    """Refuse a file on a network file system, whose locks and shared memory do not hold between machines.
+
+    Args:
+        path: absolute path of the file.
+        url: for the message.
+        mounts: lines of ``/proc/mounts``.
+
+    Raises:
+        UnsupportedError: the deepest mount above the path is such a file system.
+    """
+    deepest, kind = "", ""
+    for line in mounts:
+        fields = line.split(" ")
+        if len(fields) < 3:
+            continue
+        # The kernel writes space, tab, newline and backslash in octal.
+        mount = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), fields[1])
+        inside = path == mount or path.startswith(mount.rstrip("/") + "/")
+        # A later mount on the same point hides the earlier one.
+        if inside and len(mount) >= len(deepest):
+            deepest, kind = mount, fields[2]
+    if kind in NETWORK_FILE_SYSTEMS or kind.removeprefix("fuse.") in NETWORK_FILE_SYSTEMS:
+        raise UnsupportedError(
+            "the file is on a network file system",
+            url=url,
+            reason=f"{kind} on {deepest}",
+            hint="SQLite loses data there. Use a local disk, or allow_network_fs=True if only one machine opens it.",
+        )
+
+
+def is_writable(path: str) -> bool:
+    """Whether this user may write the file, or create it, and its side files."""
+    folder_writable = os.access(os.path.dirname(path), os.W_OK | os.X_OK)
+    return folder_writable and (not os.path.exists(path) or os.access(path, os.W_OK))
+
+
+def connect(path: str, mode: str) -> Connection:
+    """A connection in autocommit mode without a busy handler: the caller has a deadline of its own.
+
+    Args:
+        path: absolute path.
+        mode: ``ro``, ``rw`` or ``rwc``, as in SQLite's URIs; further parameters may follow.
+    """
+    # The URI form is the only one that takes a mode; as_uri escapes what has a meaning in it.
+    return sqlite3.connect(
+        f"{Path(path).as_uri()}?mode={mode}",
+        uri=True,
+        timeout=0,
+        isolation_level=None,
+        check_same_thread=False,
+        factory=Connection,
+    )
+
+
+def connect_memory() -> Connection:
+    """A connection to a new database in memory, which no other connection can see."""
+    return sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False, factory=Connection)
+
+
+def reading_mode(path: str) -> str:
+    """The mode for a store that is open for reading only.
+
+    A log needs a writable folder, or side files that exist already. On a file system that is mounted for reading
+    only there are none, and nobody can write, so the file may be taken as immutable there, and only there: an
+    immutable connection takes no locks.
+    """
+    log_size = os.stat(path + "-wal").st_size if os.path.exists(path + "-wal") else 0
+    if log_size == 0 and hasattr(os, "statvfs") and os.statvfs(path).f_flag & os.ST_RDONLY:
+        return "ro&immutable=1"
+    return "ro"
+
+
+def recognise(connection: sqlite3.Connection, url: str) -> bool:
+    """Whether the database on the connection is ours (true) or empty (false).
+
+    Raises:
+        ForeignFileError: it belongs to another application.
+        UnsupportedError: a later version of this library made it.
+        sqlite3.Error: as SQLite raises it, for the caller's deadline.
+    """
+    application_id = int(connection.execute("PRAGMA application_id").fetchall()[0][0])
+    number = int(connection.execute("PRAGMA user_version").fetchall()[0][0])
+    if application_id == APPLICATION_ID:
+        if number != FORMAT:
+            raise UnsupportedError(
+                "the file has a format that this version does not know",
+                url=url,
+                reason=f"format {number}, known is {FORMAT}",
+                hint="Install the version of kvmodels that wrote it, or a later one.",
+            )
+        return True
+    tables = int(connection.execute("SELECT count(*) FROM sqlite_master").fetchall()[0][0])
+    if application_id or number or tables:
+        raise ForeignFileError(
+            "this SQLite file belongs to another application",
+            url=url,
+            reason=f"application_id {application_id}, user_version {number}, {tables} schema entries",
+        )
+    return False
+
+
+def prepare(path: str, url: str, patience: Patience) -> None:
+    """Look at a file that exists before anything is written to it.
+
+    Raises:
+        ForeignFileError, DecodeError, EngineTimeoutError, UnsupportedError.
+    """
+    # With a log present, a reading connection: closing a writing one would move the log of another application
+    # into its database. Without one, a writing connection, because a reading one leaves an empty log behind.
+    mode = "ro" if os.path.exists(path + "-wal") else "rw"
+
+    def look() -> None:
+        connection = connect(path, mode)
+        try:
+            recognise(connection, url)
+        finally:
+            connection.close()
+
+    with_patience(patience, look)
+
+
+def initialise(connection: sqlite3.Connection, url: str, patience: Patience, clock: EngineClock) -> None:
+    """Make the file ours if it is empty, set the write-ahead log, and raise the counter of versionstamps.
+
+    The connection must have ``synchronous = FULL``: the raised counter is on disk before the first write, so that
+    a number is never used twice, whatever a power loss takes away later.
+
+    Raises:
+        ForeignFileError: another process has put something else there meanwhile.
+        UnsupportedError: the file system cannot hold a write-ahead log.
+    """
+    with_patience(patience, lambda: _create_tables(connection, url))
+    mode = with_patience(patience, lambda: connection.execute("PRAGMA journal_mode = WAL").fetchall())[0][0]
+    if mode != "wal":
+        raise UnsupportedError(
+            "the write-ahead log cannot be used here",
+            url=url,
+            reason=f"journal mode {mode}",
+            hint="Put the file on a local disk that supports shared memory maps.",
+        )
+    with_patience(patience, lambda: _raise_counter(connection, clock))
+
+
+def _create_tables(connection: sqlite3.Connection, url: str) -> None:
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        if not recognise(connection, url):
+            for statement in SCHEMA:
+                connection.execute(statement)
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.rollback()
+        raise
+
+
+def _raise_counter(connection: sqlite3.Connection, clock: EngineClock) -> None:
+    """Commit max(counter + 1, wall clock in microseconds), and take over the stored high-water mark."""
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute("UPDATE meta SET version = max(version + 1, ?) WHERE id = 0", (clock.counter_floor(),))
+        rows = connection.execute("SELECT clock FROM meta WHERE id = 0").fetchall()
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.rollback()
+        raise
+    if not rows:
+        raise DecodeError("the SQLite file is damaged", reason="its counter is missing", hint="Restore a backup.")
+    clock.raise_to(rows[0][0])
+
+
+def refuse_uninitialised(connection: sqlite3.Connection, url: str) -> None:
+    """For a connection that cannot write: the file must be ours already.
+
+    Raises:
+        ReadOnlyError: the file is empty.
+    """
+    if not recognise(connection, url):
+        raise ReadOnlyError(
+            "the file is empty, and it cannot be made a store because it is open for reading only",
+            url=url,
+            hint="Open it once with readonly=False.",
+        )
+
+
+def initialise_memory(connection: sqlite3.Connection, clock: EngineClock) -> None:
+    """Make the tables of a private database in memory, which nobody else can open."""
+    for statement in SCHEMA:
+        connection.execute(statement)
+    _raise_counter(connection, clock)

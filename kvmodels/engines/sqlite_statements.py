@@ -1,0 +1,229 @@
+"""The SQL of the SQLite engine: reads of one snapshot, and one operation inside a write transaction.
+
+Rules of this module: every function takes a connection and leaves no statement open (each result is fetched
+completely) and no transaction begun or ended. Every range is an index search, and SQLite stops at the limit.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+from kvmodels.engines.clock import EngineClock
+from kvmodels.engines.evaluation import (
+    U64_ENCODING,
+    combine,
+    require_storable_deadline,
+    to_versionstamp,
+    visible,
+)
+from kvmodels.errors import DecodeError
+from kvmodels.operations import (
+    Arithmetic,
+    Check,
+    Delete,
+    Follow,
+    Guard,
+    GuardFailed,
+    Mutation,
+    ReadRange,
+    ReadResult,
+    Row,
+    Set,
+)
+
+__all__ = [
+    "BEFORE_ALL_TIME",
+    "SCAN",
+    "SCAN_WITH_VERSION",
+    "failed_checks",
+    "next_version",
+    "pinned_state",
+    "read_point",
+    "read_range",
+    "read_ranges",
+    "write",
+]
+
+STATE = "SELECT version, clock FROM meta WHERE id = 0"
+NEXT_VERSION = "UPDATE meta SET version = version + 1, clock = max(clock, ?) WHERE id = 0 RETURNING version, clock"
+
+POINT = "SELECT v, e, s, x FROM kv WHERE k = ?"
+POINT_WITH_VERSION = "SELECT version, clock, v, e, s, x FROM meta LEFT JOIN kv ON k = ? WHERE id = 0"
+
+SCAN = {
+    False: "SELECT k, v, e, s, x FROM kv WHERE k >= ? AND k < ? AND (x IS NULL OR x > ?) ORDER BY k LIMIT ?",
+    True: "SELECT k, v, e, s, x FROM kv WHERE k >= ? AND k < ? AND (x IS NULL OR x > ?) ORDER BY k DESC LIMIT ?",
+}
+"""By ``reverse``; parameters start, end, the time in ms up to which deadlines have passed, limit (-1: none)."""
+
+_JOINED = (
+    "SELECT version, clock, k, v, e, s, x FROM meta LEFT JOIN kv"
+    " ON k >= ? AND k < ? AND (x IS NULL OR x > max(?, clock)) WHERE id = 0 ORDER BY k"
+)
+SCAN_WITH_VERSION = {False: _JOINED + " LIMIT ?", True: _JOINED + " DESC LIMIT ?"}
+"""As ``SCAN``, with the state of the store from one statement, which is one snapshot without a transaction."""
+
+UPSERT = (
+    "INSERT INTO kv (k, v, e, s, x) VALUES (?, ?, ?, ?, ?) ON CONFLICT (k) DO UPDATE SET"
+    " v = excluded.v, e = excluded.e, s = excluded.s, x = excluded.x"
+)
+DELETE = "DELETE FROM kv WHERE k = ?"
+
+CHECKS_PER_STATEMENT = 64
+CHECK = "SELECT s, x FROM kv WHERE k = ?"
+CHECK_MANY = f"SELECT k, s, x FROM kv WHERE k IN ({', '.join('?' * CHECKS_PER_STATEMENT)})"  # noqa: S608 - only "?"
+
+BEFORE_ALL_TIME = -(1 << 63)
+"""The time to pass where expired rows are wanted: no deadline lies before it."""
+
+
+def pinned_state(connection: sqlite3.Connection) -> tuple[int, int]:
+    """The counter and the stored high-water mark of the clock; inside a transaction this pins the snapshot.
+
+    Raises:
+        DecodeError: the row that holds them is missing.
+    """
+    return _state_of(connection.execute(STATE).fetchall())
+
+
+def next_version(connection: sqlite3.Connection, now: int) -> tuple[int, int]:
+    """Raise the counter by one and the high-water mark to ``now``; both as they are then.
+
+    The same transaction takes it back when a check fails, so a refused commit uses no number.
+    """
+    return _state_of(connection.execute(NEXT_VERSION, (now,)).fetchall())
+
+
+def read_point(connection: sqlite3.Connection, key: bytes, clock: EngineClock | None) -> ReadResult:
+    """The row of one key in one statement; ``clock`` None: also when it has expired."""
+    found = connection.execute(POINT_WITH_VERSION, (key,)).fetchall()
+    version, high_water = _state_of(found)
+    _, _, value, encoding, stamp, expire_at = found[0]
+    if stamp is None or (expire_at is not None and clock is not None and expire_at <= max(clock.now_ms(), high_water)):
+        return ReadResult([[]], [], to_versionstamp(version))
+    return ReadResult([[Row(key, value, encoding, to_versionstamp(stamp), expire_at)]], [], to_versionstamp(version))
+
+
+def read_range(connection: sqlite3.Connection, one: ReadRange, clock: EngineClock) -> ReadResult:
+    """The live rows of a range that has an end and a limit other than 0, in one statement."""
+    start, end, limit, reverse = one
+    parameters = (start, end, clock.now_ms(), -1 if limit is None else limit)
+    found = connection.execute(SCAN_WITH_VERSION[reverse], parameters).fetchall()
+    stamp = to_versionstamp(_state_of(found)[0])
+    if found[0][2] is None:
+        return ReadResult([[]], [], stamp)
+    return ReadResult([[Row(k, v, e, to_versionstamp(s), x) for _, _, k, v, e, s, x in found]], [], stamp)
+
+
+def read_ranges(
+    connection: sqlite3.Connection,
+    ranges: Sequence[ReadRange],
+    now: int,
+    guard: Guard | None = None,
+    follow: Follow | None = None,
+) -> GuardFailed | tuple[list[list[Row]], list[list[Row]]]:
+    """Rows per range and per followed range, in the read transaction that the caller holds.
+
+    Args:
+        connection: has a pinned snapshot.
+        ranges: what to read.
+        now: rows with a deadline up to this time are absent.
+        guard: evaluated first.
+        follow: asks for further ranges.
+    """
+    if guard is not None:
+        rows = _scan(connection, ReadRange(guard.key), now)
+        actual = rows[0].versionstamp if rows else None
+        if actual != guard.versionstamp:
+            return GuardFailed(actual)
+    found = [_scan(connection, one, now) for one in ranges]
+    followed = [] if follow is None else [_scan(connection, one, now) for one in follow(found)]
+    return found, followed
+
+
+def failed_checks(connection: sqlite3.Connection, checks: Sequence[Check], now: int) -> tuple[int, ...]:
+    """The positions of the checks that do not hold."""
+    stored = _stored_versions(connection, checks)
+    failed: list[int] = []
+    for position, (key, versionstamp, physical) in enumerate(checks):
+        version, expire_at = stored.get(key, (None, None))
+        if version is not None and expire_at is not None and not physical and expire_at <= now:
+            version = None
+        if (None if version is None else to_versionstamp(version)) != versionstamp:
+            failed.append(position)
+    return tuple(failed)
+
+
+def write(connection: sqlite3.Connection, mutations: Sequence[Mutation], version: int, now: int) -> None:
+    """Carry out the mutations: evaluated in order, then stored with at most two statements.
+
+    Raises:
+        InvalidValueError: a sum, min or max met a value that is no 64-bit integer; nothing was changed.
+    """
+    changes: dict[bytes, Row | None] = {}
+    for mutation in mutations:
+        if isinstance(mutation, Set):
+            key, value, encoding, expire_at = mutation
+            if expire_at is not None:
+                require_storable_deadline(expire_at, key)
+            changes[key] = Row(key, value, encoding, b"", expire_at)
+        elif isinstance(mutation, Delete):
+            changes[mutation.key] = None
+        else:
+            changes[mutation.key] = _arithmetic(connection, changes, mutation, now)
+    upserts = [(row[0], row[1], row[2], version, row[4]) for row in changes.values() if row is not None]
+    if upserts:
+        connection.executemany(UPSERT, upserts)
+    if len(upserts) < len(changes):
+        connection.executemany(DELETE, [(key,) for key, row in changes.items() if row is None])
+
+
+def _arithmetic(
+    connection: sqlite3.Connection, changes: dict[bytes, Row | None], mutation: Arithmetic, now: int
+) -> Row:
+    key = mutation.key
+    if key in changes:
+        stored = changes[key]
+    else:
+        rows = _scan(connection, ReadRange(key), BEFORE_ALL_TIME)
+        stored = rows[0] if rows else None
+    return Row(key, combine(mutation, visible(stored, now)), U64_ENCODING, b"", None)
+
+
+def _state_of(found: list[Any]) -> tuple[int, int]:
+    if not found:
+        raise DecodeError(
+            "the SQLite file is damaged", reason="the row with its counter is missing", hint="Restore a backup."
+        )
+    return found[0][0], found[0][1]
+
+
+def _scan(connection: sqlite3.Connection, one: ReadRange, now: int) -> list[Row]:
+    start, end, limit, reverse = one
+    if end is None:
+        if limit == 0:
+            return []
+        found = connection.execute(POINT, (start,)).fetchall()
+        return [Row(start, v, e, to_versionstamp(s), x) for v, e, s, x in found if x is None or x > now]
+    found = connection.execute(SCAN[reverse], (start, end, now, -1 if limit is None else limit)).fetchall()
+    return [Row(k, v, e, to_versionstamp(s), x) for k, v, e, s, x in found]
+
+
+def _stored_versions(
+    connection: sqlite3.Connection, checks: Sequence[Check]
+) -> dict[bytes, tuple[int | None, int | None]]:
+    """Version and deadline of each checked key that is stored."""
+    stored: dict[bytes, tuple[int | None, int | None]] = {}
+    keys = [check.key for check in checks]
+    # One statement per key is cheaper for the few checks of one record, one for many in a batch of records. The
+    # number of parameters is fixed, so that both are prepared once.
+    whole = len(keys) - len(keys) % CHECKS_PER_STATEMENT
+    for at in range(0, whole, CHECKS_PER_STATEMENT):
+        for key, version, expire_at in connection.execute(CHECK_MANY, keys[at : at + CHECKS_PER_STATEMENT]).fetchall():
+            stored[key] = (version, expire_at)
+    for key in keys[whole:]:
+        for version, expire_at in connection.execute(CHECK, (key,)).fetchall():
+            stored[key] = (version, expire_at)
+    return stored

@@ -1,0 +1,319 @@
+"""The connections to one SQLite database: a pool for reading, one for writing, and when they open and close.
+
+Rules of this module: one store per file and process. A commit holds ``write_lock`` and leaves its connection
+outside any transaction, whatever interrupts it; a reading connection returns to the pool only outside a
+transaction. Before a fork every connection is closed, and opened again when it is needed.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import weakref
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from typing import NamedTuple, Protocol
+
+from kvmodels.engines import sqlite_file
+from kvmodels.engines import sqlite_statements as statements
+from kvmodels.engines.clock import EngineClock
+from kvmodels.engines.evaluation import to_versionstamp
+from kvmodels.engines.sqlite_errors import Patience, has_no_room, is_input_output_error, translated, with_patience
+from kvmodels.errors import ClosedError, CommitUnknownError, EngineError, KvModelsError, ReadOnlyError
+from kvmodels.operations import AtomicWrite, Committed, Conflict
+
+__all__ = ["Pinned", "SqliteOptions", "SqliteStore"]
+
+IDLE_CONNECTIONS = 16
+"""Reading connections kept open for the next call; each costs some file descriptors and up to 2 MB of cache."""
+
+SYNCHRONOUS = {"commit": "FULL", "relaxed": "NORMAL"}
+
+REPORTED_PRAGMAS = ("synchronous", "journal_mode", "application_id", "user_version", "page_size")
+
+MEMORY_PATH = ""
+
+
+class SqliteOptions(NamedTuple):
+    """What all handles of one file must agree on."""
+
+    durability: str
+    clock: Callable[[], int] | None
+    readonly: bool
+    busy_timeout: float
+    snapshot_max_age: float
+    allow_network_fs: bool
+
+
+class Pinned(Protocol):
+    """A snapshot, which holds a connection until it is closed or expires."""
+
+    def expire(self, now: int | None) -> None:
+        """Let the connection go if the maximum age is over at ``now`` (None: in any case)."""
+        ...
+
+
+class SqliteStore:
+    """The state of one database that its handles share.
+
+    Args:
+        path: canonical path, or "" for a private database in memory, which has one connection for everything.
+        url: for messages.
+        options: what was asked for at the first opening.
+    """
+
+    def __init__(self, path: str, url: str, options: SqliteOptions) -> None:
+        self.path = path
+        self.url = url
+        self.options = options
+        self.handles = 0
+        self.clock = EngineClock(options.clock)
+        self.readonly = options.readonly
+        self.identity: sqlite_file.FileIdentity | None = None
+        self.write_lock = threading.Lock()
+        self.writer: sqlite_file.Connection | None = None
+        self.snapshots: dict[int, weakref.ref[Pinned]] = {}
+        self.closed_reason: str | None = None
+        self._opening = threading.Lock()
+        self._idle: SimpleQueue[sqlite_file.Connection] = SimpleQueue()
+        self._alive: weakref.WeakSet[sqlite_file.Connection] = weakref.WeakSet()
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether this is a private database in memory: reads hold ``write_lock`` and use ``writer``."""
+        return self.path == MEMORY_PATH
+
+    def patience(self) -> Patience:
+        """A new deadline for one call."""
+        return Patience(self.options.busy_timeout, self.url, self.path)
+
+    def open(self) -> None:
+        """Recognise or make the file, and raise its counter; called once, by the first handle."""
+        patience = self.patience()
+        if self.in_memory:
+            self.writer = sqlite_file.connect_memory()
+            sqlite_file.initialise_memory(self.writer, self.clock)
+            return
+        sqlite_file.refuse_unusable_path(self.path, self.url, must_exist=self.readonly)
+        self.readonly = self.readonly or not sqlite_file.is_writable(self.path)
+        if sqlite_file.file_identity(self.path) is not None and not self.readonly:
+            sqlite_file.prepare(self.path, self.url, patience)
+        try:
+            if self.readonly:
+                self._idle.put(self._open_reader(patience))
+            else:
+                self.writer = self._open_writer(patience, create=True)
+        except BaseException:
+            self.close("not opened")
+            raise
+        self.identity = sqlite_file.file_identity(self.path)
+
+    # Reading
+
+    def borrow(self) -> sqlite_file.Connection:
+        """A reading connection; the caller gives it back.
+
+        Raises:
+            ClosedError: the store was closed meanwhile.
+        """
+        try:
+            return self._idle.get_nowait()
+        except Empty:
+            return self._open_reader(self.patience())
+
+    def give_back(self, connection: sqlite_file.Connection) -> None:
+        """End a transaction that is still open, and keep the connection for the next call."""
+        if connection.discarded:
+            return
+        if connection.in_transaction:
+            connection.rollback()
+        if self._idle.qsize() < IDLE_CONNECTIONS:
+            self._idle.put(connection)
+        else:
+            self._discard(connection)
+
+    def _discard(self, connection: sqlite_file.Connection) -> None:
+        connection.discarded = True
+        connection.close()
+        self._alive.discard(connection)
+
+    def _open_reader(self, patience: Patience) -> sqlite_file.Connection:
+        with self._opening:
+            if self.closed_reason is not None:
+                raise self.closed_error()
+            mode = sqlite_file.reading_mode(self.path) if self.readonly else "rw"
+            connection = with_patience(patience, lambda: self._connect(mode))
+            try:
+                with_patience(patience, lambda: self._check_file(connection))
+                connection.execute("PRAGMA query_only = ON").fetchall()
+            except BaseException:
+                self._discard(connection)
+                raise
+            return connection
+
+    def _check_file(self, connection: sqlite3.Connection) -> None:
+        sqlite_file.refuse_uninitialised(connection, self.url)
+        # Connections are opened as they are needed, long after the store was: the path may hold another file.
+        if self.identity is not None and sqlite_file.file_identity(self.path) != self.identity:
+            raise EngineError(
+                "the file was replaced while the store was open",
+                url=self.url,
+                reason=self.path,
+                hint="Close the store before the file is moved, replaced or restored, and open it again.",
+            )
+
+    # Writing
+
+    def commit(self, write: AtomicWrite) -> Committed | Conflict:
+        """One write transaction. The deadline covers the wait for other threads and for other processes."""
+        if self.readonly:
+            raise ReadOnlyError("this store is open for reading only", url=self.url)
+        patience = self.patience()
+        with self.write_lock:
+            if self.snapshots:
+                self.expire_snapshots(self.clock.now_ms())
+            connection = self._writing_connection(patience)
+            try:
+                self._begin(connection, patience)
+                version, now = statements.next_version(connection, self.clock.now_ms())
+                self.clock.raise_to(now)
+                failed = statements.failed_checks(connection, write.checks, now) if write.checks else ()
+                if failed:
+                    connection.rollback()
+                    return Conflict(failed)
+                statements.write(connection, write.mutations, version, now)
+                self._end(connection, patience)
+            except BaseException as error:
+                # Also for an interrupt: a connection left inside a write transaction would block every process.
+                # Nothing may come before the rollback, because a second interrupt would hit it.
+                try:
+                    connection.rollback()
+                except sqlite3.Error as failure:
+                    error.add_note(f"the rollback failed too: {failure}")
+                    self.writer = None
+                    self._discard(connection)
+                if isinstance(error, sqlite3.Error):
+                    raise self.translated(error) from error
+                raise
+            return Committed(to_versionstamp(version))
+
+    def _begin(self, connection: sqlite3.Connection, patience: Patience) -> None:
+        while True:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.Error as error:
+                patience.wait(error)
+            else:
+                return
+
+    def _end(self, connection: sqlite3.Connection, patience: Patience) -> None:
+        while True:
+            try:
+                connection.execute("COMMIT")
+            except sqlite3.Error as error:
+                # A full disk is certain: the frame that marks the commit was not written. After any other I/O
+                # error (a failed fsync above all) nobody can say what the disk holds.
+                if is_input_output_error(error) and not has_no_room(error, self.path):
+                    raise self._fail(error) from error
+                patience.wait(error)
+            else:
+                return
+
+    def _fail(self, error: sqlite3.Error) -> CommitUnknownError:
+        self.closed_reason = "an I/O error in COMMIT"
+        reason = f"{error.sqlite_errorname}: {error}"
+        return CommitUnknownError("the disk failed while a commit was being written", url=self.url, reason=reason)
+
+    def _open_writer(self, patience: Patience, *, create: bool) -> sqlite_file.Connection:
+        connection = with_patience(patience, lambda: self._connect("rwc" if create else "rw"))
+        try:
+            # FULL while the file is made and its counter raised, whatever the durability of the commits.
+            connection.execute("PRAGMA synchronous = FULL")
+            if create:
+                sqlite_file.initialise(connection, self.url, patience, self.clock)
+            else:
+                with_patience(patience, lambda: self._check_file(connection))
+            connection.execute(f"PRAGMA synchronous = {SYNCHRONOUS[self.options.durability]}")
+            if self.options.durability == "commit":
+                # Only macOS knows the difference: its fsync does not reach the platter.
+                connection.execute("PRAGMA fullfsync = ON")
+                connection.execute("PRAGMA checkpoint_fullfsync = ON")
+        except BaseException:
+            self._discard(connection)
+            raise
+        return connection
+
+    def _writing_connection(self, patience: Patience) -> sqlite_file.Connection:
+        if self.closed_reason is not None:
+            raise self.closed_error()
+        connection = self.writer
+        if connection is None:
+            connection = self.writer = self._open_writer(patience, create=False)
+        return connection
+
+    def _connect(self, mode: str) -> sqlite_file.Connection:
+        connection = sqlite_file.connect(self.path, mode)
+        self._alive.add(connection)
+        return connection
+
+    def writer_pragmas(self) -> dict[str, int | str]:
+        """The settings of the writing connection, by name."""
+        if self.readonly:
+            raise ReadOnlyError("this store is open for reading only", url=self.url)
+        with self.write_lock:
+            connection = self._writing_connection(self.patience())
+            return {name: connection.execute(f"PRAGMA {name}").fetchall()[0][0] for name in REPORTED_PRAGMAS}
+
+    def translated(self, error: sqlite3.Error) -> KvModelsError:
+        """The error of this library for an error of SQLite."""
+        return translated(error, self.url, self.path)
+
+    # Snapshots
+
+    def expire_snapshots(self, now: int | None) -> None:
+        """End the snapshots that are too old (None: all), so that a forgotten one does not hold the log for ever."""
+        for number, reference in list(self.snapshots.items()):
+            snapshot = reference()
+            if snapshot is None:
+                self.snapshots.pop(number, None)
+            else:
+                snapshot.expire(now)
+
+    # Closing
+
+    def closed_error(self) -> ClosedError:
+        """What a call on a closed store raises."""
+        return ClosedError("this store is closed", url=self.url, reason=self.closed_reason)
+
+    def close(self, reason: str = "closed") -> None:
+        """Wait for running calls and close every connection; nothing can be done with the store afterwards."""
+        with self.write_lock, self._opening:
+            self.closed_reason = self.closed_reason or reason
+            self._close_connections()
+
+    def before_fork(self) -> None:
+        """Wait for running calls, close every connection to a file, and hold the locks until the fork is over."""
+        self.write_lock.acquire()
+        self._opening.acquire()
+        if not self.in_memory:
+            self._close_connections()
+
+    def after_fork_in_parent(self) -> None:
+        """Let calls go on; they open connections again."""
+        self._opening.release()
+        self.write_lock.release()
+
+    def _close_connections(self) -> None:
+        self.expire_snapshots(None)
+        writer, self.writer = self.writer, None
+        if writer is not None:
+            self._discard(writer)
+        # The pool is empty for newcomers, who wait for the lock on opening; running calls bring theirs back. What
+        # is in neither place after a while was dropped by an interrupt, and a traceback may keep it for ever.
+        while len(self._alive) > 0:
+            try:
+                self._discard(self._idle.get(timeout=0.02))
+            except Empty:
+                for connection in list(self._alive):
+                    if not connection.in_call:
+                        self._discard(connection)
