@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from struct import Struct
-from typing import Any
+from typing import Any, cast
 
 from kvmodels.errors import InvalidArgumentError, InvalidKeyError
 
@@ -49,7 +49,6 @@ _BELOW_EVERY_TAG = b"\x00"
 _DOUBLE, _UINT64 = Struct(">d"), Struct(">Q")
 _SIGN_BIT, _ALL_BITS = 1 << 63, (1 << 64) - 1
 _INFINITY_BITS, _CANONICAL_NAN_BITS = 0x7FF0_0000_0000_0000, 0x7FF8_0000_0000_0000
-_PART_HINT = "A key part is bytes, str, int, float or bool."
 
 
 def escape(data: bytes) -> bytes:
@@ -114,7 +113,11 @@ def _encoder_of(part: object) -> Callable[[Any], bytes]:
     for kind in (str, int, float, bytes, bytearray):
         if isinstance(part, kind):
             return _ENCODERS[kind]
-    raise InvalidKeyError("this type cannot be a key part", type=type(part).__name__, hint=_PART_HINT)
+    raise InvalidKeyError(
+        "this type cannot be a key part",
+        type=type(part).__name__,
+        hint="A key part is bytes, str, int, float or bool.",
+    )
 
 
 def encode_part(part: KeyPart | bytearray | memoryview) -> bytes:
@@ -127,7 +130,8 @@ def encode_part(part: KeyPart | bytearray | memoryview) -> bytes:
         >>> encode_part("a").hex(), encode_part(1).hex(), encode_part(-1.0).hex()
         ('026100', '1501', '21400fffffffffffff')
     """
-    return (_ENCODERS.get(type(part)) or _encoder_of(part))(part)
+    encode = _ENCODERS.get(cast("type", type(part))) or _encoder_of(part)
+    return encode(part)
 
 
 def encode_key(parts: Sequence[KeyPart | bytearray | memoryview]) -> bytes:
@@ -149,8 +153,13 @@ def encode_key(parts: Sequence[KeyPart | bytearray | memoryview]) -> bytes:
         >>> encode_key((True,)) == encode_key((1,))
         False
     """
-    if type(parts) is not tuple and not isinstance(parts, (tuple, list)):
-        raise InvalidKeyError("a key is a tuple of parts", type=type(parts).__name__, hint="Write ('users', 1).")
+    given: object = parts
+    if not isinstance(given, (tuple, list)):
+        raise InvalidKeyError(
+            "a key is a tuple of parts",
+            type=type(given).__name__,
+            hint="Write ('users', 1) or ('users',).",
+        )
     packed: list[bytes] = []
     append = packed.append
     try:
@@ -159,21 +168,13 @@ def encode_key(parts: Sequence[KeyPart | bytearray | memoryview]) -> bytes:
             if type(part) is str and "\x00" not in part:
                 append(f"\x02{part}\x00".encode())
             else:
-                append((_ENCODERS.get(type(part)) or _encoder_of(part))(part))
+                append(encode_part(part))
     except UnicodeEncodeError:
         return b"".join([encode_part(part) for part in parts])
     except InvalidKeyError as error:
-        raise _with_position(error, parts) from None
+        error.part = len(packed)
+        raise
     return b"".join(packed)
-
-
-def _with_position(error: InvalidKeyError, parts: Sequence[Any]) -> InvalidKeyError:
-    for position, part in enumerate(parts):
-        try:
-            encode_part(part)
-        except InvalidKeyError:
-            return InvalidKeyError(error.message, part=position, type=error.type, hint=error.hint)
-    return error
 
 
 def _damaged(reason: str, position: int) -> InvalidKeyError:
@@ -231,7 +232,7 @@ def _decode_float(data: bytes, at: int, position: int) -> tuple[float, int]:
     return _DOUBLE.unpack(_UINT64.pack(bits))[0], at + 8
 
 
-def _decode_bool(data: bytes, at: int, position: int) -> tuple[bool, int]:
+def _decode_bool(data: bytes, at: int, _position: int) -> tuple[bool, int]:
     return data[at - 1] == TRUE_TAG, at
 
 
@@ -248,14 +249,14 @@ _DECODERS: dict[int, Callable[[bytes, int, int], tuple[KeyPart, int]]] = {
 
 
 def decode_key(data: bytes) -> Key:
-    """Decode a packed key; the exact reverse of ``encode_key``, linear in its size.
+    r"""Decode a packed key; the exact reverse of ``encode_key``, linear in its size.
 
     Raises:
         InvalidKeyError: the bytes are not what ``encode_key`` writes; ``part`` is the position of the damage.
 
     Example:
-        >>> decode_key(encode_key(("users", b"\\x00", 2**64, -0.0, False)))
-        ('users', b'\\x00', 18446744073709551616, -0.0, False)
+        >>> decode_key(encode_key(("users", b"\x00", 2**64, -0.0, False)))
+        ('users', b'\x00', 18446744073709551616, -0.0, False)
     """
     parts: list[KeyPart] = []
     at = 0
@@ -314,7 +315,7 @@ def key_range(
     start: Sequence[KeyPart] | None = None,
     end: Sequence[KeyPart] | None = None,
 ) -> tuple[bytes, bytes]:
-    """The packed range that a list selector names: a prefix, a prefix with one bound, or two bounds.
+    r"""The packed range that a list selector names: a prefix, a prefix with one bound, or two bounds.
 
     Args:
         prefix: parts that every key begins with; the key equal to the prefix is not listed.
@@ -330,7 +331,7 @@ def key_range(
         InvalidKeyError: something that is not a key.
 
     Example:
-        >>> key_range(prefix=("a",), start=("a", "m")) == (encode_key(("a", "m")), encode_key(("a",)) + b"\\xff")
+        >>> key_range(prefix=("a",), start=("a", "m")) == (encode_key(("a", "m")), encode_key(("a",)) + b"\xff")
         True
     """
     if prefix is None:

@@ -14,15 +14,15 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
-from datetime import datetime, timedelta, timezone
-from typing import Any, Final, final
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, cast, final
 from uuid import UUID
 
 from pydantic import GetCoreSchemaHandler, GetJsonSchemaHandler
 from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
-from kvmodels.errors import InvalidArgumentError, InvalidValueError, LimitExceededError
+from kvmodels.errors import InvalidArgumentError, InvalidValueError, UnsupportedError
 
 __all__ = ["ULID", "UlidGenerator"]
 
@@ -33,7 +33,7 @@ _PATTERN: Final = "^[0-7][0-9A-HJKMNP-TV-Z]{25}$"
 _is_canonical: Final = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}").fullmatch
 _RANDOM_BITS: Final = 80
 _BYTES: Final = 16
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=timezone.utc)
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _HINT: Final = "A ULID is 26 digits of Crockford's base 32, 16 bytes, a UUID, or an int below 2 ** 128."
 
 
@@ -63,7 +63,7 @@ def _canonical(value: object) -> str:
     if isinstance(value, UUID):
         return _text_of(value.int)
     if isinstance(value, (bytes, bytearray, memoryview)):
-        data = bytes(value)
+        data = bytes(cast("bytes", value))
         if len(data) != _BYTES:
             raise InvalidArgumentError("these bytes are not a ULID", argument="value", hint=_HINT)
         return _text_of(int.from_bytes(data, "big"))
@@ -87,7 +87,7 @@ class ULID:
     Raises:
         InvalidArgumentError: text, bytes or an int that is no ULID.
         InvalidValueError: another type.
-        LimitExceededError: see ``UlidGenerator``.
+        UnsupportedError: see ``UlidGenerator``.
 
     Example:
         >>> ulid = ULID("01arz3ndektsv4rrffq69g5fav")
@@ -121,9 +121,13 @@ class ULID:
             InvalidArgumentError: out of range, or not 10 bytes.
         """
         if not 0 <= timestamp_ms < 1 << 48:
-            raise InvalidArgumentError("the time is outside what a ULID holds", argument="timestamp_ms")
+            raise InvalidArgumentError(
+                "the time is outside what a ULID holds", argument="timestamp_ms", hint="It is 0 to 2 ** 48 - 1."
+            )
         if len(randomness) != _RANDOM_BITS // 8:
-            raise InvalidArgumentError("the random part of a ULID is 10 bytes", argument="randomness")
+            raise InvalidArgumentError(
+                "the random part of a ULID is 10 bytes", argument="randomness", hint="Pass 10 bytes."
+            )
         return cls(timestamp_ms << _RANDOM_BITS | int.from_bytes(randomness, "big"))
 
     @property
@@ -241,7 +245,7 @@ class UlidGenerator:
         """A new ULID, greater than all that this generator made.
 
         Raises:
-            LimitExceededError: the random part is used up in this millisecond, or the clock is out of range.
+            UnsupportedError: the random part is used up in this millisecond, or the clock is out of range.
         """
         return ULID(self.next_int())
 
@@ -252,12 +256,10 @@ class UlidGenerator:
             last_ms = self._last >> _RANDOM_BITS
             value = self._fresh(now) if now > last_ms else self._last + 1
             if value >> _RANDOM_BITS > max(now, last_ms) or not 0 <= value >> _RANDOM_BITS < 1 << 48:
-                raise LimitExceededError(
+                raise UnsupportedError(
                     "no ULID is left in this millisecond",
-                    limit="ulid_random_bits",
-                    size=_RANDOM_BITS + 1,
-                    maximum=_RANDOM_BITS,
-                    hint="Try again in the next millisecond, and see whether clock and randomness work.",
+                    reason="its 80 random bits are used up, or the clock is out of range",
+                    hint="Try again in the next millisecond; if it happens again, clock or randomness is broken.",
                 )
             self._last = value
         return value
@@ -265,7 +267,8 @@ class UlidGenerator:
     def _fresh(self, ms: int) -> int:
         return ms << _RANDOM_BITS | int.from_bytes(self._randomness(_RANDOM_BITS // 8), "big")
 
-    def _after_fork_in_child(self) -> None:
+    def after_fork_in_child(self) -> None:
+        """Go on with values that differ from those of the parent; called by itself where the platform forks."""
         # Another thread of the parent may have held the lock. New random bits in a new millisecond: greater than
         # all before the fork, and different from what the parent makes from the same last value.
         self._lock = threading.Lock()
@@ -275,7 +278,7 @@ class UlidGenerator:
 
 def _after_fork_in_child() -> None:
     for generator in list(_generators):
-        generator._after_fork_in_child()
+        generator.after_fork_in_child()
 
 
 _generators: weakref.WeakSet[UlidGenerator] = weakref.WeakSet()

@@ -5,7 +5,7 @@ Rules of this module: immutable types without knowledge of any encoding.
 
 from __future__ import annotations
 
-from typing import Any, Final, Literal, final
+from typing import Any, Final, Literal, cast, final
 
 from kvmodels.errors import InvalidArgumentError, InvalidValueError
 
@@ -39,14 +39,17 @@ class KvU64:
     _value: int
 
     def __init__(self, value: int) -> None:
-        given: object = value
+        given = cast("object", value)  # a caller without a type checker may pass anything
         if not isinstance(given, int) or isinstance(given, bool):
-            raise InvalidValueError("the value of a KvU64 must be an int", type=type(value).__name__)
-        if not 0 <= value <= MAX_U64:
-            message = (
-                "the value of a KvU64 must be positive" if value < 0 else "the value of a KvU64 must fit in 64 bits"
+            raise InvalidValueError(
+                "the value of a KvU64 must be an int", type=type(given).__name__, hint="It is 0 to 2 ** 64 - 1."
             )
-            raise InvalidArgumentError(message, argument="value", hint="It is an integer from 0 to 2 ** 64 - 1.")
+        if not 0 <= value <= MAX_U64:
+            raise InvalidArgumentError(
+                "the value of a KvU64 must be positive" if value < 0 else "the value of a KvU64 must fit in 64 bits",
+                argument="value",
+                hint="It is an int from 0 to 2 ** 64 - 1.",
+            )
         object.__setattr__(self, "_value", int(value))
 
     @property
@@ -92,6 +95,7 @@ class UndefinedType:
     _instance: UndefinedType | None = None
 
     def __new__(cls) -> UndefinedType:
+        """The one object."""
         if cls._instance is None:
             cls._instance = super().__new__(cls)
         return cls._instance

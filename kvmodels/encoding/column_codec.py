@@ -6,7 +6,7 @@ complemented, descending; None sorts below every value and is ``b""``.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -17,6 +17,8 @@ __all__ = ["ColumnCodec", "descending", "nullable"]
 
 _COMPLEMENT: Final = bytes(255 - byte for byte in range(256))
 PACKED_NONE: Final = b"\x01\x00"
+_NOT_OF_COLUMN: Final = "this key part is not of its column"
+_DAMAGE_HINT: Final = "An index entry was damaged or written by another program: run db.check(repair=True)."
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,21 +67,24 @@ def nullable(codec: ColumnCodec) -> ColumnCodec:
     def optional_pack(function: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
         return lambda value: PACKED_NONE if value is None else function(value)
 
+    def unpack(part: Any) -> Any:
+        return None if part == b"" else codec.unpack(part)
+
     return replace(
         codec,
         to_stored=codec.to_stored and optional(codec.to_stored),
         from_stored=codec.from_stored and optional(codec.from_stored),
         pack=optional_pack(codec.pack),
         pack_stored=optional_pack(codec.pack_stored),
-        unpack=lambda part: None if part == b"" else codec.unpack(part),
+        unpack=unpack,
     )
 
 
 def descending(codec: ColumnCodec) -> ColumnCodec:
-    """The codec with its order reversed; apply it after ``nullable``, so that None comes last.
+    r"""The codec with its order reversed; apply it after ``nullable``, so that None comes last.
 
     The packed part is followed by one 00 byte, which ends it, then all is complemented and stored as a bytes part.
-    Without that end byte ``"a"`` (02 61 00) would be the beginning of ``"a\\0"`` (02 61 00 ff 00) and sort before it
+    Without that end byte ``"a"`` (02 61 00) would be the beginning of ``"a\0"`` (02 61 00 ff 00) and sort before it
     in both directions.
 
     Example:
@@ -96,20 +101,22 @@ def descending(codec: ColumnCodec) -> ColumnCodec:
 
     def unpack(part: Any) -> Any:
         if type(part) is not bytes or part[-1:] != b"\xff":
-            raise DecodeError("this key part is not of its column", reason="not a descending part")
+            raise DecodeError(_NOT_OF_COLUMN, reason="not a descending part", hint=_DAMAGE_HINT)
         try:
             inner = decode_key(part[:-1].translate(_COMPLEMENT))
         except InvalidKeyError:
             inner = ()
         if len(inner) != 1:
-            raise DecodeError("this key part is not of its column", reason="not one descending part")
+            raise DecodeError(_NOT_OF_COLUMN, reason="not one descending part", hint=_DAMAGE_HINT)
         return codec.unpack(inner[0])
 
-    pack_prefix = codec.pack_prefix
+    def prefix_of(pack_prefix: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+        return lambda value: b"\x01" + escape(pack_prefix(value).translate(_COMPLEMENT))
+
     return replace(
         codec,
         pack=complement(codec.pack),
         pack_stored=complement(codec.pack_stored),
         unpack=unpack,
-        pack_prefix=pack_prefix and (lambda value: b"\x01" + escape(pack_prefix(value).translate(_COMPLEMENT))),
+        pack_prefix=codec.pack_prefix and prefix_of(codec.pack_prefix),
     )

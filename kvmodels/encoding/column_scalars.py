@@ -7,7 +7,7 @@ where the standard text of a type already sorts as its values do.
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import date, datetime, time, timedelta, timezone
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal, InvalidOperation
 from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any, Final, NoReturn
@@ -43,6 +43,7 @@ MAX_SAFE_INTEGER: Final = (1 << 53) - 1
 
 _MICROSECOND: Final = timedelta(microseconds=1)
 _PART_MESSAGE: Final = "this key part is not of its column"
+_DAMAGE_HINT: Final = "It was damaged, or written by another program: run db.check()."
 _STORED_MESSAGE: Final = "this stored value is not of its column"
 
 
@@ -62,22 +63,24 @@ def _instance_of(kind: type, expected: str) -> Callable[[Any], Any]:
 def _part_of(kind: type) -> Callable[[Any], Any]:
     def unpack(part: Any) -> Any:
         if type(part) is not kind:
-            raise DecodeError(_PART_MESSAGE, reason=f"{type(part).__name__} instead of {kind.__name__}")
+            raise DecodeError(
+                _PART_MESSAGE, hint=_DAMAGE_HINT, reason=f"{type(part).__name__} instead of {kind.__name__}"
+            )
         return part
 
     return unpack
 
 
-def _parsed(parse: Callable[[str], Any], message: str = _PART_MESSAGE) -> Callable[[Any], Any]:
+def _parsed(parse: Callable[[str], Any], message: str) -> Callable[[Any], Any]:
     """A decoder of text; what it cannot parse is a DecodeError."""
 
     def unpack(text: Any) -> Any:
         if type(text) is not str:
-            raise DecodeError(message, reason=f"{type(text).__name__} instead of str")
+            raise DecodeError(message, hint=_DAMAGE_HINT, reason=f"{type(text).__name__} instead of str")
         try:
             return parse(text)
         except (ValueError, InvalidOperation):
-            raise DecodeError(message, reason="text that does not parse") from None
+            raise DecodeError(message, hint=_DAMAGE_HINT, reason="text that does not parse") from None
 
     return unpack
 
@@ -86,7 +89,9 @@ def _through_text(
     name: str, pack: Callable[[Any], bytes], to_stored: Callable[[Any], str], parse: Callable[[str], Any]
 ) -> ColumnCodec:
     """A codec whose stored text is also its key part."""
-    return ColumnCodec(name, True, to_stored, _parsed(parse, _STORED_MESSAGE), pack, _pack_str, _parsed(parse))
+    return ColumnCodec(
+        name, True, to_stored, _parsed(parse, _STORED_MESSAGE), pack, _pack_str, _parsed(parse, _PART_MESSAGE)
+    )
 
 
 # -- bool, int, float
@@ -121,7 +126,7 @@ def _pack_number(value: Any) -> bytes:
 
 def _unpack_number(part: Any) -> int:
     if type(part) is not float or not part.is_integer():
-        raise DecodeError(_PART_MESSAGE, reason="not an integral number")
+        raise DecodeError(_PART_MESSAGE, hint=_DAMAGE_HINT, reason="not an integral number")
     return int(part)
 
 
@@ -162,6 +167,8 @@ def _utf8(value: Any) -> bytes:
 
 
 def _pack_str(value: Any) -> bytes:
+    if type(value) is str and "\x00" not in value and value.isascii():
+        return f"\x02{value}\x00".encode()
     return b"\x02" + escape(_utf8(value)) + b"\x00"
 
 
@@ -170,7 +177,7 @@ def _pack_str_prefix(value: Any) -> bytes:
 
 
 def _pack_bytes_prefix(value: Any) -> bytes:
-    if not isinstance(value, (bytes, bytearray, memoryview)):
+    if not isinstance(value, (bytes, bytearray)):
         _wrong_type(value, "bytes")
     return b"\x01\x01" + escape(bytes(value))
 
@@ -181,7 +188,7 @@ def _pack_bytes(value: Any) -> bytes:
 
 def _unpack_bytes(part: Any) -> bytes:
     if type(part) is not bytes or part[:1] != b"\x01":
-        raise DecodeError(_PART_MESSAGE, reason="bytes without their first byte 01")
+        raise DecodeError(_PART_MESSAGE, hint=_DAMAGE_HINT, reason="bytes without their first byte 01")
     return part[1:]
 
 
@@ -208,10 +215,10 @@ def _pack_datetime(value: Any) -> bytes:
         raise InvalidValueError(
             "a naive datetime is no point in time",
             type="datetime",
-            hint="Give it a timezone: datetime.now(timezone.utc).",
+            hint="Give it a timezone: datetime.now(UTC).",
         )
     try:
-        instant = value.astimezone(timezone.utc)
+        instant = value if value.tzinfo is UTC else value.astimezone(UTC)
     except OverflowError:
         raise InvalidValueError(
             "this datetime has no equal in UTC", type="datetime", hint="In UTC its year must be from 1 to 9999."
@@ -229,7 +236,7 @@ def _pack_time(value: Any) -> bytes:
 
 def _parse_utc(text: str) -> datetime:
     value = datetime.fromisoformat(text)
-    if value.tzinfo is not timezone.utc:
+    if value.tzinfo is not UTC:
         raise ValueError("a datetime column is in UTC")
     return value
 
@@ -241,11 +248,11 @@ def _microseconds(value: Any) -> int:
 
 def _timedelta_of(microseconds: Any) -> timedelta:
     if type(microseconds) is not int:
-        raise DecodeError(_PART_MESSAGE, reason=f"{type(microseconds).__name__} instead of int")
+        raise DecodeError(_PART_MESSAGE, hint=_DAMAGE_HINT, reason=f"{type(microseconds).__name__} instead of int")
     try:
         return timedelta(microseconds=microseconds)
     except OverflowError:
-        raise DecodeError(_PART_MESSAGE, reason="more than a timedelta holds") from None
+        raise DecodeError(_PART_MESSAGE, hint=_DAMAGE_HINT, reason="more than a timedelta holds") from None
 
 
 # -- Decimal and IP addresses
@@ -265,11 +272,11 @@ def _pack_decimal(value: Any) -> bytes:
 
 def _unpack_decimal(part: Any) -> Decimal:
     if type(part) is not bytes:
-        raise DecodeError(_PART_MESSAGE, reason=f"{type(part).__name__} instead of bytes")
+        raise DecodeError(_PART_MESSAGE, hint=_DAMAGE_HINT, reason=f"{type(part).__name__} instead of bytes")
     return decode_decimal(part)
 
 
-def _ip_codec(name: str, kinds: tuple[type[IPv4Address] | type[IPv6Address], ...]) -> ColumnCodec:
+def _ip_codec(name: str, kinds: tuple[type[IPv4Address | IPv6Address], ...]) -> ColumnCodec:
     def checked(value: Any) -> Any:
         return value if isinstance(value, kinds) else _wrong_type(value, "an IP address of its version")
 
@@ -292,7 +299,7 @@ def _ip_codec(name: str, kinds: tuple[type[IPv4Address] | type[IPv6Address], ...
         for kind, version, size in ((IPv4Address, 4, 5), (IPv6Address, 6, 17)):
             if kind in kinds and type(part) is bytes and part[:1] == bytes((version,)) and len(part) == size:
                 return kind(part[1:])
-        raise DecodeError(_PART_MESSAGE, reason="not a packed IP address")
+        raise DecodeError(_PART_MESSAGE, hint=_DAMAGE_HINT, reason="not a packed IP address")
 
     from_stored = _parsed(parse, _STORED_MESSAGE)
     return ColumnCodec(
@@ -347,7 +354,7 @@ DATETIME = ColumnCodec(
     _stored_datetime,
     _pack_datetime,
     lambda text: _pack_datetime(_stored_datetime(text)),
-    _parsed(_parse_utc),
+    _parsed(_parse_utc, _PART_MESSAGE),
 )
 _stored_time = _parsed(time.fromisoformat, _STORED_MESSAGE)
 TIME = ColumnCodec(
@@ -357,7 +364,7 @@ TIME = ColumnCodec(
     _stored_time,
     _pack_time,
     lambda text: _pack_time(_stored_time(text)),
-    _parsed(time.fromisoformat),
+    _parsed(time.fromisoformat, _PART_MESSAGE),
 )
 TIMEDELTA = ColumnCodec(
     "timedelta",

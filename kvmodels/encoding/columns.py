@@ -13,7 +13,7 @@ from decimal import Decimal
 from enum import Enum
 from ipaddress import IPv4Address, IPv6Address
 from types import UnionType
-from typing import Any, Final, Literal, Union, get_args, get_origin
+from typing import Any, Final, Literal, Union, cast, get_args, get_origin
 from uuid import UUID
 
 from pydantic import (
@@ -131,7 +131,7 @@ def _codec_of(annotation: Any) -> ColumnCodec | None:
 
 
 def _codec_of_values(values: Sequence[Any], what: str) -> ColumnCodec | None:
-    types = {type(value) for value in values}
+    types = {cast("type[object]", type(value)) for value in values}
     if len(types) > 1:
         raise ModelDefinitionError(
             "the values of an Enum or Literal column must have one type",
@@ -169,14 +169,18 @@ def _enum_codec(enum: type[Enum], values: Sequence[Any]) -> ColumnCodec | None:
         try:
             return enum(value)
         except ValueError:
-            raise DecodeError("this stored value is not a member of its Enum", reason=enum.__name__) from None
+            raise DecodeError(
+                "this stored value is not a member of its Enum",
+                reason=enum.__name__,
+                hint="Put the member back, or migrate the records that hold its value.",
+            ) from None
 
     return replace(
         base,
         to_stored=_after(base.to_stored, value_of),
         from_stored=_after(member_of, base.from_stored),
-        pack=lambda member: base.pack(value_of(member)),
-        unpack=lambda part: member_of(base.unpack(part)),
+        pack=_after(base.pack, value_of),
+        unpack=_after(member_of, base.unpack),
     )
 
 

@@ -25,6 +25,8 @@ MAX_EXPONENT: Final = 6_144
 """The range of IEEE 754 decimal128; a larger exponent is nearly always a mistake or an attack."""
 
 _NEGATIVE, _ZERO, _POSITIVE = b"\x01", b"\x02", b"\x03"
+_NOT_A_DECIMAL: Final = "this key part is not an encoded Decimal"
+_DAMAGE_HINT: Final = "An index entry was damaged or written by another program: run db.check(repair=True)."
 _EXPONENT_BIAS: Final = 8_192
 _COMPLEMENT: Final = bytes(255 - byte for byte in range(256))
 
@@ -42,7 +44,9 @@ def encode_decimal(value: Decimal) -> bytes:
         True
     """
     if not value.is_finite():
-        raise InvalidValueError("a Decimal column takes finite numbers only", type="Decimal")
+        raise InvalidValueError(
+            "a Decimal column takes finite numbers only", type="Decimal", hint="Use None for what is no number."
+        )
     sign, digits, exponent = value.as_tuple()
     assert isinstance(exponent, int)
     text = "".join(map(str, digits)).lstrip("0")
@@ -75,10 +79,12 @@ def decode_decimal(data: bytes) -> Decimal:
     if sign == _NEGATIVE and body.endswith(b"\xff"):
         body = body[:-1].translate(_COMPLEMENT)
     elif sign != _POSITIVE:
-        raise DecodeError("this key part is not an encoded Decimal", reason="an unknown sign byte")
+        raise DecodeError(_NOT_A_DECIMAL, reason="an unknown sign byte", hint=_DAMAGE_HINT)
     pairs = body[2:]
     if not pairs or not all(1 <= byte <= 100 for byte in pairs):
-        raise DecodeError("this key part is not an encoded Decimal", reason="a byte that is no pair of digits")
+        raise DecodeError(
+            "this key part is not an encoded Decimal", reason="a byte that is no pair of digits", hint=_DAMAGE_HINT
+        )
     text = "".join(f"{byte - 1:02d}" for byte in pairs)
     digits = text[:-1] if text.endswith("0") else text
     adjusted = int.from_bytes(body[:2], "big") - _EXPONENT_BIAS

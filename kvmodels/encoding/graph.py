@@ -9,28 +9,27 @@ dict and set and not for what is immutable.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Any, Final, NoReturn, cast
 
 from msgpack import ExtType
 
 from kvmodels.encoding.extensions import (
     CONTAINERS,
-    EXTENSION_HOOK,
     GRAPH,
     REFERENCE,
-    Malformed,
-    Reference,
-    Unstorable,
+    MalformedError,
     pack,
     pack_extension,
     pack_member,
     unpack,
+    unpack_extension,
 )
 from kvmodels.errors import InvalidValueError
 
 __all__ = ["has_shared_containers", "is_graph", "pack_graph", "pack_tree", "unpack_graph"]
 
-_NATIVE: Final = frozenset({type(None), bool, float, bytes, bytearray, memoryview})
+_NATIVE: Final[frozenset[type]] = frozenset({type(None), bool, float, bytes, bytearray, memoryview})
 _INDEX_BYTES: Final = 4
 _CODE_POSITION: Final = {0xC7: 2, 0xC8: 3, 0xC9: 5, 0xD4: 1, 0xD5: 1, 0xD6: 1, 0xD7: 1, 0xD8: 1}
 """Where the number of an extension stands, by the first byte of its header."""
@@ -45,8 +44,9 @@ def has_shared_containers(value: object) -> bool:
         if id(container) in seen:
             return True
         seen.add(id(container))
-        if type(container) is not set:
-            items = container.values() if type(container) is dict else container
+        kind = cast("type[object]", type(container))
+        if kind is not set:
+            items: Iterable[Any] = container.values() if kind is dict else container
             pending.extend([item for item in items if type(item) in CONTAINERS])
     return False
 
@@ -76,70 +76,88 @@ class _Lowering:
     def __init__(self, *, as_nodes: bool) -> None:
         self._as_nodes = as_nodes
         self._copies: list[Any] = []
-        self._sources: list[tuple[Any, str]] = []
+        self._sources: list[tuple[Any, _Path]] = []
         self._indices: dict[int, int] = {}
 
     def lower(self, value: object) -> Any:
-        root = self._place(value, "$")
+        root = self._place(value, _ROOT)
         # The list grows while it is walked: every container puts those inside it at the end.
         for index, (source, path) in enumerate(self._sources):
             copy = self._copies[index]
             if type(source) is list:
-                copy.extend([self._place(item, f"{path}[{at}]") for at, item in enumerate(source)])
+                items = cast("list[object]", source)
+                copy.extend([self._place(item, (path, at)) for at, item in enumerate(items)])
             elif type(source) is dict:
-                for key, item in source.items():
-                    copy[self._key(key, path)] = self._place(item, _path_of(path, key))
+                pairs = cast("dict[object, object]", source)
+                copy.update({self._key(key, path): self._place(item, (path, key)) for key, item in pairs.items()})
         return self._copies if self._as_nodes else root
 
-    def _place(self, value: Any, path: str) -> Any:
-        if type(value) not in CONTAINERS or (type(value) is set and not self._as_nodes):
+    def _place(self, value: Any, path: _Path) -> Any:
+        kind = cast("type[object]", type(value))
+        if kind not in CONTAINERS or (kind is set and not self._as_nodes):
             return self._leaf(value, path)
         index = self._indices.get(id(value), -1) if self._as_nodes else -1
         if index < 0:
             index = len(self._sources)
             self._indices[id(value)] = index
             self._sources.append((value, path))
-            self._copies.append(self._leaf(value, path) if type(value) is set else type(value)())
+            self._copies.append(self._leaf(value, path) if kind is set else kind())
         return ExtType(REFERENCE, index.to_bytes(_INDEX_BYTES, "big")) if self._as_nodes else self._copies[index]
 
-    def _leaf(self, value: Any, path: str) -> Any:
+    def _leaf(self, value: Any, path: _Path) -> Any:
         if type(value) in _NATIVE or (type(value) is int and -(1 << 63) <= value < 1 << 64):
             return value
         try:
-            if type(value) is str:
-                value.encode()
-                return value
-            return pack_extension(value)
-        except (Unstorable, UnicodeEncodeError, RecursionError) as error:
-            raise _refusal(error, value, path) from None
+            if type(value) is not str:
+                return pack_extension(value)
+            value.encode()
+        except (InvalidValueError, UnicodeEncodeError) as error:
+            _refuse(error, _text_of(path))
+        return value
 
-    def _key(self, key: Any, path: str) -> Any:
+    def _key(self, key: Any, path: _Path) -> Any:
         try:
-            if type(key) is tuple:
-                # The packer would ask the hook for a tuple, which refuses it, because a hook cannot see whether
-                # it is asked for a key.
-                return unpack(pack_member(key), ExtType)
-            pack(key)
-            return key
-        except (Unstorable, UnicodeEncodeError, RecursionError) as error:
-            raise _refusal(error, key, f"{path}{{key}}") from None
+            # The packer would hand a tuple to its hook, which refuses it, because a hook cannot see whether the tuple
+            # is a key; so the key is packed here and put in as a finished extension.
+            packed = pack_member(key)
+        except (InvalidValueError, UnicodeEncodeError) as error:
+            _refuse(error, _text_of(path) + "{key}")
+        return unpack(packed, ExtType) if type(key) is tuple else key
 
 
-def _refusal(error: Exception, value: object, path: str) -> InvalidValueError:
-    if isinstance(error, Unstorable):
-        message, hint, kind = error.args
-        return InvalidValueError(message, path=path, type=kind, hint=hint)
-    if isinstance(error, UnicodeEncodeError):
-        return InvalidValueError(
-            "a str with a lone surrogate cannot be stored", path=path, type="str", hint="It is not valid Unicode."
-        )
-    return InvalidValueError("this value is nested too deeply", path=path, type=type(value).__name__)
+_Path = tuple[Any, Any] | None
+"""Parent path and the position or key in it; joined to text only for an error: the paths of a chain add up."""
+
+_ROOT: Final[_Path] = None
 
 
-def _path_of(path: str, key: object) -> str:
-    if type(key) is str and key.isidentifier():
-        return f"{path}.{key}"
-    return f"{path}[{key!r}]"
+def _text_of(path: _Path) -> str:
+    steps: list[str] = []
+    while path is not None:
+        path, step = path
+        steps.append(f".{step}" if type(step) is str and step.isidentifier() else f"[{step!r}]")
+    return "$" + "".join(reversed(steps))
+
+
+def _refuse(error: InvalidValueError | UnicodeEncodeError, path: str) -> NoReturn:
+    if isinstance(error, InvalidValueError):
+        error.path = path
+        raise error from None
+    raise InvalidValueError(
+        "a str with a lone surrogate cannot be stored", path=path, type="str", hint="It is not valid Unicode."
+    ) from None
+
+
+# -- reading
+
+
+class _Reference:
+    """Stands for a container while the nodes of its graph are read."""
+
+    __slots__ = ("index",)
+
+    def __init__(self, index: int) -> None:
+        self.index = index
 
 
 def is_graph(data: bytes) -> bool:
@@ -148,12 +166,12 @@ def is_graph(data: bytes) -> bool:
     return position is not None and data[position : position + 1] == bytes((GRAPH,))
 
 
-def _node_hook(code: int, payload: bytes) -> Any:
+def _unpack_in_node(code: int, payload: bytes) -> Any:
     if code != REFERENCE:
-        return EXTENSION_HOOK(code, payload)
+        return unpack_extension(code, payload)
     if len(payload) != _INDEX_BYTES:
-        raise Malformed("a reference of a wrong size")
-    return Reference(int.from_bytes(payload, "big"))
+        raise MalformedError("a reference of a wrong size")
+    return _Reference(int.from_bytes(payload, "big"))
 
 
 def unpack_graph(data: bytes) -> Any:
@@ -162,27 +180,30 @@ def unpack_graph(data: bytes) -> Any:
     Raises:
         ValueError, TypeError, OverflowError: the data is none.
     """
-    nodes = unpack(data, lambda _code, payload: unpack(payload, _node_hook))
-    if type(nodes) is not list or not nodes:
-        raise Malformed("a graph without nodes")
+    value = unpack(data, lambda _code, payload: unpack(payload, _unpack_in_node))
+    if type(value) is not list or not value:
+        raise MalformedError("a graph without nodes")
+    nodes = cast("list[object]", value)
     for node in nodes:
         if type(node) is list:
-            node[:] = [_connected(item, nodes) for item in node]
+            items = cast("list[object]", node)
+            items[:] = [_connected(item, nodes) for item in items]
         elif type(node) is dict:
-            for key, item in node.items():
-                if type(key) is Reference:
-                    raise Malformed("a container as a dict key")
-                node[key] = _connected(item, nodes)
+            pairs = cast("dict[object, object]", node)
+            for key, item in pairs.items():
+                if type(key) is _Reference:
+                    raise MalformedError("a container as a dict key")
+                pairs[key] = _connected(item, nodes)
         elif type(node) is not set:
-            raise Malformed("a node that is no container")
+            raise MalformedError("a node that is no container")
     return nodes[0]
 
 
-def _connected(item: Any, nodes: list[Any]) -> Any:
-    if type(item) is Reference:
+def _connected(item: object, nodes: list[object]) -> object:
+    if type(item) is _Reference:
         if item.index >= len(nodes):
-            raise Malformed("a reference to no node")
+            raise MalformedError("a reference to no node")
         return nodes[item.index]
     if type(item) in CONTAINERS:
-        raise Malformed("a container inside a node")
+        raise MalformedError("a container inside a node")
     return item

@@ -11,9 +11,9 @@ a DecodeError, and nothing else is ever raised.
 
 from __future__ import annotations
 
-from typing import Any, Final, NoReturn, Protocol
+from typing import Any, Final, NoReturn, Protocol, cast
 
-from kvmodels.encoding.extensions import CONTAINERS, EXTENSION_HOOK, Malformed, Unstorable, pack, unpack
+from kvmodels.encoding.extensions import CONTAINERS, MalformedError, pack, unpack, unpack_extension
 from kvmodels.encoding.graph import has_shared_containers, is_graph, pack_graph, pack_tree, unpack_graph
 from kvmodels.errors import DecodeError, InvalidKeyError, InvalidValueError
 from kvmodels.keys import decode_key
@@ -26,8 +26,11 @@ BYTES_ENCODING: Final = 3
 MSGPACK_ENCODING: Final = 4
 
 _U64_BYTES: Final = 8
+FIRST_EXTENSION: Final = b"\xc7"
+"""The lowest first byte of an extension in msgpack."""
+
 _UNREADABLE: Final = (ValueError, TypeError, OverflowError, RecursionError, MemoryError)
-"""All that the decoder raises for bytes that are no value; Malformed is a ValueError."""
+"""All that the decoder raises for bytes that are no value; MalformedError is a ValueError."""
 
 
 class ValueCodec(Protocol):
@@ -56,13 +59,13 @@ class ValueCodec(Protocol):
 
 
 class MsgpackCodec:
-    """Values as msgpack; safe to share between threads.
+    r"""Values as msgpack; safe to share between threads.
 
     Storable are None, ``UNDEFINED``, bool, int of any size, float, str, bytes, list, dict with any hashable keys, set,
     frozenset, datetime and re.Pattern, with shared containers and cycles, and ``KvU64`` as a whole value. ``bytearray``
     and ``memoryview`` come back as bytes, a timezone as its fixed offset. A tuple is storable only where a list cannot
-    stand, as a dict key or a member of a set, because a reader of JSON-like data expects lists. Subclasses (OrderedDict,
-    StrEnum, a named tuple) are refused: they would come back as something else.
+    stand, as a dict key or a member of a set. Subclasses (OrderedDict, StrEnum, a named tuple) are refused: they would
+    come back as something else.
 
     Example:
         >>> codec = MsgpackCodec()
@@ -70,7 +73,7 @@ class MsgpackCodec:
         >>> codec.decode(data, encoding) == {"tags": {"a", "b"}, "n": 2**70}
         True
         >>> codec.encode(b"raw"), codec.encode(KvU64(1))
-        ((b'raw', 3), (b'\\x01\\x00\\x00\\x00\\x00\\x00\\x00\\x00', 2))
+        ((b'raw', 3), (b'\x01\x00\x00\x00\x00\x00\x00\x00', 2))
     """
 
     name = "msgpack"
@@ -84,7 +87,7 @@ class MsgpackCodec:
         Raises:
             InvalidValueError: something in it cannot be stored; ``path`` says where, as in ``$.a[0]``.
         """
-        kind = type(value)
+        kind = cast("type[object]", type(value))
         if kind is KvU64:
             return value.value.to_bytes(_U64_BYTES, "little"), U64_ENCODING
         if kind is bytes:
@@ -120,9 +123,12 @@ class MsgpackCodec:
             return data
         try:
             if encoding == MSGPACK_ENCODING:
-                return unpack_graph(data) if is_graph(data) else unpack(data, EXTENSION_HOOK)
+                # Maps, arrays and text begin below every extension: the usual value costs one comparison here.
+                if data[:1] >= FIRST_EXTENSION and is_graph(data):
+                    return unpack_graph(data)
+                return unpack(data, unpack_extension)
         except _UNREADABLE as error:
-            _refuse(key, error)
+            _refuse(key, str(error) if isinstance(error, MalformedError) else "not msgpack", error)
         if encoding != U64_ENCODING:
             raise DecodeError(
                 "a stored value has an encoding that this codec does not read",
@@ -131,7 +137,7 @@ class MsgpackCodec:
                 hint="Open the store with the codec that wrote it.",
             )
         if len(data) != _U64_BYTES:
-            raise DecodeError("a stored value is damaged", key=_key_of(key), reason="a KvU64 of a wrong size")
+            _refuse(key, "a KvU64 of a wrong size")
         return KvU64(int.from_bytes(data, "little"))
 
     def decode_document(self, data: bytes, encoding: int, key: bytes = b"") -> dict[str, Any]:
@@ -142,19 +148,17 @@ class MsgpackCodec:
         """
         document = self.decode(data, encoding, key)
         if type(document) is not dict:
-            raise DecodeError("a stored record is not a map", key=_key_of(key), reason=type(document).__name__)
-        for name in document:
+            _refuse(key, "a record that is not a map")
+        for name in cast("dict[object, object]", document):
             if type(name) is not str:
-                raise DecodeError(
-                    "a stored record has a field name that is no str", key=_key_of(key), reason=type(name).__name__
-                )
-        return document
+                _refuse(key, "a record with a field name that is no str")
+        return cast("dict[str, object]", document)
 
 
 def _pack(value: Any) -> bytes:
     try:
         return pack(value)
-    except (Unstorable, ValueError, RecursionError):
+    except (InvalidValueError, ValueError):
         return _pack_slowly(value)
 
 
@@ -177,9 +181,13 @@ def _pack_graph(value: Any) -> bytes:
         ) from None
 
 
-def _refuse(key: bytes, error: Exception) -> NoReturn:
-    reason = str(error) if isinstance(error, Malformed) else "not msgpack"
-    raise DecodeError("a stored value is damaged", key=_key_of(key), reason=reason) from error
+def _refuse(key: bytes, reason: str, cause: Exception | None = None) -> NoReturn:
+    raise DecodeError(
+        "a stored value is damaged",
+        key=_key_of(key),
+        reason=reason,
+        hint="The file was damaged, or another program wrote to it: restore a backup, or remove the key.",
+    ) from cause
 
 
 def _key_of(key: bytes) -> Any:
