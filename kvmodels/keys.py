@@ -198,8 +198,12 @@ def _decode_text(data: bytes, at: int, position: int) -> tuple[bytes, int]:
 
 def _decode_str(data: bytes, at: int, position: int) -> tuple[str, int]:
     text, at = _decode_text(data, at, position)
+    return _utf8_text(text, position), at
+
+
+def _utf8_text(data: bytes, position: int) -> str:
     try:
-        return text.decode(), at
+        return data.decode()
     except UnicodeDecodeError:
         raise _damaged("a str that is not UTF-8", position) from None
 
@@ -259,9 +263,17 @@ def decode_key(data: bytes) -> Key:
         ('users', b'\x00', 18446744073709551616, -0.0, False)
     """
     parts: list[KeyPart] = []
-    at = 0
-    while at < len(data):
-        decoder = _DECODERS.get(data[at])
+    at, size = 0, len(data)
+    while at < size:
+        tag = data[at]
+        if tag == STR_TAG:
+            # The usual part, a str without NUL, inline: half the time of a call per part.
+            end = data.find(b"\x00", at)
+            if end > 0 and (end + 1 == size or data[end + 1] != 0xFF):
+                parts.append(_utf8_text(data[at + 1 : end], len(parts)))
+                at = end + 1
+                continue
+        decoder = _DECODERS.get(tag)
         if decoder is None:
             raise _damaged("an unknown tag", len(parts))
         part, at = decoder(data, at + 1, len(parts))
