@@ -18,6 +18,7 @@ from kvmodels.encoding.columns import ColumnCodec, column_codec, descending, nul
 from kvmodels.errors import InvalidValueError, ModelDefinitionError
 from kvmodels.schema.annotations import Plain, has_validators, plain, type_name
 from kvmodels.schema.definition import Column, FieldStorage, IndexDefinition, ModelSchema, Nulls, Store
+from kvmodels.schema.forms import Form
 from kvmodels.schema.markers import FieldMarker, Index, Indexed, PrimaryKey, Stored, Unique
 from kvmodels.schema.options import ModelOptions, check_name
 from kvmodels.schema.record_codec import RESERVED_FIELD, Prepared, RecordCodec, apply_changes
@@ -122,7 +123,7 @@ class _Fields:
         infos = cast("dict[str, FieldInfo]", model.model_fields)
         self.plain = {name: plain(info.annotation, info.metadata) for name, info in infos.items()}
         self.markers = {name: tuple(self._markers_of(name, inner)) for name, inner in self.plain.items()}
-        self.forms = {}
+        self.forms: dict[str, Form] = {}
         for name, info in infos.items():
             builder.field = name
             self.forms[name] = builder.form(info.annotation, info.metadata)
@@ -176,7 +177,7 @@ class _Fields:
             raise ModelDefinitionError(
                 "a model has no primary key",
                 model=self.model,
-                hint="Mark a field, id: PrimaryKey[ULID] = Field(default_factory=ULID), or make the class abstract=True.",
+                hint="Mark a field, id: PrimaryKey[ULID] = Field(default_factory=ULID), or set abstract=True.",
             )
         for name in names:
             if self.plain[name].nullable:

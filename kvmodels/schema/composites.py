@@ -66,9 +66,9 @@ class NestedFields:
 
     def decode(self, stored: Any) -> Any:
         """What pydantic makes an instance of; stored fields that the class does not have are left out."""
-        if type(stored) is not dict:
+        if stored.__class__ is not dict:
             raise TypeError("expected a stored object")
-        values = {}
+        values: dict[str, Any] = {}
         for name, form in self.forms.items():
             if name in stored:
                 values[name] = stored[name] if form.decode is None else form.decode(stored[name])
@@ -209,7 +209,7 @@ def typed_dict_form(cls: Any, build: BuildForm) -> Form:
             return None
 
         def mapped(values: Any) -> Any:
-            if type(values) is not dict:
+            if values.__class__ is not dict:
                 raise TypeError("expected dict")
             return {k: functions[k](v) if k in functions else v for k, v in values.items()}
 
@@ -222,7 +222,9 @@ def typed_dict_form(cls: Any, build: BuildForm) -> Form:
         stored=frozenset({dict}),
         encode=over({name: form.encode for name, form in forms.items() if form.encode}),
         decode=over({name: form.decode for name, form in forms.items() if form.decode}),
-        revalidate=None if revalidate is None else lambda value: revalidate(value) if type(value) is dict else value,
+        revalidate=None
+        if revalidate is None
+        else lambda value: revalidate(value) if value.__class__ is dict else value,
         mutable=True,
     )
 

@@ -40,7 +40,7 @@ class Form:
     decode: Function | None = None
     revalidate: Function | None = None
     mutable: bool = False
-    tags: dict[str, frozenset[Any]] = field(default_factory=dict)
+    tags: dict[str, frozenset[Any]] = field(default_factory=dict[str, frozenset[Any]])
 
     @property
     def is_identity(self) -> bool:
@@ -90,7 +90,7 @@ def _over_items(kind: type[Any], function: Function | None) -> Function | None:
         return None
 
     def mapped(values: Any) -> Any:
-        if type(values) is not kind:
+        if values.__class__ is not kind:
             raise TypeError(f"expected {kind.__name__}")
         return kind([function(value) for value in values])
 
@@ -102,14 +102,14 @@ def _revalidated(kind: type[Any], function: Function | None) -> Function | None:
         return None
     # What is no such container is handed on unchanged, for pydantic to convert or to refuse. A set of models becomes
     # a list on its way, because what makes them validated again, dicts, cannot be in a set.
-    return lambda values: [function(value) for value in values] if type(values) is kind else values
+    return lambda values: [function(value) for value in values] if values.__class__ is kind else values
 
 
 def tuple_form(items: tuple[Form, ...], *, variadic: bool) -> Form:
     """A tuple, stored as a list; ``variadic`` is ``tuple[T, ...]``, with one form."""
 
     def per_item(values: Any, name: str) -> list[Any]:
-        if not isinstance(values, (tuple, list)) or not (variadic or len(values) == len(items)):
+        if values.__class__ not in {tuple, list} or not (variadic or len(values) == len(items)):
             raise TypeError("expected a tuple of the declared length")
         forms = items * len(values) if variadic else items
         functions: list[Function | None] = [getattr(form, name) for form in forms]
@@ -118,7 +118,7 @@ def tuple_form(items: tuple[Form, ...], *, variadic: bool) -> Form:
         ]
 
     def revalidate(values: Any) -> Any:
-        fits = type(values) is tuple and (variadic or len(values) == len(items))
+        fits = values.__class__ is tuple and (variadic or len(values) == len(items))
         return tuple(per_item(values, "revalidate")) if fits else values
 
     names = ", ".join(item.type_name for item in items) + (", ..." if variadic else "")
@@ -151,12 +151,9 @@ def _over_pairs(key: Function | None, value: Function | None) -> Function | None
         return None
 
     def mapped(pairs: Any) -> dict[Any, Any]:
-        if type(pairs) is not dict:
+        if pairs.__class__ is not dict:
             raise TypeError("expected dict")
-        return {
-            (k if key is None else key(k)): (v if value is None else value(v))
-            for k, v in pairs.items()  # pyright: ignore[reportUnknownVariableType]
-        }
+        return {(k if key is None else key(k)): (v if value is None else value(v)) for k, v in pairs.items()}
 
     return mapped
 
@@ -164,4 +161,4 @@ def _over_pairs(key: Function | None, value: Function | None) -> Function | None
 def _over_values(function: Function | None) -> Function | None:
     if function is None:
         return None
-    return lambda pairs: {k: function(v) for k, v in pairs.items()} if type(pairs) is dict else pairs
+    return lambda pairs: {k: function(v) for k, v in pairs.items()} if pairs.__class__ is dict else pairs

@@ -14,6 +14,7 @@ from inspect import signature
 from typing import Annotated, Any, Generic, Literal, TypeVar, cast, get_args, overload
 
 import pydantic
+from pydantic_core import PydanticUndefined
 
 from kvmodels.encoding.columns import KeyNumber
 from kvmodels.errors import ModelDefinitionError
@@ -62,7 +63,7 @@ class FieldMarker(Generic[T]):
         )
 
     def __repr__(self) -> str:
-        options = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__slots__)
+        options = ", ".join(f"{name}={getattr(self, name)!r}" for name in tuple[str, ...](self.__slots__))
         return f"{type(self).__name__}({options})"
 
     def __eq__(self, other: object) -> bool:
@@ -170,7 +171,8 @@ class Index:
     def _declare(self, fields: tuple[str, ...], name: str | None, nulls: Nulls, store: Store | None) -> None:
         kind = type(self).__name__
         _check_options(kind, nulls, store, get_args(Nulls) if self.unique else ("distinct", "skip"))
-        if not fields or not all(isinstance(field, str) for field in fields):
+        given: tuple[Any, ...] = fields  # checked, because untyped callers pass whatever they have
+        if not given or not all(isinstance(field, str) for field in given):
             raise ModelDefinitionError(
                 "an index needs the names of one or more fields",
                 option=kind,
@@ -243,20 +245,19 @@ class Stored:
 _FIELD_KEYWORDS = tuple(name for name in signature(pydantic.Field).parameters if name != "extra")
 
 
-@overload
-def Field(*, default: Any, **pydantic_options: Any) -> Any: ...
-@overload
-def Field(*, default_factory: Callable[[], Any], **pydantic_options: Any) -> Any: ...
-@overload
-def Field(**pydantic_options: Any) -> Any: ...
-def Field(**pydantic_options: Any) -> Any:  # noqa: N802 - pydantic's name, which users know
+def Field(  # noqa: N802 - pydantic's name, which users know
+    *, default: Any = PydanticUndefined, default_factory: Callable[..., Any] | None = None, **pydantic_options: Any
+) -> Any:
     """``pydantic.Field`` with every keyword passed through, typed so that marked fields can have defaults.
 
     ``age: Indexed[int] = 18`` is refused by type checkers, because 18 is no descriptor; write
     ``age: Indexed[int] = Field(default=18)``.
 
     Args:
-        pydantic_options: keywords of ``pydantic.Field``.
+        default: value of a field that is not given.
+        default_factory: makes that value; only list, dict, set, frozenset and tuple also fill in what a stored record
+            lacks, because others may give another value in every read.
+        pydantic_options: the other keywords of ``pydantic.Field``.
 
     Returns:
         What ``pydantic.Field`` returns.
@@ -277,7 +278,9 @@ def Field(**pydantic_options: Any) -> Any:  # noqa: N802 - pydantic's name, whic
                 suggestion=close[0] if close else None,
                 hint="Options are those of pydantic.Field; indexes are declared in the annotation.",
             )
-    return pydantic.Field(**pydantic_options)
+    if default_factory is not None:
+        pydantic_options["default_factory"] = default_factory
+    return pydantic.Field(default, **pydantic_options)
 
 
 def _check_options(kind: str, nulls: Any, store: Any, allowed: tuple[str, ...]) -> None:

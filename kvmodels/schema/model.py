@@ -7,11 +7,13 @@ metaclass's ``__getattr__`` and are never stored on the class, where pydantic an
 
 from __future__ import annotations
 
-from contextvars import ContextVar
-from typing import Any, ClassVar, Unpack, dataclass_transform
+from inspect import currentframe
+from types import FrameType
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack, dataclass_transform
 
 import pydantic
 from pydantic import ConfigDict, PrivateAttr
+from pydantic._internal import _fields as pydantic_fields
 from pydantic._internal._model_construction import ModelMetaclass
 
 from kvmodels.errors import DoesNotExist, ModelDefinitionError, MultipleObjectsReturned
@@ -26,33 +28,34 @@ __all__ = ["KvModel", "KvModelMeta"]
 _OPTIONS = "__kv_options__"
 _KEYWORDS = "__kv_keywords__"
 
-_building: ContextVar[bool] = ContextVar("kvmodels_building_a_class", default=False)
-"""Set while pydantic creates a class in this context: it asks parents for attributes and takes answers for defaults."""
+# Asks every parent for an attribute of the name of each field, and takes an answer for a default that is shadowed.
+_FIELD_COLLECTOR = pydantic_fields.__name__
 
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(Field, pydantic.Field, PrivateAttr))
 class KvModelMeta(ModelMetaclass):
-    """Metaclass of models: creates the class, then checks and compiles it; ``User.age`` is a query attribute."""
+    """Metaclass of models: checks and compiles a new class; ``User.age`` is a query attribute."""
 
-    def __new__(mcs, name: str, bases: tuple[type[Any], ...], namespace: dict[str, Any], **kwargs: Any) -> type[Any]:
-        if any(isinstance(base, KvModelMeta) for base in bases):
-            for field, annotation in namespace.get("__annotations__", {}).items():
-                if "ClassVar" not in str(annotation):
-                    _refuse_reserved(name, field)
-        token = _building.set(True)
-        try:
-            cls: type[Any] = super().__new__(mcs, name, bases, namespace, **kwargs)
-        finally:
-            _building.reset(token)
-        if any(isinstance(base, KvModelMeta) for base in bases):
+    # No __new__: pydantic resolves annotations in the namespace of the frame that calls its own, and a frame in
+    # between would hide classes defined inside of a function. For the same reason no variable is set while a class
+    # is being created: nothing could unset it when that fails.
+
+    def __init__(cls, *args: Any, **kwargs: Any) -> None:  # noqa: N805 - the object of a metaclass is a class
+        super().__init__(*args, **kwargs)
+        if any(isinstance(base, KvModelMeta) for base in cls.__bases__):
             _finish(cls)
-        return cls
 
-    def __getattr__(cls, name: str) -> Any:
-        fields = cls.__dict__.get("__pydantic_fields__", {})
-        if name in fields and not _building.get():
-            return FieldRef[Any](name, cls)
-        return super().__getattr__(name)  # type: ignore[misc]
+    if not TYPE_CHECKING:  # else checkers would take every attribute of a class for one that exists
+
+        def __getattr__(cls, name: str) -> Any:  # noqa: N805
+            if name in cls.__dict__.get("__pydantic_fields__", ()) and not _asked_by_pydantic(currentframe()):
+                return FieldRef(name, cls)
+            return super().__getattr__(name)
+
+
+def _asked_by_pydantic(frame: FrameType | None) -> bool:
+    caller = frame and frame.f_back
+    return caller is not None and caller.f_globals.get("__name__") == _FIELD_COLLECTOR
 
 
 class KvModel(StatefulModel, metaclass=KvModelMeta):
@@ -80,7 +83,11 @@ class KvModel(StatefulModel, metaclass=KvModelMeta):
     def __init_subclass__(
         cls, *, collection: str | None = None, abstract: bool = False, **kwargs: Unpack[ConfigDict]
     ) -> None:
-        # The metaclass has taken the settings of ConfigDict out, so what is left here is known to nobody.
+        # Before pydantic collects the fields, because it only warns of such a name.
+        for field, annotation in cls.__dict__.get("__annotations__", {}).items():  # noqa: RUF063 - never evaluates
+            if "ClassVar" not in str(annotation):
+                _refuse_reserved(cls.__name__, field)
+        # pydantic has taken the settings of ConfigDict out, so what is left here is known to nobody.
         check_class_keywords(cls.__name__, kwargs)
         keywords = {"collection": collection, "abstract": abstract}
         type.__setattr__(cls, _KEYWORDS, {k: v for k, v in keywords.items() if v is not None and v is not False})

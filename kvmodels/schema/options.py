@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, cast
 
 from pydantic import ConfigDict
 
@@ -132,7 +132,7 @@ def resolve_options(
 
 
 def _meta(cls: type[Any]) -> dict[str, Any]:
-    meta = cls.__dict__.get("Meta")
+    meta: type[Any] | None = cls.__dict__.get("Meta")
     if meta is None:
         return {}
     # `class Meta(Base.Meta)` is allowed, but what Base declared there reaches this class by the rules above.
@@ -165,8 +165,10 @@ def _snake_case(name: str) -> str:
 
 def _indexes(model: str, declared: Mapping[str, Any]) -> tuple[Index, ...]:
     indexes = declared.get("indexes", ())
-    if isinstance(indexes, (list, tuple)) and all(isinstance(index, Index) for index in indexes):
-        return tuple(indexes)
+    if isinstance(indexes, (list, tuple)):
+        found = cast("list[Any]", indexes)
+        if all(isinstance(index, Index) for index in found):
+            return tuple(found)
     raise ModelDefinitionError(
         "Meta.indexes is not a tuple of indexes",
         model=model,

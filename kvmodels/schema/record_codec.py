@@ -92,16 +92,16 @@ class RecordCodec:
         self._proves = proves
         self._keeps_extra = model.model_config.get("extra") == "allow"
 
-    def primary_key_of(self, instance: StatefulModel) -> tuple[Any, ...]:
+    def primary_key_of(self, instance: Any) -> tuple[Any, ...]:
         """Values of the primary key of an object, as they are in it now."""
         values = instance.__dict__
         return tuple([values[name] for name in self._primary_key])
 
-    def encode(self, instance: StatefulModel) -> Document:
+    def encode(self, instance: Any) -> Document:
         """The document of an object; see ``prepare``."""
         return self.prepare(instance).document
 
-    def prepare(self, instance: StatefulModel) -> Prepared:
+    def prepare(self, instance: Any) -> Prepared:
         """Validate the present values of an object and encode them; the object itself is left as it is.
 
         Raises:
@@ -109,7 +109,7 @@ class RecordCodec:
             InvalidValueError: an object of another class, or a value that cannot be stored; the field is named.
             NonIdempotentValidatorError: reading would change what is written.
         """
-        if type(instance) is not self._model:
+        if instance.__class__ is not self._model:
             raise InvalidValueError(
                 "this is not an object of the model",
                 model=self._name,
@@ -135,7 +135,7 @@ class RecordCodec:
         primary_key = tuple([values[name] for name in self._primary_key])
         return Prepared(values, validated.__pydantic_extra__, document, primary_key, unknown)
 
-    def accept(self, instance: StatefulModel, prepared: Prepared) -> None:
+    def accept(self, instance: Any, prepared: Prepared) -> None:
         """Put the validated values into the caller's object, after the write has succeeded.
 
         Containers and nested objects that validation left equal keep their identity, so that references to them which
@@ -184,8 +184,8 @@ class RecordCodec:
         except Exception as error:  # noqa: BLE001 - functions of the user may raise anything, and so may foreign data
             self._unreadable(key, name, type(error).__name__, error)
 
-    def _present(self, instance: StatefulModel) -> dict[str, Any]:
-        present = instance.__dict__
+    def _present(self, instance: Any) -> dict[str, Any]:
+        present: dict[str, Any] = instance.__dict__
         extra = instance.__pydantic_extra__
         if present.keys() != self._names or extra or self._revalidators or self._proves:
             present = {name: present[name] for name in self._names if name in present}
@@ -196,7 +196,7 @@ class RecordCodec:
                 present.update(extra)
         return present
 
-    def _document(self, validated: StatefulModel) -> Document:
+    def _document(self, validated: Any) -> Document:
         values = validated.__dict__
         document = values.copy() if len(values) == self._count else {name: values[name] for name in self._names}
         name = ""
@@ -293,7 +293,7 @@ class RecordCodec:
         ) from error
 
 
-def apply_changes(schema: ModelSchema, instance: StatefulModel, changes: Mapping[str, Any]) -> None:
+def apply_changes(schema: ModelSchema, instance: Any, changes: Mapping[str, Any]) -> None:
     """Put new values into an object by field name; ``prepare`` validates them with all the others.
 
     Not setattr: a model may be frozen, and ``validate_assignment`` would run the model's validators once per field,

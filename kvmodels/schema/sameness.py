@@ -28,8 +28,8 @@ def same_stored(first: Any, second: Any) -> bool:
         >>> same_stored([float("nan")], [float("nan")]), same_stored(1, True), same_stored(0.0, -0.0)
         (True, False, False)
     """
-    kind: type[Any] = type(first)
-    if kind is not type(second):
+    kind: type[Any] = first.__class__
+    if kind is not second.__class__:
         return False
     if kind is float:
         return pack(">d", first) == pack(">d", second)
@@ -54,8 +54,8 @@ def unchanged(old: Any, new: Any) -> bool:
     """
     if old is new:
         return True
-    kind: type[Any] = type(old)
-    if kind is not type(new):
+    kind: type[Any] = old.__class__
+    if kind is not new.__class__:
         return False
     if kind in _SCALARS:
         return bool(old == new)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 from pydantic import BaseModel
 
@@ -44,7 +44,7 @@ class ObjectState:
 class StatefulModel(BaseModel):
     """A pydantic model with a place for the object state, which copies and pickles keep."""
 
-    __slots__: ClassVar[tuple[str, ...]] = (_SLOT,)
+    __slots__ = (_SLOT,)
 
     def __copy__(self) -> Self:
         return _with_state_of(self, super().__copy__())

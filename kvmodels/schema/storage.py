@@ -15,6 +15,7 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network
+from operator import attrgetter
 from pathlib import PurePath
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
@@ -38,7 +39,7 @@ from kvmodels.schema.composites import (
     named_tuple_form,
     typed_dict_form,
 )
-from kvmodels.schema.forms import ANYTHING, Form, array_form, dict_form, optional, tuple_form
+from kvmodels.schema.forms import ANYTHING, Form, Function, array_form, dict_form, optional, tuple_form
 from kvmodels.schema.markers import FieldMarker, Stored
 from kvmodels.schema.unions import union_form
 from kvmodels.ulid import ULID
@@ -160,7 +161,7 @@ class FormBuilder:
             return self._model_form(cls)
         if is_dataclass(cls):
             return self._dataclass_form(cls)
-        if issubclass(cls, tuple) and hasattr(cls, "_fields"):
+        if tuple in cls.__mro__ and hasattr(cls, "_fields"):
             return named_tuple_form(cls, self._nested)
         if cls is NoneType:
             return Form("None", (NoneType,), frozenset({NoneType}))
@@ -188,26 +189,32 @@ class FormBuilder:
         self.validators = self.validators or has_validators(model)
         if not model.__pydantic_complete__:
             model.model_rebuild()
-        if issubclass(model, RootModel):
+        if RootModel in model.__mro__:
             return self._root_model_form(model)
         fields = NestedFields(model, keeps_extra=model.model_config.get("extra") == "allow")
         form = self._objects[model] = model_form(model, fields)
         fields.forms, fields.required = model_fields(model, self._nested)
         return form
 
-    def _root_model_form(self, model: type[RootModel[Any]]) -> Form:
+    def _root_model_form(self, model: type[BaseModel]) -> Form:
         info = model.model_fields["root"]
-        root = self._nested(info.annotation, info.metadata)
-        encode, revalidate = root.encode, root.revalidate
+        form = self._nested(info.annotation, info.metadata)
+        root_of: Function = attrgetter("root")
+        encode, inner = form.encode, form.revalidate
+
+        def revalidate(value: Any) -> Any:
+            if value.__class__ is not model:
+                return value
+            root = root_of(value)
+            return root if inner is None else inner(root)
+
         return Form(
             type_name=model.__name__,
             accepts=(model,),
-            stored=root.stored,
-            encode=(lambda value: value.root) if encode is None else (lambda value: encode(value.root)),
-            decode=root.decode,
-            revalidate=lambda value: (
-                value if type(value) is not model else value.root if revalidate is None else revalidate(value.root)
-            ),
+            stored=form.stored,
+            encode=root_of if encode is None else lambda value: encode(root_of(value)),
+            decode=form.decode,
+            revalidate=revalidate,
             mutable=True,
         )
 
@@ -236,7 +243,7 @@ class FormBuilder:
 
     def _literal(self, annotation: Any) -> Form:
         values = get_args(annotation)
-        kinds: tuple[type[Any], ...] = tuple({type(value) for value in values})
+        kinds: tuple[type[Any], ...] = tuple({value.__class__ for value in values})
         if all(kind in _SCALARS for kind in kinds):
             return Form("literal", kinds, frozenset(kinds))
         codec = column_codec(annotation) if len(kinds) == 1 else None

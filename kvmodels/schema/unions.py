@@ -72,7 +72,7 @@ def _by_type_of_value(members: Sequence[Form], function: str, *, strict: bool) -
             exact.setdefault(kind, getattr(form, function))
 
     def dispatched(value: Any) -> Any:
-        kind: type[Any] = type(value)
+        kind: type[Any] = value.__class__
         if kind not in exact:
             base = next((base for base in exact if isinstance(value, base)), None)
             if base is None:
@@ -91,10 +91,10 @@ def _by_stored(members: Sequence[Form], tag: str | None) -> Function | None:
     exact = {kind: form.decode for form in members if not (tag and form.tags) for kind in form.stored}
 
     def dispatched(stored: Any) -> Any:
-        if tagged and type(stored) is dict:
+        if tagged and stored.__class__ is dict:
             apply = tagged[stored[tag]]
         else:
-            apply = exact[type(stored)]
+            apply = exact[stored.__class__]
         return stored if apply is None else apply(stored)
 
     return dispatched
