@@ -9,18 +9,16 @@ from __future__ import annotations
 
 from datetime import timedelta
 from enum import Enum
-from typing import Any, Final, Literal, Self, overload
+from typing import Any, Literal, Self, overload
 
-from kvmodels.errors import InvalidArgumentError, InvalidValueError
+from kvmodels.errors import InvalidArgumentError
 from kvmodels.flows.keyvalue import PendingWrite, StoreFormat, pack_checked_key
+from kvmodels.flows.lifetimes import lifetime_ms
 from kvmodels.keys import Key
 from kvmodels.operations import Arithmetic, Check, Delete, Entry, Mutation, Set, parse_versionstamp
 from kvmodels.values import KvU64
 
 __all__ = ["AtomicBuilder"]
-
-LONGEST_LIFETIME_MS: Final = 2**53 - 1
-"""About 285,000 years, the largest that JavaScript counts exactly and Deno takes."""
 
 
 class _Unset(Enum):
@@ -62,7 +60,9 @@ class AtomicBuilder:
         """
         if isinstance(key, Entry):
             if versionstamp is not _Unset.UNSET:
-                raise InvalidArgumentError("an entry brings its own versionstamp", argument="versionstamp")
+                raise InvalidArgumentError(
+                    "an entry brings its own versionstamp", argument="versionstamp", hint="Pass the entry alone."
+                )
             key, versionstamp = key.key, key.versionstamp
         elif versionstamp is _Unset.UNSET:
             raise InvalidArgumentError(
@@ -170,36 +170,5 @@ def _pack_versionstamp(versionstamp: Any) -> bytes | None:
             argument="versionstamp",
             value=versionstamp,
             expected="20 hexadecimal digits or None",
+            hint="Pass entry.versionstamp as it was read.",
         ) from None
-
-
-def lifetime_ms(expire_in: object) -> int:
-    """A lifetime in whole milliseconds, rounded to the nearest; a positive one lasts at least 1 ms.
-
-    Raises:
-        InvalidValueError: neither a number nor a timedelta.
-        InvalidArgumentError: negative, not a number, or too large.
-
-    Example:
-        >>> lifetime_ms(0.5), lifetime_ms(timedelta(minutes=1)), lifetime_ms(0.0001), lifetime_ms(0)
-        (500, 60000, 1, 0)
-    """
-    if isinstance(expire_in, timedelta):
-        # In whole microseconds: total_seconds() is a float and inexact beyond 270 years.
-        milliseconds: float = (expire_in // timedelta(microseconds=1)) / 1000
-    elif isinstance(expire_in, bool) or not isinstance(expire_in, (int, float)):
-        raise InvalidValueError(
-            "a lifetime is a number of seconds or a timedelta", path="expire_in", type=type(expire_in).__name__
-        )
-    else:
-        milliseconds = expire_in * 1000
-    if not milliseconds >= 0:  # a NaN as well
-        raise InvalidArgumentError("a lifetime must be 0 or more", argument="expire_in", value=expire_in)
-    if milliseconds > LONGEST_LIFETIME_MS:
-        raise InvalidArgumentError(
-            "a lifetime is too long",
-            argument="expire_in",
-            value=expire_in,
-            hint="Leave it out to keep the value for ever.",
-        )
-    return max(1, round(milliseconds)) if milliseconds else 0

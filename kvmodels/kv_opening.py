@@ -40,7 +40,9 @@ def store_format(codec: str, reserved: Mapping[str, str] = NOTHING_RESERVED) -> 
     """
     make = _CODECS.get(codec)
     if make is None:
-        raise InvalidArgumentError("unknown codec", argument="codec", value=codec, expected=tuple(_CODECS))
+        raise InvalidArgumentError(
+            "unknown codec", argument="codec", value=codec, expected=tuple(_CODECS), hint="Choose one of these."
+        )
     return StoreFormat(make(), reserved)
 
 
@@ -48,7 +50,7 @@ class Opening:
     """An engine that is opened at the first call of ``open``, by whichever thread comes first.
 
     Args:
-        make: opens the engine; called at most once. ``Opening.done(engine)`` is for one that is open already.
+        make: opens the engine; called again only if it raised. ``Opening.done(engine)`` is for one that is open.
 
     Example:
         >>> opening = Opening.of_url("memory://")
@@ -79,7 +81,12 @@ class Opening:
         readonly: bool = False,
         **engine_options: Any,
     ) -> Opening:
-        """An opening of what a URL names, with the arguments of ``open_kv``."""
+        """An opening of what a URL names, with the arguments of ``open_kv``.
+
+        Raises:
+            InvalidArgumentError: ``limits`` are no Limits; whatever else is wrong shows when it is opened.
+        """
+        _require_limits(limits)
 
         def make() -> Engine:
             return open_engine(
@@ -115,3 +122,10 @@ class Opening:
             self._closed = True
             if self.engine is not None:
                 self.engine.close()
+
+
+def _require_limits(limits: object) -> None:
+    if limits is not None and not isinstance(limits, Limits):
+        raise InvalidArgumentError(
+            "these are no limits", argument="limits", value=limits, hint="Pass a Limits, such as Limits.DENO, or None."
+        )

@@ -101,7 +101,12 @@ class StoreFormat:
         try:
             key = decode_key(row.key)
         except InvalidKeyError as error:
-            raise DecodeError("a stored key cannot be read", key=row.key, reason=str(error)) from error
+            raise DecodeError(
+                "a stored key cannot be read",
+                key=row.key,
+                reason=str(error),
+                hint="The store is damaged, or another program wrote the key.",
+            ) from error
         value = self.codec.decode(row.value, row.encoding, row.key)
         return Entry(key, value, format_versionstamp(row.versionstamp), row.expire_at)
 
@@ -277,9 +282,19 @@ def listing(
     """
     packed_start, packed_end = key_range(prefix=prefix, start=start, end=end)
     if limit is not None and (isinstance(limit, bool) or not isinstance(limit, int) or limit < 1):
-        raise InvalidArgumentError("the limit must be a positive integer", argument="limit", value=limit)
+        raise InvalidArgumentError(
+            "the limit must be a positive integer",
+            argument="limit",
+            value=limit,
+            hint="Leave it out to list everything.",
+        )
     if not isinstance(reverse, bool):
-        raise InvalidArgumentError("reverse must be True or False", argument="reverse", value=reverse)
+        raise InvalidArgumentError(
+            "reverse must be True or False",
+            argument="reverse",
+            value=reverse,
+            hint="Write reverse=True to go backwards.",
+        )
     return Listing(form, packed_start, packed_end, limit, reverse)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from typing import Any
 
 import pytest
 
@@ -16,12 +17,13 @@ from kvmodels.operations import AtomicWrite, Check, Committed, Conflict, Guard, 
 WRITE = AtomicWrite(mutations=(Set(b"k", b"v", 3),))
 
 
-class ScriptedEngine:
+class ScriptedEngine(MemoryEngine):
     """Answers each request with the next of a list; an exception is raised."""
 
     def __init__(self, *answers):
-        self.answers = list(answers)
-        self.requests = []
+        super().__init__()
+        self.answers: list[Any] = list(answers)
+        self.requests: list[Any] = []
 
     def _next(self, request):
         self.requests.append(request)
@@ -73,7 +75,7 @@ def test_every_argument_of_a_read_reaches_the_engine():
 
 
 def test_sleeping_uses_the_injected_sleep():
-    slept = []
+    slept: list[float] = []
 
     def flow():
         yield from sleep(0.25)
@@ -124,7 +126,7 @@ def test_an_error_that_a_flow_raises_while_handling_one_keeps_its_cause():
 )
 @pytest.mark.parametrize("step", [0, 1, 2], ids=["read", "commit", "now"])
 def test_any_other_exception_closes_the_flow_and_goes_on(error, step):
-    answers = [ReadResult([], [], bytes(10)), Committed(bytes(10)), 1]
+    answers: list[Any] = [ReadResult([], [], bytes(10)), Committed(bytes(10)), 1]
     answers[step] = error
     events = []
 
@@ -201,7 +203,7 @@ def test_an_error_handled_by_the_flow_is_not_thrown_again():
     engine = ScriptedEngine(ClosedError("closed"), ReadResult([], [], bytes(10)), 5)
 
     def flow():
-        seen = []
+        seen: list[Any] = []
         try:
             yield from read([point(b"a")])
         except ClosedError:

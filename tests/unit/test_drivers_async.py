@@ -9,6 +9,7 @@ import multiprocessing
 import threading
 import time
 import weakref
+from typing import Any
 
 import pytest
 
@@ -44,7 +45,7 @@ class BlockingEngine:
     def read(self, ranges, guard=None, *, include_expired=False, follow=None):
         self._enter("read")
         assert self.read_gate.wait(10)
-        result = self.inner.read(ranges, guard, include_expired=include_expired, follow=follow)
+        result: Any = self.inner.read(ranges, guard, include_expired=include_expired, follow=follow)
         self.events.append("read done")
         return result
 
@@ -59,6 +60,9 @@ class BlockingEngine:
             raise self.error_after
         return outcome
 
+    def snapshot(self):
+        return self.inner.snapshot()
+
     def close(self):
         self._enter("close")
         self.inner.close()
@@ -68,7 +72,8 @@ class BlockingEngine:
         self.events.append(name)
 
     def stored(self, key):
-        rows = self.inner.read([point(key)]).ranges[0]
+        result: Any = self.inner.read([point(key)])
+        rows = result.ranges[0]
         return rows[0].value if rows else None
 
 
@@ -82,6 +87,15 @@ async def until(condition):
         if condition():
             return
         await asyncio.sleep(0.002)
+    raise AssertionError("the condition was never met")
+
+
+def keep_the_loop_busy_until(condition):
+    for _ in range(2_000):
+        time.sleep(0.001)
+        if condition():
+            time.sleep(0.01)  # the thread delivers its answer to the loop, which cannot take it yet
+            return
     raise AssertionError("the condition was never met")
 
 
@@ -256,9 +270,9 @@ async def test_a_cancellation_that_arrives_with_the_answer_still_says_applied():
     task = asyncio.create_task(arun(engine, commit(put(b"k"))))
     await until(lambda: engine.events == ["commit"])
     engine.commit_gate.set()
-    while "commit done" not in engine.events:
-        time.sleep(0.001)  # the loop is kept busy, so that the answer and the cancellation meet in one round
-    time.sleep(0.01)
+    keep_the_loop_busy_until(
+        lambda: "commit done" in engine.events
+    )  # so that answer and cancellation meet in one round
     task.cancel()
     assert notes(await cancelled_error(task)) == ["the commit was applied"]
 
