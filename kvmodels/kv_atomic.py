@@ -130,11 +130,39 @@ class AtomicBuilder:
         return self._append_arithmetic("sum", key, n)
 
     def min(self, key: Key, n: int | KvU64) -> Self:
-        """Keep the smaller of a stored ``KvU64`` and the operand; otherwise as ``sum``."""
+        """Keep the smaller of a stored ``KvU64`` and the operand; an absent key gets the operand.
+
+        The deadline is cleared, as by ``sum``.
+
+        Args:
+            key: the key, not empty.
+            n: 0 to 2**64 - 1.
+
+        Returns:
+            This operation.
+
+        Raises:
+            InvalidKeyError, ReservedKeyError: the key cannot be written.
+            InvalidValueError, InvalidArgumentError: the operand is no unsigned 64-bit integer.
+        """
         return self._append_arithmetic("min", key, n)
 
     def max(self, key: Key, n: int | KvU64) -> Self:
-        """Keep the larger of a stored ``KvU64`` and the operand; otherwise as ``sum``."""
+        """Keep the larger of a stored ``KvU64`` and the operand; an absent key gets the operand.
+
+        The deadline is cleared, as by ``sum``.
+
+        Args:
+            key: the key, not empty.
+            n: 0 to 2**64 - 1.
+
+        Returns:
+            This operation.
+
+        Raises:
+            InvalidKeyError, ReservedKeyError: the key cannot be written.
+            InvalidValueError, InvalidArgumentError: the operand is no unsigned 64-bit integer.
+        """
         return self._append_arithmetic("max", key, n)
 
     def _append_arithmetic(self, kind: Literal["sum", "min", "max"], key: Key, n: int | KvU64) -> Self:

@@ -18,7 +18,8 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("maintenance", "query"),
     ("flows",),
     ("drivers",),
-    ("kv", "repository"),
+    ("kv", "queryset"),
+    ("repository",),
     ("database",),
     ("ext", "testing"),
 )

@@ -9,7 +9,6 @@ and the state that was stored. A deadline is carried over unless the caller give
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from difflib import get_close_matches
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
@@ -19,7 +18,6 @@ from kvmodels.errors import (
     PrimaryKeyChangedError,
     StaleObjectError,
     UniqueViolationError,
-    UnknownFieldError,
 )
 from kvmodels.flows.context import Context, HeaderView
 from kvmodels.flows.operation import Operation, Proposal, Seen
@@ -30,7 +28,7 @@ from kvmodels.maintenance.changes import RecordChange, Violation
 from kvmodels.operations import Row, format_versionstamp
 from kvmodels.schema.definition import Document, ModelSchema
 from kvmodels.schema.keyspace import RecordLayout
-from kvmodels.schema.record_codec import Prepared
+from kvmodels.schema.record_codec import Prepared, apply_changes
 from kvmodels.schema.state import ObjectState, drop_state, set_state, state_of
 
 __all__ = [
@@ -260,24 +258,8 @@ def patch(
     """
 
     def change(instance: Any) -> None:
-        names = instance.__pydantic_fields_set__
-        # Past pydantic's __setattr__: the values are validated together before the write, and a frozen model may be patched.
-        instance.__dict__.update(known)
-        names.update(known)
-        if extra:
-            instance.__pydantic_extra__.update(extra)
+        apply_changes(schema, instance, changes)
 
-    known = {name: value for name, value in changes.items() if name in schema.fields}
-    extra = {name: value for name, value in changes.items() if name not in schema.fields}
-    if extra and schema.model.model_config.get("extra") != "allow":
-        name = next(iter(extra))
-        raise UnknownFieldError(
-            "the model has no such field",
-            model=schema.name,
-            field=name,
-            suggestion=next(iter(get_close_matches(name, schema.fields, 1)), None),
-            hint="Name the fields of the model as keywords.",
-        )
     return mutate(context, schema, key_values, change, expire_in)
 
 

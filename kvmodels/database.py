@@ -1,0 +1,253 @@
+"""The database, synchronous: open a store with its models, hand out repositories, look after the indexes.
+
+Rules of this module: a method runs one flow and decides nothing. Names, signatures and behaviour are those of
+``kvmodels.database_async``, which a test compares.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+from kvmodels.database_core import DatabaseCore
+from kvmodels.drivers import run
+from kvmodels.engines.base import Engine
+from kvmodels.flows.build import BuildReport
+from kvmodels.flows.context import Context, RetryPolicy
+from kvmodels.flows.findings import CheckReport
+from kvmodels.flows.requests import Flow
+from kvmodels.flows.scrub import Repair
+from kvmodels.kv import Kv
+from kvmodels.kv_opening import Durability, Opening, store_format
+from kvmodels.limits import Limits
+from kvmodels.repository import Repository
+from kvmodels.schema.definition import ModelSchema
+from kvmodels.schema.model import KvModel
+
+__all__ = ["Database"]
+
+M = TypeVar("M", bound=KvModel)
+T = TypeVar("T")
+
+
+class Database:
+    """A store opened with the models that live in it.
+
+    Opening lists new collections in the store's catalogue. An index that was added to a collection with records is
+    not built by opening: queries that need it raise IndexNotReadyError until ``build_indexes()`` has run. May be used
+    from any number of threads; not after a fork.
+
+    Args:
+        url: ``memory://``, ``memory://name``, a path, ``sqlite:///relative``, ``sqlite:////absolute`` or
+            ``sqlite://:memory:``.
+        models: the model classes.
+        codec: how values are packed: ``"msgpack"``.
+        limits: sizes that are refused; the smaller of these and the engine's hold.
+        durability: ``"commit"``: what was committed survives power loss; ``"relaxed"``: it survives a killed process,
+            and after power loss the file is intact and holds the earlier part of it.
+        clock: returns milliseconds since the epoch; decides on expiry. None for the system's.
+        readonly: every write raises ReadOnlyError.
+        retry: how often and how long a conflicting write is tried again.
+        require_current: raise SchemaMismatchError when an index is not ready.
+        engine_options: what the engine takes besides, such as ``busy_timeout`` (seconds) of SQLite.
+
+    Raises:
+        ModelDefinitionError: two models or indexes would share keys.
+        SchemaMismatchError: the store is of a newer format, or not current with ``require_current``.
+        InvalidArgumentError, EngineError: the store cannot be opened.
+
+    Example:
+        >>> from kvmodels import Indexed, KvModel, PrimaryKey
+        >>> class Tree(KvModel, collection="trees"):
+        ...     id: PrimaryKey[int]
+        ...     kind: Indexed[str]
+        >>> with Database("memory://", models=[Tree]) as db:
+        ...     _ = db[Tree].create(id=1, kind="oak")
+        ...     db[Tree].filter(kind="oak").count(), db.check().ok
+        (1, True)
+    """
+
+    __slots__ = ("_core", "_engine", "_kv", "_repositories", "_sleep")
+
+    def __init__(
+        self,
+        url: str | os.PathLike[str] = "memory://",
+        *,
+        models: Iterable[type[KvModel]] = (),
+        codec: str = "msgpack",
+        limits: Limits | None = None,
+        durability: Durability = "commit",
+        clock: Callable[[], int] | None = None,
+        readonly: bool = False,
+        retry: RetryPolicy = RetryPolicy(),
+        require_current: bool = False,
+        **engine_options: Any,
+    ) -> None:
+        core = DatabaseCore(models, retry=retry, readonly=readonly, must_be_current=require_current)
+        store_format(codec)
+        opening = Opening.of_url(
+            url, limits=limits, durability=durability, clock=clock, readonly=readonly, **engine_options
+        )
+        self._start(core, opening.open(), time.sleep)
+
+    @classmethod
+    def from_engine(
+        cls, engine: Engine, core: DatabaseCore, *, sleep: Callable[[float], object] = time.sleep
+    ) -> Self:
+        """A database over an engine that is open already, such as a ``FaultEngine``; closing it closes the engine.
+
+        Args:
+            engine: where the store is.
+            core: the declarations and the injected clocks.
+            sleep: waits between attempts.
+
+        Returns:
+            The database.
+
+        Raises:
+            ModelDefinitionError, SchemaMismatchError: as the constructor.
+        """
+        database = cls.__new__(cls)
+        database._start(core, engine, sleep)
+        return database
+
+    def _start(self, core: DatabaseCore, engine: Engine, sleep: Callable[[float], object]) -> None:
+        self._core = core
+        self._engine = engine
+        self._sleep = sleep
+        self._kv = Kv(engine, store_format("msgpack", core.reserved))
+        self._repositories: dict[type[Any], Repository[Any]] = {}
+        try:
+            self._run(core.open(engine))
+        except BaseException:
+            engine.close()
+            raise
+
+    def _run(self, flow: Flow[T]) -> T:
+        return run(self._engine, flow, sleep=self._sleep)
+
+    def __getitem__(self, model: type[M]) -> Repository[M]:
+        repository = self._repositories.get(model)
+        if repository is None:
+            repository = Repository(_Runner(self, self._core.schema_for(model)))
+            self._repositories[model] = repository
+        return repository
+
+    def repository(self, model: type[M]) -> Repository[M]:
+        """The repository of a model; the same as ``db[model]``.
+
+        Args:
+            model: one of the models that the database was opened with.
+
+        Returns:
+            Its repository. Cost: none.
+
+        Raises:
+            InvalidArgumentError: the database was opened without this model.
+        """
+        return self[model]
+
+    @property
+    def kv(self) -> Kv:
+        """The key-value API of the same store; raw writes to keys of models raise ReservedKeyError."""
+        return self._kv
+
+    def build_indexes(self, *models: type[KvModel]) -> tuple[BuildReport, ...]:
+        """Build every declared index that is not ready, beside readers and writers.
+
+        Any number of processes may build at once, and a build that was interrupted goes on where it stopped.
+
+        Args:
+            models: build only theirs; none given: all.
+
+        Returns:
+            One report per index that was not ready. Cost: reads every record once; one commit per batch.
+
+        Raises:
+            SchemaMismatchError: this process may not write a collection.
+        """
+        return self._run(self._core.build_indexes(models))
+
+    def drop_index(self, model: type[KvModel], name: str) -> bool:
+        """Drop an index with all its entries, for every process at once.
+
+        Args:
+            model: one of the registered models.
+            name: the index, declared or not.
+
+        Returns:
+            False when the store lists no such index. Cost: one commit, then one per 400 entries.
+
+        Raises:
+            InvalidArgumentError: the database was opened without this model.
+        """
+        return self._run(self._core.drop_index(model, name))
+
+    def check(self, model: type[KvModel] | None = None, *, repair: Repair = False) -> CheckReport:
+        """Check that every index entry equals f(record) and the reverse; safe beside live writers.
+
+        Args:
+            model: check only its collection; None for all.
+            repair: True mends entries; ``"all"`` also deletes foreign keys and records that cannot be read.
+
+        Returns:
+            What was found. Cost: reads every record and entry, in batches of 500.
+
+        Raises:
+            InvalidArgumentError: an unknown kind of repair.
+
+        Example:
+            >>> print(Database("memory://").check())
+            ok: 0 rows scanned; 0 dangling, 0 missing, 0 foreign, 0 undecodable; 0 repaired
+        """
+        return self._run(self._core.check(model, repair))
+
+    def outcome(self, token: str) -> bool:
+        """Find out how a write ended whose answer was lost (``CommitUnknownError.token``).
+
+        Args:
+            token: of the error; it is kept for 15 minutes at least.
+
+        Returns:
+            True when it was applied; False when it was not and never will be. Cost: one commit, or one and a read.
+
+        Raises:
+            CommitUnknownError: these answers were lost as well.
+        """
+        return self._run(self._core.outcome(token))
+
+    def close(self) -> None:
+        """Close the store; waits for running calls, and may be called twice."""
+        self._engine.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        names = ", ".join(schema.name for schema in self._core.schemas.values())
+        return f"<{type(self).__name__} {self._engine.url} models=[{names}]>"
+
+
+class _Runner:
+    """Runs the flows of one repository."""
+
+    __slots__ = ("_database", "schema")
+
+    def __init__(self, database: Database, schema: ModelSchema) -> None:
+        self._database = database
+        self.schema = schema
+
+    @property
+    def context(self) -> Context:
+        return self._database._core.context
+
+    def run(self, flow: Flow[T]) -> T:
+        return self._database._run(flow)

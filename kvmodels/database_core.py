@@ -1,0 +1,201 @@
+"""What the synchronous and the asynchronous database share: declarations, context, reserved keys, life-cycle flows.
+
+Rules of this module: nothing here runs a flow or knows an event loop. The context exists once the engine is open.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+from uuid import uuid4
+
+from kvmodels.encoding.values import MsgpackCodec
+from kvmodels.engines.base import Engine
+from kvmodels.errors import ClosedError, InvalidArgumentError, ModelDefinitionError
+from kvmodels.flows.build import BuildReport, build_index
+from kvmodels.flows.context import Context, RetryPolicy, header_view, reload_header
+from kvmodels.flows.drop import drop_generations, drop_index
+from kvmodels.flows.findings import CheckReport
+from kvmodels.flows.opening import open_database, require_current
+from kvmodels.flows.requests import Flow
+from kvmodels.flows.scrub import Repair, check_collection, check_database
+from kvmodels.flows.token import Token, burn
+from kvmodels.schema.catalogue import IndexState, pending_definitions
+from kvmodels.schema.compile import schema_of
+from kvmodels.schema.definition import ModelSchema
+from kvmodels.schema.keyspace import RecordLayout, index_prefix
+
+__all__ = ["DatabaseCore", "ReservedParts"]
+
+GENERATION_MARK = "~"
+
+
+class ReservedParts(Mapping[str, str]):
+    """First key parts that belong to models, every generation of an index included, with their collections."""
+
+    def __init__(self, schemas: Mapping[str, ModelSchema]) -> None:
+        self._owners: dict[str, str] = {}
+        for name, schema in schemas.items():
+            self.add(name, name)
+            for index in schema.indexes:
+                self.add(index_prefix(name, index, 1), name)
+
+    def add(self, part: str, owner: str) -> None:
+        """Reserve one more first part."""
+        self._owners[part.partition(GENERATION_MARK)[0]] = owner
+
+    def __getitem__(self, part: str) -> str:
+        return self._owners[part.partition(GENERATION_MARK)[0]]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._owners)
+
+    def __len__(self) -> int:
+        return len(self._owners)
+
+
+class DatabaseCore:
+    """The declarations of one database handle and the flows of its life cycle.
+
+    Args:
+        models: the model classes, each of its own collection.
+        retry: for every write.
+        readonly: no collection is listed and nothing is built.
+        must_be_current: opening fails while an index is not ready.
+        new_token, monotonic, uniform: injected by tests.
+    """
+
+    def __init__(
+        self,
+        models: Iterable[type[Any]],
+        *,
+        retry: RetryPolicy,
+        readonly: bool,
+        must_be_current: bool,
+        new_token: Callable[[], str] = lambda: uuid4().hex,
+        monotonic: Callable[[], float] = time.monotonic,
+        uniform: Callable[[], float] = random.random,
+    ) -> None:
+        self.schemas: dict[str, ModelSchema] = {}
+        for model in models:
+            self._declare(schema_of(model))
+        self.reserved = ReservedParts(self.schemas)
+        self._retry = retry
+        self._readonly = readonly
+        self._must_be_current = must_be_current
+        self._new_token, self._monotonic, self._uniform = new_token, monotonic, uniform
+        self._context: Context | None = None
+
+    def _declare(self, schema: ModelSchema) -> None:
+        other = self.schemas.get(schema.collection)
+        if other is not None and other.model is not schema.model:
+            raise ModelDefinitionError(
+                "two models have the same collection",
+                model=schema.name,
+                option=schema.collection,
+                suggestion=other.name,
+                hint="Give one of them another name: class User(KvModel, collection=...).",
+            )
+        self.schemas[schema.collection] = schema
+
+    def schema_for(self, model: type[Any]) -> ModelSchema:
+        """The schema of a registered model.
+
+        Raises:
+            InvalidArgumentError: the model was not given to the database.
+        """
+        for schema in self.schemas.values():
+            if schema.model is model:
+                return schema
+        raise InvalidArgumentError(
+            "the database was opened without this model",
+            argument="model",
+            value=getattr(model, "__name__", repr(model)),
+            expected=tuple(schema.name for schema in self.schemas.values()),
+            hint="Name it in Database(url, models=[...]).",
+        )
+
+    @property
+    def is_open(self) -> bool:
+        """Whether ``open`` has succeeded."""
+        return self._context is not None
+
+    @property
+    def context(self) -> Context:
+        """The context of the flows.
+
+        Raises:
+            ClosedError: the database is not open yet.
+        """
+        if self._context is None:
+            raise ClosedError(
+                "the database is not open yet", hint="Use 'async with AsyncDatabase(...) as db', or await db.open()."
+            )
+        return self._context
+
+    def open(self, engine: Engine) -> Flow[None]:
+        """Bring the store in line with the declarations; see ``flows/opening.py``."""
+        context = Context(
+            codec=MsgpackCodec(),
+            limits=engine.limits,
+            traits=engine.traits,
+            retry=self._retry,
+            monotonic=self._monotonic,
+            random=self._uniform,
+            new_token=self._new_token,
+            schemas=self.schemas,
+            layouts={
+                name: RecordLayout(schema.collection, schema.primary_key) for name, schema in self.schemas.items()
+            },
+        )
+        view = yield from open_database(context, writable=not self._readonly)
+        for part, owner in view.header.prefixes().items():
+            self.reserved.add(part, owner)
+        if self._must_be_current:
+            require_current(view)
+        self._context = context
+
+    def build_indexes(self, models: Iterable[type[Any]]) -> Flow[tuple[BuildReport, ...]]:
+        """Build or finish every declared index that is not READABLE, and remove what older generations left."""
+        context = self.context
+        chosen = [self.schema_for(model) for model in models] or list(self.schemas.values())
+        reports = []
+        for schema in chosen:
+            view = yield from reload_header(context)
+            live = view.live[schema.collection]
+            obstacle = live.refused or live.read_only
+            if obstacle is not None:
+                raise obstacle
+            for definition in list(pending_definitions(view.header.collections[schema.collection], schema)):
+                reports.append((yield from build_index(context, schema, definition.name)))
+            view = yield from header_view(context)
+            for index in view.header.collections[schema.collection].indexes:
+                if index.state is IndexState.DROPPING:
+                    yield from drop_generations(context, schema.collection, index.name)
+        return tuple(reports)
+
+    def drop_index(self, model: type[Any], name: str) -> Flow[bool]:
+        """Drop an index of a registered model; False when the store lists none of this name."""
+        return (yield from drop_index(self.context, self.schema_for(model).collection, name)) > 0
+
+    def check(self, model: type[Any] | None, repair: Repair) -> Flow[CheckReport]:
+        """Check one collection, or all."""
+        if repair not in (True, False, "all"):
+            raise InvalidArgumentError(
+                "an unknown kind of repair",
+                argument="repair",
+                value=repair,
+                expected=(False, True, "all"),
+                hint="Give False to report, True to mend entries, 'all' to delete what cannot be read as well.",
+            )
+        if model is None:
+            return check_database(self.context, repair=repair)
+        return check_collection(self.context, self.schema_for(model), repair=repair)
+
+    def outcome(self, token: str) -> Flow[bool]:
+        """Whether the operation with this token was applied; if not, it never will be."""
+        context = self.context
+        row = yield from burn(context, Token(token, context.retry.deadline_s), context.monotonic())
+        return row is not None

@@ -1,0 +1,134 @@
+"""The verbs that look a record up by its key or a unique value, and those that are made of a look and a write.
+
+Rules of this module: no query is planned here (``flows/scan.py`` does), no write is compiled here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from kvmodels.errors import AlreadyExistsError, IntegrityError, InvalidArgumentError, UniqueViolationError
+from kvmodels.flows.context import Context
+from kvmodels.flows.crud import insert, remove_key, remove_object
+from kvmodels.flows.requests import Flow
+from kvmodels.flows.scan import get_by_key, get_many_by_key, get_one
+from kvmodels.query.predicates import key_values
+from kvmodels.query.query import Query
+from kvmodels.schema.definition import ModelSchema
+from kvmodels.schema.expressions import Expression
+from kvmodels.schema.state import StatefulModel, drop_state, set_state, state_of
+
+__all__ = ["detach", "get", "get_or_create", "get_or_none", "in_bulk", "key_values", "refresh", "remove"]
+
+M = TypeVar("M", bound=StatefulModel)
+
+
+def get(context: Context, schema: ModelSchema, arguments: Sequence[Any], lookups: Mapping[str, Any]) -> Flow[Any]:
+    """One record by primary key, or by expressions and lookups."""
+    if len(arguments) == 1 and not lookups and not isinstance(arguments[0], Expression):
+        return get_by_key(context, schema, key_values(schema, arguments[0]))
+    return get_one(context, _query(schema, arguments, lookups))
+
+
+def _query(schema: ModelSchema, arguments: Sequence[Any], lookups: Mapping[str, Any]) -> Query:
+    query = Query(schema).filtered(arguments, lookups)
+    if not query.where:
+        raise InvalidArgumentError(
+            "a record is looked up without saying which",
+            argument="lookups",
+            hint="Give the primary key, an expression, or field=value.",
+        )
+    return query
+
+
+def get_or_none(
+    context: Context, schema: ModelSchema, arguments: Sequence[Any], lookups: Mapping[str, Any]
+) -> Flow[Any]:
+    """The same, None when there is none."""
+    try:
+        return (yield from get(context, schema, arguments, lookups))
+    except schema.model.DoesNotExist:
+        return None
+
+
+def in_bulk(context: Context, schema: ModelSchema, keys: Iterable[Any]) -> Flow[dict[Any, Any]]:
+    """Records by primary key, those that exist, in the order of the keys."""
+    found = yield from get_many_by_key(context, schema, [key_values(schema, key) for key in keys])
+    return {instance.pk: instance for instance in found if instance is not None}
+
+
+def refresh(context: Context, schema: ModelSchema, instance: Any) -> Flow[None]:
+    """Put the stored values of a record into an object of the caller."""
+    state = state_of(instance)
+    key = schema.primary_key_of(instance) if state is None else state.key
+    stored = yield from get_by_key(context, schema, key)
+    instance.__dict__.clear()
+    instance.__dict__.update(stored.__dict__)
+    if stored.__pydantic_extra__ is not None:
+        instance.__pydantic_extra__.clear()
+        instance.__pydantic_extra__.update(stored.__pydantic_extra__)
+    fresh = state_of(stored)
+    assert fresh is not None
+    set_state(instance, fresh)
+
+
+def detach(instance: M) -> M:
+    """Forget that the object was loaded."""
+    drop_state(instance)
+    return instance
+
+
+def remove(context: Context, schema: ModelSchema, target: Any) -> Flow[bool]:
+    """Remove a record by its key, or that of an object."""
+    if isinstance(target, schema.model):
+        return remove_object(context, schema, target)
+    return remove_key(context, schema, key_values(schema, target))
+
+
+def get_or_create(
+    context: Context, schema: ModelSchema, defaults: Mapping[str, Any], lookups: Mapping[str, Any]
+) -> Flow[tuple[Any, bool]]:
+    """Look up by a complete unique key, insert when there is none, look up again when another was faster.
+
+    Source: Django's QuerySet.get_or_create; the race is closed by the unique index, which the insert checks.
+    """
+    unique = _unique_key(schema, lookups)
+    attempts = 0
+    while True:
+        attempts += 1
+        found = yield from get_or_none(context, schema, (), lookups)
+        if found is not None:
+            return found, False
+        instance = schema.model(**{**defaults, **lookups})
+        try:
+            return (yield from insert(context, schema, instance)), True
+        except IntegrityError as error:
+            if not _decides(error, unique) or attempts >= context.retry.attempts:
+                found = yield from get_or_none(context, schema, (), lookups)
+                if found is None:
+                    raise
+                return found, False
+
+
+def _unique_key(schema: ModelSchema, lookups: Mapping[str, Any]) -> str | None:
+    """The unique index whose columns are all among the lookups, None for the primary key."""
+    if all(column.field in lookups for column in schema.primary_key):
+        return None
+    for name, index in schema.indexes.items():
+        if index.unique and all(lookups.get(field) is not None for field in index.fields):
+            return name
+    raise InvalidArgumentError(
+        "the lookups name no complete unique key, so two callers could both create a record",
+        argument="lookups",
+        value=tuple(lookups),
+        expected=tuple(index.fields for index in schema.indexes.values() if index.unique),
+        hint="Give every field of the primary key or of a unique index as field=value, the rest in defaults.",
+    )
+
+
+def _decides(error: IntegrityError, unique: str | None) -> bool:
+    """Whether the insert lost against a record with the very key that was looked up."""
+    if isinstance(error, UniqueViolationError):
+        return error.index == unique
+    return unique is None and isinstance(error, AlreadyExistsError)
