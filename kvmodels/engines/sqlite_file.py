@@ -50,11 +50,15 @@ NETWORK_FILE_SYSTEMS = frozenset(
     {"9p", "afs", "beegfs", "ceph", "cifs", "glusterfs", "lustre", "ncpfs", "nfs", "nfs4", "smb3", "smbfs", "sshfs"}
 )
 
+KV_TABLE = (
+    "CREATE TABLE kv (k BLOB PRIMARY KEY NOT NULL, v BLOB NOT NULL, e INTEGER NOT NULL, s INTEGER NOT NULL, x INTEGER)"
+    " WITHOUT ROWID"
+)
+
 SCHEMA = (
     f"PRAGMA application_id = {APPLICATION_ID}",
     f"PRAGMA user_version = {FORMAT}",
-    "CREATE TABLE kv (k BLOB PRIMARY KEY NOT NULL, v BLOB NOT NULL, e INTEGER NOT NULL, s INTEGER NOT NULL, x INTEGER)"
-    + " WITHOUT ROWID",
+    KV_TABLE,
     "CREATE TABLE meta (id INTEGER PRIMARY KEY CHECK (id = 0), version INTEGER NOT NULL, clock INTEGER NOT NULL)",
     "INSERT INTO meta (id, version, clock) VALUES (0, 0, 0)",
 )

@@ -1,0 +1,177 @@
+"""From a URL to an open engine.
+
+Rules of this module: a scheme is known in one table, with the options that it takes; options are keyword arguments,
+never parts of the URL, and one that an engine does not know is refused, not ignored.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import difflib
+import os
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, Literal, cast
+
+from kvmodels.engines.base import Engine
+from kvmodels.engines.memory import MemoryEngine
+from kvmodels.engines.sqlite import PRIVATE_MEMORY, SqliteEngine
+from kvmodels.errors import InvalidArgumentError
+from kvmodels.limits import Limits
+
+__all__ = ["open_engine", "smaller_limits"]
+
+MEMORY = "memory://"
+SQLITE = "sqlite://"
+KNOWN_URLS = ("memory://", "memory://name", "sqlite:///relative/path", "sqlite:////absolute/path", "sqlite://:memory:")
+
+OPTIONS = {
+    MEMORY: ("snapshot_max_age",),
+    SQLITE: ("allow_network_fs", "busy_timeout", "snapshot_max_age"),
+}
+"""What each engine takes besides ``limits``, ``durability``, ``clock`` and ``readonly``, which all of them take."""
+
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+def open_engine(
+    url: str | os.PathLike[str] = MEMORY,
+    *,
+    limits: Limits | None = None,
+    durability: Literal["commit", "relaxed"] = "commit",
+    clock: Callable[[], int] | None = None,
+    readonly: bool = False,
+    **engine_options: Any,
+) -> Engine:
+    """Open the store that a URL or a path names.
+
+    Args:
+        url: ``memory://`` (a new store), ``memory://name`` (shared in this process), a path or ``sqlite:///relative``
+            or ``sqlite:////absolute`` (one SQLite file), ``sqlite://:memory:`` (a private SQLite in memory).
+        limits: further limits; of each number the smaller one holds.
+        durability: ``"commit"`` (a returned commit survives a power loss) or ``"relaxed"`` (a killed process).
+            In memory nothing survives either.
+        clock: milliseconds since the epoch, for expiry; None for the system's clock.
+        readonly: commits raise ReadOnlyError.
+        engine_options: ``snapshot_max_age`` in seconds; for SQLite also ``busy_timeout`` in seconds and
+            ``allow_network_fs``.
+
+    Raises:
+        InvalidArgumentError: the scheme or an option is unknown, or the path makes no sense.
+        EngineError: what the engine raises when it opens.
+
+    Example:
+        >>> open_engine("memory://").traits.persistent
+        False
+        >>> open_engine("postgres://localhost")
+        Traceback (most recent call last):
+        ...
+        kvmodels.errors.InvalidArgumentError: [KV503] no engine has this scheme (argument='url', ...
+    """
+    text = _text_of(url)
+    if durability not in ("commit", "relaxed"):
+        raise InvalidArgumentError(
+            "this durability does not exist", argument="durability", value=durability, expected=("commit", "relaxed")
+        )
+    scheme, path = (None, text) if isinstance(url, os.PathLike) else _split(text)
+    bounds = Limits.EMBEDDED if limits is None else smaller_limits(Limits.EMBEDDED, limits)
+    if scheme == MEMORY:
+        _refuse_unknown_options(engine_options, MEMORY)
+        return MemoryEngine(bounds, url=text, clock=clock, readonly=readonly, **engine_options)
+    _refuse_unknown_options(engine_options, SQLITE)
+    return SqliteEngine(path, bounds, url=text, durability=durability, clock=clock, readonly=readonly, **engine_options)
+
+
+def smaller_limits(engine: Limits, wanted: Limits) -> Limits:
+    """Of each number the smaller one; named after ``wanted`` unless the engine's is smaller somewhere.
+
+    Example:
+        >>> smaller_limits(Limits.EMBEDDED, Limits.DENO) == Limits.DENO
+        True
+        >>> roomy = dataclasses.replace(Limits.DENO, name="ROOMY", max_value_bytes=2**40)
+        >>> smaller_limits(Limits.EMBEDDED, roomy).name
+        'ROOMY within EMBEDDED'
+    """
+    numbers = {
+        field.name: min(getattr(engine, field.name), getattr(wanted, field.name))
+        for field in dataclasses.fields(Limits)
+        if field.name != "name"
+    }
+    fits = all(value == getattr(wanted, name) for name, value in numbers.items())
+    return Limits(name=wanted.name if fits else f"{wanted.name} within {engine.name}", **numbers)
+
+
+def _text_of(url: str | os.PathLike[str]) -> str:
+    try:
+        text = cast("object", os.fspath(url))
+    except TypeError:
+        text = None
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise InvalidArgumentError(
+            "this is neither a URL nor a path", argument="url", value=url, expected="text that is not empty"
+        )
+    return text
+
+
+def _split(text: str) -> tuple[str | None, str]:
+    """Scheme (None for a plain path) and path of a URL."""
+    if text.startswith(MEMORY):
+        return MEMORY, text[len(MEMORY) :]
+    if text.startswith(SQLITE):
+        return SQLITE, _sqlite_path(text)
+    if match := _SCHEME.match(text):
+        scheme = match[0]
+        raise InvalidArgumentError(
+            "no engine has this scheme",
+            argument="url",
+            value=text,
+            expected=KNOWN_URLS,
+            suggestion=_closest(scheme.lower(), OPTIONS),
+        )
+    if text.startswith(":"):
+        raise InvalidArgumentError(
+            "a path does not begin with a colon",
+            argument="url",
+            value=text,
+            expected=KNOWN_URLS,
+            suggestion="sqlite://:memory:" if text == PRIVATE_MEMORY else f"./{text}",
+        )
+    return None, text
+
+
+def _sqlite_path(text: str) -> str:
+    rest = text[len(SQLITE) :]
+    if rest == PRIVATE_MEMORY:
+        return PRIVATE_MEMORY
+    if not rest.startswith("/") or rest == "/":
+        raise InvalidArgumentError(
+            "this URL names no SQLite file",
+            argument="url",
+            value=text,
+            expected=("sqlite:///relative/path", "sqlite:////absolute/path", "sqlite://:memory:"),
+            suggestion=f"sqlite:///{rest.strip('/') or 'app.db'}",
+        )
+    if "?" in rest:
+        raise InvalidArgumentError(
+            "the URL has parameters",
+            argument="url",
+            value=text,
+            hint="Options are keyword arguments. For a file name with a question mark give the plain path.",
+        )
+    return rest[1:]
+
+
+def _refuse_unknown_options(given: Iterable[str], scheme: str) -> None:
+    for option in given:
+        if option not in OPTIONS[scheme]:
+            raise InvalidArgumentError(
+                "the engine does not have this option",
+                argument=option,
+                expected=OPTIONS[scheme],
+                suggestion=_closest(option, OPTIONS[scheme]),
+            )
+
+
+def _closest(word: str, known: Iterable[str]) -> str | None:
+    found = difflib.get_close_matches(word, list(known), n=1)
+    return found[0] if found else None
