@@ -196,6 +196,9 @@ class Kv:
     def atomic(self) -> AtomicOperation:
         """Begin an atomic operation: checks and mutations that are applied all or not at all.
 
+        Returns:
+            An operation without parts, which is used once; nothing is sent before its ``commit``.
+
         Example:
             >>> with open_kv() as kv:
             ...     entry = kv.get(("hits",))
@@ -210,6 +213,9 @@ class Kv:
         """The same store without reserved keys.
 
         Writing to keys of models by it voids the guarantee that indexes and records agree.
+
+        Returns:
+            A view; closing it closes the store.
         """
         return Kv(self._engine, self._form.unreserved())
 

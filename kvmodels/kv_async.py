@@ -208,6 +208,9 @@ class AsyncKv:
     def atomic(self) -> AsyncAtomicOperation:
         """Begin an atomic operation: checks and mutations that are applied all or not at all.
 
+        Returns:
+            An operation without parts, which is used once; nothing is sent before its ``commit``.
+
         Example:
             >>> async def main():
             ...     async with open_async_kv() as kv:
@@ -224,6 +227,9 @@ class AsyncKv:
         """The same store without reserved keys.
 
         Writing to keys of models by it voids the guarantee that indexes and records agree.
+
+        Returns:
+            A view; closing it closes the store.
         """
         return AsyncKv(self._opening, self._form.unreserved())
 
