@@ -1,0 +1,127 @@
+"""kvmodels: ORM-style secondary indexes for Pydantic models on an ordered key-value store.
+
+Every public name is imported from here. What is reachable only through a submodule may change with any release.
+"""
+
+from __future__ import annotations
+
+from kvmodels.database import Database
+from kvmodels.database_async import AsyncDatabase
+from kvmodels.encoding.columns import KeyNumber
+from kvmodels.errors import (
+    AlreadyExistsError,
+    ClosedError,
+    CommitUnknownError,
+    ConcurrencyError,
+    DecodeError,
+    DoesNotExist,
+    EngineError,
+    EngineTimeoutError,
+    ForeignFileError,
+    IndexChangedError,
+    IndexNotReadyError,
+    IntegrityError,
+    InvalidArgumentError,
+    InvalidCursorError,
+    InvalidKeyError,
+    InvalidValueError,
+    KeyTooLargeError,
+    KvModelsError,
+    LimitExceededError,
+    ModelDefinitionError,
+    MultipleObjectsReturned,
+    NoUsableIndexError,
+    NonIdempotentValidatorError,
+    OperationTooLargeError,
+    PrimaryKeyChangedError,
+    QueryError,
+    ReadOnlyError,
+    ReservedKeyError,
+    RetriesExhaustedError,
+    SchemaError,
+    SchemaMismatchError,
+    SnapshotExpiredError,
+    StaleObjectError,
+    StorageFullError,
+    UniqueViolationError,
+    UnknownFieldError,
+    UnknownLookupError,
+    UnsupportedError,
+    ValueTooLargeError,
+)
+from kvmodels.flows.context import RetryPolicy
+from kvmodels.kv import open_kv
+from kvmodels.kv_async import open_async_kv
+from kvmodels.limits import Limits
+from kvmodels.schema.expressions import col
+from kvmodels.schema.markers import Field, Index, Indexed, PrimaryKey, Stored, Unique, UniqueConstraint
+from kvmodels.schema.model import KvModel
+from kvmodels.ulid import ULID
+from kvmodels.values import UNDEFINED, KvU64
+
+__all__ = [
+    "AlreadyExistsError",
+    "AsyncDatabase",
+    "ClosedError",
+    "CommitUnknownError",
+    "ConcurrencyError",
+    "Database",
+    "DecodeError",
+    "DoesNotExist",
+    "EngineError",
+    "EngineTimeoutError",
+    "Field",
+    "ForeignFileError",
+    "Index",
+    "IndexChangedError",
+    "IndexNotReadyError",
+    "Indexed",
+    "IntegrityError",
+    "InvalidArgumentError",
+    "InvalidCursorError",
+    "InvalidKeyError",
+    "InvalidValueError",
+    "KeyNumber",
+    "KeyTooLargeError",
+    "KvModel",
+    "KvModelsError",
+    "KvU64",
+    "LimitExceededError",
+    "Limits",
+    "ModelDefinitionError",
+    "MultipleObjectsReturned",
+    "NoUsableIndexError",
+    "NonIdempotentValidatorError",
+    "OperationTooLargeError",
+    "PrimaryKey",
+    "PrimaryKeyChangedError",
+    "QueryError",
+    "ReadOnlyError",
+    "ReservedKeyError",
+    "RetriesExhaustedError",
+    "RetryPolicy",
+    "SchemaError",
+    "SchemaMismatchError",
+    "SnapshotExpiredError",
+    "StaleObjectError",
+    "StorageFullError",
+    "Stored",
+    "ULID",
+    "UNDEFINED",
+    "Unique",
+    "UniqueConstraint",
+    "UniqueViolationError",
+    "UnknownFieldError",
+    "UnknownLookupError",
+    "UnsupportedError",
+    "ValueTooLargeError",
+    "col",
+    "open_async_kv",
+    "open_kv",
+]
+
+# Tracebacks, reprs and pickles name the public path, as httpx does; the modules inside may then move.
+for _name in __all__:
+    if hasattr(globals()[_name], "__module__") and _name != "UNDEFINED":
+        globals()[_name].__module__ = __name__
+del _name

@@ -167,8 +167,7 @@ class NonIdempotentValidatorError(KvModelsError):
     code = "KV102"
     attributes = ("model", "field")
     default_hint = (
-        "Make the validator return the same value when it is given its own result, "
-        "or set Meta.trust_validators = True."
+        "Make the validator return the same value when it is given its own result, or set Meta.trust_validators = True."
     )
     model: str
     field: str
@@ -179,6 +178,7 @@ class DoesNotExist(KvModelsError, LookupError):  # noqa: N818 - Django's name, w
 
     code = "KV201"
     attributes = ("model", "lookup")
+    default_hint = "Check the key, or use get_or_none()."
     model: str
     lookup: Any
 
@@ -201,7 +201,7 @@ class IntegrityError(KvModelsError):
     """
 
     code = "KV300"
-    attributes = ("position", "committed")
+    attributes: ClassVar[tuple[str, ...]] = ("position", "committed")
     position: int | None
     committed: int | None
 
@@ -253,7 +253,9 @@ class RetriesExhaustedError(ConcurrencyError):
 
     code = "KV402"
     attributes = ("attempts", "elapsed_s", "failed_checks")
-    default_hint = "The keys are contended: try again later, raise RetryPolicy(attempts=, deadline_s=), or spread the load."
+    default_hint = (
+        "The keys are contended: try again later, raise RetryPolicy(attempts=, deadline_s=), or spread the load."
+    )
     attempts: int
     elapsed_s: float
     failed_checks: tuple[Any, ...]
@@ -264,6 +266,7 @@ class InvalidKeyError(KvModelsError, ValueError):
 
     code = "KV501"
     attributes = ("key", "part", "type")
+    default_hint = "A key is a tuple of bytes, str, int, float and bool; only the empty key cannot be written."
     key: Any
     part: int | None
     type: str | None
@@ -274,6 +277,7 @@ class InvalidValueError(KvModelsError, TypeError):
 
     code = "KV502"
     attributes = ("model", "field", "path", "type")
+    default_hint = "Give a value of the type that is declared or documented for this place."
     model: str | None
     field: str | None
     path: str | None
@@ -285,6 +289,7 @@ class InvalidArgumentError(KvModelsError, ValueError):
 
     code = "KV503"
     attributes = ("argument", "value", "expected", "suggestion")
+    default_hint = "Give one of the expected values; the documentation of the call lists them."
     argument: str | None
     value: Any
     expected: Any
@@ -439,6 +444,7 @@ class DecodeError(SchemaError):
 
     code = "KV803"
     attributes = ("key", "model", "field", "reason")
+    default_hint = "Another program wrote it, or the store is damaged: run db.check(), or restore a backup."
     key: Any
     model: str | None
     field: str | None
@@ -449,7 +455,7 @@ class EngineError(KvModelsError):
     """The storage engine could not do its work."""
 
     code = "KV900"
-    attributes = ("url", "reason")
+    attributes: ClassVar[tuple[str, ...]] = ("url", "reason")
     url: str | None
     reason: str | None
 

@@ -29,6 +29,7 @@ PUBLIC = [
     "InvalidCursorError",
     "InvalidKeyError",
     "InvalidValueError",
+    "KeyNumber",
     "KeyTooLargeError",
     "KvModel",
     "KvModelsError",
@@ -52,6 +53,7 @@ PUBLIC = [
     "SnapshotExpiredError",
     "StaleObjectError",
     "StorageFullError",
+    "Stored",
     "ULID",
     "UNDEFINED",
     "Unique",
@@ -61,6 +63,7 @@ PUBLIC = [
     "UnknownLookupError",
     "UnsupportedError",
     "ValueTooLargeError",
+    "col",
     "open_async_kv",
     "open_kv",
 ]

@@ -12,6 +12,7 @@ its range set.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 from kvmodels.errors import RetriesExhaustedError, UnknownFieldError
@@ -41,7 +42,8 @@ class IndexViolation(NamedTuple):
     kind: str
 
 
-class BuildReport(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class BuildReport:
     """How a build ended: READABLE, or PENDING with the records that must be changed first (the first 1,000)."""
 
     collection: str
@@ -91,7 +93,7 @@ def build_index(context: Context, schema: ModelSchema, name: str) -> Flow[BuildR
         yield from resolve_violations(context, schema, index)
         finished = yield from _finish(context, schema, index)
         if finished is not None and finished.state is IndexState.PENDING:
-            return finished._replace(scanned=scanned)
+            return replace(finished, scanned=scanned)
 
 
 def _current(collection: StoredCollection, schema: ModelSchema, name: str) -> StoredIndex | None:

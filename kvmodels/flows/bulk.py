@@ -57,7 +57,7 @@ def bulk_create(
 
     Cost: per batch one commit, with ``"ignore"`` one read before it.
     """
-    if batch_size is not None and (not isinstance(batch_size, int) or batch_size < 1):
+    if batch_size is not None and batch_size < 1:
         raise InvalidArgumentError(
             "a batch size is not a positive whole number",
             argument="batch_size",

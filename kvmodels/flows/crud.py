@@ -132,7 +132,7 @@ def stored(item: Pending, change: RecordChange, versionstamp: bytes) -> Any:
 
 def refused(violation: Violation) -> KvModelsError:
     """The error for a unique slot that another record holds."""
-    change, index, _, owner = violation
+    change, index = violation.change, violation.index
     live = change.live
     values = index.layout.columns_in(violation.slot)
     return UniqueViolationError(
@@ -141,7 +141,7 @@ def refused(violation: Violation) -> KvModelsError:
         index=index.stored.name,
         fields=index.definition.fields,
         values=values,
-        existing_key=_shown(live.layout.unpack(owner)),
+        existing_key=_shown(live.layout.unpack(violation.owner)),
         key=_shown(live.layout.unpack(change.pk)),
     )
 

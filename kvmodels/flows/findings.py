@@ -5,6 +5,7 @@ Rules of this module: data only.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 __all__ = ["CheckReport", "Finding", "FindingKind"]
@@ -12,7 +13,8 @@ __all__ = ["CheckReport", "Finding", "FindingKind"]
 FindingKind = Literal["dangling", "missing", "foreign", "undecodable"]
 
 
-class Finding(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Finding:
     """One key that is not as it should be.
 
     Attributes:

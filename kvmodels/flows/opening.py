@@ -64,7 +64,7 @@ def check_prefixes(context: Context, view: HeaderView) -> None:
     Raises:
         ModelDefinitionError: two of them are equal, or one is reserved.
     """
-    owners = [(prefix, collection, None) for prefix, collection in view.header.prefixes().items()]
+    owners: list[tuple[str, str, str | None]] = [(prefix, collection, None) for prefix, collection in view.header.prefixes().items()]
     for schema in context.schemas.values():
         owners.append((schema.collection, schema.collection, schema.name))
         owners.extend(

@@ -6,7 +6,8 @@ record; records are never guessed. A repair that meets a conflict is left to the
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from dataclasses import dataclass
+
 
 from kvmodels.errors import CommitUnknownError, KvModelsError
 from kvmodels.flows.context import Context, header_view
@@ -25,7 +26,8 @@ from kvmodels.schema.live import LiveIndex
 __all__ = ["Suspect", "mend"]
 
 
-class Suspect(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Suspect:
     """A confirmed finding with the rows that it was confirmed with."""
 
     kind: FindingKind

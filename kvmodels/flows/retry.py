@@ -214,7 +214,11 @@ class _Run(Generic[R]):
     def _result_of(self, row: Row) -> _Done[R]:
         attempt = token_row_attempt(self._context, row)
         if attempt is None:
-            raise KvModelsError("the token of an operation was burned by somebody else")
+            raise CommitUnknownError(
+                "the token of an operation was burned while it ran",
+                token=self.token.text if self.token else None,
+                hint="Somebody called db.outcome(token), which gave the operation up; nothing was written.",
+            )
         return _Done(self._proposals[attempt].done(row.versionstamp))
 
 

@@ -11,7 +11,8 @@ Source: FoundationDB Record Layer, OnlineIndexScrubber.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass
+from typing import Any, Literal
 
 from kvmodels.errors import KvModelsError
 from kvmodels.flows.context import Context, HeaderView, header_view, reload_header
@@ -41,7 +42,8 @@ def check_database(context: Context, *, repair: Repair = False) -> Flow[CheckRep
 
     Cost: reads every record and every entry twice at most, in batches of 500 rows; per repaired key one commit or two.
     """
-    scanned, findings = 0, []
+    scanned = 0
+    findings: list[Finding] = []
     for schema in context.schemas.values():
         report = yield from check_collection(context, schema, repair=repair)
         scanned += report.scanned
@@ -62,7 +64,8 @@ def check_collection(context: Context, schema: ModelSchema, *, repair: Repair = 
     return CheckReport(scrub.scanned, tuple(scrub.findings))
 
 
-class _Expected(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Expected:
     index: LiveIndex
     slot: bool
     value: bytes

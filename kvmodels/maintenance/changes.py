@@ -5,6 +5,7 @@ Rules of this module: data only.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 from kvmodels.operations import AtomicWrite, Row
@@ -60,7 +61,8 @@ class NeedRows(NamedTuple):
     keys: frozenset[bytes]
 
 
-class Violation(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Violation:
     """A unique slot that this commit may not claim: another record holds it, or two of its records want it."""
 
     change: RecordChange

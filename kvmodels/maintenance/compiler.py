@@ -14,8 +14,9 @@ conflicts for uniqueness, here a unique value is one key with a single owner.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from kvmodels.encoding.values import MsgpackCodec
 from kvmodels.keys import decode_key, encode_key
@@ -98,14 +99,16 @@ def slot_owner(codec: MsgpackCodec, live: LiveCollection, index: LiveIndex, row:
     return encode_key(tuple(codec.decode(row.value, row.encoding, row.key)))
 
 
-class _Claim(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Claim:
     change: RecordChange
     index: LiveIndex
     held: bool
     """The old document claims this slot too, or a build does: a duplicate is recorded, not refused."""
 
 
-class _Release(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Release:
     change: RecordChange
     index: LiveIndex
     careful: bool
@@ -211,7 +214,7 @@ class _Fold:
         known, row = self._row(key)
         if not known:
             return None
-        change, index, _ = claims[0]
+        change, index = claims[0].change, claims[0].index
         owner = None if row is None else slot_owner(self._codec, change.live, index, row)
         keeper = next((claim for claim in claims if claim.change.pk == owner), claims[0])
         for claim in claims:
@@ -220,7 +223,7 @@ class _Fold:
         return self._claim(key, keeper, changes)
 
     def _claim(self, key: bytes, claim: _Claim, changes: Mapping[bytes, RecordChange]) -> Violation | None:
-        change, index, held = claim
+        change, index, held = claim.change, claim.index, claim.held
         known, row = (True, None) if self._rows is None else self._row(key)
         if not known:
             return None
