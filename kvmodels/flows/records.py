@@ -13,7 +13,7 @@ from kvmodels.schema.definition import Document
 from kvmodels.schema.live import LiveCollection
 from kvmodels.schema.state import ObjectState, set_state
 
-__all__ = ["document_of", "object_of"]
+__all__ = ["document_of", "object_of", "object_of_document"]
 
 
 def document_of(context: Context, row: Row) -> Document:
@@ -33,6 +33,16 @@ def object_of(context: Context, live: LiveCollection, row: Row, key: bytes | Non
     """
     document = context.codec.decode_document(row.value, row.encoding, row.key)
     pk = live.layout.pk_of(row.key if key is None else key)
+    return object_of_document(live, row, document, pk)
+
+
+def object_of_document(live: LiveCollection, row: Row, document: Document, pk: bytes) -> Any:
+    """The same for a document that was decoded already; it belongs to the object afterwards.
+
+    Args:
+        row: what ``document`` was decoded from.
+        pk: the packed primary key.
+    """
     primary_key = live.layout.unpack(pk)
     instance, unknown = live.schema.decode(document, primary_key)
     set_state(

@@ -1,0 +1,202 @@
+"""What a query asks for, as one immutable value.
+
+Rules of this module: every method returns a new query and checks its arguments at once, so that a mistake is shown
+where it was made and not where the query is run. Nothing is planned and nothing is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kvmodels.errors import InvalidArgumentError, InvalidValueError, UnknownFieldError, UnknownLookupError
+from kvmodels.query.predicates import PRIMARY_KEY, Condition, known_field, negated, parse
+from kvmodels.schema.definition import ModelSchema
+from kvmodels.schema.expressions import Expression, FieldRef, Order
+
+__all__ = ["OrderColumn", "Query"]
+
+OrderColumn = str | Order | FieldRef[Any]
+"""``"age"``, ``"-age"``, ``User.age`` or ``User.age.desc()``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """A filter, an order and a slice over one collection.
+
+    Attributes:
+        schema: the model that is asked for.
+        where: conditions that all hold.
+        excluded: groups of conditions that do not all hold, one per ``exclude()``.
+        order: columns to order by; empty: the order of the index that serves the query.
+        reverse: the other way round.
+        start, stop: the slice of the results, counted from 0; ``stop`` None: to the end.
+        scan_allowed: the whole collection may be read to find the results.
+    """
+
+    schema: ModelSchema
+    where: tuple[Condition, ...] = ()
+    excluded: tuple[tuple[Condition, ...], ...] = ()
+    order: tuple[Order, ...] = ()
+    reverse: bool = False
+    start: int = 0
+    stop: int | None = None
+    scan_allowed: bool = False
+
+    @property
+    def sliced(self) -> bool:
+        """Whether a slice has been taken."""
+        return self.start > 0 or self.stop is not None
+
+    @property
+    def directions(self) -> tuple[tuple[str, bool], ...]:
+        """Field and "descending" of every column to order by, with ``reverse`` applied."""
+        return tuple((order.field, order.descending is not self.reverse) for order in self.order)
+
+    def filtered(self, expressions: Iterable[Expression], keywords: Mapping[str, Any]) -> Query:
+        """With further conditions; raises what ``parse`` raises."""
+        self._refuse_slice("filter")
+        return replace(self, where=self.where + parse(self.schema, expressions, keywords))
+
+    def excluding(self, expressions: Iterable[Expression], keywords: Mapping[str, Any]) -> Query:
+        """Without what satisfies all these conditions together; raises what ``parse`` raises."""
+        self._refuse_slice("exclude")
+        group = parse(self.schema, expressions, keywords)
+        if not group:
+            return self
+        opposite = negated(self.schema, group[0]) if len(group) == 1 else None
+        if opposite is not None:
+            return replace(self, where=(*self.where, opposite))
+        return replace(self, excluded=(*self.excluded, group))
+
+    def ordered(self, columns: Iterable[OrderColumn]) -> Query:
+        """In another order, which replaces the one before.
+
+        Raises:
+            UnknownFieldError, UnknownLookupError (a type without an order), InvalidValueError (not a column).
+        """
+        self._refuse_slice("order_by")
+        return replace(self, order=tuple(order for column in columns for order in self._orders(column)), reverse=False)
+
+    def reversed(self) -> Query:
+        """The other way round."""
+        self._refuse_slice("reverse")
+        return replace(self, reverse=not self.reverse)
+
+    def scanning(self) -> Query:
+        """With the permission to read the whole collection."""
+        return replace(self, scan_allowed=True)
+
+    def within(self, part: slice) -> Query:
+        """A slice of these results, relative to the slice that was taken before.
+
+        Raises:
+            InvalidArgumentError: a negative bound or a step.
+        """
+        start, stop = self._bound(part.start, "start"), self._bound(part.stop, "stop")
+        if part.step is not None:
+            raise InvalidArgumentError(
+                "a query is sliced without a step",
+                argument="step",
+                value=part.step,
+                hint="Use to_list()[::step] on a bounded slice.",
+            )
+        first = self.start + (start or 0)
+        last = self.stop if stop is None else self.start + stop
+        if self.stop is not None and last is not None:
+            first, last = min(first, self.stop), min(last, self.stop)
+        return replace(self, start=first, stop=None if last is None else max(first, last))
+
+    def limited(self, count: int) -> Query:
+        """At most the first ``count`` of these results."""
+        return self.within(slice(0, count))
+
+    def end(self, *, last: bool = False) -> Query:
+        """For the first of these results, or the last.
+
+        Raises:
+            InvalidArgumentError: the last one of a slice.
+        """
+        if last and self.sliced:
+            raise InvalidArgumentError(
+                "a slice is not read from its end",
+                argument="last",
+                hint="Use reverse().first(), or to_list()[-1] on a bounded slice.",
+            )
+        return (self.reversed() if last else self).limited(1)
+
+    def summary(self, name: str) -> str:
+        """What is asked for in one line, without operands; ``name`` is the class of the query set."""
+        conditions = [*self.where, *(condition for group in self.excluded for condition in group)]
+        fields = dict.fromkeys(condition.field for condition in conditions)
+        order = [("-" if descending else "") + field for field, descending in self.directions]
+        parts = [f"filtered by {', '.join(fields)}"] if fields else []
+        parts += [f"ordered by {', '.join(order)}"] if order else ["reversed"] if self.reverse else []
+        parts += [f"[{self.start or ''}:{'' if self.stop is None else self.stop}]"] if self.sliced else []
+        return f"<{name}[{self.schema.name}]{''.join(f' {part}' for part in parts)}>"
+
+    def no_truth(self) -> InvalidValueError:
+        """The error for ``if users.filter(...)``, which would always hold."""
+        return InvalidValueError(
+            "a query has no truth value", model=self.schema.name, type="QuerySet", hint="Ask exists() or count()."
+        )
+
+    def _refuse_slice(self, method: str) -> None:
+        if self.sliced:
+            raise InvalidArgumentError(
+                "a query cannot be changed once a slice has been taken",
+                argument=method,
+                hint=f"Call {method}() first and slice last.",
+            )
+
+    def _bound(self, value: Any, name: str) -> int | None:
+        if value is None:
+            return None
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise InvalidValueError("a bound of a slice is an int", field=name, type=type(value).__name__)
+        if value < 0:
+            raise InvalidArgumentError(
+                "a query cannot be sliced from its end",
+                argument=name,
+                value=value,
+                hint="Use reverse() and slice from the beginning, or last().",
+            )
+        return value
+
+    def _orders(self, column: OrderColumn) -> Iterable[Order]:
+        order = self._order(column)
+        if order.field == PRIMARY_KEY:
+            return [Order(key.field, order.descending) for key in self.schema.primary_key]
+        if order.field not in self.schema.column_codecs:
+            raise UnknownLookupError(
+                "values of this field have no order",
+                model=self.schema.name,
+                field=order.field,
+                lookup="order_by",
+                hint="Order by a field of a type that an index can hold.",
+            )
+        return (Order(order.field, order.descending),)
+
+    def _order(self, column: object) -> Order:
+        if isinstance(column, str):
+            descending = column.startswith("-")
+            return Order(known_field(self.schema, column[1:] if descending else column), descending)
+        if isinstance(column, FieldRef):
+            column = Order(column.name, model=column.model)
+        # Callers without a type checker may pass anything, for example a field without desc().
+        if not isinstance(column, Order):
+            raise InvalidValueError(
+                "this is not a column to order by",
+                model=self.schema.name,
+                type=type(column).__name__,
+                hint='Write "-created_at" or User.created_at.desc().',
+            )
+        if column.model is not None and not issubclass(self.schema.model, column.model):
+            raise UnknownFieldError(
+                "the order is about another model",
+                model=self.schema.name,
+                field=f"{column.model.__name__}.{column.field}",
+                hint=f"Take the field from the class: {self.schema.name}.{column.field}.",
+            )
+        return Order(known_field(self.schema, column.field), column.descending)

@@ -1,0 +1,141 @@
+"""Sets of packed key parts: which parts of a column satisfy a condition.
+
+A packed part is never the beginning of another one, and every part begins with a byte below ff. So the keys in
+which a column has the value ``v`` are exactly those between ``pack(v)`` and ``pack(v) + ff``, and every condition on
+a column is a sorted list of disjoint spans of byte strings. The planner cuts the ranges of an index from them, and
+the filter of decoded objects asks whether a value's part lies in them, so both have one meaning.
+
+Rules of this module: pure, and the one place where a lookup becomes bytes. Descending columns are the mirror image;
+None is below every value, or above it in a descending column.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
+from typing import Final, NamedTuple
+
+from kvmodels.query.predicates import Condition
+from kvmodels.schema.definition import Column
+
+__all__ = ["EVERYTHING", "Span", "contains", "intersection", "matching_parts", "parts_of"]
+
+_END: Final = b"\xff"
+
+
+class Span(NamedTuple):
+    """Packed parts with ``start <= part < end``; ``point`` when it is all keys of one value."""
+
+    start: bytes
+    end: bytes
+    point: bool = False
+
+
+Spans = tuple[Span, ...]
+EVERYTHING: Final[Spans] = (Span(b"", _END),)
+
+
+def matching_parts(conditions: Iterable[Condition], column: Column) -> Spans:
+    """The parts of a column that satisfy all conditions on its field; empty when they contradict each other."""
+    return reduce(intersection, (parts_of(condition, column) for condition in conditions), EVERYTHING)
+
+
+def parts_of(condition: Condition, column: Column) -> Spans:
+    """The parts of a column that satisfy one condition on its field, sorted; operands were checked before."""
+    pack, lookup, operand = column.codec.pack, condition.lookup, condition.operand
+    if lookup == "exact":
+        return _points((pack(operand),))
+    if lookup == "ne":
+        return _complement(_points((pack(operand),)))
+    if lookup in ("in", "not_in"):
+        held = operand if column.nullable else [value for value in operand if value is not None]
+        points = _points({pack(value) for value in held})
+        return points if lookup == "in" else _complement(points)
+    if lookup == "isnull":
+        null = _points((pack(None),)) if column.nullable else ()
+        return null if operand else _complement(null)
+    if lookup == "startswith":
+        return _beginning(column, operand)
+    return _ordered(condition, column, pack)
+
+
+def intersection(left: Spans, right: Spans) -> Spans:
+    """The parts in both, linear in the number of spans."""
+    if left is EVERYTHING or right is EVERYTHING:
+        return right if left is EVERYTHING else left
+    found: list[Span] = []
+    i = j = 0
+    while i < len(left) and j < len(right):
+        one, other = left[i], right[j]
+        start, end = max(one.start, other.start), min(one.end, other.end)
+        if start < end:
+            found.append(Span(start, end, one.point or other.point))
+        if one.end <= other.end:
+            i += 1
+        else:
+            j += 1
+    return tuple(found)
+
+
+def contains(spans: Sequence[Span], part: bytes) -> bool:
+    """Whether a packed part lies in one of the sorted spans, logarithmic in their number."""
+    at = bisect_right(spans, part, key=lambda span: span.start) - 1
+    return at >= 0 and part < spans[at].end
+
+
+def _points(parts: Iterable[bytes]) -> Spans:
+    return tuple(Span(part, part + _END, point=True) for part in sorted(parts))
+
+
+def _complement(spans: Spans) -> Spans:
+    """The gaps between points; a gap may hold no part at all, which costs a range and is otherwise harmless."""
+    starts = [b"", *(span.end for span in spans)]
+    ends = [*(span.start for span in spans), _END]
+    return tuple(Span(start, end) for start, end in zip(starts, ends, strict=True))
+
+
+def _values(column: Column) -> Span:
+    """All parts but that of None."""
+    if not column.nullable:
+        return EVERYTHING[0]
+    null = column.codec.pack(None)
+    return Span(b"", null) if column.descending else Span(null + _END, _END)
+
+
+def _ordered(condition: Condition, column: Column, pack: Callable[[object], bytes]) -> Spans:
+    """The parts between two ends, of which a comparison has one and a range two."""
+    low: tuple[object, bool] | None = None
+    high: tuple[object, bool] | None = None
+    if condition.lookup == "range":
+        least, greatest, bounds = condition.operand
+        low, high = (least, bounds[0] == "["), (greatest, bounds[1] == "]")
+    elif condition.lookup in ("gt", "gte"):
+        low = (condition.operand, condition.lookup == "gte")
+    else:
+        high = (condition.operand, condition.lookup == "lte")
+    first, last = (high, low) if column.descending else (low, high)
+    start, end, _ = _values(column)
+    if first is not None:
+        value, included = first
+        start = pack(value) if included else pack(value) + _END
+    if last is not None:
+        value, included = last
+        end = pack(value) + _END if included else pack(value)
+    return (Span(start, end),) if start < end else ()
+
+
+def _beginning(column: Column, prefix: str | bytes) -> Spans:
+    pack_prefix = column.codec.pack_prefix
+    assert pack_prefix is not None  # predicates refuse the lookup for other columns
+    start = pack_prefix(prefix)
+    return (Span(start, _above(start)),)
+
+
+def _above(prefix: bytes) -> bytes:
+    """The lowest byte string above all that begin with ``prefix``; the tag, its first byte, is never ff.
+
+    ``prefix + ff`` would be wrong here: the prefix ends inside a part, where the next byte may be ff.
+    """
+    shortened = prefix.rstrip(b"\xff")
+    return shortened[:-1] + bytes((shortened[-1] + 1,))
