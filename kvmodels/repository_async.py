@@ -16,7 +16,7 @@ from kvmodels.flows.bulk import BulkItem, OnConflict
 from kvmodels.flows.crud import KEEP, Keep
 from kvmodels.flows.lifetimes import deadline_of, lifetime_of
 from kvmodels.query.query import Query
-from kvmodels.queryset import AsyncQuerySet, AsyncRunner
+from kvmodels.queryset_async import AsyncQuerySet, AsyncRunner
 from kvmodels.schema.expressions import Expression
 from kvmodels.schema.model import KvModel
 
