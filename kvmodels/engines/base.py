@@ -56,10 +56,14 @@ class Engine(Protocol):
     """An ordered key-value store with versionstamps and atomic check-and-mutate."""
 
     @property
-    def limits(self) -> Limits: ...
+    def limits(self) -> Limits:
+        """The largest sizes that it takes."""
+        ...
 
     @property
-    def traits(self) -> Traits: ...
+    def traits(self) -> Traits:
+        """How it behaves."""
+        ...
 
     @property
     def url(self) -> str:

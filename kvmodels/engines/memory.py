@@ -18,7 +18,6 @@ from kvmodels.engines.registry import StoreRegistry, require_same_options
 from kvmodels.errors import ClosedError, InvalidArgumentError, ReadOnlyError, SnapshotExpiredError
 from kvmodels.limits import Limits, Traits
 from kvmodels.operations import (
-    Arithmetic,
     AtomicWrite,
     Check,
     Committed,
@@ -196,7 +195,7 @@ class MemoryEngine:
                 if failed:
                     return Conflict(failed)
             stamp = to_versionstamp(store.counter + 1)
-            store.apply(_evaluate(store.rows, mutations, stamp, now), stamp)
+            store.apply(_evaluate(store, mutations, stamp, now), stamp)
             return Committed(stamp)
 
     def close(self) -> None:
@@ -315,7 +314,7 @@ def _failed_checks(rows: dict[bytes, Row], checks: Sequence[Check], now: int | N
 
 
 def _evaluate(
-    rows: dict[bytes, Row], mutations: Sequence[Mutation], stamp: bytes, now: int | None
+    store: MemoryStore, mutations: Sequence[Mutation], stamp: bytes, now: int | None
 ) -> dict[bytes, Row | None]:
     """The rows that the mutations leave behind by key (None: deleted); nothing is changed yet."""
     changes: dict[bytes, Row | None] = {}
@@ -329,18 +328,14 @@ def _evaluate(
         elif isinstance(mutation, Delete):
             changes[mutation.key] = None
         else:
-            changes[mutation.key] = _arithmetic(rows, changes, mutation, stamp, now)
+            key = mutation.key
+            stored = changes[key] if key in changes else store.rows.get(key)
+            if stored is not None and stored.expire_at is not None:
+                # The deadline may be the store's first, written by this very operation: then no time was read yet.
+                now = store.clock.now_ms() if now is None else now
+                stored = visible(stored, now)
+            changes[key] = Row(key, combine(mutation, stored), U64_ENCODING, stamp, None)
     return changes
-
-
-def _arithmetic(
-    rows: dict[bytes, Row], changes: dict[bytes, Row | None], mutation: Arithmetic, stamp: bytes, now: int | None
-) -> Row:
-    key = mutation.key
-    stored = changes[key] if key in changes else rows.get(key)
-    if now is not None:
-        stored = visible(stored, now)
-    return Row(key, combine(mutation, stored), U64_ENCODING, stamp, None)
 
 
 def _attach(name: str, clock: Callable[[], int] | None, max_age_ms: int) -> MemoryStore:

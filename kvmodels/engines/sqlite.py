@@ -68,7 +68,7 @@ class SqliteEngine:
         >>> engine.close()
     """
 
-    __slots__ = ("__weakref__", "_closed_reason", "_limits", "_store", "_url")
+    __slots__ = ("__weakref__", "_closed_reason", "_limits", "_store", "_traits", "_url")
 
     def __init__(
         self,
@@ -89,6 +89,7 @@ class SqliteEngine:
         self._limits = limits
         self._url = given if url is None else url
         self._closed_reason: str | None = None
+        self._traits = MEMORY_TRAITS if given == PRIVATE_MEMORY else FILE_TRAITS
         self._store: SqliteStore | None = _attach(given, self._url, options)
         forget_after_fork(self)
 
@@ -100,8 +101,7 @@ class SqliteEngine:
     @property
     def traits(self) -> Traits:
         """How this engine behaves."""
-        store = self._store
-        return MEMORY_TRAITS if store is not None and store.in_memory else FILE_TRAITS
+        return self._traits
 
     @property
     def url(self) -> str:

@@ -1,0 +1,54 @@
+"""The engines under contract, each with a clock that a test moves by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from kvmodels.engines.base import Engine
+from kvmodels.engines.faults import FaultEngine
+from kvmodels.engines.memory import MemoryEngine
+from kvmodels.engines.sqlite import SqliteEngine
+
+ENGINES = ("memory", "sqlite-file", "sqlite-memory", "faults")
+
+
+class Clock:
+    """Milliseconds that stand still until a test moves them, in either direction."""
+
+    def __init__(self, now: int = 1_700_000_000_000) -> None:
+        self.now = now
+
+    def __call__(self) -> int:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture(params=ENGINES)
+def open_engine(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Callable[..., Engine]:
+    """Opens the engine under test; options are those that all engines take."""
+
+    def open_one(**options) -> Engine:
+        options.setdefault("clock", clock)
+        if request.param == "memory":
+            return MemoryEngine(**options)
+        if request.param == "sqlite-file":
+            return SqliteEngine(tmp_path / "store.db", durability="relaxed", **options)
+        if request.param == "sqlite-memory":
+            return SqliteEngine(":memory:", **options)
+        return FaultEngine(MemoryEngine(**options), plan=())
+
+    return open_one
+
+
+@pytest.fixture
+def engine(open_engine: Callable[..., Engine]) -> Iterator[Engine]:
+    opened = open_engine()
+    yield opened
+    opened.close()

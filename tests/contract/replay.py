@@ -1,0 +1,168 @@
+"""The replay: does a history of acknowledged commits and snapshot reads have the order that it claims?
+
+Clients commit random checked operations and write down what was acknowledged. The judge then replays all commits in
+versionstamp order on a plain dictionary: every check must pass again, and every snapshot read must equal the prefix
+up to the versionstamp that it reported. It knows nothing of the engine but its answers.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from kvmodels.engines.base import Engine
+from kvmodels.operations import (
+    Arithmetic,
+    AtomicWrite,
+    Check,
+    Committed,
+    Delete,
+    Mutation,
+    ReadRange,
+    ReadResult,
+    Row,
+    Set,
+)
+
+KEYS = tuple(b"key-%d" % i for i in range(6))
+EVERYTHING = ReadRange(b"key", b"kez")
+
+
+class Acknowledged(NamedTuple):
+    versionstamp: bytes
+    write: AtomicWrite
+
+
+class Seen(NamedTuple):
+    """A snapshot read: what was asked, what came, and the versionstamp that the engine gave it."""
+
+    versionstamp: bytes
+    ranges: tuple[ReadRange, ...]
+    rows: list[list[Row]]
+
+
+class Journal(NamedTuple):
+    commits: list[Acknowledged]
+    reads: list[Seen]
+    refused: int
+
+
+class Verdict(NamedTuple):
+    """What the replay found; ``violations`` is empty for an engine that keeps its promises."""
+
+    commits: int
+    reads: int
+    violations: list[str]
+
+
+def run_client(engine: Engine, seed: int, operations: int) -> Journal:
+    """Read and commit at random; about half of the commits check what was read, some check what is stale."""
+    rng = random.Random(seed)
+    journal = Journal([], [], 0)
+    known: dict[bytes, bytes | None] = {}
+    refused = 0
+    for _ in range(operations):
+        if rng.random() < 0.5:
+            known |= _read(engine, rng, journal)
+        checked = rng.sample(KEYS, rng.choice((0, 1, 1, 2, 3)))
+        checks = tuple(Check(key, known.get(key)) for key in checked)
+        write = AtomicWrite(checks, tuple(_mutation(rng) for _ in range(rng.choice((0, 1, 2, 3)))))
+        outcome = engine.commit(write)
+        if isinstance(outcome, Committed):
+            journal.commits.append(Acknowledged(outcome.versionstamp, write))
+        else:
+            refused += 1
+            known |= _read(engine, rng, journal)
+    return journal._replace(refused=refused)
+
+
+def judge(journals: Sequence[Journal], final: ReadResult) -> Verdict:
+    """Replay the commits of all clients; ``final`` is a read of EVERYTHING after the last of them."""
+    commits = sorted(entry for journal in journals for entry in journal.commits)
+    reads = sorted((seen for journal in journals for seen in journal.reads), key=lambda seen: seen.versionstamp)
+    reads.append(Seen(final.versionstamp, (EVERYTHING,), final.ranges))
+    violations: list[str] = []
+    state: dict[bytes, Row] = {}
+    waiting = iter(reads)
+    seen = next(waiting, None)
+    for position, (stamp, write) in enumerate(commits):
+        while seen is not None and seen.versionstamp < stamp:
+            violations += _compare(state, seen)
+            seen = next(waiting, None)
+        if position and stamp == commits[position - 1].versionstamp:
+            violations.append(f"two commits share the versionstamp {stamp.hex()}")
+        for check in write.checks:
+            row = state.get(check.key)
+            if (None if row is None else row.versionstamp) != check.versionstamp:
+                violations.append(f"commit {stamp.hex()} was acknowledged, but its check of {check.key!r} fails")
+        for mutation in write.mutations:
+            _apply(state, mutation, stamp)
+    while seen is not None:
+        violations += _compare(state, seen)
+        seen = next(waiting, None)
+    return Verdict(len(commits), len(reads), violations)
+
+
+def _read(engine: Engine, rng: random.Random, journal: Journal) -> dict[bytes, bytes | None]:
+    """Read one key, several keys, a range, or a range in a snapshot; what is known of the keys now."""
+    kind = rng.randrange(5)
+    if kind == 0:
+        ranges: tuple[ReadRange, ...] = (ReadRange(rng.choice(KEYS)),)
+    elif kind == 1:
+        ranges = tuple(ReadRange(key) for key in rng.sample(KEYS, 3))
+    elif kind == 2:
+        ranges = (ReadRange(KEYS[1], KEYS[4], rng.choice((None, 2)), rng.random() < 0.5), ReadRange(KEYS[5]))
+    else:
+        ranges = (EVERYTHING,)
+    if kind == 4:
+        snapshot = engine.snapshot()
+        first, result = snapshot.read(ranges), snapshot.read(ranges)
+        snapshot.close()
+        journal.reads.append(Seen(first.versionstamp, ranges, first.ranges))
+    else:
+        answer = engine.read(ranges)
+        assert isinstance(answer, ReadResult)
+        result = answer
+    journal.reads.append(Seen(result.versionstamp, ranges, result.ranges))
+    found: dict[bytes, bytes | None] = {one.start: None for one in ranges if one.end is None}
+    if EVERYTHING in ranges:
+        found = dict.fromkeys(KEYS)
+    return found | {row.key: row.versionstamp for rows in result.ranges for row in rows}
+
+
+def _mutation(rng: random.Random) -> Mutation:
+    key = rng.choice(KEYS)
+    kind = rng.randrange(4)
+    if kind == 0:
+        return Delete(key)
+    if kind == 1:
+        return Arithmetic(rng.choice(("sum", "min", "max")), key, rng.randrange(2**64))
+    return Set(key, rng.randbytes(8), 2)
+
+
+def _apply(state: dict[bytes, Row], mutation: Mutation, stamp: bytes) -> None:
+    if isinstance(mutation, Set):
+        state[mutation.key] = Row(mutation.key, mutation.value, mutation.encoding, stamp, None)
+    elif isinstance(mutation, Delete):
+        state.pop(mutation.key, None)
+    else:
+        number = mutation.operand
+        if mutation.key in state:
+            present = int.from_bytes(state[mutation.key].value, "little")
+            number = {"sum": (present + number) % 2**64, "min": min(present, number), "max": max(present, number)}[
+                mutation.kind
+            ]
+        state[mutation.key] = Row(mutation.key, number.to_bytes(8, "little"), 2, stamp, None)
+
+
+def _compare(state: dict[bytes, Row], seen: Seen) -> list[str]:
+    violations: list[str] = []
+    for one, found in zip(seen.ranges, seen.rows, strict=True):
+        end = one.start + b"\0" if one.end is None else one.end
+        expected = [state[key] for key in sorted(state) if one.start <= key < end]
+        if one.reverse:
+            expected.reverse()
+        if found != expected[: one.limit]:
+            violations.append(f"a read at {seen.versionstamp.hex()} of {one} does not equal the replayed prefix")
+    return violations

@@ -1,0 +1,28 @@
+"""One client process of the replay: ``python -m tests.contract.replay_process FILE SEED OPERATIONS THREADS``.
+
+Waits for a line on its standard input, so that all processes begin together, and writes its journals, pickled, to
+its standard output.
+"""
+
+from __future__ import annotations
+
+import pickle
+import sys
+from concurrent.futures import ThreadPoolExecutor
+
+from kvmodels.engines.sqlite import SqliteEngine
+from tests.contract.replay import run_client
+
+
+def main(path: str, seed: int, operations: int, threads: int) -> None:
+    engine = SqliteEngine(path, durability="relaxed", busy_timeout=60)
+    sys.stdin.readline()
+    with ThreadPoolExecutor(threads) as pool:
+        clients = [pool.submit(run_client, engine, seed * 1_000 + n, operations) for n in range(threads)]
+        journals = [client.result() for client in clients]
+    engine.close()
+    sys.stdout.buffer.write(pickle.dumps(journals))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], *map(int, sys.argv[2:5]))

@@ -1,0 +1,252 @@
+"""Atomicity, checks, versionstamps, mutation order and arithmetic, on every engine."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kvmodels.engines.base import Engine
+from kvmodels.engines.memory import MemoryEngine
+from kvmodels.engines.sqlite import SqliteEngine
+from kvmodels.errors import InvalidValueError, KvModelsError, ReadOnlyError
+from kvmodels.operations import Arithmetic, AtomicWrite, Check, Committed, Conflict, Delete, ReadRange, Set
+from tests.contract.shorthand import BYTES, EVERYTHING, commit, counter, get, keys, number, put, rows, stored
+
+
+def test_a_committed_row_comes_back_as_it_was_written(engine):
+    stamp = commit(engine, Set(b"k", b"\x00\xff value", 77))
+    row = get(engine, b"k")
+    assert row == (b"k", b"\x00\xff value", 77, stamp, None)
+
+
+def test_empty_values_and_keys_with_zero_bytes_are_kept(engine):
+    commit(engine, put(b"\x00", b""), put(b"a\x00b", b"1"), put(b"a", b"2"), put(b"a\x00", b"3"))
+    assert [(row.key, row.value) for row in rows(engine, EVERYTHING)] == [
+        (b"\x00", b""),
+        (b"a", b"2"),
+        (b"a\x00", b"3"),
+        (b"a\x00b", b"1"),
+    ]
+
+
+def test_all_rows_of_one_commit_share_its_versionstamp(engine):
+    stamp = commit(engine, put(b"a"), put(b"b"), counter(b"c", 1), Arithmetic("sum", b"c", 2))
+    assert {row.versionstamp for row in rows(engine, EVERYTHING)} == {stamp}
+    assert len(stamp) == 10
+    assert stamp.endswith(b"\0\0")
+
+
+def test_versionstamps_rise_strictly_also_for_commits_without_effect(engine):
+    stamps = [
+        commit(engine),
+        commit(engine, put(b"a")),
+        commit(engine, Delete(b"absent")),
+        commit(engine),
+        commit(engine, put(b"a")),
+    ]
+    checked = engine.commit(AtomicWrite((Check(b"absent", None),), ()))
+    assert isinstance(checked, Committed)
+    stamps.append(checked.versionstamp)
+    assert stamps == sorted(set(stamps))
+
+
+def test_a_read_reports_the_versionstamp_of_the_last_commit(engine):
+    for mutations in ((put(b"a"),), (), (Delete(b"a"),)):
+        stamp = commit(engine, *mutations)
+        for ranges in ([ReadRange(b"a")], [EVERYTHING], [], [ReadRange(b"a"), EVERYTHING]):
+            assert engine.read(ranges).versionstamp == stamp
+
+
+def test_versionstamps_start_at_the_wall_clock_in_microseconds(engine, clock):
+    first = int.from_bytes(commit(engine)[:8], "big")
+    assert clock.now * 1_000 < first < clock.now * 1_000 + 10
+
+
+def test_without_an_injected_clock_versionstamps_start_at_the_present_time(open_engine):
+    before = time.time_ns() // 1_000
+    engine = open_engine(clock=None)
+    after = time.time_ns() // 1_000
+    assert before < int.from_bytes(commit(engine)[:8], "big") <= after + 1
+    engine.close()
+
+
+def test_a_check_that_holds_lets_the_commit_through(engine):
+    stamp = commit(engine, put(b"a", b"1"))
+    outcome = engine.commit(AtomicWrite((Check(b"a", stamp), Check(b"b", None)), (put(b"a", b"2"),)))
+    assert isinstance(outcome, Committed)
+    assert stored(engine, b"a").value == b"2"
+
+
+def test_checks_that_fail_are_reported_by_position_and_nothing_is_applied(engine):
+    stamp = commit(engine, put(b"a", b"1"), put(b"b", b"1"))
+    checks = (Check(b"a", stamp), Check(b"b", None), Check(b"c", None), Check(b"d", stamp), Check(b"a", None))
+    outcome = engine.commit(AtomicWrite(checks, (put(b"a", b"2"), Delete(b"b"), put(b"new"))))
+    assert outcome == Conflict((1, 3, 4))
+    assert [(row.key, row.value, row.versionstamp) for row in rows(engine, EVERYTHING)] == [
+        (b"a", b"1", stamp),
+        (b"b", b"1", stamp),
+    ]
+
+
+def test_many_checks_are_all_evaluated(engine):
+    stamp = commit(engine, *(put(b"k%04d" % i) for i in range(0, 300, 2)))
+    checks = tuple(Check(b"k%04d" % i, stamp if i % 2 == 0 else None) for i in range(300))
+    assert isinstance(engine.commit(AtomicWrite(checks, ())), Committed)
+    broken = list(checks)
+    for position in (0, 63, 64, 130, 299):
+        broken[position] = Check(checks[position].key, b"\0" * 10)
+    assert engine.commit(AtomicWrite(tuple(broken), ())) == Conflict((0, 63, 64, 130, 299))
+
+
+def test_a_refused_commit_uses_no_versionstamp(engine):
+    stamp = commit(engine)
+    assert engine.commit(AtomicWrite((Check(b"a", stamp),), (put(b"a"),))) == Conflict((0,))
+    assert engine.read([EVERYTHING]).versionstamp == stamp
+    assert int.from_bytes(commit(engine)[:8], "big") == int.from_bytes(stamp[:8], "big") + 1
+
+
+def test_a_key_that_was_deleted_and_written_again_fails_an_old_check(engine):
+    first = commit(engine, put(b"a", b"same"))
+    commit(engine, Delete(b"a"))
+    second = commit(engine, put(b"a", b"same"))
+    assert engine.commit(AtomicWrite((Check(b"a", first),), ())) == Conflict((0,))
+    assert isinstance(engine.commit(AtomicWrite((Check(b"a", second),), ())), Committed)
+
+
+def test_checks_see_the_state_before_the_operation(engine):
+    outcome = engine.commit(AtomicWrite((Check(b"a", None), Check(b"a", None)), (put(b"a"), put(b"a", b"w"))))
+    assert isinstance(outcome, Committed)
+    assert stored(engine, b"a").value == b"w"
+
+
+def test_mutations_apply_in_order(engine):
+    commit(
+        engine, put(b"gone"), Delete(b"gone"), Delete(b"there"), put(b"there"), put(b"last", b"1"), put(b"last", b"2")
+    )
+    assert [(row.key, row.value) for row in rows(engine, EVERYTHING)] == [(b"last", b"2"), (b"there", b"v")]
+    commit(engine, Delete(b"last"), Arithmetic("sum", b"last", 5), Arithmetic("sum", b"last", 5))
+    assert number(engine, b"last") == 10
+
+
+@pytest.mark.parametrize(
+    ("kind", "present", "operand", "expected"),
+    [
+        ("sum", None, 7, 7),
+        ("sum", 1, 2, 3),
+        ("sum", 2**64 - 1, 1, 0),
+        ("sum", 2**64 - 1, 2**64 - 1, 2**64 - 2),
+        ("min", None, 7, 7),
+        ("min", 5, 7, 5),
+        ("min", 2**63, 2**63 - 1, 2**63 - 1),
+        ("max", None, 0, 0),
+        ("max", 5, 7, 7),
+        ("max", 2**63, 2**63 - 1, 2**63),
+    ],
+)
+def test_arithmetic_is_unsigned_64_bit_and_sum_wraps(engine, kind, present, operand, expected):
+    if present is not None:
+        commit(engine, counter(b"n", present))
+    stamp = commit(engine, Arithmetic(kind, b"n", operand))
+    assert number(engine, b"n") == expected
+    assert stored(engine, b"n").versionstamp == stamp
+
+
+def test_arithmetic_clears_the_deadline_of_the_row(engine, clock):
+    commit(engine, counter(b"n", 1)._replace(expire_at=clock.now + 100))
+    commit(engine, Arithmetic("sum", b"n", 1))
+    assert (number(engine, b"n"), stored(engine, b"n").expire_at) == (2, None)
+
+
+def test_arithmetic_takes_an_expired_row_as_absent(engine, clock):
+    commit(engine, counter(b"n", 40)._replace(expire_at=clock.now + 100))
+    clock.now += 100
+    commit(engine, Arithmetic("sum", b"n", 2))
+    assert number(engine, b"n") == 2
+
+
+@pytest.mark.parametrize("wrong", [Set(b"n", b"12345678", BYTES), Set(b"n", b"1234567", 2), Set(b"n", b"", 2)])
+@pytest.mark.parametrize("kind", ["sum", "min", "max"])
+def test_K25_arithmetic_on_another_type_raises_and_applies_nothing(engine, wrong, kind):
+    before = commit(engine, wrong, put(b"old"))
+    with pytest.raises(InvalidValueError) as caught:
+        engine.commit(AtomicWrite((), (put(b"new"), Delete(b"old"), Arithmetic(kind, b"n", 1), put(b"later"))))
+    assert caught.value.hint
+    assert keys(engine, EVERYTHING) == [b"n", b"old"]
+    assert engine.read([EVERYTHING]).versionstamp == before
+    assert commit(engine) > before
+
+
+def test_arithmetic_sees_what_the_operation_wrote_before_it(engine):
+    with pytest.raises(InvalidValueError):
+        engine.commit(AtomicWrite((), (put(b"n"), Arithmetic("sum", b"n", 1))))
+    assert keys(engine, EVERYTHING) == []
+
+
+@pytest.mark.parametrize("operand", [-1, 2**64])
+@pytest.mark.parametrize("kind", ["sum", "min", "max"])
+def test_an_operand_outside_64_bits_is_refused(engine, kind, operand):
+    commit(engine, counter(b"n", 3))
+    with pytest.raises(InvalidValueError):
+        engine.commit(AtomicWrite((), (put(b"a"), Arithmetic(kind, b"n", operand))))
+    assert keys(engine, EVERYTHING) == [b"n"]
+
+
+@pytest.mark.parametrize("deadline", [2**63, -(2**63) - 1])
+def test_a_deadline_outside_64_bits_is_refused(engine, deadline):
+    with pytest.raises(InvalidValueError):
+        engine.commit(AtomicWrite((), (put(b"a"), put(b"b", expire_at=deadline))))
+    assert keys(engine, EVERYTHING) == []
+
+
+def test_a_store_for_reading_only_refuses_commits(open_engine):
+    made = open_engine()
+    commit(made, put(b"k"))
+    made.close()
+    engine = open_engine(readonly=True)
+    with pytest.raises(ReadOnlyError) as caught:
+        engine.commit(AtomicWrite((), (put(b"a"),)))
+    assert "readonly=False" in str(caught.value.hint)
+    assert keys(engine, EVERYTHING) == ([b"k"] if made.traits.persistent else [])
+    engine.close()
+
+
+def test_many_commits_keep_values_of_one_megabyte(engine):
+    commit(engine, *(put(b"k%d" % i, bytes([i]) * 1_000_000) for i in range(3)))
+    assert [(len(row.value), row.value[0]) for row in rows(engine, EVERYTHING)] == [(1_000_000, i) for i in range(3)]
+
+
+_KEYS = st.sampled_from([b"a", b"ab", b"b", b"b\x00", b"\xfe"])
+_MUTATIONS = st.one_of(
+    st.builds(Set, _KEYS, st.binary(max_size=8), st.sampled_from([2, 3]), st.sampled_from([None, 1_000, 1_001])),
+    st.builds(Delete, _KEYS),
+    st.builds(Arithmetic, st.sampled_from(["sum", "min", "max"]), _KEYS, st.integers(0, 2**64 - 1)),
+)
+_OPERATIONS = st.lists(
+    st.tuples(st.lists(st.tuples(_KEYS, st.booleans()), max_size=3), st.lists(_MUTATIONS, max_size=5)), max_size=12
+)
+
+
+@settings(max_examples=60)
+@given(_OPERATIONS)
+def test_memory_and_sqlite_agree_on_every_operation(operations):
+    """The two are written separately; what one says and holds after each step, the other does too."""
+    source = 1_000
+    both: list[Engine] = [MemoryEngine(clock=lambda: source), SqliteEngine(":memory:", clock=lambda: source)]
+    for checks, mutations in operations:
+        outcomes: list[object] = []
+        for engine in both:
+            current = {row.key: row.versionstamp for row in rows(engine, EVERYTHING)}
+            write = AtomicWrite(
+                tuple(Check(key, current.get(key) if right else b"\1" * 10) for key, right in checks), tuple(mutations)
+            )
+            try:
+                outcomes.append(engine.commit(write))
+            except KvModelsError as error:
+                outcomes.append(type(error))
+        assert outcomes[0] == outcomes[1]
+        assert rows(both[0], EVERYTHING) == rows(both[1], EVERYTHING)
+    for engine in both:
+        engine.close()

@@ -1,0 +1,161 @@
+"""Ranges, limits, directions, guards and followed ranges, on every engine."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kvmodels.engines.memory import MemoryEngine
+from kvmodels.engines.sqlite import SqliteEngine
+from kvmodels.operations import Delete, Guard, GuardFailed, ReadRange, ReadResult
+from tests.contract.shorthand import EVERYTHING, commit, get, keys, put, rows
+
+
+def test_a_range_is_in_byte_order_and_without_its_end(engine):
+    commit(engine, *(put(key) for key in (b"\xff", b"b", b"a", b"a\xff", b"a\x00", b"Z", b"\x80")))
+    assert keys(engine, ReadRange(b"a", b"\xff")) == [b"a", b"a\x00", b"a\xff", b"b", b"\x80"]
+
+
+def test_reverse_begins_at_the_end_and_a_limit_counts_from_there(engine):
+    commit(engine, *(put(b"k%d" % i) for i in range(6)))
+    assert keys(engine, ReadRange(b"k1", b"k5", None, True)) == [b"k4", b"k3", b"k2", b"k1"]
+    assert keys(engine, ReadRange(b"k1", b"k5", 2, True)) == [b"k4", b"k3"]
+    assert keys(engine, ReadRange(b"k1", b"k5", 2)) == [b"k1", b"k2"]
+    assert keys(engine, ReadRange(b"k1", b"k5", 99)) == [b"k1", b"k2", b"k3", b"k4"]
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize(("start", "end"), [(b"k3", b"k3"), (b"k5", b"k1"), (b"x", b"z"), (b"a", b"b")])
+def test_empty_and_reversed_bounds_hold_nothing(engine, start, end, reverse):
+    commit(engine, *(put(b"k%d" % i) for i in range(6)))
+    result = engine.read([ReadRange(start, end, None, reverse)])
+    assert (result.ranges, result.followed) == ([[]], [])
+
+
+def test_a_limit_of_zero_reads_nothing_but_the_versionstamp(engine):
+    stamp = commit(engine, put(b"k"))
+    for ranges in ([ReadRange(b"a", b"z", 0)], [ReadRange(b"a", b"z", 0), ReadRange(b"k", None, 0)]):
+        assert engine.read(ranges) == ReadResult([[]] * len(ranges), [], stamp)
+
+
+def test_results_come_in_request_order_and_ranges_may_overlap(engine):
+    commit(engine, put(b"a", b"1"), put(b"b", b"2"), put(b"c", b"3"))
+    result = engine.read(
+        [ReadRange(b"c"), ReadRange(b"a", b"c"), ReadRange(b"nothing"), ReadRange(b"b"), ReadRange(b"b")]
+    )
+    assert [[row.key for row in found] for found in result.ranges] == [[b"c"], [b"a", b"b"], [], [b"b"], [b"b"]]
+
+
+def test_no_ranges_read_nothing(engine):
+    stamp = commit(engine)
+    assert engine.read([]) == ReadResult([], [], stamp)
+
+
+def test_a_guard_that_holds_lets_the_read_through(engine):
+    stamp = commit(engine, put(b"header"), put(b"a"))
+    for guard in (Guard(b"header", stamp), Guard(b"absent", None)):
+        result = engine.read([ReadRange(b"a")], guard)
+        assert isinstance(result, ReadResult)
+        assert [row.key for row in result.ranges[0]] == [b"a"]
+
+
+def test_a_guard_that_fails_says_what_the_key_has(engine):
+    old = commit(engine, put(b"header"))
+    new = commit(engine, put(b"header"))
+    assert engine.read([EVERYTHING], Guard(b"header", old)) == GuardFailed(new)
+    assert engine.read([EVERYTHING], Guard(b"header", None)) == GuardFailed(new)
+    commit(engine, Delete(b"header"))
+    assert engine.read([EVERYTHING], Guard(b"header", new)) == GuardFailed(None)
+
+
+def test_a_guard_on_an_expired_row_finds_it_absent_unless_expired_rows_are_asked_for(engine, clock):
+    stamp = commit(engine, put(b"header", expire_at=clock.now + 1))
+    clock.now += 1
+    assert engine.read([], Guard(b"header", stamp)) == GuardFailed(None)
+    assert isinstance(engine.read([], Guard(b"header", None)), ReadResult)
+    assert isinstance(engine.read([], Guard(b"header", stamp), include_expired=True), ReadResult)
+
+
+def test_followed_ranges_are_read_from_what_the_first_ranges_held(engine):
+    commit(
+        engine,
+        put(b"by/red/1", b"user1"),
+        put(b"by/red/3", b"user3"),
+        *(put(b"user%d" % i, b"U%d" % i) for i in range(4)),
+    )
+    result = engine.read(
+        [ReadRange(b"by/red/", b"by/red0")], follow=lambda found: [ReadRange(row.value) for row in found[0]]
+    )
+    assert [row.value for row in result.ranges[0]] == [b"user1", b"user3"]
+    assert [[row.value for row in one] for one in result.followed] == [[b"U1"], [b"U3"]]
+
+
+def test_following_nothing_and_following_ranges_with_limits(engine):
+    commit(engine, *(put(b"k%d" % i) for i in range(5)))
+    assert engine.read([ReadRange(b"k0")], follow=lambda found: []).followed == []
+    followed = engine.read([], follow=lambda found: [ReadRange(b"k0", b"k9", 2, True), ReadRange(b"x")]).followed
+    assert [[row.key for row in one] for one in followed] == [[b"k4", b"k3"], []]
+
+
+def test_follow_is_not_called_when_the_guard_fails(engine):
+    called = []
+
+    def follow(found):
+        called.append(found)
+        return []
+
+    engine.read([EVERYTHING], Guard(b"header", b"\1" * 10), follow=follow)
+    assert called == []
+
+
+def test_an_error_in_follow_reaches_the_caller_and_leaves_the_engine_usable(engine):
+    def fail(found):
+        raise LookupError("from follow")
+
+    for _ in range(20):
+        with pytest.raises(LookupError, match="from follow"):
+            engine.read([EVERYTHING], follow=fail)
+    commit(engine, put(b"a"))
+    assert keys(engine, EVERYTHING) == [b"a"]
+
+
+def test_many_keys_are_read_in_one_call(engine):
+    commit(engine, *(put(b"k%04d" % i, b"%d" % i) for i in range(0, 2_000, 2)))
+    result = engine.read([ReadRange(b"k%04d" % i) for i in range(2_000)])
+    assert [len(found) for found in result.ranges] == [1, 0] * 1_000
+    assert sum(int(found[0].value) for found in result.ranges if found) == sum(range(0, 2_000, 2))
+
+
+_KEYS = st.binary(min_size=1, max_size=3)
+
+
+@given(
+    st.sets(_KEYS, max_size=25),
+    st.sets(_KEYS, max_size=10),
+    st.lists(
+        st.builds(ReadRange, _KEYS, st.none() | _KEYS, st.none() | st.integers(0, 5), st.booleans()),
+        min_size=1,
+        max_size=3,
+    ),
+)
+def test_any_range_equals_a_filtered_sorted_list(present, removed, ranges):
+    for engine in (MemoryEngine(), SqliteEngine(":memory:")):
+        commit(engine, *(put(key) for key in present))
+        with engine.snapshot() as snapshot:
+            commit(engine, *(Delete(key) for key in removed))
+            for source, expected in ((engine, present - removed), (snapshot, present)):
+                result = source.read(ranges)
+                assert isinstance(result, ReadResult)
+                for one, found in zip(ranges, result.ranges, strict=True):
+                    end = one.start + b"\0" if one.end is None else one.end
+                    inside = sorted(key for key in expected if one.start <= key < end)
+                    if one.reverse:
+                        inside.reverse()
+                    assert [row.key for row in found] == inside[: one.limit]
+        engine.close()
+
+
+def test_a_point_and_a_range_of_one_key_agree(engine):
+    commit(engine, put(b"k", b"1"), put(b"k\0", b"2"))
+    assert rows(engine, ReadRange(b"k")) == rows(engine, ReadRange(b"k", b"k\0")) == [get(engine, b"k")]

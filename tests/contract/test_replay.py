@@ -1,0 +1,190 @@
+"""The replay on every engine, in threads and in processes, and on two engines that are broken on purpose."""
+
+from __future__ import annotations
+
+import itertools
+import pickle
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import kvmodels
+from kvmodels.engines.base import Engine
+from kvmodels.engines.evaluation import to_versionstamp
+from kvmodels.engines.memory import MemoryEngine
+from kvmodels.engines.sqlite import SqliteEngine
+from kvmodels.operations import (
+    AtomicWrite,
+    Check,
+    Committed,
+    Conflict,
+    Follow,
+    Guard,
+    GuardFailed,
+    ReadRange,
+    ReadResult,
+    Row,
+    Set,
+)
+from tests.contract.replay import EVERYTHING, KEYS, Acknowledged, Journal, Seen, Verdict, judge, run_client
+
+THREADS = 8
+PROCESSES = 4
+SEED = 20_261_120
+
+
+@pytest.fixture(autouse=True)
+def threads_take_turns_often() -> Iterator[None]:
+    """A thread keeps the interpreter for 5 ms by default, in which a client does most of its work undisturbed."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(0.000_05)
+    yield
+    sys.setswitchinterval(before)
+
+
+def replay_in_threads(engine: Engine, operations: int, seed: int) -> Verdict:
+    with ThreadPoolExecutor(THREADS) as pool:
+        clients = [pool.submit(run_client, engine, seed + n, operations) for n in range(THREADS)]
+        journals = [client.result() for client in clients]
+    final = engine.read([EVERYTHING])
+    assert isinstance(final, ReadResult)
+    verdict = judge(journals, final)
+    refused = sum(journal.refused for journal in journals)
+    print(f"seed {seed}: {verdict.commits} commits, {refused} refused, {verdict.reads} reads", verdict.violations[:5])
+    # A run in which nobody met anybody proves nothing.
+    assert refused > 0
+    assert verdict.commits > operations
+    return verdict
+
+
+def replay_in_processes(path: Path, operations: int, threads: int) -> Verdict:
+    root = Path(kvmodels.__file__).parent.parent
+    command = [sys.executable, "-W", "error", "-m", "tests.contract.replay_process", str(path)]
+    clients = [
+        subprocess.Popen(
+            [*command, str(SEED + n), str(operations), str(threads)],
+            cwd=root,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        for n in range(PROCESSES)
+    ]
+    for client in clients:
+        assert client.stdin is not None
+        client.stdin.write(b"go\n")
+        client.stdin.flush()
+    journals: list[Journal] = []
+    for client in clients:
+        output, _ = client.communicate(timeout=300)
+        assert client.returncode == 0
+        journals += pickle.loads(output)
+    engine = SqliteEngine(path)
+    final = engine.read([EVERYTHING])
+    engine.close()
+    assert isinstance(final, ReadResult)
+    # Opening the file raised the counter once more, so the final read lies after every commit.
+    verdict = judge(journals, final)
+    print(f"{PROCESSES} processes: {verdict.commits} commits, {verdict.reads} reads", verdict.violations[:5])
+    assert all(journal.refused for journal in journals)
+    return verdict
+
+
+def test_replay_in_eight_threads(open_engine: Callable[..., Engine]):
+    engine = open_engine(clock=None)
+    assert replay_in_threads(engine, 150, SEED).violations == []
+    engine.close()
+
+
+def test_replay_on_sqlite_in_four_processes(tmp_path: Path):
+    assert replay_in_processes(tmp_path / "store.db", 150, 1).violations == []
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(SEED, SEED + 10))
+def test_long_replay_in_eight_threads(open_engine: Callable[..., Engine], seed: int):
+    engine = open_engine(clock=None)
+    assert replay_in_threads(engine, 4_000, seed).violations == []
+    engine.close()
+
+
+@pytest.mark.soak
+def test_long_replay_on_sqlite_in_four_processes_of_two_threads(tmp_path: Path):
+    assert replay_in_processes(tmp_path / "store.db", 4_000, 2).violations == []
+
+
+class EarlyVersionstampEngine(MemoryEngine):
+    """Broken: the versionstamp is drawn before the write lock is taken, so commit order may differ from it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drawn = itertools.count(self.check_open().counter + 1)
+        self.turn = threading.Lock()
+
+    def commit(self, write: AtomicWrite) -> Committed | Conflict:
+        mine = next(self.drawn)
+        time.sleep(0)
+        with self.turn:
+            store = self.check_open()
+            before, store.counter = store.counter, mine - 1
+            outcome = super().commit(write)
+            # The store goes on with the highest number, as an engine with a sequence of the database would.
+            store.counter = max(before, store.counter if isinstance(outcome, Committed) else before)
+            store.stamp = to_versionstamp(store.counter)
+            return outcome
+
+
+class TwoSnapshotsEngine(MemoryEngine):
+    """Broken: each range of a read has its own snapshot, and the last one's versionstamp is reported."""
+
+    def read(
+        self,
+        ranges: Sequence[ReadRange],
+        guard: Guard | None = None,
+        *,
+        include_expired: bool = False,
+        follow: Follow | None = None,
+    ) -> ReadResult | GuardFailed:
+        found: list[list] = []
+        stamp = b""
+        for one in ranges:
+            result = super().read([one], guard, include_expired=include_expired)
+            assert isinstance(result, ReadResult)
+            found += result.ranges
+            stamp = result.versionstamp
+            time.sleep(0)
+        return ReadResult(found, [], stamp) if ranges else super().read(ranges)
+
+
+@pytest.mark.parametrize("broken", [EarlyVersionstampEngine, TwoSnapshotsEngine])
+def test_the_replay_convicts_a_broken_engine(broken: type[MemoryEngine]):
+    engine = broken()
+    assert replay_in_threads(engine, 300, SEED).violations != []
+    engine.close()
+
+
+def stamp(number: int) -> bytes:
+    return number.to_bytes(8, "big") + b"\0\0"
+
+
+def test_the_judge_finds_each_kind_of_violation_in_a_history_written_by_hand():
+    first = AtomicWrite((), (Set(KEYS[0], b"11111111", 2),))
+    honest = Journal([Acknowledged(stamp(5), first)], [Seen(stamp(4), (EVERYTHING,), [[]])], 0)
+    final = ReadResult([[Row(KEYS[0], b"11111111", 2, stamp(5), None)]], [], stamp(5))
+    assert judge([honest], final).violations == []
+
+    torn = Journal([], [Seen(stamp(5), (EVERYTHING,), [[]])], 0)
+    assert "replayed prefix" in judge([honest, torn], final).violations[0]
+    future = Journal([], [Seen(stamp(4), (EVERYTHING,), final.ranges)], 0)
+    assert "replayed prefix" in judge([honest, future], final).violations[0]
+    twice = Journal([Acknowledged(stamp(5), AtomicWrite())], [], 0)
+    assert "share" in judge([honest, twice], final).violations[0]
+    stale = Journal([Acknowledged(stamp(6), AtomicWrite((Check(KEYS[0], None),), ()))], [], 0)
+    assert "its check of" in judge([honest, stale], final).violations[0]
+    lost = ReadResult([[]], [], stamp(5))
+    assert "replayed prefix" in judge([honest], lost).violations[0]
