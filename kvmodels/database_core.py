@@ -8,12 +8,13 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 from kvmodels.encoding.values import MsgpackCodec
 from kvmodels.engines.base import Engine
 from kvmodels.errors import ClosedError, InvalidArgumentError, ModelDefinitionError
+from kvmodels.flows.arguments import items_of, require_flag, require_text
 from kvmodels.flows.build import BuildReport, build_index
 from kvmodels.flows.context import Context, RetryPolicy, header_view, reload_header
 from kvmodels.flows.drop import drop_generations, drop_index
@@ -78,8 +79,14 @@ class DatabaseCore:
         monotonic: Callable[[], float] = time.monotonic,
         uniform: Callable[[], float] = random.random,
     ) -> None:
+        for argument, flag in (("readonly", readonly), ("require_current", must_be_current)):
+            require_flag(argument, flag)
+        if not isinstance(cast("object", retry), RetryPolicy):
+            raise InvalidArgumentError(
+                "this is not a retry policy", argument="retry", value=retry, hint="Give RetryPolicy(attempts=...)."
+            )
         self.schemas: dict[str, ModelSchema] = {}
-        for model in models:
+        for model in items_of("models", models, "Give model classes in a list: models=[User]."):
             self._declare(schema_of(model))
         self.reserved = ReservedParts(self.schemas)
         self._retry = retry
@@ -178,6 +185,7 @@ class DatabaseCore:
 
     def drop_index(self, model: type[Any], name: str) -> Flow[bool]:
         """Drop an index of a registered model; False when the store lists none of this name."""
+        require_text("name", name, "Give the name of an index, as explain() and db.check() show it.")
         return (yield from drop_index(self.context, self.schema_for(model).collection, name)) > 0
 
     def check(self, model: type[Any] | None, repair: Repair) -> Flow[CheckReport]:
@@ -196,6 +204,7 @@ class DatabaseCore:
 
     def outcome(self, token: str) -> Flow[bool]:
         """Whether the operation with this token was applied; if not, it never will be."""
+        require_text("token", token, "Give the token of a CommitUnknownError.")
         context = self.context
         row = yield from burn(context, Token(token, context.retry.deadline_s), context.monotonic())
         return row is not None

@@ -289,7 +289,7 @@ class InvalidArgumentError(KvModelsError, ValueError):
 
     code = "KV503"
     attributes = ("argument", "value", "expected", "suggestion")
-    default_hint = "Give one of the expected values; the documentation of the call lists them."
+    default_hint = "Give a value that the documentation of the call allows."
     argument: str | None
     value: Any
     expected: Any

@@ -162,7 +162,7 @@ def _utf8(value: Any) -> bytes:
         raise InvalidValueError(
             "a str with a lone surrogate cannot be a column",
             type="str",
-            hint="It is not valid Unicode; two different ones would become one key.",
+            hint="It is not valid Unicode, and two such texts would become one key: remove it.",
         ) from None
 
 

@@ -144,7 +144,10 @@ def _refuse(error: InvalidValueError | UnicodeEncodeError, path: str) -> NoRetur
         error.path = path
         raise error from None
     raise InvalidValueError(
-        "a str with a lone surrogate cannot be stored", path=path, type="str", hint="It is not valid Unicode."
+        "a str with a lone surrogate cannot be stored",
+        path=path,
+        type="str",
+        hint="It is not valid Unicode: remove it, decode with errors='replace', or store bytes.",
     ) from None
 
 

@@ -88,7 +88,8 @@ class MemoryEngine:
                 value=url,
                 expected="memory:// or memory://name",
             )
-        if snapshot_max_age <= 0:
+        given: object = snapshot_max_age
+        if isinstance(given, bool) or not isinstance(given, (int, float)) or not given > 0:
             raise InvalidArgumentError(
                 "the maximum age of a snapshot is not positive", argument="snapshot_max_age", value=snapshot_max_age
             )

@@ -73,6 +73,17 @@ def open_engine(
         raise InvalidArgumentError(
             "this durability does not exist", argument="durability", value=durability, expected=("commit", "relaxed")
         )
+    if not isinstance(cast("object", readonly), bool):
+        raise InvalidArgumentError(
+            "this is neither True nor False", argument="readonly", value=readonly, hint="Give True or False."
+        )
+    if clock is not None and not callable(cast("object", clock)):
+        raise InvalidArgumentError(
+            "this is not a function",
+            argument="clock",
+            value=clock,
+            hint="Give a function that returns milliseconds since the epoch, or None.",
+        )
     scheme, path = (None, text) if isinstance(url, os.PathLike) else _split(text)
     bounds = Limits.EMBEDDED if limits is None else smaller_limits(Limits.EMBEDDED, limits)
     if scheme == MEMORY:
@@ -127,6 +138,7 @@ def _split(text: str) -> tuple[str | None, str]:
             value=text,
             expected=KNOWN_URLS,
             suggestion=_closest(scheme.lower(), OPTIONS),
+            hint="Give one of these, or a path for an SQLite file.",
         )
     if text.startswith(":"):
         raise InvalidArgumentError(
@@ -169,9 +181,10 @@ def _refuse_unknown_options(given: Iterable[str], scheme: str) -> None:
                 argument=option,
                 expected=OPTIONS[scheme],
                 suggestion=_closest(option, OPTIONS[scheme]),
+                hint="Besides its named arguments the call takes only the options that are listed as expected.",
             )
 
 
 def _closest(word: str, known: Iterable[str]) -> str | None:
-    found = difflib.get_close_matches(word, list(known), n=1)
+    found = difflib.get_close_matches(word, list(known), n=1, cutoff=0.75)
     return found[0] if found else None

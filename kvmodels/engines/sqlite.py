@@ -386,5 +386,11 @@ def _require_sensible(options: SqliteOptions) -> None:
         )
     for argument in ("busy_timeout", "snapshot_max_age"):
         value = getattr(options, argument)
-        if not value >= 0 or (argument == "snapshot_max_age" and value == 0):
-            raise InvalidArgumentError("a number of seconds is negative or zero", argument=argument, value=value)
+        sensible = isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
+        if not sensible or (argument == "snapshot_max_age" and value == 0):
+            raise InvalidArgumentError(
+                "a number of seconds is negative, zero or no number",
+                argument=argument,
+                value=value,
+                hint="Give seconds as a number, 0 or more (snapshot_max_age: above 0).",
+            )

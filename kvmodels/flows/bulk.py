@@ -10,8 +10,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from kvmodels.errors import AlreadyExistsError, IntegrityError, InvalidArgumentError, UniqueViolationError
+from kvmodels.flows.arguments import items_of
 from kvmodels.flows.context import Context, HeaderView
-from kvmodels.flows.crud import KEEP, Deadline, Pending, pending, record_change, refused, stored
+from kvmodels.flows.crud import Deadline, Pending, pending, record_change, refused, stored
 from kvmodels.flows.operation import Operation, Proposal, Seen
 from kvmodels.flows.requests import Flow
 from kvmodels.flows.retry import execute
@@ -57,7 +58,9 @@ def bulk_create(
 
     Cost: per batch one commit, with ``"ignore"`` one read before it.
     """
-    if batch_size is not None and batch_size < 1:
+    # A caller without a type checker may give anything, and True would be a batch of one.
+    given: object = batch_size
+    if given is not None and (type(given) is not int or given < 1):
         raise InvalidArgumentError(
             "a batch size is not a positive whole number",
             argument="batch_size",
@@ -72,11 +75,19 @@ def bulk_create(
             expected=("error", "ignore"),
             hint="Give 'error' or 'ignore'.",
         )
-    items = [pending(context, schema, instance) for instance in instances]
+    objects = items_of("objs", instances, "Give objects of the model in a list.")
+    items = [pending(context, schema, instance) for instance in objects]
     size = batch_size or max(len(items), 1)
     results: list[BulkItem[Any]] = []
     for start in range(0, len(items), size):
-        batch = _Batch(context, schema, items[start : start + size], on_conflict == "ignore", expire_in, start)
+        batch = _Batch(
+            context,
+            schema,
+            items[start : start + size],
+            ignore=on_conflict == "ignore",
+            expire_in=expire_in,
+            start=start,
+        )
         results.extend((yield from execute(context, batch.operation())))
     return results
 
@@ -89,6 +100,7 @@ class _Batch:
         context: Context,
         schema: ModelSchema,
         items: Sequence[Pending],
+        *,
         ignore: bool,
         expire_in: int | None,
         start: int,
@@ -98,7 +110,7 @@ class _Batch:
         self._items = items
         self._keys = [item.layout.key(item.pk) for item in items]
         self._ignore = ignore
-        self._deadline: Deadline = KEEP if expire_in is None else expire_in
+        self._deadline: Deadline = expire_in
         self._start = start
         self._positions: dict[bytes, int] = {}
 
@@ -109,7 +121,7 @@ class _Batch:
             self._propose,
             self._refused,
             reads=self._ignore,
-            timed=not isinstance(self._deadline, type(KEEP)),
+            timed=self._deadline is not None,
         )
 
     def _wanted(self, view: HeaderView) -> Sequence[bytes]:
@@ -155,9 +167,7 @@ class _Batch:
 
         return Proposal(tuple(changes), done)
 
-    def _obstacle(
-        self, seen: Seen, item: Pending, key: bytes, taken: dict[bytes, bytes]
-    ) -> IntegrityError | None:
+    def _obstacle(self, seen: Seen, item: Pending, key: bytes, taken: dict[bytes, bytes]) -> IntegrityError | None:
         """Why an object cannot be inserted: its key is there already, or (with "ignore") a slot of it is."""
         if key in taken or seen.live_row(key) is not None:
             shown = item.key_values[0] if len(item.key_values) == 1 else item.key_values

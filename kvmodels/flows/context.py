@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import cast
 
 from kvmodels.encoding.values import MsgpackCodec
 from kvmodels.errors import InvalidArgumentError
@@ -42,19 +43,20 @@ class RetryPolicy:
     cap_s: float = 0.25
 
     def __post_init__(self) -> None:
-        if self.attempts < 1:
+        if type(cast("object", self.attempts)) is not int or self.attempts < 1:
             raise InvalidArgumentError(
-                "a retry policy needs at least one attempt",
+                "a retry policy needs a whole number of attempts, one at least",
                 argument="attempts",
                 value=self.attempts,
                 hint="Give attempts=1 for no retry.",
             )
         for name in ("deadline_s", "initial_s", "cap_s"):
-            if not getattr(self, name) >= 0:
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, (int, float)) or not value >= 0:
                 raise InvalidArgumentError(
                     "a duration of a retry policy is negative or not a number",
                     argument=name,
-                    value=getattr(self, name),
+                    value=value,
                     hint="Give seconds, 0 or more.",
                 )
 
@@ -136,12 +138,9 @@ def reload_header(context: Context) -> Flow[HeaderView]:
             found = yield from read(ranges, Guard(HEADER_KEY, versionstamp))
             if isinstance(found, GuardFailed):
                 continue
-            fences = {
-                name: fence[0].versionstamp for name, fence in zip(wanted, found.ranges, strict=True) if fence
-            }
+            fences = {name: fence[0].versionstamp for name, fence in zip(wanted, found.ranges, strict=True) if fence}
         live = {
-            name: join(schema, header, fences, context.layouts.get(name))
-            for name, schema in context.schemas.items()
+            name: join(schema, header, fences, context.layouts.get(name)) for name, schema in context.schemas.items()
         }
         context.view = HeaderView(versionstamp, header, live)
         return context.view

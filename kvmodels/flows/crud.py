@@ -8,17 +8,20 @@ and the state that was stored. A deadline is carried over unless the caller give
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
 from kvmodels.errors import (
     AlreadyExistsError,
+    InvalidValueError,
     KvModelsError,
     PrimaryKeyChangedError,
     StaleObjectError,
     UniqueViolationError,
 )
+from kvmodels.flows.arguments import require_callable, require_object
 from kvmodels.flows.context import Context, HeaderView
 from kvmodels.flows.operation import Operation, Proposal, Seen
 from kvmodels.flows.records import document_of, object_of
@@ -85,15 +88,27 @@ def pending(context: Context, schema: ModelSchema, instance: Any) -> Pending:
     """
     prepared = schema.prepare(instance)
     document = prepared.document
-    value, encoding = context.codec.encode_document(document)
+    try:
+        value, encoding = context.codec.encode_document(document)
+    except InvalidValueError as error:
+        error.model = schema.name
+        error.field = _field_in(error.path)
+        raise
     layout = context.layouts[schema.collection]
     pk = layout.pack(prepared.primary_key)
     return Pending(schema, layout, instance, prepared, document, value, encoding, prepared.primary_key, pk)
 
 
-def record_change(
-    context: Context, item: Pending, seen: Seen, old: Row | None, deadline: Deadline
-) -> RecordChange:
+_FIELD = re.compile(r"\$\.(\w+)")
+
+
+def _field_in(path: str | None) -> str | None:
+    """The field at the head of the path of a value in a document, such as ``$.tags[2]``."""
+    found = _FIELD.match(path or "")
+    return found[1] if found else None
+
+
+def record_change(context: Context, item: Pending, seen: Seen, old: Row | None, deadline: Deadline) -> RecordChange:
     """The change that stores an object over the row that was read."""
     live = seen.view.live[item.schema.collection]
     if isinstance(deadline, Keep):
@@ -199,6 +214,7 @@ def save(
 
     Cost: one commit without a read for a loaded object whose unique values did not change or are free.
     """
+    require_object(schema, instance)
     state = state_of(instance)
     if state is None and not force:
         return insert(context, schema, instance, None if isinstance(expire_in, Keep) else expire_in)
@@ -277,6 +293,7 @@ def mutate(
 
     Raises: as ``patch``.
     """
+    require_callable("function", function, "Give a function that takes the object and changes it.")
     layout = context.layouts[schema.collection]
     pk = layout.pack(key_values)
     key = layout.key(pk)
@@ -291,6 +308,7 @@ def mutate(
         state = state_of(instance)
         returned = function(instance)
         if returned is not None:
+            require_object(schema, returned)
             instance = returned
             drop_state(instance)
             if state is not None:

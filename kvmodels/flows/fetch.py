@@ -6,9 +6,16 @@ Rules of this module: no query is planned here (``flows/scan.py`` does), no writ
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
-from kvmodels.errors import AlreadyExistsError, IntegrityError, InvalidArgumentError, UniqueViolationError
+from kvmodels.errors import (
+    AlreadyExistsError,
+    IntegrityError,
+    InvalidArgumentError,
+    InvalidValueError,
+    UniqueViolationError,
+)
+from kvmodels.flows.arguments import items_of, require_object
 from kvmodels.flows.context import Context
 from kvmodels.flows.crud import insert, remove_key, remove_object
 from kvmodels.flows.requests import Flow
@@ -54,12 +61,14 @@ def get_or_none(
 
 def in_bulk(context: Context, schema: ModelSchema, keys: Iterable[Any]) -> Flow[dict[Any, Any]]:
     """Records by primary key, those that exist, in the order of the keys."""
-    found = yield from get_many_by_key(context, schema, [key_values(schema, key) for key in keys])
+    wanted = items_of("keys", keys, "Give primary keys in a list.")
+    found = yield from get_many_by_key(context, schema, [key_values(schema, key) for key in wanted])
     return {instance.pk: instance for instance in found if instance is not None}
 
 
 def refresh(context: Context, schema: ModelSchema, instance: Any) -> Flow[None]:
     """Put the stored values of a record into an object of the caller."""
+    require_object(schema, instance)
     state = state_of(instance)
     key = schema.primary_key_of(instance) if state is None else state.key
     stored = yield from get_by_key(context, schema, key)
@@ -75,6 +84,10 @@ def refresh(context: Context, schema: ModelSchema, instance: Any) -> Flow[None]:
 
 def detach(instance: M) -> M:
     """Forget that the object was loaded."""
+    if not isinstance(cast("object", instance), StatefulModel):
+        raise InvalidValueError(
+            "this is not an object of a model", type=type(instance).__name__, hint="Give an object of a KvModel."
+        )
     drop_state(instance)
     return instance
 

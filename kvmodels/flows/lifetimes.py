@@ -17,6 +17,9 @@ LONGEST_LIFETIME_MS: Final = 2**53 - 1
 """About 285,000 years, the largest that JavaScript counts exactly and Deno takes."""
 
 
+_HINT: Final = "Give seconds or a timedelta, 0 or more; leave it out to keep the record for ever."
+
+
 def lifetime_ms(expire_in: object) -> int:
     """A lifetime in whole milliseconds, rounded to the nearest; a positive one lasts at least 1 ms.
 
@@ -33,12 +36,15 @@ def lifetime_ms(expire_in: object) -> int:
         milliseconds: float = (expire_in // timedelta(microseconds=1)) / 1000
     elif isinstance(expire_in, bool) or not isinstance(expire_in, (int, float)):
         raise InvalidValueError(
-            "a lifetime is a number of seconds or a timedelta", path="expire_in", type=type(expire_in).__name__
+            "a lifetime is a number of seconds or a timedelta",
+            path="expire_in",
+            type=type(expire_in).__name__,
+            hint=_HINT,
         )
     else:
         milliseconds = expire_in * 1000
     if not milliseconds >= 0:  # a NaN as well
-        raise InvalidArgumentError("a lifetime must be 0 or more", argument="expire_in", value=expire_in)
+        raise InvalidArgumentError("a lifetime must be 0 or more", argument="expire_in", value=expire_in, hint=_HINT)
     if milliseconds > LONGEST_LIFETIME_MS:
         raise InvalidArgumentError(
             "a lifetime is too long",
@@ -54,6 +60,6 @@ def lifetime_of(expire_in: float | timedelta | None) -> int | None:
     return None if expire_in is None else lifetime_ms(expire_in)
 
 
-def deadline_of(expire_in: float | timedelta | None | Keep) -> Deadline:
+def deadline_of(expire_in: float | timedelta | Keep | None) -> Deadline:
     """The same for a record that may have a deadline already, which KEEP leaves as it is."""
     return expire_in if isinstance(expire_in, Keep) else lifetime_of(expire_in)

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kvmodels.errors import KeyTooLargeError, LimitExceededError, OperationTooLargeError, ValueTooLargeError
+from kvmodels.keys import decode_key
 from kvmodels.limits import Limits
 from kvmodels.operations import AtomicWrite, Delete, Set
 from kvmodels.schema.live import LiveCollection
@@ -49,7 +50,9 @@ def check_budget(write: AtomicWrite, limits: Limits, collections: Iterable[LiveC
         if not isinstance(mutation, Delete):
             value = len(mutation.value) if isinstance(mutation, Set) else U64_BYTES
             if value > limits.max_value_bytes:
-                raise _too_large(ValueTooLargeError, "a value is too large", "max_value_bytes", value, limits)
+                error = _too_large(ValueTooLargeError, "a value is too large", "max_value_bytes", value, limits)
+                error.key = decode_key(mutation.key)
+                raise error
             total += size + value
             key_bytes += size
     if total > limits.max_operation_bytes:

@@ -1,0 +1,84 @@
+"""Checks of arguments that several verbs share, so that a wrong one gets a typed error before anything happens.
+
+Rules of this module: pure; a check names the argument and says what to give instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, TypeVar, cast
+
+from kvmodels.errors import InvalidArgumentError, InvalidValueError
+from kvmodels.schema.definition import ModelSchema
+
+__all__ = ["items_of", "require_callable", "require_flag", "require_object", "require_text"]
+
+T = TypeVar("T")
+
+
+def items_of(argument: str, value: Iterable[T], hint: str) -> list[T]:
+    """The items of an iterable argument.
+
+    Raises:
+        InvalidArgumentError: it cannot be iterated over.
+
+    Example:
+        >>> items_of("keys", (1, 2), "Give primary keys.")
+        [1, 2]
+    """
+    try:
+        iterator = iter(cast("Any", value))
+    except TypeError:
+        raise _refusal("several values are needed, in a list or another iterable", argument, value, hint) from None
+    return list(iterator)
+
+
+def require_callable(argument: str, value: object, hint: str) -> None:
+    """Refuse what cannot be called.
+
+    Raises:
+        InvalidArgumentError: it is not a function.
+    """
+    if not callable(value):
+        raise _refusal("this is not a function", argument, value, hint)
+
+
+def require_flag(argument: str, value: object) -> None:
+    """Refuse what is neither True nor False: ``readonly="no"`` would mean yes.
+
+    Raises:
+        InvalidArgumentError: it is not a bool.
+    """
+    if not isinstance(value, bool):
+        raise _refusal("this is neither True nor False", argument, value, "Give True or False.")
+
+
+def require_text(argument: str, value: object, hint: str) -> None:
+    """Refuse what is not a text that can be part of a key.
+
+    Raises:
+        InvalidArgumentError: it is not a str, is empty, or has a lone surrogate in it.
+    """
+    if not isinstance(value, str) or not value or any("\ud800" <= character <= "\udfff" for character in value):
+        raise _refusal("this is not a text that can be looked for", argument, value, hint)
+
+
+def require_object(schema: ModelSchema, instance: object) -> None:
+    """Refuse what is not an object of exactly this model.
+
+    Raises:
+        InvalidValueError: its type is named.
+    """
+    if instance.__class__ is not schema.model:
+        raise InvalidValueError(
+            "this is not an object of the model",
+            model=schema.name,
+            type=type(instance).__name__,
+            hint="Use the repository of the object's own class.",
+        )
+
+
+def _refusal(message: str, argument: str, value: object, hint: str) -> InvalidArgumentError:
+    # A class or a function is shown by its name: its repr holds an address, which says nothing.
+    shown = getattr(value, "__name__", value)
+    return InvalidArgumentError(message, argument=argument, value=shown, hint=hint)
