@@ -30,8 +30,8 @@ from kvmodels.errors import (
     LimitExceededError,
     ModelDefinitionError,
     MultipleObjectsReturned,
-    NoUsableIndexError,
     NonIdempotentValidatorError,
+    NoUsableIndexError,
     OperationTooLargeError,
     PrimaryKeyChangedError,
     QueryError,
@@ -60,6 +60,8 @@ from kvmodels.ulid import ULID
 from kvmodels.values import UNDEFINED, KvU64
 
 __all__ = [
+    "ULID",
+    "UNDEFINED",
     "AlreadyExistsError",
     "AsyncDatabase",
     "ClosedError",
@@ -106,8 +108,6 @@ __all__ = [
     "StaleObjectError",
     "StorageFullError",
     "Stored",
-    "ULID",
-    "UNDEFINED",
     "Unique",
     "UniqueConstraint",
     "UniqueViolationError",
@@ -120,8 +120,12 @@ __all__ = [
     "open_kv",
 ]
 
-# Tracebacks, reprs and pickles name the public path, as httpx does; the modules inside may then move.
-for _name in __all__:
-    if hasattr(globals()[_name], "__module__") and _name != "UNDEFINED":
-        globals()[_name].__module__ = __name__
-del _name
+
+def _show_public_path() -> None:
+    """Let tracebacks, reprs and pickles name the public path, as httpx does; the modules inside may then move."""
+    for name in __all__:
+        if name != "UNDEFINED":
+            globals()[name].__module__ = __name__
+
+
+_show_public_path()

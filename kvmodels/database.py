@@ -7,7 +7,6 @@ Rules of this module: a method runs one flow and decides nothing. Names, signatu
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Any, Self, TypeVar
@@ -16,7 +15,7 @@ from kvmodels.database_core import DatabaseCore
 from kvmodels.drivers import run
 from kvmodels.engines.base import Engine
 from kvmodels.flows.build import BuildReport
-from kvmodels.flows.context import Context, RetryPolicy
+from kvmodels.flows.context import DEFAULT_RETRY, Context, RetryPolicy
 from kvmodels.flows.findings import CheckReport
 from kvmodels.flows.requests import Flow
 from kvmodels.flows.scrub import Repair
@@ -70,7 +69,7 @@ class Database:
         (1, True)
     """
 
-    __slots__ = ("_core", "_engine", "_kv", "_repositories", "_sleep")
+    __slots__ = ("_core", "_engine", "_kv", "_repositories")
 
     def __init__(
         self,
@@ -82,7 +81,7 @@ class Database:
         durability: Durability = "commit",
         clock: Callable[[], int] | None = None,
         readonly: bool = False,
-        retry: RetryPolicy = RetryPolicy(),
+        retry: RetryPolicy = DEFAULT_RETRY,
         require_current: bool = False,
         **engine_options: Any,
     ) -> None:
@@ -91,18 +90,15 @@ class Database:
         opening = Opening.of_url(
             url, limits=limits, durability=durability, clock=clock, readonly=readonly, **engine_options
         )
-        self._start(core, opening.open(), time.sleep)
+        self._start(core, opening.open())
 
     @classmethod
-    def from_engine(
-        cls, engine: Engine, core: DatabaseCore, *, sleep: Callable[[float], object] = time.sleep
-    ) -> Self:
+    def from_engine(cls, engine: Engine, core: DatabaseCore) -> Self:
         """A database over an engine that is open already, such as a ``FaultEngine``; closing it closes the engine.
 
         Args:
             engine: where the store is.
             core: the declarations and the injected clocks.
-            sleep: waits between attempts.
 
         Returns:
             The database.
@@ -111,13 +107,12 @@ class Database:
             ModelDefinitionError, SchemaMismatchError: as the constructor.
         """
         database = cls.__new__(cls)
-        database._start(core, engine, sleep)
+        database._start(core, engine)
         return database
 
-    def _start(self, core: DatabaseCore, engine: Engine, sleep: Callable[[float], object]) -> None:
+    def _start(self, core: DatabaseCore, engine: Engine) -> None:
         self._core = core
         self._engine = engine
-        self._sleep = sleep
         self._kv = Kv(engine, store_format("msgpack", core.reserved))
         self._repositories: dict[type[Any], Repository[Any]] = {}
         try:
@@ -127,14 +122,15 @@ class Database:
             raise
 
     def _run(self, flow: Flow[T]) -> T:
-        return run(self._engine, flow, sleep=self._sleep)
+        return run(self._engine, flow)
 
     def __getitem__(self, model: type[M]) -> Repository[M]:
-        repository = self._repositories.get(model)
-        if repository is None:
-            repository = Repository(_Runner(self, self._core.schema_for(model)))
-            self._repositories[model] = repository
-        return repository
+        known: Repository[M] | None = self._repositories.get(model)
+        if known is not None:
+            return known
+        made: Repository[M] = Repository(_Runner(self._core, self._run, self._core.schema_for(model)))
+        self._repositories[model] = made
+        return made
 
     def repository(self, model: type[M]) -> Repository[M]:
         """The repository of a model; the same as ``db[model]``.
@@ -239,15 +235,17 @@ class Database:
 class _Runner:
     """Runs the flows of one repository."""
 
-    __slots__ = ("_database", "schema")
+    __slots__ = ("_core", "_run", "schema")
 
-    def __init__(self, database: Database, schema: ModelSchema) -> None:
-        self._database = database
+    def __init__(self, core: DatabaseCore, run: Callable[[Flow[Any]], Any], schema: ModelSchema) -> None:
+        self._core = core
+        self._run = run
         self.schema = schema
 
     @property
     def context(self) -> Context:
-        return self._database._core.context
+        return self._core.context
 
     def run(self, flow: Flow[T]) -> T:
-        return self._database._run(flow)
+        result: T = self._run(flow)
+        return result

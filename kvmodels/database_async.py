@@ -6,17 +6,16 @@ Rules of this module: a method runs one flow and decides nothing. Names, signatu
 
 from __future__ import annotations
 
-import asyncio
 import os
 from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from kvmodels.database_core import DatabaseCore
-from kvmodels.drivers import aclose, arun
+from kvmodels.drivers import arun
 from kvmodels.engines.base import Engine
 from kvmodels.flows.build import BuildReport
-from kvmodels.flows.context import Context, RetryPolicy
+from kvmodels.flows.context import DEFAULT_RETRY, Context, RetryPolicy
 from kvmodels.flows.findings import CheckReport
 from kvmodels.flows.requests import Flow
 from kvmodels.flows.scrub import Repair
@@ -72,7 +71,7 @@ class AsyncDatabase:
         (1, True)
     """
 
-    __slots__ = ("_core", "_kv", "_opening", "_repositories", "_sleep")
+    __slots__ = ("_core", "_kv", "_opening", "_repositories")
 
     def __init__(
         self,
@@ -84,7 +83,7 @@ class AsyncDatabase:
         durability: Durability = "commit",
         clock: Callable[[], int] | None = None,
         readonly: bool = False,
-        retry: RetryPolicy = RetryPolicy(),
+        retry: RetryPolicy = DEFAULT_RETRY,
         require_current: bool = False,
         **engine_options: Any,
     ) -> None:
@@ -92,18 +91,15 @@ class AsyncDatabase:
         opening = Opening.of_url(
             url, limits=limits, durability=durability, clock=clock, readonly=readonly, **engine_options
         )
-        self._start(core, opening, asyncio.sleep, codec)
+        self._start(core, opening, codec)
 
     @classmethod
-    def from_engine(
-        cls, engine: Engine, core: DatabaseCore, *, sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
-    ) -> Self:
+    def from_engine(cls, engine: Engine, core: DatabaseCore) -> Self:
         """A database over an engine that is open already, such as a ``FaultEngine``; closing it closes the engine.
 
         Args:
             engine: where the store is.
             core: the declarations and the injected clocks.
-            sleep: waits between attempts.
 
         Returns:
             The database; it still has to be opened.
@@ -112,15 +108,12 @@ class AsyncDatabase:
             ModelDefinitionError, SchemaMismatchError: when it is opened.
         """
         database = cls.__new__(cls)
-        database._start(core, Opening.done(engine), sleep, "msgpack")
+        database._start(core, Opening.done(engine), "msgpack")
         return database
 
-    def _start(
-        self, core: DatabaseCore, opening: Opening, sleep: Callable[[float], Awaitable[object]], codec: str
-    ) -> None:
+    def _start(self, core: DatabaseCore, opening: Opening, codec: str) -> None:
         self._core = core
         self._opening = opening
-        self._sleep = sleep
         self._kv = AsyncKv(opening, store_format(codec, core.reserved))
         self._repositories: dict[type[Any], AsyncRepository[Any]] = {}
 
@@ -136,7 +129,7 @@ class AsyncDatabase:
         if not self._core.is_open:
             await self._kv.open()
             try:
-                await arun(self._engine, self._core.open(self._engine), sleep=self._sleep)
+                await arun(self._engine, self._core.open(self._engine))
             except BaseException:
                 await self.close()
                 raise
@@ -147,14 +140,15 @@ class AsyncDatabase:
         return self._opening.open()
 
     async def _run(self, flow: Flow[T]) -> T:
-        return await arun(self._engine, flow, sleep=self._sleep)
+        return await arun(self._engine, flow)
 
     def __getitem__(self, model: type[M]) -> AsyncRepository[M]:
-        repository = self._repositories.get(model)
-        if repository is None:
-            repository = AsyncRepository(_Runner(self, self._core.schema_for(model)))
-            self._repositories[model] = repository
-        return repository
+        known: AsyncRepository[M] | None = self._repositories.get(model)
+        if known is not None:
+            return known
+        made: AsyncRepository[M] = AsyncRepository(_Runner(self._core, self._run, self._core.schema_for(model)))
+        self._repositories[model] = made
+        return made
 
     def repository(self, model: type[M]) -> AsyncRepository[M]:
         """The repository of a model; the same as ``db[model]``.
@@ -262,15 +256,17 @@ class AsyncDatabase:
 class _Runner:
     """Runs the flows of one repository."""
 
-    __slots__ = ("_database", "schema")
+    __slots__ = ("_core", "_run", "schema")
 
-    def __init__(self, database: AsyncDatabase, schema: ModelSchema) -> None:
-        self._database = database
+    def __init__(self, core: DatabaseCore, run: Callable[[Flow[Any]], Awaitable[Any]], schema: ModelSchema) -> None:
+        self._core = core
+        self._run = run
         self.schema = schema
 
     @property
     def context(self) -> Context:
-        return self._database._core.context
+        return self._core.context
 
     async def run(self, flow: Flow[T]) -> T:
-        return await self._database._run(flow)
+        result: T = await self._run(flow)
+        return result

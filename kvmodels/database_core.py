@@ -168,7 +168,7 @@ class DatabaseCore:
         """Build or finish every declared index that is not READABLE, and remove what older generations left."""
         context = self.context
         chosen = [self.schema_for(model) for model in models] or list(self.schemas.values())
-        reports = []
+        reports: list[BuildReport] = []
         for schema in chosen:
             view = yield from reload_header(context)
             live = view.live[schema.collection]
@@ -176,7 +176,8 @@ class DatabaseCore:
             if obstacle is not None:
                 raise obstacle
             for definition in list(pending_definitions(view.header.collections[schema.collection], schema)):
-                reports.append((yield from build_index(context, schema, definition.name)))
+                report = yield from build_index(context, schema, definition.name)
+                reports.append(report)
             view = yield from header_view(context)
             for index in view.header.collections[schema.collection].indexes:
                 if index.state is IndexState.DROPPING:

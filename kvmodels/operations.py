@@ -60,7 +60,7 @@ class Entry(NamedTuple):
 
 
 class ReadRange(NamedTuple):
-    """Rows with ``start <= key < end``, at most ``limit``, descending when ``reverse``; ``end`` None: the one key ``start``."""
+    """Rows with ``start <= key < end``, at most ``limit``, descending with ``reverse``; no ``end``: one key."""
 
     start: bytes
     end: bytes | None = None

@@ -171,12 +171,10 @@ class Repository(QuerySet[M], Generic[M]):
             UniqueViolationError: a unique index holds these values for another record.
             pydantic.ValidationError, InvalidValueError, LimitExceededError: the object cannot be stored.
         """
-        self._runner.run(
-            crud.insert(self._runner.context, self._runner.schema, obj, lifetime_of(expire_in))
-        )
+        self._runner.run(crud.insert(self._runner.context, self._runner.schema, obj, lifetime_of(expire_in)))
         return obj
 
-    def save(self, obj: M, *, force: bool = False, expire_in: float | timedelta | None | Keep = KEEP) -> M:
+    def save(self, obj: M, *, force: bool = False, expire_in: float | timedelta | Keep | None = KEEP) -> M:
         """Store an object: insert a new one, update a loaded one if nobody else changed its record since.
 
         Args:
@@ -193,13 +191,11 @@ class Repository(QuerySet[M], Generic[M]):
             AlreadyExistsError, UniqueViolationError: nothing was written.
         """
         self._runner.run(
-            crud.save(
-                self._runner.context, self._runner.schema, obj, force=force, expire_in=deadline_of(expire_in)
-            )
+            crud.save(self._runner.context, self._runner.schema, obj, force=force, expire_in=deadline_of(expire_in))
         )
         return obj
 
-    def patch(self, key: Any, /, *, expire_in: float | timedelta | None | Keep = KEEP, **changes: Any) -> M:
+    def patch(self, key: Any, /, *, expire_in: float | timedelta | Keep | None = KEEP, **changes: Any) -> M:
         """Change fields of a record, whatever version it has: read, apply, commit, again after a conflict.
 
         Args:
@@ -222,7 +218,7 @@ class Repository(QuerySet[M], Generic[M]):
         return patched
 
     def mutate(
-        self, key: Any, function: Callable[[M], M | None], /, *, expire_in: float | timedelta | None | Keep = KEEP
+        self, key: Any, function: Callable[[M], M | None], /, *, expire_in: float | timedelta | Keep | None = KEEP
     ) -> M:
         """Change a record by a function: it gets a fresh copy in every attempt.
 

@@ -221,7 +221,7 @@ def test_every_place_that_raises_gives_a_fixed_message_and_a_hint():
         ("raise errors.DoesNotExist(text, hint='h')", "needs a fixed message"),
         ("raise DoesNotExist()", "needs a fixed message"),
         ("raise DoesNotExist('No record.', hint='h')", "ends without a full stop"),
-        ("raise DoesNotExist('no record')", "needs a hint"),
+        ("raise EngineError('no engine')", "needs a hint"),
         ("raise QueryError('no', hint='h')", "is only for catching"),
         ("def f(text):\n    raise DoesNotExist(text, hint='h')\nf(f'{x}')", "f needs a fixed message"),
         ("def f(text):\n    raise DoesNotExist(text, hint='h')\nf(text=a + b)", "f needs a fixed message"),

@@ -33,7 +33,7 @@ UNDEFINED_TYPE, BIG_INT, TUPLE, SET, FROZENSET = 1, 2, 3, 4, 5
 NAIVE_DATETIME, AWARE_DATETIME, PATTERN, REFERENCE, GRAPH = 6, 7, 8, 9, 10
 
 MAX_MEMBER_DEPTH: Final = 16
-"""How deep tuples and frozensets nest inside a set or a dict key."""
+"""How deep sets, frozensets and tuples nest, the outermost included."""
 
 CONTAINERS: Final[frozenset[type]] = frozenset({list, dict, set})
 """The types with an identity, which shared references and cycles keep."""
@@ -91,7 +91,7 @@ def _pack_members(code: int, members: Collection[object], depth: int) -> ExtType
         raise InvalidValueError(
             "tuples and frozensets are nested too deeply",
             type="tuple" if code == TUPLE else "frozenset",
-            hint="At most 16 levels inside a set or a dict key.",
+            hint="At most 16 levels, the set or the dict key included.",
         )
     packed = [pack_member(member, depth + 1) for member in members]
     if code != TUPLE:

@@ -29,7 +29,8 @@ from kvmodels.errors import InvalidValueError
 
 __all__ = ["has_shared_containers", "is_graph", "pack_graph", "pack_tree", "unpack_graph"]
 
-_NATIVE: Final[frozenset[type]] = frozenset({type(None), bool, float, bytes, bytearray, memoryview})
+_NATIVE: Final[frozenset[type]] = frozenset({type(None), bool, float, bytes})
+_BYTES_LIKE: Final[frozenset[type]] = frozenset({bytearray, memoryview})
 _INDEX_BYTES: Final = 4
 _CODE_POSITION: Final = {0xC7: 2, 0xC8: 3, 0xC9: 5, 0xD4: 1, 0xD5: 1, 0xD6: 1, 0xD7: 1, 0xD8: 1}
 """Where the number of an extension stands, by the first byte of its header."""
@@ -107,6 +108,8 @@ class _Lowering:
     def _leaf(self, value: Any, path: _Path) -> Any:
         if type(value) in _NATIVE or (type(value) is int and -(1 << 63) <= value < 1 << 64):
             return value
+        if type(value) in _BYTES_LIKE:
+            return bytes(value)  # the packer takes it as well, unless it is a view with gaps
         try:
             if type(value) is not str:
                 return pack_extension(value)

@@ -158,7 +158,7 @@ class MsgpackCodec:
 def _pack(value: Any) -> bytes:
     try:
         return pack(value)
-    except (InvalidValueError, ValueError):
+    except (InvalidValueError, ValueError, BufferError):
         return _pack_slowly(value)
 
 

@@ -170,9 +170,7 @@ def _finish(context: Context, schema: ModelSchema, index: LiveIndex) -> Flow[Bui
         for other in collection.indexes:
             if other.name == stored.name and other.generation != stored.generation:
                 collection = collection.with_index(_in_state(other, IndexState.DROPPING))
-    committed = yield from commit_header(
-        context, view, view.header.with_collection(collection), mutations=mutations
-    )
+    committed = yield from commit_header(context, view, view.header.with_collection(collection), mutations=mutations)
     return report if committed else None
 
 
@@ -188,7 +186,7 @@ def _violations(
     if isinstance(result, GuardFailed):
         return None
     layout = context.layouts[schema.collection]
-    found = []
+    found: list[IndexViolation] = []
     for row in result.ranges[0]:
         rest = row.key[len(index.violations) :]
         values = layout.unpack(rest[skip_parts(rest, 1) :])

@@ -36,7 +36,7 @@ from kvmodels.operations import (
 from kvmodels.schema.catalogue import IndexState
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.keyspace import build_key, violation_key
-from kvmodels.schema.live import LiveIndex
+from kvmodels.schema.live import LiveCollection, LiveIndex
 
 __all__ = ["Batch", "Progress", "build_batch", "resolve_violations"]
 
@@ -50,6 +50,7 @@ class Progress(NamedTuple):
     scanned: int
 
     def to_value(self) -> dict[str, Any]:
+        """The value of the progress row."""
         return {"cursor": self.cursor, "scanned": self.scanned}
 
 
@@ -91,16 +92,17 @@ def build_batch(context: Context, schema: ModelSchema, index: LiveIndex, cursor:
         Check(progress_key, progress_rows[0].versionstamp, physical=True),
         Set(progress_key, *context.codec.encode(moved.to_value())),
     )
-    committed = yield from _index_rows(context, schema, current, view, rows, advance)
+    committed = yield from _index_rows(context, live, current, view, rows, advance=advance)
     return Batch(moved.cursor if committed else cursor, len(rows), committed, False)
 
 
 def _index_rows(
     context: Context,
-    schema: ModelSchema,
+    live: LiveCollection,
     index: LiveIndex,
     view: HeaderView,
     rows: Sequence[Row],
+    *,
     advance: tuple[Check, Mutation],
 ) -> Flow[bool]:
     """Commit the entries of these records together with the progress; False after a conflict."""
@@ -110,11 +112,11 @@ def _index_rows(
     changes: list[RecordChange] = []
     checks, mutations = [advance[0]], [advance[1]]
     for row in old:
-        change = _change(context, schema, index, view, row)
+        change = _change(context, live, index, row)
         if isinstance(change, RecordChange):
             changes.append(change)
         else:
-            pk = view.live[schema.collection].layout.pk_of(row.key)
+            pk = live.layout.pk_of(row.key)
             checks.append(Check(row.key, row.versionstamp, physical=True))
             mutations.append(
                 Set(violation_key(index.violations, None, pk), *context.codec.encode({"kind": change}), row.expire_at)
@@ -124,7 +126,7 @@ def _index_rows(
         return False
     write = AtomicWrite((*write.checks, *checks), (*write.mutations, *mutations))
     try:
-        check_budget(write, context.limits, (view.live[schema.collection],))
+        check_budget(write, context.limits, (live,))
     except OperationTooLargeError:
         if len(rows) == 1:
             raise
@@ -145,11 +147,8 @@ def _committed(context: Context, write: AtomicWrite) -> Flow[bool]:
     return False
 
 
-def _change(
-    context: Context, schema: ModelSchema, index: LiveIndex, view: HeaderView, row: Row
-) -> RecordChange | str:
+def _change(context: Context, live: LiveCollection, index: LiveIndex, row: Row) -> RecordChange | str:
     """What indexes one record, or the kind of violation when that cannot be done."""
-    live = view.live[schema.collection]
     pk = live.layout.pk_of(row.key)
     try:
         document = document_of(context, row)
@@ -157,7 +156,7 @@ def _change(
         covered = index.layout.covers(document)
         new_document = document
         if not covered:
-            new_document = schema.prepare(object_of(context, live, row)).document
+            new_document = live.schema.prepare(object_of(context, live, row)).document
             value, encoding = context.codec.encode_document(new_document)
     except DecodeError:
         return "not_decodable"
@@ -170,9 +169,7 @@ def _change(
     if any(len(key) > context.limits.max_key_bytes for key, _ in keys):
         return "too_long"
     only = index if covered and index.definition.store is None else None
-    return RecordChange(
-        live, pk, row, document, new_document, value, encoding, row.expire_at, only=only, tolerant=True
-    )
+    return RecordChange(live, pk, row, document, new_document, value, encoding, row.expire_at, only=only, tolerant=True)
 
 
 def _compile(
@@ -232,7 +229,7 @@ def _resolve(context: Context, schema: ModelSchema, index: LiveIndex, view: Head
         write = AtomicWrite((Check(key, None), seen), (Delete(violation.key),))
         yield from _committed(context, write)
         return
-    change = _change(context, schema, current, view, result.ranges[0][0])
+    change = _change(context, live, current, result.ranges[0][0])
     if not isinstance(change, RecordChange):
         return
     compiled = yield from _compile(context, view, (change,), (yield from now()))

@@ -8,8 +8,8 @@ give their own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import cast
+from dataclasses import dataclass
+from typing import Final, cast
 
 from kvmodels.encoding.values import MsgpackCodec
 from kvmodels.errors import InvalidArgumentError
@@ -22,7 +22,15 @@ from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.keyspace import HEADER_KEY, RecordLayout, fence_key
 from kvmodels.schema.live import LiveCollection, join
 
-__all__ = ["Context", "HeaderView", "RetryPolicy", "header_view", "live_collection", "reload_header"]
+__all__ = [
+    "DEFAULT_RETRY",
+    "Context",
+    "HeaderView",
+    "RetryPolicy",
+    "header_view",
+    "live_collection",
+    "reload_header",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +73,9 @@ class RetryPolicy:
         return uniform * min(self.cap_s, self.initial_s * 2.0 ** (attempt - 2)) if attempt > 1 else 0.0
 
 
+DEFAULT_RETRY: Final = RetryPolicy()
+
+
 @dataclass(frozen=True, slots=True)
 class HeaderView:
     """The header as this process last read it, joined with its declarations by collection name."""
@@ -95,7 +106,7 @@ class Context:
     random: Callable[[], float]
     new_token: Callable[[], str]
     schemas: Mapping[str, ModelSchema]
-    layouts: Mapping[str, RecordLayout] = field(default_factory=dict)
+    layouts: Mapping[str, RecordLayout]
     view: HeaderView | None = None
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
+from functools import partial
 from typing import Any, Final, NamedTuple
 
 from kvmodels.errors import (
@@ -23,7 +24,7 @@ from kvmodels.errors import (
 )
 from kvmodels.flows.arguments import require_callable, require_object
 from kvmodels.flows.context import Context, HeaderView
-from kvmodels.flows.operation import Operation, Proposal, Seen
+from kvmodels.flows.operation import Operation, Proposal, Seen, always
 from kvmodels.flows.records import document_of, object_of
 from kvmodels.flows.requests import Flow
 from kvmodels.flows.retry import execute
@@ -183,7 +184,7 @@ def insert(context: Context, schema: ModelSchema, instance: Any, expire_in: int 
                 "a record with this primary key exists", model=schema.name, key=_shown(item.key_values)
             )
         change = record_change(context, item, seen, seen.row(key), expire_in)
-        return Proposal((change,), lambda versionstamp: stored(item, change, versionstamp))
+        return Proposal((change,), partial(stored, item, change))
 
     return execute(context, _one(schema, (key,), propose, reads=False, timed=expire_in is not None))
 
@@ -236,7 +237,7 @@ def save(
             if current is None or current.versionstamp != loaded.versionstamp:
                 raise _stale(schema, item.key_values, loaded, current)
         change = record_change(context, item, seen, old, expire_in)
-        return Proposal((change,), lambda versionstamp: stored(item, change, versionstamp))
+        return Proposal((change,), partial(stored, item, change))
 
     may_expire = loaded is not None and loaded.expire_at is not None
     timed = not isinstance(expire_in, Keep) or may_expire
@@ -322,7 +323,7 @@ def mutate(
                 key=_shown(item.key_values),
             )
         change = record_change(context, item, seen, row, expire_in)
-        return Proposal((change,), lambda versionstamp: stored(item, change, versionstamp))
+        return Proposal((change,), partial(stored, item, change))
 
     return execute(context, _one(schema, (key,), propose, timed=not isinstance(expire_in, Keep)))
 
@@ -342,8 +343,8 @@ def remove_key(context: Context, schema: ModelSchema, key_values: tuple[Any, ...
     def propose(seen: Seen) -> Proposal[bool]:
         row = seen.live_row(key)
         if row is None:
-            return Proposal((), lambda _: False)
-        return Proposal((_removal(context, seen, schema, pk, row),), lambda _: True)
+            return Proposal((), always(False))
+        return Proposal((_removal(context, seen, schema, pk, row),), always(True))
 
     return execute(context, _one(schema, (key,), propose))
 

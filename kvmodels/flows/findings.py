@@ -49,22 +49,27 @@ class CheckReport(NamedTuple):
 
     @property
     def ok(self) -> bool:
+        """Whether the store is exact now."""
         return all(finding.repaired for finding in self.findings)
 
     @property
     def dangling(self) -> tuple[Finding, ...]:
+        """Entries that no record reproduces."""
         return self._of("dangling")
 
     @property
     def missing(self) -> tuple[Finding, ...]:
+        """Entries that a record calls for."""
         return self._of("missing")
 
     @property
     def foreign(self) -> tuple[Finding, ...]:
+        """Keys that this library would not write."""
         return self._of("foreign")
 
     @property
     def undecodable(self) -> tuple[Finding, ...]:
+        """Records that cannot be read."""
         return self._of("undecodable")
 
     @property

@@ -64,7 +64,9 @@ def check_prefixes(context: Context, view: HeaderView) -> None:
     Raises:
         ModelDefinitionError: two of them are equal, or one is reserved.
     """
-    owners: list[tuple[str, str, str | None]] = [(prefix, collection, None) for prefix, collection in view.header.prefixes().items()]
+    owners: list[tuple[str, str, str | None]] = [
+        (prefix, collection, None) for prefix, collection in view.header.prefixes().items()
+    ]
     for schema in context.schemas.values():
         owners.append((schema.collection, schema.collection, schema.name))
         owners.extend(
@@ -109,5 +111,3 @@ def require_current(view: HeaderView) -> None:
                 declared="readable",
                 hint="Run db.build_indexes(), or open without require_current.",
             )
-
-

@@ -16,7 +16,7 @@ from kvmodels.maintenance.changes import RecordChange, Violation
 from kvmodels.operations import Row
 from kvmodels.schema.definition import ModelSchema
 
-__all__ = ["Operation", "Proposal", "Seen"]
+__all__ = ["Operation", "Proposal", "Seen", "always"]
 
 R = TypeVar("R")
 
@@ -70,3 +70,12 @@ class Operation(Generic[R]):
     refused: Callable[[Violation], KvModelsError]
     reads: bool = True
     timed: bool = False
+
+
+def always(result: R) -> Callable[[bytes], R]:
+    """A ``Proposal.done`` that does not look at the versionstamp."""
+
+    def done(_: bytes) -> R:
+        return result
+
+    return done

@@ -6,14 +6,14 @@ record; records are never guessed. A repair that meets a conflict is left to the
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-
 from kvmodels.errors import CommitUnknownError, KvModelsError
-from kvmodels.flows.context import Context, header_view
+from kvmodels.flows.context import Context, HeaderView, header_view
 from kvmodels.flows.crud import refused
 from kvmodels.flows.findings import FindingKind
-from kvmodels.flows.operation import Operation, Proposal, Seen
+from kvmodels.flows.operation import Operation, Proposal, Seen, always
 from kvmodels.flows.records import document_of
 from kvmodels.flows.requests import Flow, commit
 from kvmodels.flows.retry import execute
@@ -35,7 +35,7 @@ class Suspect:
     index: LiveIndex | None
     pk: bytes | None
     reason: str
-    record: Row | None
+    record: Row | None = None
 
 
 def mend(context: Context, schema: ModelSchema, suspect: Suspect, *, everything: bool) -> Flow[bool]:
@@ -69,21 +69,25 @@ def _remove(context: Context, schema: ModelSchema, suspect: Suspect) -> Flow[boo
 def _rewrite(context: Context, schema: ModelSchema, pk: bytes, index: LiveIndex | None) -> Flow[bool]:
     """Write the entries of one record again from what it stores."""
     key = context.layouts[schema.collection].key(pk)
-    copied = index is None or index.definition.store is not None
+
+    def wanted(_: HeaderView) -> Sequence[bytes]:
+        return (key,)
 
     def propose(seen: Seen) -> Proposal[bool]:
         row = seen.live_row(key)
         if row is None:
-            return Proposal((), lambda _: True)
+            return Proposal((), always(True))
         live = seen.view.live[schema.collection]
-        current = None if copied or index is None else next((ix for ix in live.maintained if ix.stored == index.stored), None)
+        only = None
+        if index is not None and index.definition.store is None:
+            only = next((current for current in live.maintained if current.stored == index.stored), None)
         document = document_of(context, row)
         change = RecordChange(
-            live, pk, row, document, document, row.value, row.encoding, row.expire_at, rewrite=True, only=current
+            live, pk, row, document, document, row.value, row.encoding, row.expire_at, rewrite=True, only=only
         )
-        return Proposal((change,), lambda _: True)
+        return Proposal((change,), always(True))
 
     try:
-        return (yield from execute(context, Operation((schema,), lambda _: (key,), propose, refused)))
+        return (yield from execute(context, Operation((schema,), wanted, propose, refused)))
     except KvModelsError:
         return False

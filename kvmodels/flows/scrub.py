@@ -108,12 +108,12 @@ class _Scrub:
 
     def _judge_record(self, live: LiveCollection, row: Row) -> Suspect | None:
         if not live.layout.is_record_key(row.key):
-            return self._suspect("foreign", row, None, None, "not a record key of this collection")
+            return Suspect("foreign", row, None, None, "not a record key of this collection")
         try:
             object_of(self._context, live, row)
         except KvModelsError as error:
             pk = live.layout.pk_of(row.key)
-            return self._suspect("undecodable", row, None, pk, getattr(error, "reason", None) or error.message)
+            return Suspect("undecodable", row, None, pk, getattr(error, "reason", None) or error.message)
         return None
 
     def _document(self, live: LiveCollection, row: Row) -> Document | None:
@@ -180,16 +180,16 @@ class _Scrub:
         pk = live.layout.pk_of(record_key)
         if entry is None:
             reason = "the entry is not there"
-            yield from self._report(self._suspect("missing", Row(key, b"", 0, b"", None), wanted.index, pk, reason, record))
+            yield from self._report(Suspect("missing", Row(key, b"", 0, b"", None), wanted.index, pk, reason, record))
             return
         reason_or_none = self._difference(wanted, entry, record)
         if reason_or_none is None:
             return
         if wanted.slot and (yield from self._owned_by_another(live, wanted.index, entry, pk)):
-            suspect = self._suspect("missing", entry, wanted.index, pk, "another record has the same unique value", record)
+            suspect = Suspect("missing", entry, wanted.index, pk, "another record has the same unique value", record)
             yield from self._report(suspect)
             return
-        yield from self._report(self._suspect("dangling", entry, wanted.index, pk, reason_or_none, record))
+        yield from self._report(Suspect("dangling", entry, wanted.index, pk, reason_or_none, record))
 
     def _difference(self, wanted: _Expected, entry: Row, record: Row) -> str | None:
         if (entry.value, entry.encoding) != (wanted.value, wanted.encoding):
@@ -209,7 +209,7 @@ class _Scrub:
         if owner == pk:
             return False
         result = yield from read((point(live.layout.key(owner)),))
-        rows = [] if isinstance(result, GuardFailed) else result.ranges[0]
+        rows = result.ranges[0]
         return bool(rows) and entry.key in self._expected(live, rows[0])
 
     # --- from entries to records ------------------------------------------------------------------------------
@@ -245,9 +245,9 @@ class _Scrub:
         records: Mapping[bytes, Row],
     ) -> Flow[None]:
         if owner is None:
-            yield from self._report(self._suspect("foreign", row, index, None, "not an entry key of this index"))
+            yield from self._report(Suspect("foreign", row, index, None, "not an entry key of this index"))
         elif isinstance(owner, str):
-            yield from self._report(self._suspect("dangling", row, index, None, owner))
+            yield from self._report(Suspect("dangling", row, index, None, owner))
         else:
             record = records.get(live.layout.key(owner))
             wanted = None if record is None else self._expected(live, record).get(row.key)
@@ -287,20 +287,20 @@ class _Scrub:
             return
         entry, record = entries[0], records[0] if records else None
         if record is None:
-            yield from self._report(self._suspect("dangling", entry, current, owner, "there is no such record"))
+            yield from self._report(Suspect("dangling", entry, current, owner, "there is no such record"))
             return
         document = self._document(live, record)
         if document is None:
             return
         if key not in {item.key for item in entry_keys(current, document, owner)}:
             yield from self._report(
-                self._suspect("dangling", entry, current, owner, "the record does not call for this entry", record)
+                Suspect("dangling", entry, current, owner, "the record does not call for this entry", record)
             )
             return
         wanted = self._expected(live, record).get(key)
         reason = None if wanted is None else self._difference(wanted, entry, record)
         if reason is not None:
-            yield from self._report(self._suspect("dangling", entry, current, owner, reason, record))
+            yield from self._report(Suspect("dangling", entry, current, owner, reason, record))
 
     # --- both -------------------------------------------------------------------------------------------------
 
@@ -315,17 +315,6 @@ class _Scrub:
             return None
         self.scanned += len(result.ranges[0])
         return result.ranges[0]
-
-    def _suspect(
-        self,
-        kind: Any,
-        row: Row,
-        index: LiveIndex | None,
-        pk: bytes | None,
-        reason: str,
-        record: Row | None = None,
-    ) -> Suspect:
-        return Suspect(kind, row, index, pk, reason, record)
 
     def _report(self, suspect: Suspect) -> Flow[None]:
         if suspect.row.key in self._seen:
@@ -349,9 +338,7 @@ class _Scrub:
 
 
 def _find(live: LiveCollection, name: str, generation: int) -> LiveIndex | None:
-    return next(
-        (ix for ix in live.maintained if (ix.stored.name, ix.stored.generation) == (name, generation)), None
-    )
+    return next((ix for ix in live.maintained if (ix.stored.name, ix.stored.generation) == (name, generation)), None)
 
 
 def _shown_key(key: bytes) -> tuple[Any, ...]:

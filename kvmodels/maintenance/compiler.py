@@ -14,9 +14,8 @@ conflicts for uniqueness, here a unique value is one key with a single owner.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from kvmodels.encoding.values import MsgpackCodec
 from kvmodels.keys import decode_key, encode_key
@@ -201,9 +200,7 @@ class _Fold:
         self.needed.add(key)
         return False, None
 
-    def _contest(
-        self, key: bytes, claims: list[_Claim], changes: Mapping[bytes, RecordChange]
-    ) -> Violation | None:
+    def _contest(self, key: bytes, claims: list[_Claim], changes: Mapping[bytes, RecordChange]) -> Violation | None:
         """One slot, and the records of this commit that want it: one gets it, duplicates of a build stay recorded."""
         if len(claims) == 1:
             return self._claim(key, claims[0], changes)
@@ -237,11 +234,17 @@ class _Fold:
                     return None if self.needed else Violation(change, index, key, owner)
         self.check(rules.slot_check(key, row))
         value, encoding = entry_value(self._codec, index, True, change)
-        if row is None or change.rewrite or (row.value, row.encoding, row.expire_at) != (
-            value,
-            encoding,
-            change.expire_at,
-        ) or index.definition.store is not None:
+        if (
+            row is None
+            or change.rewrite
+            or (row.value, row.encoding, row.expire_at)
+            != (
+                value,
+                encoding,
+                change.expire_at,
+            )
+            or index.definition.store is not None
+        ):
             self._set(Set(key, value, encoding, change.expire_at))
         if not index.readable and change.old is not None:
             self._delete(violation_key(index.violations, key, change.pk))

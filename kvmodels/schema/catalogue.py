@@ -94,9 +94,7 @@ class StoredCollection:
 
     def with_index(self, index: StoredIndex) -> StoredCollection:
         """This collection with one generation added, or replaced by a copy in another state."""
-        others = tuple(
-            ix for ix in self.indexes if (ix.name, ix.generation) != (index.name, index.generation)
-        )
+        others = tuple(ix for ix in self.indexes if (ix.name, ix.generation) != (index.name, index.generation))
         highest = max(index.generation, self.generations.get(index.name, 0))
         retired = tuple(digest for digest in self.retired.get(index.name, ()) if digest != index.hash)
         if index.state is IndexState.DROPPING:
@@ -110,9 +108,7 @@ class StoredCollection:
 
     def without_index(self, name: str, generation: int) -> StoredCollection:
         """This collection with one generation no longer listed; its number stays used."""
-        return replace(
-            self, indexes=tuple(ix for ix in self.indexes if (ix.name, ix.generation) != (name, generation))
-        )
+        return replace(self, indexes=tuple(ix for ix in self.indexes if (ix.name, ix.generation) != (name, generation)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,9 +211,7 @@ def stored_collection(schema: ModelSchema) -> StoredCollection:
         fields={name: field.type_name for name, field in schema.fields.items()},
         columns={name: codec.name for name, codec in schema.column_codecs.items()},
         schema_version=schema.schema_version,
-        indexes=tuple(
-            stored_index(definition, 1, IndexState.READABLE) for definition in schema.indexes.values()
-        ),
+        indexes=tuple(stored_index(definition, 1, IndexState.READABLE) for definition in schema.indexes.values()),
         generations=dict.fromkeys(schema.indexes, 1),
         retired={},
     )

@@ -65,6 +65,7 @@ class IndexDefinition:
 
     @property
     def fields(self) -> tuple[str, ...]:
+        """The fields of the columns, in order."""
         return tuple(column.field for column in self.columns)
 
     def signature(self) -> dict[str, Any]:

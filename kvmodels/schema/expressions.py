@@ -183,6 +183,12 @@ def col(attribute: T) -> FieldRef[T]:
     Only needed for fields declared in the plain form, ``age: Annotated[int, Indexed()]``, whose class attribute type
     checkers take for an int.
 
+    Args:
+        attribute: a field of a model class, such as ``User.age``.
+
+    Returns:
+        The same, with the type that it has. Cost: none.
+
     Raises:
         InvalidArgumentError: it is not a field of a model class.
 

@@ -37,6 +37,7 @@ class LiveIndex:
 
     @property
     def readable(self) -> bool:
+        """Whether it is complete, so that queries may use it."""
         return self.stored.state is IndexState.READABLE
 
 
@@ -90,7 +91,7 @@ def join(
     if refused is not None:
         return LiveCollection(schema, layout, (), {}, {}, refused, refused)
     maintained, read_only = _maintained(schema, stored, fences)
-    readable = {}
+    readable: dict[str, LiveIndex] = {}
     for index in maintained:
         declared = schema.indexes.get(index.stored.name)
         if index.readable and declared is not None and declared.hash() == index.stored.hash:
@@ -107,9 +108,7 @@ def join(
     return LiveCollection(schema, layout, maintained, readable, states, None, read_only)
 
 
-def _mismatch(
-    message: str, schema: ModelSchema, index: str | None, stored: Any, declared: Any
-) -> SchemaMismatchError:
+def _mismatch(message: str, schema: ModelSchema, index: str | None, stored: Any, declared: Any) -> SchemaMismatchError:
     return SchemaMismatchError(
         message,
         collection=schema.collection,
@@ -123,9 +122,7 @@ def _mismatch(
 def _refusal(schema: ModelSchema, stored: StoredCollection) -> SchemaMismatchError | None:
     primary_key = tuple(tuple(column.signature()) for column in schema.primary_key)
     if primary_key != stored.primary_key:
-        return _mismatch(
-            "the primary key differs from the stored one", schema, None, stored.primary_key, primary_key
-        )
+        return _mismatch("the primary key differs from the stored one", schema, None, stored.primary_key, primary_key)
     for index in stored.indexes:
         for field, codec_name, *_ in index.signature["columns"]:
             codec = schema.column_codecs.get(field)
@@ -174,9 +171,7 @@ def _maintained(
     return tuple(live), read_only
 
 
-def _definition(
-    schema: ModelSchema, stored: StoredCollection, index: StoredIndex
-) -> IndexDefinition | None:
+def _definition(schema: ModelSchema, stored: StoredCollection, index: StoredIndex) -> IndexDefinition | None:
     """The definition by which this process keeps a generation, or None when it may not write."""
     declared = schema.indexes.get(index.name)
     if declared is None:
@@ -192,7 +187,7 @@ def _definition(
 
 def _rebuilt(schema: ModelSchema, index: StoredIndex) -> IndexDefinition | None:
     """The definition of an older generation from its stored signature, or None when a field is gone."""
-    columns = []
+    columns: list[Column] = []
     for field, _, direction, is_nullable in index.signature["columns"]:
         codec = schema.column_codecs.get(field)
         if codec is None:
@@ -201,9 +196,7 @@ def _rebuilt(schema: ModelSchema, index: StoredIndex) -> IndexDefinition | None:
         codec = descending(codec) if direction == "desc" else codec
         columns.append(Column(field, codec, direction == "desc", is_nullable))
     signature = index.signature
-    return IndexDefinition(
-        index.name, tuple(columns), signature["unique"], signature["nulls"], signature["store"]
-    )
+    return IndexDefinition(index.name, tuple(columns), signature["unique"], signature["nulls"], signature["store"])
 
 
 def _state(stored: StoredCollection, definition: IndexDefinition) -> IndexState:

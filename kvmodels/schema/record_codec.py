@@ -14,7 +14,7 @@ from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any, NoReturn, cast
 
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
 
 from kvmodels.errors import (
     DecodeError,
@@ -27,7 +27,7 @@ from kvmodels.schema.composites import must_be_stored
 from kvmodels.schema.definition import Document, ModelSchema
 from kvmodels.schema.forms import Form, Function
 from kvmodels.schema.sameness import same_stored, unchanged
-from kvmodels.schema.state import StatefulModel, state_of
+from kvmodels.schema.state import state_of
 
 __all__ = ["RESERVED_FIELD", "Prepared", "RecordCodec", "apply_changes"]
 
@@ -70,7 +70,7 @@ class RecordCodec:
 
     def __init__(
         self,
-        model: type[StatefulModel],
+        model: type[BaseModel],
         forms: Mapping[str, Form],
         *,
         primary_key: tuple[str, ...],
@@ -130,7 +130,10 @@ class RecordCodec:
         state = state_of(instance)
         unknown = _NOTHING if state is None else state.unknown
         if unknown:
-            document.update((name, value) for name, value in unknown.items() if name not in document)
+            carried = {name: value for name, value in unknown.items() if name not in document}
+            if RESERVED_FIELD in unknown:
+                carried[RESERVED_FIELD] = {**unknown[RESERVED_FIELD], **document.get(RESERVED_FIELD, {})}
+            document.update(carried)
         values = validated.__dict__
         primary_key = tuple([values[name] for name in self._primary_key])
         return Prepared(values, validated.__pydantic_extra__, document, primary_key, unknown)
