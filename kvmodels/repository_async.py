@@ -314,7 +314,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
             expire_in: seconds or a timedelta until the records expire; None for never.
 
         Returns:
-            One ``BulkItem(object, created, error)`` for each object.
+            One ``BulkItem(obj, created, error)`` for each object.
 
         Raises:
             AlreadyExistsError, UniqueViolationError: with ``position`` of the object and ``committed``, the number

@@ -29,7 +29,7 @@ OnConflict = Literal["error", "ignore"]
 class BulkItem(NamedTuple, Generic[M]):
     """What became of one object of a bulk write: created, or left out because of an error."""
 
-    object: M
+    obj: M
     created: bool
     error: IntegrityError | None = None
 

@@ -63,12 +63,13 @@ def execute(context: Context, operation: Operation[R]) -> Flow[R]:
         if outcome is not None:
             return outcome.result
         exhausted = run.exhausted()
-        if exhausted is not None:
-            applied = yield from run.settle()
-            if applied is None:
-                raise exhausted
-            return applied.result
-        yield from run.pause()
+        if exhausted is None:
+            yield from run.pause()
+            continue
+        applied = (yield from run.settle()) or (yield from run.diagnose())
+        if applied is None:
+            raise exhausted
+        return applied.result
 
 
 class _Run(Generic[R]):
@@ -91,10 +92,21 @@ class _Run(Generic[R]):
     def attempt(self) -> Flow[_Done[R] | None]:
         """One try; None when it met a conflict."""
         self._attempts += 1
+        compiled = yield from self._compiled(must_read=self._reads or self._attempts > 1)
+        if compiled is None or isinstance(compiled, _Done):
+            return compiled
+        return (yield from self._commit(*compiled))
+
+    def diagnose(self) -> Flow[_Done[R] | None]:
+        """After the last conflict: one look at what is stored now, which raises the error that explains it."""
+        compiled = yield from self._compiled(must_read=True)
+        return compiled if isinstance(compiled, _Done) else None
+
+    def _compiled(self, *, must_read: bool) -> Flow[tuple[Proposal[R], AtomicWrite | None] | _Done[R] | None]:
+        """What to commit; the result when an earlier attempt was applied; None when the header changed."""
         view = yield from self._writable_view()
         keys = set(self._operation.keys(view))
         proposed: tuple[Proposal[R], Any] | None = None
-        must_read = self._reads or self._attempts > 1
         while True:
             if must_read:
                 rows = yield from self._read(view, keys)
@@ -114,7 +126,7 @@ class _Run(Generic[R]):
                 keys |= compiled.keys
                 must_read = True
                 continue
-            return (yield from self._commit(proposed[0], compiled))
+            return proposed[0], compiled
 
     def _writable_view(self) -> Flow[HeaderView]:
         view = yield from header_view(self._context)
