@@ -24,11 +24,12 @@ from kvmodels.query.predicates import key_values
 from kvmodels.query.query import Query
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.expressions import Expression
-from kvmodels.schema.state import StatefulModel, drop_state, set_state, state_of
+from kvmodels.schema.model import KvModel
+from kvmodels.schema.state import drop_state, set_state, state_of
 
 __all__ = ["detach", "get", "get_or_create", "get_or_none", "in_bulk", "key_values", "refresh", "remove"]
 
-M = TypeVar("M", bound=StatefulModel)
+M = TypeVar("M", bound=KvModel)
 
 
 def get(context: Context, schema: ModelSchema, arguments: Sequence[Any], lookups: Mapping[str, Any]) -> Flow[Any]:
@@ -84,7 +85,7 @@ def refresh(context: Context, schema: ModelSchema, instance: Any) -> Flow[None]:
 
 def detach(instance: M) -> M:
     """Forget that the object was loaded."""
-    if not isinstance(cast("object", instance), StatefulModel):
+    if not isinstance(cast("object", instance), KvModel):
         raise InvalidValueError(
             "this is not an object of a model", type=type(instance).__name__, hint="Give an object of a KvModel."
         )
