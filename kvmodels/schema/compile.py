@@ -139,7 +139,7 @@ class _Fields:
                     "a marker stands inside of the type",
                     field,
                     option=_marker_name(nested),
-                    hint="Put it around the whole type: Indexed[int | None], not Indexed[int] | None.",
+                    hint="Put it around the whole type of the field: Indexed[int | None].",
                 )
         for mark in inner.metadata:
             if _is_marker(mark):

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from inspect import currentframe
 from types import FrameType
-from typing import TYPE_CHECKING, Any, ClassVar, Unpack, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack, dataclass_transform
 
 import pydantic
-from pydantic import ConfigDict, PrivateAttr
+from pydantic import BaseModel, ConfigDict, PrivateAttr
 from pydantic._internal import _fields as pydantic_fields
 from pydantic._internal._model_construction import ModelMetaclass
 
@@ -21,7 +21,7 @@ from kvmodels.schema.compile import schema_of
 from kvmodels.schema.expressions import FieldRef
 from kvmodels.schema.markers import Field
 from kvmodels.schema.options import check_class_keywords, resolve_options
-from kvmodels.schema.state import StatefulModel, state_of
+from kvmodels.schema.state import STATE_SLOT, set_state, state_of, with_state_of
 
 __all__ = ["KvModel", "KvModelMeta"]
 
@@ -58,7 +58,7 @@ def _asked_by_pydantic(frame: FrameType | None) -> bool:
     return caller is not None and caller.f_globals.get("__name__") == _FIELD_COLLECTOR
 
 
-class KvModel(StatefulModel, metaclass=KvModelMeta):
+class KvModel(BaseModel, metaclass=KvModelMeta):
     """A pydantic model whose objects are records of a collection.
 
     Class keywords: ``collection`` (the class name in snake_case, unless given), ``abstract``, and the settings of
@@ -76,6 +76,8 @@ class KvModel(StatefulModel, metaclass=KvModelMeta):
         >>> User.age >= 18
         Comparison(field='age', lookup='gte', operand=18, model=<class '...User'>)
     """
+
+    __slots__ = (STATE_SLOT,)
 
     DoesNotExist: ClassVar[type[DoesNotExist]] = DoesNotExist
     MultipleObjectsReturned: ClassVar[type[MultipleObjectsReturned]] = MultipleObjectsReturned
@@ -113,6 +115,20 @@ class KvModel(StatefulModel, metaclass=KvModelMeta):
     def is_persisted(self) -> bool:
         """Whether the object was read from a store or written to one (and not detached since)."""
         return state_of(self) is not None
+
+    def __copy__(self) -> Self:
+        return with_state_of(self, super().__copy__())
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
+        return with_state_of(self, super().__deepcopy__(memo))
+
+    def __getstate__(self) -> dict[Any, Any]:
+        return {**super().__getstate__(), STATE_SLOT: state_of(self)}
+
+    def __setstate__(self, state: dict[Any, Any]) -> None:
+        super().__setstate__(state)
+        if state.get(STATE_SLOT) is not None:
+            set_state(self, state[STATE_SLOT])
 
 
 def _refuse_reserved(model: str, field: str) -> None:
@@ -155,7 +171,9 @@ def _finish(cls: type[Any]) -> None:
     type.__setattr__(cls, _OPTIONS, options)
     for name in ("DoesNotExist", "MultipleObjectsReturned"):
         type.__setattr__(cls, name, _own_exception(cls, name))
-    if not options.abstract and cls.__pydantic_complete__:
+    # A generic class is compiled when it is used without its parameters, if ever: an index of a type variable has no
+    # column type, and is meant for the parametrised class.
+    if not options.abstract and cls.__pydantic_complete__ and not cls.__pydantic_generic_metadata__["parameters"]:
         schema_of(cls)
 
 

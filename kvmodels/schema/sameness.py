@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
+from enum import Enum
 from struct import pack
 from typing import Any
 from uuid import UUID
@@ -57,17 +58,21 @@ def unchanged(old: Any, new: Any) -> bool:
     kind: type[Any] = old.__class__
     if kind is not new.__class__:
         return False
-    if kind in _SCALARS:
+    if _is_leaf(old):
         return bool(old == new)
     if kind is list or kind is tuple:
         return len(old) == len(new) and all(map(unchanged, old, new))
     if kind is dict:
         return len(old) == len(new) and all(k in new and unchanged(v, new[k]) for k, v in old.items())
     if kind is set or kind is frozenset:
-        return {type(item) for item in old} <= _SCALARS and {type(item) for item in new} <= _SCALARS and old == new
+        return all(map(_is_leaf, old)) and all(map(_is_leaf, new)) and bool(old == new)
     if isinstance(old, BaseModel):
         return unchanged(old.__dict__, new.__dict__) and unchanged(old.__pydantic_extra__, new.__pydantic_extra__)
     if dataclasses.is_dataclass(old):
         names = [field.name for field in dataclasses.fields(old)]
         return all(unchanged(getattr(old, name, old), getattr(new, name, new)) for name in names)
     return False
+
+
+def _is_leaf(value: Any) -> bool:
+    return value.__class__ in _SCALARS or isinstance(value, Enum)

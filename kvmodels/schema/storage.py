@@ -158,7 +158,8 @@ class FormBuilder:
 
     def _class(self, cls: type[Any]) -> Form | None:
         if issubclass(cls, BaseModel):
-            return self._model_form(cls)
+            # An object of BaseModel itself does not exist, so the field is for objects of unknown classes.
+            return None if cls in {BaseModel, RootModel} else self._model_form(cls)
         if is_dataclass(cls):
             return self._dataclass_form(cls)
         if tuple in cls.__mro__ and hasattr(cls, "_fields"):
