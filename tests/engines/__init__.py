@@ -1,0 +1,1 @@
+"""What one engine does by itself: files, faults of disks and systems, interrupts."""
