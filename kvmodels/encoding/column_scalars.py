@@ -210,6 +210,19 @@ def _pack_date(value: Any) -> bytes:
     return _pack_str(_checked_date(value).isoformat())
 
 
+def _datetime_text(value: Any) -> str:
+    offset = _checked_datetime(value).utcoffset()
+    if offset is not None and offset.microseconds:
+        # fromisoformat reads an offset of less than a second as none at all (CPython 3.11), which moves the time.
+        raise InvalidValueError(
+            "a datetime with an offset of a fraction of a second cannot be stored",
+            type="datetime",
+            hint="Convert it with astimezone(timezone.utc).",
+        )
+    text: str = value.isoformat()
+    return text
+
+
 def _pack_datetime(value: Any) -> bytes:
     if _checked_datetime(value).utcoffset() is None:
         raise InvalidValueError(
@@ -350,7 +363,7 @@ _stored_datetime = _parsed(datetime.fromisoformat, _STORED_MESSAGE)
 DATETIME = ColumnCodec(
     "datetime",
     False,
-    lambda value: _checked_datetime(value).isoformat(),
+    _datetime_text,
     _stored_datetime,
     _pack_datetime,
     lambda text: _pack_datetime(_stored_datetime(text)),

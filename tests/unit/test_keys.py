@@ -104,7 +104,7 @@ def test_an_int_of_more_than_255_bytes_is_refused_and_the_one_below_is_not(sign)
 
 
 # What the recording says of sizes is judged by the engine's limits; the encoder must give the size that it judges.
-REJECTED_SIZES = {
+REJECTED_SIZES: dict[str, tuple[bytes | str, int]] = {
     "bytes 01*2047": (b"\x01" * 2047, 2049),
     "bytes 00*1024": (b"\x00" * 1024, 2050),
     "string a*2047": ("a" * 2047, 2049),
@@ -187,10 +187,9 @@ def test_packed_keys_sort_as_their_parts(left, right):
 def test_damaged_bytes_are_refused_or_encode_back_to_themselves(data):
     try:
         key = decode_key(data)
-    except InvalidKeyError as error:
-        assert error.part is not None
-    else:
-        assert encode_key(key) == data
+    except InvalidKeyError:
+        return
+    assert encode_key(key) == data
 
 
 @given(KEYS, KEYS)
@@ -217,7 +216,7 @@ class Level(IntEnum):
 
 def test_bytes_like_parts_and_subclasses_are_encoded_as_their_base():
     assert encode_key((bytearray(b"\x00a"), memoryview(b"x"))) == encode_key((b"\x00a", b"x"))
-    assert encode_key((memoryview(b"abcdef")[::2],)) == encode_key((b"ace",))
+    assert encode_key([memoryview(b"abcdef")[::2]]) == encode_key([b"ace"])
     assert encode_key((Colour.RED, Level.HIGH)) == encode_key(("red", 3))
     assert encode_key(["a", 1]) == encode_key(("a", 1))
 
@@ -226,11 +225,11 @@ def test_true_one_and_one_point_zero_are_three_keys():
     assert len({encode_key((part,)) for part in (True, 1, 1.0)}) == 3
 
 
-@pytest.mark.parametrize("text", ["\ud800", "\udc00", "a\ud800", "\udc00\ud800"])
-def test_lone_surrogates_become_the_replacement_character(text):
-    replaced = "".join("\ufffd" if "\ud800" <= character <= "\udfff" else character for character in text)
-    assert encode_key((text,)) == encode_key((replaced,))
-    assert encode_key(("\0", text, 1)) == encode_key(("\0", replaced, 1))
+def test_lone_surrogates_become_the_replacement_character():
+    for text in ("\ud800", "\udc00", "a\ud800", "\udc00\ud800"):
+        replaced = "".join("\ufffd" if "\ud800" <= character <= "\udfff" else character for character in text)
+        assert encode_key((text,)) == encode_key((replaced,))
+        assert encode_key(("\0", text, 1)) == encode_key(("\0", replaced, 1))
 
 
 def test_a_surrogate_pair_is_the_character_that_it_is_in_javascript():
