@@ -20,18 +20,16 @@ from kvmodels.errors import (
     KeyTooLargeError,
     OperationTooLargeError,
     ReservedKeyError,
-    ValueTooLargeError,
 )
 from kvmodels.flows.requests import Flow, commit, now, read
 from kvmodels.keys import Key, decode_key, encode_key, key_range, key_successor
 from kvmodels.limits import Limits
+from kvmodels.maintenance.budget import check_budget
 from kvmodels.operations import (
-    Arithmetic,
     AtomicWrite,
     Check,
     CommitResult,
     Committed,
-    Delete,
     Entry,
     Mutation,
     ReadRange,
@@ -45,7 +43,6 @@ __all__ = [
     "Listing",
     "PendingWrite",
     "StoreFormat",
-    "check_write_limits",
     "commit_operation",
     "get_entries",
     "get_entry",
@@ -56,8 +53,6 @@ LIBRARY_PART = "__kvmodels__"
 
 DEFAULT_BATCH = 100
 LARGEST_BATCH = 500
-
-U64_BYTES = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,72 +197,12 @@ def commit_operation(limits: Limits, pending: PendingWrite) -> Flow[CommitResult
             for position, mutation in enumerate(mutations)
         )
     write = AtomicWrite(pending.checks, mutations)
-    check_write_limits(write, limits)
+    check_budget(write, limits)
     outcome = yield from commit(write)
     if isinstance(outcome, Committed):
         return CommitResult(True, format_versionstamp(outcome.versionstamp))
     failed = tuple(decode_key(write.checks[position].key) for position in outcome.failed_checks)
     return CommitResult(False, None, failed)
-
-
-def check_write_limits(write: AtomicWrite, limits: Limits) -> None:
-    """Compare an operation with the limits, as Deno counts: O(checks + mutations).
-
-    The bytes of an operation are the keys of all checks and mutations, and for a mutation that carries a value its
-    key once more and the value (8 bytes for a 64-bit integer). Key bytes are the keys of such mutations alone.
-
-    Raises:
-        KeyTooLargeError, ValueTooLargeError, OperationTooLargeError: with the limit, and whose it is.
-    """
-    _check_total("too many checks in one operation", "max_checks", len(write.checks), limits)
-    _check_total("too many mutations in one operation", "max_mutations", len(write.mutations), limits)
-    operation_bytes = key_bytes = 0
-    for check in write.checks:
-        _check_written_key(check.key, limits)
-        operation_bytes += len(check.key)
-    for mutation in write.mutations:
-        _check_written_key(mutation.key, limits)
-        size = len(mutation.key)
-        operation_bytes += size
-        if not isinstance(mutation, Delete):
-            operation_bytes += size + _value_size(mutation, limits)
-            key_bytes += size
-    _check_total("the operation is too large", "max_operation_bytes", operation_bytes, limits)
-    _check_total("the keys of the operation are too large", "max_operation_key_bytes", key_bytes, limits)
-
-
-def _check_total(message: str, limit: str, size: int, limits: Limits) -> None:
-    maximum: int = getattr(limits, limit)
-    if size > maximum:
-        raise OperationTooLargeError(message, limit=limit, size=size, maximum=maximum, limits=limits.name)
-
-
-def _check_written_key(packed: bytes, limits: Limits) -> None:
-    if len(packed) > limits.max_key_bytes:
-        raise KeyTooLargeError(
-            "a key is too large",
-            limit="max_key_bytes",
-            size=len(packed),
-            maximum=limits.max_key_bytes,
-            limits=limits.name,
-            key=decode_key(packed),
-        )
-
-
-def _value_size(mutation: Set | Arithmetic, limits: Limits) -> int:
-    if isinstance(mutation, Arithmetic):
-        return U64_BYTES
-    size = len(mutation.value)
-    if size > limits.max_value_bytes:
-        raise ValueTooLargeError(
-            "a value is too large",
-            limit="max_value_bytes",
-            size=size,
-            maximum=limits.max_value_bytes,
-            limits=limits.name,
-            key=decode_key(mutation.key),
-        )
-    return size
 
 
 def listing(

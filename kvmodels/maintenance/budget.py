@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kvmodels.errors import KeyTooLargeError, LimitExceededError, OperationTooLargeError, ValueTooLargeError
+from kvmodels.errors import KeyTooLargeError, OperationTooLargeError, ValueTooLargeError
 from kvmodels.keys import decode_key
 from kvmodels.limits import Limits
-from kvmodels.operations import AtomicWrite, Delete, Set
+from kvmodels.operations import Arithmetic, AtomicWrite, Delete, Set
 from kvmodels.schema.live import LiveCollection
 
 __all__ = ["check_budget"]
@@ -21,61 +21,61 @@ __all__ = ["check_budget"]
 U64_BYTES = 8
 
 
-def check_budget(write: AtomicWrite, limits: Limits, collections: Iterable[LiveCollection]) -> None:
+def check_budget(write: AtomicWrite, limits: Limits, collections: Iterable[LiveCollection] = ()) -> None:
     """Refuse an operation that the engine would not take.
 
     Args:
         collections: those whose records are written, to name the index of an over-long key.
 
     Raises:
-        KeyTooLargeError, ValueTooLargeError, OperationTooLargeError: the limit, the size and the maximum.
+        KeyTooLargeError, ValueTooLargeError, OperationTooLargeError: the limit, the size, the maximum and whose it is.
 
     Complexity: O(checks + mutations).
     """
-    checks, mutations = write
-    if len(checks) > limits.max_checks:
-        raise _too_large(OperationTooLargeError, "an operation has too many checks", "max_checks", len(checks), limits)
-    if len(mutations) > limits.max_mutations:
-        raise _too_large(
-            OperationTooLargeError, "an operation has too many mutations", "max_mutations", len(mutations), limits
-        )
-    keys = sum(len(check.key) for check in checks)
-    total = keys
-    key_bytes = 0
-    for mutation in mutations:
+    _check_total("too many checks in one operation", "max_checks", len(write.checks), limits)
+    _check_total("too many mutations in one operation", "max_mutations", len(write.mutations), limits)
+    largest_key = limits.max_key_bytes
+    operation_bytes = key_bytes = 0
+    for check in write.checks:
+        size = len(check.key)
+        if size > largest_key:
+            raise _key_too_large(check.key, limits, collections)
+        operation_bytes += size
+    for mutation in write.mutations:
         size = len(mutation.key)
-        if size > limits.max_key_bytes:
+        if size > largest_key:
             raise _key_too_large(mutation.key, limits, collections)
-        total += size
+        operation_bytes += size
         if not isinstance(mutation, Delete):
-            value = len(mutation.value) if isinstance(mutation, Set) else U64_BYTES
-            if value > limits.max_value_bytes:
-                error = _too_large(ValueTooLargeError, "a value is too large", "max_value_bytes", value, limits)
-                error.key = decode_key(mutation.key)
-                raise error
-            total += size + value
+            operation_bytes += size + _value_size(mutation, limits)
             key_bytes += size
-    if total > limits.max_operation_bytes:
-        raise _too_large(
-            OperationTooLargeError, "an operation has too many bytes", "max_operation_bytes", total, limits
+    _check_total("the operation is too large", "max_operation_bytes", operation_bytes, limits)
+    _check_total("the keys of the operation are too large", "max_operation_key_bytes", key_bytes, limits)
+
+
+def _check_total(message: str, limit: str, size: int, limits: Limits) -> None:
+    maximum: int = getattr(limits, limit)
+    if size > maximum:
+        raise OperationTooLargeError(message, limit=limit, size=size, maximum=maximum, limits=limits.name)
+
+
+def _value_size(mutation: Set | Arithmetic, limits: Limits) -> int:
+    if isinstance(mutation, Arithmetic):
+        return U64_BYTES
+    size = len(mutation.value)
+    if size > limits.max_value_bytes:
+        raise ValueTooLargeError(
+            "a value is too large",
+            limit="max_value_bytes",
+            size=size,
+            maximum=limits.max_value_bytes,
+            limits=limits.name,
+            key=decode_key(mutation.key),
         )
-    if key_bytes > limits.max_operation_key_bytes:
-        raise _too_large(
-            OperationTooLargeError,
-            "the keys of an operation have too many bytes",
-            "max_operation_key_bytes",
-            key_bytes,
-            limits,
-        )
+    return size
 
 
-def _too_large(
-    error: type[LimitExceededError], message: str, limit: str, size: int, limits: Limits
-) -> LimitExceededError:
-    return error(message, limit=limit, size=size, maximum=getattr(limits, limit), limits=limits.name)
-
-
-def _key_too_large(key: bytes, limits: Limits, collections: Iterable[LiveCollection]) -> LimitExceededError:
+def _key_too_large(key: bytes, limits: Limits, collections: Iterable[LiveCollection]) -> KeyTooLargeError:
     names = {
         index.layout.prefix: f"{live.schema.collection}.{index.stored.name}"
         for live in collections
@@ -83,10 +83,11 @@ def _key_too_large(key: bytes, limits: Limits, collections: Iterable[LiveCollect
     }
     index = next((name for prefix, name in names.items() if key.startswith(prefix)), None)
     return KeyTooLargeError(
-        "a key of this record is too large" if index is None else "a value is too long for its index",
+        "a key is too large" if index is None else "a value is too long for its index",
         limit="max_key_bytes",
         size=len(key),
         maximum=limits.max_key_bytes,
         limits=limits.name,
+        key=decode_key(key),
         index=index,
     )

@@ -204,10 +204,11 @@ class _Fold:
         """One slot, and the records of this commit that want it: one gets it, duplicates of a build stay recorded."""
         if len(claims) == 1:
             return self._claim(key, claims[0], changes)
-        for position, claim in enumerate(claims):
-            if not claim.held or claim.index.readable:
-                other = claims[0] if position else claims[1]
-                return Violation(claim.change, claim.index, key, other.change.pk)
+        fresh = [claim for claim in claims if not claim.held or claim.index.readable]
+        if fresh:
+            loser = fresh[-1]
+            other = next(claim for claim in claims if claim is not loser)
+            return Violation(loser.change, loser.index, key, other.change.pk)
         known, row = self._row(key)
         if not known:
             return None
