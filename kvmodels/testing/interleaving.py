@@ -1,0 +1,356 @@
+"""Interleave clients of one store request by request, with the faults of a network, and repeat any run exactly.
+
+A client is a coroutine that uses a ``Process``, as application code uses an ``AsyncDatabase``. Every read and commit
+of the real flows is one step, and between two steps any other client may run. Who is next is drawn from a seed, or
+written out as a schedule. Time is virtual: it passes when somebody sleeps.
+
+Rules of this module: deterministic; the same clients with the same seed, or with the lines of an earlier run, give
+the same history. One request of one client is carried out at a time, so a step is atomic.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+from collections.abc import Coroutine, Iterable
+from typing import Any, Final, TypeVar, cast
+
+from kvmodels.drivers import run
+from kvmodels.engines.memory import MemoryEngine
+from kvmodels.errors import CommitUnknownError, InvalidArgumentError, KvModelsError, RetriesExhaustedError
+from kvmodels.flows.context import RetryPolicy
+from kvmodels.flows.requests import Commit, Flow, Read, Request, Sleep
+from kvmodels.limits import Limits
+from kvmodels.operations import AtomicWrite, Committed, Conflict
+from kvmodels.schema.model import KvModel
+from kvmodels.testing.processes import Process
+from kvmodels.testing.schedules import (
+    ADVANCE,
+    DELIVER,
+    STOPPING,
+    FaultRates,
+    History,
+    Landing,
+    Line,
+    Outcome,
+    Step,
+    kind_of,
+    parse_line,
+)
+from kvmodels.testing.virtual_time import VirtualTime
+
+__all__ = ["Interleaving"]
+
+_NO_FAULTS: Final = FaultRates()
+_RETRY: Final = RetryPolicy()
+_DELIVERY_SPEED: Final = 0.2
+
+T = TypeVar("T")
+
+
+class Interleaving:
+    """One run of several clients over one memory store.
+
+    Args:
+        seed: draws who is next and what goes wrong, once the schedule has come to its end; None: the remaining
+            clients run one after the other, in the order in which they were added.
+        schedule: lines such as ``"ada commit"`` or ``"bob commit lose_answer"``, see ``kvmodels.testing.schedules``.
+        faults: how often things go wrong in a random run.
+        retry: for every write of every process.
+        limits: of the engine.
+
+    Attributes:
+        engine: the store, to look at afterwards.
+        time: virtual time.
+
+    Example:
+        Two processes increment one counter. Bob reads what Ada is about to change, so his commit meets a conflict:
+
+        >>> from kvmodels import KvModel, PrimaryKey
+        >>> class Counter(KvModel, collection="counters"):
+        ...     id: PrimaryKey[str]
+        ...     hits: int = 0
+        >>> async def increment(process):
+        ...     def once_more(counter):
+        ...         counter.hits += 1
+        ...     return (await process[Counter].mutate("home", once_more)).hits
+        >>> test = Interleaving(schedule=["ada read", "bob read", "ada commit", "bob commit", "bob end"])
+        >>> ada, bob = test.process(Counter), test.process(Counter)
+        >>> home = test.at_once(ada[Counter].create(id="home"))
+        >>> test.add("ada", increment(ada))
+        >>> test.add("bob", increment(bob))
+        >>> history = test.run()
+        >>> history.outcomes["ada"].returned, history.outcomes["bob"].returned
+        (1, 2)
+        >>> history.lines[3], history.steps[3].answer
+        ('bob commit', Conflict(failed_checks=(1,)))
+    """
+
+    def __init__(
+        self,
+        seed: int | None = None,
+        *,
+        schedule: Iterable[str] = (),
+        faults: FaultRates = _NO_FAULTS,
+        retry: RetryPolicy = _RETRY,
+        limits: Limits = Limits.EMBEDDED,
+    ) -> None:
+        self.time = VirtualTime()
+        self.engine = MemoryEngine(limits, clock=self.time.milliseconds)
+        self._seed = seed
+        self._schedule = [parse_line(text) for text in schedule]
+        self._faults = faults
+        self._retry = retry
+        self._chance = random.Random(seed)
+        lossy = faults.lose_answers or any(line.lose_answers for line in self._schedule)
+        self._traits = dataclasses.replace(self.engine.traits, may_lose_answers=lossy)
+        self._processes = 0
+        self._clients: dict[str, _Client] = {}
+        self._under_way: list[tuple[str, AtomicWrite]] = []
+        self._steps: list[Step] = []
+        self._outcomes: dict[str, Outcome] = {}
+        self._landings: list[Landing] = []
+
+    # --- before the run ---------------------------------------------------------------------------------------
+
+    def process(self, *models: type[KvModel]) -> Process:
+        """Start a process that declares these models: it opens the store, undisturbed.
+
+        Raises:
+            ModelDefinitionError, SchemaMismatchError: as ``Database``.
+        """
+        self._processes += 1
+        process = Process(f"process{self._processes}", models, self._retry, self.time)
+        run(self.engine, process.core.open(self.engine), sleep=self.time.advance)
+        process.context.traits = self._traits
+        return process
+
+    def at_once(self, client: Coroutine[Request, Any, T]) -> T:
+        """Run a coroutine to its end, undisturbed and without faults: to prepare a store, or to look at it.
+
+        Raises:
+            Whatever the coroutine raises.
+        """
+        # A coroutine has the methods of a generator that the driver uses, and yields the requests of flows.
+        return run(self.engine, cast("Flow[T]", client), sleep=self.time.advance)
+
+    def add(self, name: str, client: Coroutine[Request, Any, Any]) -> None:
+        """Add a client; it starts with its first step.
+
+        Raises:
+            InvalidArgumentError: the name is taken, has a space in it, or is a word of schedules.
+        """
+        if name in self._clients or name in (DELIVER, ADVANCE) or len(name.split()) != 1:
+            client.close()
+            raise InvalidArgumentError(
+                "this cannot be the name of a client",
+                argument="name",
+                value=name,
+                hint="Give every client a name of its own: one word, not 'deliver' or 'advance'.",
+            )
+        self._clients[name] = _Client(name, client)
+
+    # --- the run ----------------------------------------------------------------------------------------------
+
+    def run(self, *, max_steps: int = 20_000) -> History:
+        """Let all clients run to their ends, and what is under way arrive.
+
+        An error of the library ends its client and is part of the history; any other exception of a client is
+        raised, with the story as a note.
+
+        Args:
+            max_steps: no run of these clients can be longer.
+
+        Raises:
+            RetriesExhaustedError: there were more steps.
+            InvalidArgumentError: the schedule does not fit what the clients do.
+        """
+        try:
+            for line in self._schedule:
+                self._follow(line, max_steps)
+            while self._clients or self._under_way:
+                self._step(self._drawn(), max_steps)
+        except Exception as error:
+            error.add_note(str(self._history()))
+            raise
+        finally:
+            for client in self._clients.values():
+                client.coroutine.close()
+        return self._history()
+
+    def _history(self) -> History:
+        return History(self._seed, tuple(self._steps), dict(self._outcomes), tuple(self._landings))
+
+    def _follow(self, line: Line, max_steps: int) -> None:
+        if line.kind != "end":
+            self._step(line, max_steps)
+            return
+        self._client(line)
+        while line.name in self._clients:
+            self._step(Line(line.name), max_steps)
+
+    def _drawn(self) -> Line:
+        """The next step of a random run; without a seed the first client that has not ended."""
+        names = list(self._clients)
+        if self._seed is None:
+            return Line(names[0] if names else DELIVER)
+        # Clients of unequal speed: with equal chances for all, nobody is ever far behind, and the races that need
+        # one step of a client in the middle of many of another are hardly seen.
+        chances = [client.speed(self._chance) for client in self._clients.values()]
+        if self._under_way:
+            names.append(DELIVER)
+            chances.append(_DELIVERY_SPEED)
+        name = self._chance.choices(names, chances)[0]
+        if name == DELIVER:
+            return Line(DELIVER, number=self._chance.randrange(len(self._under_way)))
+        return Line(name, fault=self._faults.draw(self._chance, self._clients[name].pending(self.time)))
+
+    def _client(self, line: Line) -> _Client:
+        client = self._clients.get(line.name)
+        if client is None:
+            raise InvalidArgumentError(
+                "the schedule names a client that has ended or was never added",
+                argument="schedule",
+                value=line.name,
+                expected=tuple(self._clients),
+                hint="Name a client that still runs; replay a schedule with the clients it was recorded with.",
+            )
+        return client
+
+    def _step(self, line: Line, max_steps: int) -> None:
+        if len(self._steps) >= max_steps:
+            raise RetriesExhaustedError(
+                "the clients of an interleaving came to no end",
+                attempts=max_steps,
+                hint="A client runs for ever, or max_steps is too small.",
+            )
+        if line.name == ADVANCE:
+            self.time.advance(line.number)
+            self._steps.append(Step(f"{ADVANCE} {line.number:g}", None, None))
+        elif line.name == DELIVER:
+            self._deliver(int(line.number))
+        else:
+            self._serve(self._client(line), line)
+
+    def _deliver(self, position: int) -> None:
+        if position >= len(self._under_way):
+            raise InvalidArgumentError(
+                "the schedule delivers a commit that is not under way",
+                argument="schedule",
+                value=position,
+                expected=len(self._under_way),
+                hint="Only what was held or echoed before can be delivered, and once.",
+            )
+        sender, write = self._under_way.pop(position)
+        self._steps.append(Step(f"{DELIVER} {position}", Commit(write), self._landed(sender, write)))
+
+    def _serve(self, client: _Client, line: Line) -> None:
+        """Carry out the pending request of a client, as the line says, and let it run up to its next one."""
+        request = client.pending(self.time)
+        _require_fit(line, request)
+        words = f"{line.name} {kind_of(request)}" + (f" {line.fault}" if line.fault else "")
+        if line.fault in STOPPING:
+            answer = self._answered(client, request, None) if line.fault == "abandon" else None
+            self._steps.append(Step(words, request, answer))
+            client.coroutine.close()
+            self._end(client, Outcome(stopped=True))
+            return
+        answer = self._answered(client, request, line.fault)
+        self._steps.append(Step(words, request, answer))
+        try:
+            client.proceed(answer, self.time)
+        except StopIteration as done:
+            self._end(client, Outcome(done.value))
+        except KvModelsError as error:
+            self._end(client, Outcome(error=error))
+
+    def _end(self, client: _Client, outcome: Outcome) -> None:
+        del self._clients[client.name]
+        self._outcomes[client.name] = outcome
+
+    # --- requests ---------------------------------------------------------------------------------------------
+
+    def _answered(self, client: _Client, request: Request, fault: str | None) -> Any:
+        """What the engine says, or the error that the client is to see."""
+        if isinstance(request, Commit):
+            return self._committed(client.name, request.write, fault)
+        if isinstance(request, Sleep):
+            self.time.reach(client.asked_at + request.seconds)
+            return None
+        if isinstance(request, Read):
+            try:
+                return self.engine.read(
+                    request.ranges, request.guard, include_expired=request.include_expired, follow=request.follow
+                )
+            except KvModelsError as error:
+                return error
+        return self.engine.now_ms()
+
+    def _committed(self, sender: str, write: AtomicWrite, fault: str | None) -> Any:
+        if fault in ("hold", "echo"):
+            self._under_way.append((sender, write))
+        outcome = None if fault in ("hold", "lose_request") else self._landed(sender, write)
+        if fault == "repeat":
+            outcome = self._landed(sender, write)
+        if fault in ("hold", "lose_request", "lose_answer"):
+            return CommitUnknownError(
+                "the answer to the commit was lost", url=self.engine.url, reason=f"injected fault {fault}"
+            )
+        return outcome
+
+    def _landed(self, sender: str, write: AtomicWrite) -> Committed | Conflict | KvModelsError:
+        outcome: Committed | Conflict | KvModelsError
+        try:
+            outcome = self.engine.commit(write)
+        except KvModelsError as error:
+            outcome = error
+        self._landings.append(Landing(sender, self.engine.now_ms(), write, outcome))
+        return outcome
+
+
+class _Client:
+    """A coroutine, the request that it waits for, and how fast it is compared with others."""
+
+    __slots__ = ("_request", "_speed", "asked_at", "coroutine", "name")
+
+    def __init__(self, name: str, coroutine: Coroutine[Request, Any, Any]) -> None:
+        self.name = name
+        self.coroutine = coroutine
+        self.asked_at = 0.0
+        self._request: Request | None = None
+        self._speed: float | None = None
+
+    def speed(self, chance: random.Random) -> float:
+        """Its chance to be next; drawn once, between slow and 50 times as fast."""
+        if self._speed is None:
+            self._speed = 0.02 + chance.random() ** 3
+        return self._speed
+
+    def pending(self, time: VirtualTime) -> Request:
+        """The request that it waits for; starts it first. A client that asks for nothing is of no use here."""
+        if self._request is None:
+            self._request = self._waiting(self.coroutine.send(None), time)
+        return self._request
+
+    def proceed(self, answer: Any, time: VirtualTime) -> None:
+        """Give it its answer; raises StopIteration or the error with which it ended."""
+        if isinstance(answer, KvModelsError):
+            self._request = self._waiting(self.coroutine.throw(answer), time)
+        else:
+            self._request = self._waiting(self.coroutine.send(answer), time)
+
+    def _waiting(self, request: Request, time: VirtualTime) -> Request:
+        self.asked_at = time.seconds()
+        return request
+
+
+def _require_fit(line: Line, request: Request) -> None:
+    kind = kind_of(request)
+    if line.kind not in (None, kind) or (line.lose_answers and not isinstance(request, Commit)):
+        raise InvalidArgumentError(
+            "a line of the schedule does not fit the request that the client makes",
+            argument="schedule",
+            value=" ".join(word for word in line[:3] if word),
+            expected=f"{line.name} {kind}",
+            hint="Compare with the story in the notes of this error; only a commit can be lost or repeated.",
+        )

@@ -1,0 +1,125 @@
+"""One simulated process: its own declarations and its own cached header over a store that others use as well.
+
+Rules of this module: the interface is that of ``AsyncDatabase``; a coroutine that uses it yields the requests of
+the real flows to whoever drives it, and needs no event loop.
+"""
+
+from __future__ import annotations
+
+import random
+import types
+from collections.abc import Generator
+from typing import Any, TypeVar
+
+from kvmodels.database_core import DatabaseCore
+from kvmodels.flows.build import BuildReport
+from kvmodels.flows.context import Context, RetryPolicy
+from kvmodels.flows.findings import CheckReport
+from kvmodels.flows.requests import Flow, Request, sleep
+from kvmodels.flows.scrub import Repair
+from kvmodels.repository_async import AsyncRepository
+from kvmodels.schema.definition import ModelSchema
+from kvmodels.schema.model import KvModel
+from kvmodels.testing.virtual_time import VirtualTime
+
+__all__ = ["Process"]
+
+M = TypeVar("M", bound=KvModel)
+T = TypeVar("T")
+
+
+class Process:
+    """What one process knows of the store, as the database of its clients.
+
+    Made by ``Interleaving.process``. Two clients of one process share its cached header, as two tasks do.
+
+    Args:
+        name: for tokens and stories.
+        models: the classes that this process declares; another process may declare others of the same collection.
+        retry: for every write.
+        time: where the retry loop looks at the clock.
+
+    Attributes:
+        tokens: every token that this process has drawn, in order; empty where no answer can be lost.
+    """
+
+    __slots__ = ("_core", "_repositories", "name", "tokens")
+
+    def __init__(self, name: str, models: tuple[type[KvModel], ...], retry: RetryPolicy, time: VirtualTime) -> None:
+        self.name = name
+        self.tokens: list[str] = []
+        self._repositories: dict[type[KvModel], AsyncRepository[Any]] = {}
+        self._core = DatabaseCore(
+            models,
+            retry=retry,
+            readonly=False,
+            must_be_current=False,
+            new_token=self._new_token,
+            monotonic=time.seconds,
+            uniform=random.Random(name).random,
+        )
+
+    def _new_token(self) -> str:
+        self.tokens.append(f"{self.name}-{len(self.tokens) + 1}")
+        return self.tokens[-1]
+
+    @property
+    def core(self) -> DatabaseCore:
+        """Declarations and the flows of the life cycle."""
+        return self._core
+
+    @property
+    def context(self) -> Context:
+        """What the flows of this process share; its cached header is ``context.view``."""
+        return self._core.context
+
+    def schema(self, model: type[KvModel]) -> ModelSchema:
+        """The compiled declaration of a model."""
+        return self._core.schema_for(model)
+
+    def __getitem__(self, model: type[M]) -> AsyncRepository[M]:
+        if model not in self._repositories:
+            self._repositories[model] = AsyncRepository(_Runner(self._core.context, self._core.schema_for(model)))
+        return self._repositories[model]
+
+    async def run(self, flow: Flow[T]) -> T:
+        """Run any flow of the library."""
+        return await _requests(flow)
+
+    async def build_indexes(self, *models: type[KvModel]) -> tuple[BuildReport, ...]:
+        """Build every declared index that is not ready."""
+        return await _requests(self._core.build_indexes(models))
+
+    async def drop_index(self, model: type[KvModel], name: str) -> bool:
+        """Drop an index with all its entries."""
+        return await _requests(self._core.drop_index(model, name))
+
+    async def check(self, model: type[KvModel] | None = None, *, repair: Repair = False) -> CheckReport:
+        """Check that every index entry equals f(record) and the reverse."""
+        return await _requests(self._core.check(model, repair))
+
+    async def outcome(self, token: str) -> bool:
+        """Find out how a write ended whose answer was lost."""
+        return await _requests(self._core.outcome(token))
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait in virtual time; 0 or more seconds."""
+        await _requests(sleep(seconds))
+
+
+class _Runner:
+    """Runs the flows of one repository by yielding their requests."""
+
+    __slots__ = ("context", "schema")
+
+    def __init__(self, context: Context, schema: ModelSchema) -> None:
+        self.context = context
+        self.schema = schema
+
+    async def run(self, flow: Flow[T]) -> T:
+        return await _requests(flow)
+
+
+@types.coroutine
+def _requests(flow: Flow[T]) -> Generator[Request, Any, T]:
+    return (yield from flow)

@@ -1,0 +1,235 @@
+"""What can happen in an interleaving, as values: faults, the lines of a schedule, and the story of a run.
+
+Rules of this module: data and its text form; nothing here runs a client. A line says who makes the next step, which
+kind of request that must be, and what goes wrong: ``ada``, ``ada read``, ``ada commit lose_answer``, ``ada end``,
+``deliver``, ``deliver 1``, ``advance 30``.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, Literal, NamedTuple, get_args
+
+from kvmodels.errors import InvalidArgumentError, KvModelsError
+from kvmodels.flows.requests import Commit, Now, Read, Request, Sleep
+from kvmodels.keys import decode_key
+from kvmodels.operations import AtomicWrite, Committed, Conflict, GuardFailed, ReadResult
+
+__all__ = [
+    "ADVANCE",
+    "DELIVER",
+    "Fault",
+    "FaultRates",
+    "History",
+    "Landing",
+    "Line",
+    "Outcome",
+    "Step",
+    "kind_of",
+    "parse_line",
+]
+
+Fault = Literal["lose_answer", "lose_request", "repeat", "echo", "hold", "cancel", "abandon"]
+"""What can happen to a request:
+
+- ``lose_answer``: a commit is applied, and CommitUnknownError raised.
+- ``lose_request``: a commit never arrives, and CommitUnknownError is raised.
+- ``repeat``: a commit arrives twice, and the second outcome is reported.
+- ``echo``: a commit is carried out and answered; a second delivery of it is still under way.
+- ``hold``: CommitUnknownError now; the commit is still under way and arrives at a later ``deliver``.
+- ``cancel``: the client is stopped, its request withdrawn.
+- ``abandon``: the client is stopped, its request is carried out.
+"""
+
+Kind = Literal["read", "commit", "now", "sleep", "end"]
+
+DELIVER: Final = "deliver"
+"""The line that lets a commit under way arrive: the oldest, or that of the given number, counted from 0."""
+
+ADVANCE: Final = "advance"
+"""The line that lets virtual time pass, in seconds."""
+
+_FAULTS: frozenset[str] = frozenset(get_args(Fault))
+_KINDS: frozenset[str] = frozenset(get_args(Kind))
+_KIND_OF: Mapping[type[Any], Kind] = {Read: "read", Commit: "commit", Now: "now", Sleep: "sleep"}
+STOPPING: frozenset[str] = frozenset({"cancel", "abandon"})
+
+
+@dataclass(frozen=True, slots=True)
+class FaultRates:
+    """How often a random run goes wrong: probabilities from 0 to 1, per commit; ``cancel`` per request of any kind.
+
+    ``cancel`` stands for ``cancel`` and ``abandon`` in equal parts.
+    """
+
+    lose_answer: float = 0.0
+    lose_request: float = 0.0
+    repeat: float = 0.0
+    echo: float = 0.0
+    hold: float = 0.0
+    cancel: float = 0.0
+
+    @property
+    def lose_answers(self) -> bool:
+        """Whether a client may be left without an answer, so that operations need tokens."""
+        return self.lose_answer + self.lose_request + self.repeat + self.echo + self.hold > 0
+
+    def draw(self, chance: random.Random, request: Request) -> Fault | None:
+        """The fault of one step, or None."""
+        if self.cancel and chance.random() < self.cancel:
+            return "cancel" if chance.random() < 0.5 else "abandon"
+        if not isinstance(request, Commit) or not self.lose_answers:
+            return None
+        drawn = chance.random()
+        rates: tuple[tuple[Fault, float], ...] = (
+            ("lose_answer", self.lose_answer),
+            ("lose_request", self.lose_request),
+            ("repeat", self.repeat),
+            ("echo", self.echo),
+            ("hold", self.hold),
+        )
+        for fault, rate in rates:
+            if drawn < rate:
+                return fault
+            drawn -= rate
+        return None
+
+
+class Line(NamedTuple):
+    """One line of a schedule: a client (or DELIVER, ADVANCE), the kind its request must have, a fault, a number."""
+
+    name: str
+    kind: str | None = None
+    fault: str | None = None
+    number: float = 0.0
+
+    @property
+    def lose_answers(self) -> bool:
+        """Whether this line leaves a client without an answer, or makes a commit arrive twice."""
+        return self.fault is not None and self.fault not in STOPPING
+
+
+def parse_line(text: str) -> Line:
+    """Read one line of a schedule.
+
+    Raises:
+        InvalidArgumentError: a word that is no kind of request and no fault, or no number where one must be.
+
+    Example:
+        >>> parse_line("ada commit lose_answer")
+        Line(name='ada', kind='commit', fault='lose_answer', number=0.0)
+    """
+    words = text.split()
+    if words and words[0] in (DELIVER, ADVANCE) and len(words) <= 2:
+        try:
+            return Line(words[0], number=float(words[1]) if len(words) == 2 else 0.0)
+        except ValueError as error:
+            raise _unreadable(text) from error
+    if not words or len(words) > 3:
+        raise _unreadable(text)
+    kind = fault = None
+    for word in words[1:]:
+        if word in _KINDS and kind is None and fault is None:
+            kind = word
+        elif word in _FAULTS and fault is None:
+            fault = word
+        else:
+            raise _unreadable(text)
+    return Line(words[0], kind, fault)
+
+
+def _unreadable(text: str) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        "a line of a schedule cannot be read",
+        argument="schedule",
+        value=text,
+        expected="client [read|commit|now|sleep|end] [fault]; deliver [number]; advance seconds",
+        hint="Write for example 'ada commit', 'ada commit lose_answer', 'deliver' or 'advance 30'.",
+    )
+
+
+def kind_of(request: Request) -> Kind:
+    """The word for a request in a schedule."""
+    return _KIND_OF[type(request)]
+
+
+class Landing(NamedTuple):
+    """The arrival of one commit at the engine, the second delivery of it included.
+
+    Attributes:
+        client: who sent it.
+        now_ms: the virtual time at which it arrived.
+        write: what arrived.
+        outcome: what became of it; an error when the engine refused it.
+    """
+
+    client: str
+    now_ms: int
+    write: AtomicWrite
+    outcome: Committed | Conflict | KvModelsError
+
+
+class Outcome(NamedTuple):
+    """How a client ended: with what it returned, with an error of the library, or stopped in the middle."""
+
+    returned: Any = None
+    error: KvModelsError | None = None
+    stopped: bool = False
+
+
+class Step(NamedTuple):
+    """One step of a run: the line that repeats it, what was asked and what came back (an error is one answer)."""
+
+    line: str
+    request: Request | None
+    answer: Any
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What happened in one run; ``str()`` of it is a story of one line per step.
+
+    Attributes:
+        seed: of the run, or None.
+        steps: in order; ``lines`` repeats the run.
+        outcomes: by client.
+        landings: every commit that arrived, in order.
+    """
+
+    seed: int | None
+    steps: tuple[Step, ...]
+    outcomes: Mapping[str, Outcome]
+    landings: tuple[Landing, ...]
+
+    @property
+    def lines(self) -> tuple[str, ...]:
+        """The schedule that repeats this run exactly."""
+        return tuple(step.line for step in self.steps)
+
+    def __str__(self) -> str:
+        told = [f"seed {self.seed}"]
+        told += [f"{number:4} {step.line:32} {_answer(step)}" for number, step in enumerate(self.steps, 1)]
+        told += [f"     {name} {_ending(outcome)}" for name, outcome in self.outcomes.items()]
+        return "\n".join(told)
+
+
+def _answer(step: Step) -> str:
+    answer = step.answer
+    if isinstance(answer, ReadResult):
+        return f"{sum(map(len, answer.ranges)) + sum(map(len, answer.followed))} rows"
+    if isinstance(answer, GuardFailed):
+        return "guard failed"
+    if isinstance(answer, Committed):
+        return f"committed {answer.versionstamp.hex()}"
+    if isinstance(answer, Conflict) and isinstance(step.request, Commit):
+        checks = step.request.write.checks
+        return "conflict on " + ", ".join(repr(decode_key(checks[position].key)) for position in answer.failed_checks)
+    return repr(answer)
+
+
+def _ending(outcome: Outcome) -> str:
+    if outcome.stopped:
+        return "was stopped"
+    return f"returned {outcome.returned!r}" if outcome.error is None else f"raised {outcome.error!r}"
