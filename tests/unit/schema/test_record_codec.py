@@ -171,7 +171,7 @@ def test_the_primary_key_is_that_of_the_validated_values():
         part: PrimaryKey[str]
 
     thing = Thing(id=1, part="a")
-    thing.id = "2"
+    thing.__dict__["id"] = "2"
     schema = schema_of(Thing)
     assert schema.prepare(thing).primary_key == (2, "a")
     assert schema.primary_key_of(thing) == ("2", "a")
@@ -452,7 +452,7 @@ def test_a_missing_field_of_a_nested_object_is_judged_alike():
     with pytest.raises(DecodeError) as caught:
         schema.decode({"id": 1, "inner": {"plain": 2}}, (1,))
     assert caught.value.field == "inner"
-    assert "lacks a field" in caught.value.reason
+    assert "lacks a field" in str(caught.value.reason)
 
 
 def test_unknown_stored_fields_are_handed_out_and_carried_through_a_rewrite():
