@@ -1,4 +1,4 @@
-"""What a column codec is, and the two ways to change one: with None, and descending.
+"""What a column codec is, what all of them share, and the two ways to change one: with None, and descending.
 
 Rules of this module: equal Python values have one encoding; packed values sort as the values do, ascending and,
 complemented, descending; None sorts below every value and is ``b""``.
@@ -8,17 +8,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from decimal import InvalidOperation
+from typing import Any, Final, NoReturn
 
-from kvmodels.errors import DecodeError, InvalidKeyError
+from kvmodels.errors import DecodeError, InvalidKeyError, InvalidValueError
 from kvmodels.keys import decode_key, escape
 
-__all__ = ["ColumnCodec", "descending", "nullable"]
+__all__ = [
+    "ColumnCodec",
+    "descending",
+    "instance_of",
+    "not_of_column",
+    "nullable",
+    "parsed",
+    "part_of",
+    "wrong_type",
+]
 
 _COMPLEMENT: Final = bytes(255 - byte for byte in range(256))
 PACKED_NONE: Final = b"\x01\x00"
-_NOT_OF_COLUMN: Final = "this key part is not of its column"
-_DAMAGE_HINT: Final = "An index entry was damaged or written by another program: run db.check(repair=True)."
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +55,56 @@ class ColumnCodec:
     pack_stored: Callable[[Any], bytes]
     unpack: Callable[[Any], Any]
     pack_prefix: Callable[[Any], bytes] | None = None
+
+
+def wrong_type(value: object, expected: str) -> NoReturn:
+    """Refuse a value that is not of the type of its column; ``expected`` says in words what the column takes."""
+    raise InvalidValueError(
+        "this value has the wrong type for its column", type=type(value).__name__, hint=f"The column takes {expected}."
+    )
+
+
+def not_of_column(reason: str) -> DecodeError:
+    """The error for a key part or stored value that its column did not write."""
+    return DecodeError(
+        "this is not what its column writes",
+        reason=reason,
+        hint="It was damaged, or written by another program: run db.check().",
+    )
+
+
+def instance_of(kind: type, expected: str) -> Callable[[Any], Any]:
+    """A function that returns a value of the type and refuses all others."""
+
+    def checked(value: Any) -> Any:
+        return value if isinstance(value, kind) else wrong_type(value, expected)
+
+    return checked
+
+
+def part_of(kind: type) -> Callable[[Any], Any]:
+    """A decoder of key parts that are the value itself."""
+
+    def unpack(part: Any) -> Any:
+        if type(part) is not kind:
+            raise not_of_column(f"{type(part).__name__} instead of {kind.__name__}")
+        return part
+
+    return unpack
+
+
+def parsed(parse: Callable[[str], Any]) -> Callable[[Any], Any]:
+    """A decoder of text, stored or in a key; ``parse`` raises ValueError or InvalidOperation."""
+
+    def unpack(text: Any) -> Any:
+        if type(text) is not str:
+            raise not_of_column(f"{type(text).__name__} instead of str")
+        try:
+            return parse(text)
+        except (ValueError, InvalidOperation):
+            raise not_of_column("text that does not parse") from None
+
+    return unpack
 
 
 def nullable(codec: ColumnCodec) -> ColumnCodec:
@@ -101,13 +159,13 @@ def descending(codec: ColumnCodec) -> ColumnCodec:
 
     def unpack(part: Any) -> Any:
         if type(part) is not bytes or part[-1:] != b"\xff":
-            raise DecodeError(_NOT_OF_COLUMN, reason="not a descending part", hint=_DAMAGE_HINT)
+            raise not_of_column("not a descending part")
         try:
             inner = decode_key(part[:-1].translate(_COMPLEMENT))
         except InvalidKeyError:
             inner = ()
         if len(inner) != 1:
-            raise DecodeError(_NOT_OF_COLUMN, reason="not one descending part", hint=_DAMAGE_HINT)
+            raise not_of_column("not one descending part")
         return codec.unpack(inner[0])
 
     def prefix_of(pack_prefix: Callable[[Any], bytes]) -> Callable[[Any], bytes]:

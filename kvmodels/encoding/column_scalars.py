@@ -8,14 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, date, datetime, time, timedelta
-from decimal import Decimal, InvalidOperation
+from decimal import Decimal
 from ipaddress import IPv4Address, IPv6Address, ip_address
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 from uuid import UUID
 
-from kvmodels.encoding.column_codec import ColumnCodec
+from kvmodels.encoding.column_codec import (
+    ColumnCodec,
+    instance_of,
+    not_of_column,
+    parsed,
+    part_of,
+    wrong_type,
+)
 from kvmodels.encoding.decimals import decode_decimal, encode_decimal
-from kvmodels.errors import DecodeError, InvalidArgumentError, InvalidKeyError, InvalidValueError
+from kvmodels.errors import InvalidArgumentError, InvalidKeyError, InvalidValueError
 from kvmodels.keys import encode_part, escape
 from kvmodels.ulid import ULID
 
@@ -42,56 +49,13 @@ MAX_SAFE_INTEGER: Final = (1 << 53) - 1
 """The largest integer up to which a float, and JavaScript, counts without gaps."""
 
 _MICROSECOND: Final = timedelta(microseconds=1)
-_PART_MESSAGE: Final = "this key part is not of its column"
-_DAMAGE_HINT: Final = "It was damaged, or written by another program: run db.check()."
-_STORED_MESSAGE: Final = "this stored value is not of its column"
-
-
-def _wrong_type(value: object, expected: str) -> NoReturn:
-    raise InvalidValueError(
-        "this value has the wrong type for its column", type=type(value).__name__, hint=f"The column takes {expected}."
-    )
-
-
-def _instance_of(kind: type, expected: str) -> Callable[[Any], Any]:
-    def checked(value: Any) -> Any:
-        return value if isinstance(value, kind) else _wrong_type(value, expected)
-
-    return checked
-
-
-def _part_of(kind: type) -> Callable[[Any], Any]:
-    def unpack(part: Any) -> Any:
-        if type(part) is not kind:
-            raise DecodeError(
-                _PART_MESSAGE, hint=_DAMAGE_HINT, reason=f"{type(part).__name__} instead of {kind.__name__}"
-            )
-        return part
-
-    return unpack
-
-
-def _parsed(parse: Callable[[str], Any], message: str) -> Callable[[Any], Any]:
-    """A decoder of text; what it cannot parse is a DecodeError."""
-
-    def unpack(text: Any) -> Any:
-        if type(text) is not str:
-            raise DecodeError(message, hint=_DAMAGE_HINT, reason=f"{type(text).__name__} instead of str")
-        try:
-            return parse(text)
-        except (ValueError, InvalidOperation):
-            raise DecodeError(message, hint=_DAMAGE_HINT, reason="text that does not parse") from None
-
-    return unpack
 
 
 def _through_text(
     name: str, pack: Callable[[Any], bytes], to_stored: Callable[[Any], str], parse: Callable[[str], Any]
 ) -> ColumnCodec:
     """A codec whose stored text is also its key part."""
-    return ColumnCodec(
-        name, True, to_stored, _parsed(parse, _STORED_MESSAGE), pack, _pack_str, _parsed(parse, _PART_MESSAGE)
-    )
+    return ColumnCodec(name, True, to_stored, parsed(parse), pack, _pack_str, parsed(parse))
 
 
 # -- bool, int, float
@@ -100,12 +64,12 @@ def _through_text(
 def _pack_bool(value: Any) -> bytes:
     if value is True:
         return b"\x27"
-    return b"\x26" if value is False else _wrong_type(value, "a bool")
+    return b"\x26" if value is False else wrong_type(value, "a bool")
 
 
 def _pack_int(value: Any) -> bytes:
     if not isinstance(value, int) or isinstance(value, bool):
-        _wrong_type(value, "an int")
+        wrong_type(value, "an int")
     try:
         return encode_part(value)
     except InvalidKeyError as error:
@@ -114,7 +78,7 @@ def _pack_int(value: Any) -> bytes:
 
 def _pack_number(value: Any) -> bytes:
     if not isinstance(value, int) or isinstance(value, bool):
-        _wrong_type(value, "an int")
+        wrong_type(value, "an int")
     if not -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER:
         raise InvalidValueError(
             "this int is too large for a KeyNumber column",
@@ -126,7 +90,7 @@ def _pack_number(value: Any) -> bytes:
 
 def _unpack_number(part: Any) -> int:
     if type(part) is not float or not part.is_integer():
-        raise DecodeError(_PART_MESSAGE, hint=_DAMAGE_HINT, reason="not an integral number")
+        raise not_of_column("not an integral number")
     return int(part)
 
 
@@ -134,7 +98,7 @@ def _pack_float(value: Any) -> bytes:
     if isinstance(value, int) and not isinstance(value, bool):
         value = _exact_float(value)
     elif not isinstance(value, float):
-        _wrong_type(value, "a float, or an int that a float holds exactly")
+        wrong_type(value, "a float, or an int that a float holds exactly")
     if value != value:
         raise InvalidValueError("NaN has no place in an order", type="float", hint="Use None for a missing number.")
     return encode_part(value + 0.0)  # -0.0 + 0.0 is 0.0
@@ -155,7 +119,7 @@ def _exact_float(value: int) -> float:
 
 def _utf8(value: Any) -> bytes:
     if not isinstance(value, str):
-        _wrong_type(value, "a str")
+        wrong_type(value, "a str")
     try:
         return value.encode()
     except UnicodeEncodeError:
@@ -178,7 +142,7 @@ def _pack_str_prefix(value: Any) -> bytes:
 
 def _pack_bytes_prefix(value: Any) -> bytes:
     if not isinstance(value, (bytes, bytearray)):
-        _wrong_type(value, "bytes")
+        wrong_type(value, "bytes")
     return b"\x01\x01" + escape(bytes(value))
 
 
@@ -188,7 +152,7 @@ def _pack_bytes(value: Any) -> bytes:
 
 def _unpack_bytes(part: Any) -> bytes:
     if type(part) is not bytes or part[:1] != b"\x01":
-        raise DecodeError(_PART_MESSAGE, hint=_DAMAGE_HINT, reason="bytes without their first byte 01")
+        raise not_of_column("bytes without their first byte 01")
     return part[1:]
 
 
@@ -197,13 +161,13 @@ def _unpack_bytes(part: Any) -> bytes:
 
 def _checked_date(value: Any) -> Any:
     if not isinstance(value, date) or isinstance(value, datetime):
-        _wrong_type(value, "a date, and a datetime is none")
+        wrong_type(value, "a date, and a datetime is none")
     return value
 
 
-_checked_datetime = _instance_of(datetime, "a datetime")
-_checked_time = _instance_of(time, "a time")
-_checked_timedelta = _instance_of(timedelta, "a timedelta")
+_checked_datetime = instance_of(datetime, "a datetime")
+_checked_time = instance_of(time, "a time")
+_checked_timedelta = instance_of(timedelta, "a timedelta")
 
 
 def _pack_date(value: Any) -> bytes:
@@ -261,11 +225,11 @@ def _microseconds(value: Any) -> int:
 
 def _timedelta_of(microseconds: Any) -> timedelta:
     if type(microseconds) is not int:
-        raise DecodeError(_PART_MESSAGE, hint=_DAMAGE_HINT, reason=f"{type(microseconds).__name__} instead of int")
+        raise not_of_column(f"{type(microseconds).__name__} instead of int")
     try:
         return timedelta(microseconds=microseconds)
     except OverflowError:
-        raise DecodeError(_PART_MESSAGE, hint=_DAMAGE_HINT, reason="more than a timedelta holds") from None
+        raise not_of_column("more than a timedelta holds") from None
 
 
 # -- Decimal and IP addresses
@@ -275,8 +239,8 @@ def _pack_binary(data: bytes) -> bytes:
     return b"\x01" + escape(data) + b"\x00"
 
 
-_checked_decimal = _instance_of(Decimal, "a Decimal")
-_decimal_of_text = _parsed(Decimal, _STORED_MESSAGE)
+_checked_decimal = instance_of(Decimal, "a Decimal")
+_decimal_of_text = parsed(Decimal)
 
 
 def _pack_decimal(value: Any) -> bytes:
@@ -285,13 +249,13 @@ def _pack_decimal(value: Any) -> bytes:
 
 def _unpack_decimal(part: Any) -> Decimal:
     if type(part) is not bytes:
-        raise DecodeError(_PART_MESSAGE, hint=_DAMAGE_HINT, reason=f"{type(part).__name__} instead of bytes")
+        raise not_of_column(f"{type(part).__name__} instead of bytes")
     return decode_decimal(part)
 
 
 def _ip_codec(name: str, kinds: tuple[type[IPv4Address | IPv6Address], ...]) -> ColumnCodec:
     def checked(value: Any) -> Any:
-        return value if isinstance(value, kinds) else _wrong_type(value, "an IP address of its version")
+        return value if isinstance(value, kinds) else wrong_type(value, "an IP address of its version")
 
     def pack(value: Any) -> bytes:
         if getattr(checked(value), "scope_id", None) is not None:
@@ -312,9 +276,9 @@ def _ip_codec(name: str, kinds: tuple[type[IPv4Address | IPv6Address], ...]) -> 
         for kind, version, size in ((IPv4Address, 4, 5), (IPv6Address, 6, 17)):
             if kind in kinds and type(part) is bytes and part[:1] == bytes((version,)) and len(part) == size:
                 return kind(part[1:])
-        raise DecodeError(_PART_MESSAGE, hint=_DAMAGE_HINT, reason="not a packed IP address")
+        raise not_of_column("not a packed IP address")
 
-    from_stored = _parsed(parse, _STORED_MESSAGE)
+    from_stored = parsed(parse)
     return ColumnCodec(
         name, True, lambda value: str(checked(value)), from_stored, pack, lambda text: pack(from_stored(text)), unpack
     )
@@ -322,8 +286,8 @@ def _ip_codec(name: str, kinds: tuple[type[IPv4Address | IPv6Address], ...]) -> 
 
 # -- the codecs
 
-_checked_uuid = _instance_of(UUID, "a UUID")
-_checked_ulid = _instance_of(ULID, "a ULID")
+_checked_uuid = instance_of(UUID, "a UUID")
+_checked_ulid = instance_of(ULID, "a ULID")
 
 
 def _parse_uuid(text: str) -> UUID:
@@ -340,11 +304,11 @@ def _parse_ulid(text: str) -> ULID:
         raise ValueError(error.message) from None
 
 
-BOOL = ColumnCodec("bool", True, None, None, _pack_bool, _pack_bool, _part_of(bool))
-INT = ColumnCodec("int", True, None, None, _pack_int, _pack_int, _part_of(int))
+BOOL = ColumnCodec("bool", True, None, None, _pack_bool, _pack_bool, part_of(bool))
+INT = ColumnCodec("int", True, None, None, _pack_int, _pack_int, part_of(int))
 NUMBER = ColumnCodec("number", True, None, None, _pack_number, _pack_number, _unpack_number)
-FLOAT = ColumnCodec("float", False, None, None, _pack_float, _pack_float, _part_of(float))
-STR = ColumnCodec("str", True, None, None, _pack_str, _pack_str, _part_of(str), _pack_str_prefix)
+FLOAT = ColumnCodec("float", False, None, None, _pack_float, _pack_float, part_of(float))
+STR = ColumnCodec("str", True, None, None, _pack_str, _pack_str, part_of(str), _pack_str_prefix)
 BYTES = ColumnCodec("bytes", True, None, None, _pack_bytes, _pack_bytes, _unpack_bytes, _pack_bytes_prefix)
 UUID_TEXT = _through_text(
     "uuid",
@@ -359,7 +323,7 @@ ULID_TEXT = _through_text(
     _parse_ulid,
 )
 DATE = _through_text("date", _pack_date, lambda value: _checked_date(value).isoformat(), date.fromisoformat)
-_stored_datetime = _parsed(datetime.fromisoformat, _STORED_MESSAGE)
+_stored_datetime = parsed(datetime.fromisoformat)
 DATETIME = ColumnCodec(
     "datetime",
     False,
@@ -367,9 +331,9 @@ DATETIME = ColumnCodec(
     _stored_datetime,
     _pack_datetime,
     lambda text: _pack_datetime(_stored_datetime(text)),
-    _parsed(_parse_utc, _PART_MESSAGE),
+    parsed(_parse_utc),
 )
-_stored_time = _parsed(time.fromisoformat, _STORED_MESSAGE)
+_stored_time = parsed(time.fromisoformat)
 TIME = ColumnCodec(
     "time",
     True,
@@ -377,7 +341,7 @@ TIME = ColumnCodec(
     _stored_time,
     _pack_time,
     lambda text: _pack_time(_stored_time(text)),
-    _parsed(time.fromisoformat, _PART_MESSAGE),
+    parsed(time.fromisoformat),
 )
 TIMEDELTA = ColumnCodec(
     "timedelta",

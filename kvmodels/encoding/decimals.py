@@ -16,7 +16,8 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import Final
 
-from kvmodels.errors import DecodeError, InvalidValueError
+from kvmodels.encoding.column_codec import not_of_column
+from kvmodels.errors import InvalidValueError
 
 __all__ = ["decode_decimal", "encode_decimal"]
 
@@ -25,8 +26,6 @@ MAX_EXPONENT: Final = 6_144
 """The range of IEEE 754 decimal128; a larger exponent is nearly always a mistake or an attack."""
 
 _NEGATIVE, _ZERO, _POSITIVE = b"\x01", b"\x02", b"\x03"
-_NOT_A_DECIMAL: Final = "this key part is not an encoded Decimal"
-_DAMAGE_HINT: Final = "An index entry was damaged or written by another program: run db.check(repair=True)."
 _EXPONENT_BIAS: Final = 8_192
 _COMPLEMENT: Final = bytes(255 - byte for byte in range(256))
 
@@ -79,12 +78,10 @@ def decode_decimal(data: bytes) -> Decimal:
     if sign == _NEGATIVE and body.endswith(b"\xff"):
         body = body[:-1].translate(_COMPLEMENT)
     elif sign != _POSITIVE:
-        raise DecodeError(_NOT_A_DECIMAL, reason="an unknown sign byte", hint=_DAMAGE_HINT)
+        raise not_of_column("an unknown sign byte")
     pairs = body[2:]
     if not pairs or not all(1 <= byte <= 100 for byte in pairs):
-        raise DecodeError(
-            "this key part is not an encoded Decimal", reason="a byte that is no pair of digits", hint=_DAMAGE_HINT
-        )
+        raise not_of_column("a byte that is no pair of digits")
     text = "".join(f"{byte - 1:02d}" for byte in pairs)
     digits = text[:-1] if text.endswith("0") else text
     adjusted = int.from_bytes(body[:2], "big") - _EXPONENT_BIAS
