@@ -17,16 +17,20 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import airportsdata
+from rich import box
 from rich.console import Console
+from rich.padding import Padding
 from rich.panel import Panel
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
 from kvmodels import (
     Database,
+    Field,
     Index,
     Indexed,
     KvModel,
@@ -39,15 +43,19 @@ from kvmodels import (
 
 BATCH = 500
 PROCESSES = 4
-VISITS_EACH = 100
-CONTESTED = ("LSZH", "EGLL", "KJFK", "RJTT", "SBGR", "FAOR")
+ROUNDS = 60
+CONTESTED = ("LSZH", "EGLL", "KJFK", "RJTT")
+ROWS_EACH = 6
+"""A record and its entries in five indexes; an airport without an IATA code has an entry under None."""
+INTERRUPTED = 130
+"""What a shell reports for a program that Ctrl-C has ended."""
 
 
 class Airport(KvModel, collection="airports"):
     """One airport; 20,414 of 28,298 have no IATA code, and None collides with nothing."""
 
     icao: PrimaryKey[str]
-    iata: Unique[str | None] = None
+    iata: Unique[str | None] = Field(default=None)
     name: str
     city: Indexed[str]
     region: str
@@ -64,6 +72,15 @@ class Airport(KvModel, collection="airports"):
 
 Writer = Callable[[str, int, int], int]
 Source = Mapping[str, Mapping[str, Any]]
+
+
+class Cost(NamedTuple):
+    """How long one step took."""
+
+    what: str
+    amount: int
+    unit: str
+    seconds: float
 
 
 def airport_of(row: Mapping[str, Any]) -> Airport:
@@ -93,9 +110,11 @@ def visit(airport: Airport) -> None:
     airport.city = airport.city[::-1]
 
 
-def visit_many(path: str, seed: int, visits: int) -> int:
-    """One process: visit the contested airports in a random order; returns how many attempts met a conflict."""
-    chance, attempts = random.Random(seed), 0
+def visit_all(path: str, seed: int, rounds: int) -> int:
+    """One process: visit each contested airport ``rounds`` times, in random order; returns how often it retried."""
+    order = list(CONTESTED) * rounds
+    random.Random(seed).shuffle(order)
+    attempts = 0
 
     def counted(airport: Airport) -> None:
         nonlocal attempts
@@ -103,23 +122,31 @@ def visit_many(path: str, seed: int, visits: int) -> int:
         visit(airport)
 
     with Database(path, models=[Airport]) as db:
-        for _ in range(visits):
-            db[Airport].mutate(chance.choice(CONTESTED), counted)
-    return attempts - visits
+        for icao in order:
+            db[Airport].mutate(icao, counted)
+    return attempts - len(order)
+
+
+def table_of(*headings: str, numbers: int = 0) -> Table:
+    """An empty table whose last ``numbers`` columns are aligned to the right."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for position, heading in enumerate(headings):
+        table.add_column(heading, justify="right" if position >= len(headings) - numbers else "left")
+    return table
 
 
 class Demo:
     """The steps of the demo on one file, in their order; ``problems`` says what is wrong."""
 
-    def __init__(self, path: Path, source: Source, console: Console, writer: Writer = visit_many) -> None:
+    def __init__(self, path: Path, source: Source, console: Console, writer: Writer = visit_all) -> None:
         self.path = path
         self.source = source
         self.console = console
         self.writer = writer
         self.problems: list[str] = []
-        self.costs: list[tuple[str, str, float]] = []
+        self.costs: list[Cost] = []
 
-    def run(self, visits_each: int = VISITS_EACH) -> int:
+    def run(self, rounds: int = ROUNDS) -> int:
         """Every step; 0 if everything is right, else 1."""
         self.load()
         with self.opened() as db:
@@ -129,11 +156,13 @@ class Demo:
             self.walk_pages(db, "Europe/Zurich")
             self.refuse_duplicate(db)
             self.refuse_stale(db)
-        self.fight(visits_each)
+        self.fight(rounds)
         with self.opened() as db:
             self.check(db)
         self.show_costs()
         return self.verdict()
+
+    # --- what the steps share ---------------------------------------------------------------------------------
 
     @contextmanager
     def opened(self) -> Iterator[Database]:
@@ -142,31 +171,49 @@ class Demo:
             yield db
 
     @contextmanager
-    def measured(self, what: str, amount: str) -> Iterator[None]:
+    def measured(self, what: str, amount: int, unit: str) -> Iterator[None]:
         """Note how long a step takes."""
         started = time.perf_counter()
         yield
-        self.costs.append((what, amount, time.perf_counter() - started))
+        self.costs.append(Cost(what, amount, unit, time.perf_counter() - started))
 
     def expect(self, what: str, found: object, expected: object) -> None:
         """Note a problem if the file does not hold what it should."""
         if found != expected:
             self.problems.append(f"{what}: {found!r} in the file, {expected!r} expected")
 
+    def say(self, title: str, code: str = "") -> None:
+        """The heading of a step, and the call that answers it."""
+        self.console.print()
+        self.console.print(Text(title, style="bold"))
+        if code:
+            self.console.print(Text(f"  {code}", style="cyan"))
+
+    def show(self, table: Table, remark: str = "") -> None:
+        """A table, and a remark below it."""
+        self.console.print(Padding(table, (0, 0, 0, 2)))
+        if remark:
+            self.console.print(Text(f"  {remark}"))
+
+    def show_error(self, error: KvModelsError) -> None:
+        """An error as a user meets it."""
+        panel = Panel(Text(str(error)), title=type(error).__name__, title_align="left", border_style="yellow")
+        self.console.print(Padding(panel, (1, 2, 0, 2)))
+
+    # --- the steps --------------------------------------------------------------------------------------------
+
     def load(self) -> None:
         """Write every airport that is not there yet: all of them in the first run, none in the second."""
         with self.opened() as db:
             airports = db[Airport]
-            there = airports.all().count()
+            there = airports.count()
+            self.say(f"The file {self.path}")
             if there == len(self.source):
-                self.console.print(f"[bold]{self.path}[/] holds {there:,} airports: opened again, nothing to load\n")
+                self.console.print(f"  opened again: it holds {there:,} airports, there is nothing to load")
                 return
             rows = [airport_of(row) for row in self.source.values()]
-            columns = (TextColumn("loading"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-            with (
-                self.measured("load", f"{len(rows):,} records in batches of {BATCH}"),
-                Progress(*columns, console=self.console) as progress,
-            ):
+            columns = (TextColumn("  loading"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+            with self.measured("load", len(rows), "airports"), Progress(*columns, console=self.console) as progress:
                 task = progress.add_task("load", total=len(rows))
                 for start in range(0, len(rows), BATCH):
                     batch = rows[start : start + BATCH]
@@ -174,59 +221,82 @@ class Demo:
                     progress.advance(task, len(batch))
 
     def compare(self, db: Database) -> None:
-        """Compare every record with its source, and every count by an index with a count of the source."""
+        """Compare every record, and what each index finds for every value, with the source."""
         airports = db[Airport]
-        with self.measured("read and validate", "all records"):
+        with self.measured("read and validate", len(self.source), "airports"):
             stored = {airport.icao: airport for airport in airports.all()}
-        self.expect("records", len(stored), len(self.source))
         for icao, row in self.source.items():
             expected = airport_of(row)
             if (found := stored.get(icao)) is not None:
                 expected.visits = found.visits
                 expected.city = city_after(expected.city, found.visits)
             self.expect(f"record {icao}", found, expected)
-        with self.measured("count by index", "every country and every time zone"):
-            for field, column in (("country", "country"), ("time_zone", "tz")):
-                for value, amount in Counter(row[column] for row in self.source.values()).items():
-                    self.expect(f"{field} {value}", airports.filter(**{field: value}).count(), amount)
-        missing = airports.filter(iata=None).count()
-        self.expect("airports without an IATA code", missing, sum(not row["iata"] for row in self.source.values()))
-        countries = len({airport.country for airport in stored.values()})
-        self.console.print(
-            f"{len(stored):,} airports in {countries} countries, {missing:,} of them without an IATA code\n"
-        )
+        self.say("Its contents, compared record by record with their source")
+        table = table_of("", "in the file", "in the source", numbers=2)
+        for what, count, expected_count in (
+            ("airports", len(stored), len(self.source)),
+            ("with an IATA code", *self.find_codes(db)),
+            ("without one", airports.filter(iata=None).count(), sum(not row["iata"] for row in self.source.values())),
+            ("countries", *self.count_values(db, "country", "country")),
+            ("time zones", *self.count_values(db, "time_zone", "tz")),
+        ):
+            self.expect(what, count, expected_count)
+            table.add_row(what, f"{count:,}", f"{expected_count:,}")
+        self.show(table)
+
+    def find_codes(self, db: Database) -> tuple[int, int]:
+        """Find every airport that has an IATA code by it; how many were found, and how many there are."""
+        airports, found = db[Airport], 0
+        codes = {row["iata"]: row["icao"] for row in self.source.values() if row["iata"]}
+        with self.measured("find by IATA code", len(codes), "airports"):
+            for code, icao in codes.items():
+                airport = airports.get_or_none(iata=code)
+                self.expect(f"IATA code {code}", airport and airport.icao, icao)
+                found += airport is not None
+        return found, len(codes)
+
+    def count_values(self, db: Database, field: str, column: str) -> tuple[int, int]:
+        """Count each value of a field by its index; how many values were found, and how many there are."""
+        found = 0
+        values = Counter(row[column] for row in self.source.values())
+        with self.measured(f"count by {field.replace('_', ' ')}", sum(values.values()), "index entries"):
+            for value, expected in values.items():
+                count = db[Airport].filter(**{field: value}).count()
+                self.expect(f"{field} {value}", count, expected)
+                found += count > 0
+        return found, len(values)
 
     def show_code(self, db: Database, code: str) -> None:
         """Find one airport by its unique IATA code."""
         airport = db[Airport].get(iata=code)
-        self.expect(
-            f"IATA code {code}", airport.icao, next(r["icao"] for r in self.source.values() if r["iata"] == code)
-        )
-        table = Table(title=f"get(iata={code!r})", title_justify="left", show_header=False)
+        expected = next(row["icao"] for row in self.source.values() if row["iata"] == code)
+        self.expect(f"IATA code {code}", airport.icao, expected)
+        self.say(f"The airport with the IATA code {code}", f"airports.get(iata={code!r})")
+        table = table_of("field", "value")
         for field, value in airport.model_dump().items():
             table.add_row(field.replace("_", " "), str(value))
-        self.console.print(table, "")
+        self.show(table)
 
     def show_highest(self, db: Database, country: str) -> None:
         """The highest airports of a country, read in this order from the compound index."""
-        query = db[Airport].filter(country=country).order_by("-elevation")
-        rows = query[:8].to_list()
+        query = db[Airport].filter(country=country).order_by("-elevation")[:8]
+        rows, plan = query.to_list(), query.explain()
         heights = sorted((r["elevation"] for r in self.source.values() if r["country"] == country), reverse=True)
         self.expect(f"highest airports of {country}", [airport.elevation for airport in rows], heights[:8])
-        title = f"filter(country={country!r}).order_by('-elevation')[:8], by index {query.explain().index}"
-        table = Table(title=title, title_justify="left")
-        for heading in ("airport", "city", "ICAO", "IATA"):
-            table.add_column(heading)
-        table.add_column("feet", justify="right")
+        self.say(
+            f"The highest airports of {country}", f"airports.filter(country={country!r}).order_by('-elevation')[:8]"
+        )
+        table = table_of("airport", "city", "ICAO", "IATA", "feet", numbers=1)
         for airport in rows:
             table.add_row(airport.name, airport.city, airport.icao, airport.iata or "", f"{airport.elevation:,.0f}")
-        self.console.print(table, "")
+        self.show(table, f"read from the index {plan.index}: at most {plan.estimated_reads} rows, entries and records")
 
     def walk_pages(self, db: Database, zone: str, size: int = 20) -> None:
         """Walk over a time zone page by page; each cursor could come back from a web client."""
-        table = Table(title=f"filter(time_zone={zone!r}).page(size={size}, after=cursor)", title_justify="left")
-        for heading in ("page", "airports", "first", "last"):
-            table.add_column(heading, justify="right" if heading in {"page", "airports"} else "left")
+        self.say(
+            f"The time zone {zone}, page by page", f"airports.filter(time_zone={zone!r}).page(size={size}, after=…)"
+        )
+        table = table_of("page", "first", "last", "airports", numbers=1)
         seen: list[str] = []
         after: str | None = None
         number = 0
@@ -234,20 +304,21 @@ class Demo:
             page = db[Airport].filter(time_zone=zone).page(size=size, after=after)
             number += 1
             codes = [airport.icao for airport in page.items]
-            table.add_row(str(number), str(len(codes)), *([codes[0], codes[-1]] if codes else ["", ""]))
+            table.add_row(str(number), *([codes[0], codes[-1]] if codes else ["", ""]), str(len(codes)))
             seen += codes
             after = page.next_cursor
         self.expect(f"pages of {zone}", seen, sorted(r["icao"] for r in self.source.values() if r["tz"] == zone))
-        self.console.print(table, f"{len(seen)} airports on {number} pages\n")
+        self.show(table, f"{len(seen)} airports on {number} pages, each exactly once")
 
     def refuse_duplicate(self, db: Database) -> None:
         """A second owner of an IATA code is refused, and nothing of it is stored."""
         airports = db[Airport]
         row = {**self.source["LSZH"], "icao": "ZZZZ", "name": "Another Zurich"}
+        self.say("A second airport with the IATA code ZRH is refused", "airports.insert(another)")
         try:
             airports.insert(airport_of(row))
         except UniqueViolationError as error:
-            self.show_error("a second airport with the IATA code ZRH", error)
+            self.show_error(error)
             self.expect("owner of ZRH", error.existing_key, airports.get(iata="ZRH").icao)
         else:
             self.problems.append("a duplicate IATA code was accepted")
@@ -257,40 +328,46 @@ class Demo:
         """Saving an object that somebody else has changed meanwhile is refused."""
         airports = db[Airport]
         mine, theirs = airports.get("LSZB"), airports.get("LSZB")
-        name = theirs.name
+        name = mine.name
+        self.say("Saving what somebody else has changed meanwhile is refused", "airports.save(mine)")
         theirs.name = "Bern, renamed"
         airports.save(theirs)
-        mine.name = "Bern, renamed too late"
         try:
+            mine.name = "Bern, renamed too late"
             airports.save(mine)
         except StaleObjectError as error:
-            self.show_error("saving what somebody else has changed meanwhile", error)
+            self.show_error(error)
         else:
             self.problems.append("a stale save was accepted")
-        self.expect("the name after both", airports.get("LSZB").name, "Bern, renamed")
-        airports.patch("LSZB", name=name)
+        finally:
+            self.expect("the name after both", airports.get("LSZB").name, "Bern, renamed")
+            airports.patch("LSZB", name=name)
 
-    def fight(self, visits_each: int) -> None:
+    def fight(self, rounds: int) -> None:
         """Several processes update the same few records, and an indexed field of them, at the same time."""
         before = self.visits()
-        total = PROCESSES * visits_each
+        total = PROCESSES * rounds * len(CONTESTED)
         processes = ProcessPoolExecutor(PROCESSES, mp_context=multiprocessing.get_context("spawn"))
-        with (
-            self.measured("fight", f"{total:,} updates of {len(CONTESTED)} records by {PROCESSES} processes"),
-            processes,
-        ):
-            started = [processes.submit(self.writer, str(self.path), seed, visits_each) for seed in range(PROCESSES)]
+        with self.measured("update in 4 processes", total, "updates"), processes:
+            started = [processes.submit(self.writer, str(self.path), seed, rounds) for seed in range(PROCESSES)]
             conflicts = sum(process.result() for process in started)
         after = self.visits()
-        table = Table(title=f"{PROCESSES} processes, {visits_each} updates each", title_justify="left")
-        for heading in ("airport", "visits before", "visits now"):
-            table.add_column(heading, justify="left" if heading == "airport" else "right")
+        self.say(
+            f"{PROCESSES} processes update the same {len(CONTESTED)} airports, {total:,} times in all",
+            "airports.mutate(icao, visit)    # a counter, and a city that moves in its index",
+        )
+        table = table_of("airport", "visits before", "visits now", "added", numbers=3)
         for icao in CONTESTED:
-            table.add_row(icao, f"{before[icao]:,}", f"{after[icao]:,}")
+            added = after[icao] - before[icao]
+            self.expect(f"visits added to {icao}", added, PROCESSES * rounds)
+            table.add_row(icao, f"{before[icao]:,}", f"{after[icao]:,}", f"{added:,}")
+        sums = sum(before.values()), sum(after.values())
+        self.expect("sum of the visits added", sums[1] - sums[0], total)
         table.add_section()
-        table.add_row("sum", f"{sum(before.values()):,}", f"{sum(after.values()):,}")
-        self.console.print(table, f"{conflicts:,} attempts met another writer and were made again\n")
-        self.expect("sum of the visits", sum(after.values()), sum(before.values()) + total)
+        table.add_row("sum", f"{sums[0]:,}", f"{sums[1]:,}", f"{sums[1] - sums[0]:,}")
+        self.show(
+            table, f"{conflicts:,} times another process was faster, and the update was made again on the new state"
+        )
 
     def visits(self) -> dict[str, int]:
         """The counters of the contested airports; their cities must be where the index says."""
@@ -306,37 +383,40 @@ class Demo:
 
     def check(self, db: Database) -> None:
         """Compare every index entry with the records."""
-        with self.measured("check", "every record and every index entry"):
+        rows = ROWS_EACH * db[Airport].count()
+        with self.measured("check", rows, "rows"):
             report = db.check()
         self.expect("the check", report.ok, True)
-        self.expect("records checked", report.scanned, db[Airport].all().count())
-        self.console.print(f"db.check(): {report}\n")
-
-    def show_error(self, what: str, error: KvModelsError) -> None:
-        """An error as a user meets it."""
-        self.console.print(Panel(str(error), title=f"refused: {what}", title_align="left", border_style="yellow"), "")
+        self.expect("rows checked", report.scanned, rows)
+        self.say("Every index entry compared with its record", "db.check()")
+        table = table_of("rows", "dangling", "missing", "foreign", "undecodable", "result", numbers=6)
+        found = (report.dangling, report.missing, report.foreign, report.undecodable)
+        result = "[green]ok[/]" if report.ok else "[red]not ok[/]"
+        table.add_row(f"{report.scanned:,}", *(f"{len(findings):,}" for findings in found), result)
+        self.show(table)
 
     def show_costs(self) -> None:
         """How long each step took, and how large the file is."""
-        table = Table(title="what it cost", title_justify="left")
-        table.add_column("step")
-        table.add_column("of what")
-        table.add_column("seconds", justify="right")
-        for what, amount, seconds in self.costs:
-            table.add_row(what, amount, f"{seconds:.2f}")
+        self.say("What it cost")
+        table = table_of("step", "", "seconds", "per second", numbers=2)
+        for what, amount, unit, seconds in self.costs:
+            table.add_row(what, f"{amount:,} {unit}", f"{seconds:.2f}", f"{amount / seconds:,.0f}")
         size = self.path.stat().st_size
-        table.add_section()
-        table.add_row("file", f"{size / 1_000_000:,.1f} MB, {size / len(self.source):,.0f} bytes per airport", "")
-        self.console.print(table)
+        each = size / len(self.source)
+        self.show(
+            table, f"the file: {size / 1_000_000:,.1f} MB, {each:,.0f} bytes for an airport and its index entries"
+        )
 
     def verdict(self) -> int:
         """Say what is wrong, if anything."""
+        self.console.print()
         for problem in self.problems[:20]:
-            self.console.print(f"[bold red]wrong:[/] {problem}")
+            self.console.print(Text.assemble(("wrong: ", "bold red"), problem))
         if self.problems:
-            self.console.print(f"[bold red]{len(self.problems)} things are wrong[/]")
+            count = len(self.problems)
+            self.console.print(f"[bold red]{count} {'thing is' if count == 1 else 'things are'} wrong[/]")
             return 1
-        self.console.print("[bold green]everything is as it should be[/]; run it again to open the same file")
+        self.console.print("[bold green]Everything is as it should be.[/] Run it again to open the same file.")
         return 0
 
 
@@ -344,10 +424,16 @@ def main() -> int:
     """Run the demo on a file that stays, so that the next run opens it again."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--path", type=Path, default=Path("airports.db"), help="the file (default: airports.db)")
-    parser.add_argument("--visits", type=int, default=VISITS_EACH, help="updates of each process")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="how often each process visits each airport")
     options = parser.parse_args()
-    demo = Demo(options.path, airportsdata.load("ICAO"), Console())
-    return demo.run(options.visits)
+    console = Console(highlight=False)
+    try:
+        return Demo(options.path, airportsdata.load("ICAO"), console).run(options.rounds)
+    except KeyboardInterrupt:
+        console.print(
+            "\ninterrupted; every batch that was committed is in the file, and the next run goes on from there"
+        )
+        return INTERRUPTED
 
 
 if __name__ == "__main__":
