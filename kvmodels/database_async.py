@@ -125,9 +125,10 @@ class AsyncDatabase:
 
         Raises:
             ModelDefinitionError, SchemaMismatchError, InvalidArgumentError, EngineError: it cannot be opened.
+            ClosedError: it was closed.
         """
+        await self._kv.open()
         if not self._core.is_open:
-            await self._kv.open()
             try:
                 await arun(self._engine, self._core.open(self._engine))
             except BaseException:
@@ -166,7 +167,13 @@ class AsyncDatabase:
 
     @property
     def kv(self) -> AsyncKv:
-        """The key-value API of the same store; raw writes to keys of models raise ReservedKeyError."""
+        """The key-value API of the same store; raw writes to keys of models raise ReservedKeyError.
+
+        Raises:
+            ClosedError: the database is not open yet, so what is reserved in the store is not known.
+        """
+        if not self._core.is_open:
+            raise self._core.not_open()
         return self._kv
 
     async def build_indexes(self, *models: type[KvModel]) -> tuple[BuildReport, ...]:

@@ -83,7 +83,10 @@ class DatabaseCore:
             require_flag(argument, flag)
         if not isinstance(cast("object", retry), RetryPolicy):
             raise InvalidArgumentError(
-                "this is not a retry policy", argument="retry", value=retry, hint="Give RetryPolicy(attempts=...)."
+                "this is not a retry policy",
+                argument="retry",
+                value=retry,
+                hint="Give one, such as RetryPolicy(attempts=10).",
             )
         self.schemas: dict[str, ModelSchema] = {}
         for model in items_of("models", models, "Give model classes in a list: models=[User]."):
@@ -137,10 +140,14 @@ class DatabaseCore:
             ClosedError: the database is not open yet.
         """
         if self._context is None:
-            raise ClosedError(
-                "the database is not open yet", hint="Use 'async with AsyncDatabase(...) as db', or await db.open()."
-            )
+            raise self.not_open()
         return self._context
+
+    def not_open(self) -> ClosedError:
+        """The error for a use before ``open`` has succeeded."""
+        return ClosedError(
+            "the database is not open yet", hint="Use 'async with AsyncDatabase(...) as db', or await db.open()."
+        )
 
     def open(self, engine: Engine) -> Flow[None]:
         """Bring the store in line with the declarations; see ``flows/opening.py``."""

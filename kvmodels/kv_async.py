@@ -241,7 +241,8 @@ class AsyncKv:
             EngineError: the file cannot be used, such as ForeignFileError.
             ClosedError: it was closed.
         """
-        await _opened(self._opening)
+        engine = await _opened(self._opening)
+        engine.now_ms()  # a closed engine does not tell the time
 
     async def close(self) -> None:
         """Wait for running calls and close the store, for ``unsafe()`` views as well; idempotent."""
