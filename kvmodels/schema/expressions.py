@@ -193,8 +193,13 @@ def col(attribute: T) -> FieldRef[T]:
         InvalidArgumentError: it is not a field of a model class.
 
     Example:
-        >>> col(FieldRef("age")) > 3
-        Comparison(field='age', lookup='gt', operand=3, model=None)
+        >>> from typing import Annotated
+        >>> from kvmodels import Indexed, KvModel, PrimaryKey
+        >>> class User(KvModel):
+        ...     id: Annotated[int, PrimaryKey()]
+        ...     age: Annotated[int, Indexed()]
+        >>> col(User.age) > 3
+        Comparison(field='age', lookup='gt', operand=3, model=<class '...User'>)
     """
     if not isinstance(attribute, FieldRef):
         raise InvalidArgumentError(

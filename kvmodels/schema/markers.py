@@ -77,6 +77,7 @@ class PrimaryKey(FieldMarker[T]):
     """The field, or with several such fields in declaration order the tuple of them, that identifies a record.
 
     Example:
+        >>> from typing import Annotated
         >>> PrimaryKey[int] == Annotated[int, PrimaryKey()]
         True
     """

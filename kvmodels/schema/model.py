@@ -65,7 +65,7 @@ class KvModel(BaseModel, metaclass=KvModelMeta):
     pydantic's ``ConfigDict``. ``class Meta`` may hold ``indexes``, ``schema_version`` and ``trust_validators`` too.
 
     Example:
-        >>> from kvmodels.schema.markers import Indexed, PrimaryKey, Unique
+        >>> from kvmodels import Field, Indexed, KvModel, PrimaryKey, Unique
         >>> class User(KvModel, collection="users"):
         ...     id: PrimaryKey[int]
         ...     email: Unique[str]
