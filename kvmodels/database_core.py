@@ -16,7 +16,7 @@ from kvmodels.engines.base import Engine
 from kvmodels.errors import ClosedError, InvalidArgumentError, ModelDefinitionError
 from kvmodels.flows.arguments import items_of, require_flag, require_text
 from kvmodels.flows.build import BuildReport, build_index
-from kvmodels.flows.context import Context, RetryPolicy, header_view, reload_header
+from kvmodels.flows.context import DEFAULT_RETRY, Context, RetryPolicy, header_view, reload_header
 from kvmodels.flows.drop import drop_generations, drop_index
 from kvmodels.flows.findings import CheckReport
 from kvmodels.flows.opening import open_database, require_current
@@ -72,9 +72,9 @@ class DatabaseCore:
         self,
         models: Iterable[type[Any]],
         *,
-        retry: RetryPolicy,
-        readonly: bool,
-        must_be_current: bool,
+        retry: RetryPolicy = DEFAULT_RETRY,
+        readonly: bool = False,
+        must_be_current: bool = False,
         new_token: Callable[[], str] = lambda: uuid4().hex,
         monotonic: Callable[[], float] = time.monotonic,
         uniform: Callable[[], float] = random.random,
