@@ -214,7 +214,8 @@ class _Index:
     violations: set[tuple[bytes, bytes]] = field(default_factory=set)
 
 
-class _Wanted(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Wanted:
     index: _Index
     key: tuple[Any, ...]
     slot: bool

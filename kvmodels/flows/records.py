@@ -5,7 +5,7 @@ Rules of this module: pure; the only place where a row becomes an object.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from kvmodels.flows.context import Context
 from kvmodels.operations import Row
@@ -13,7 +13,15 @@ from kvmodels.schema.definition import Document
 from kvmodels.schema.live import LiveCollection
 from kvmodels.schema.state import ObjectState, set_state
 
-__all__ = ["document_of", "object_of", "object_of_document"]
+__all__ = ["Stored", "document_of", "object_of", "object_of_document", "stored_of"]
+
+
+class Stored(NamedTuple):
+    """A document with a value for every column that a maintained index needs, and its bytes."""
+
+    document: Document
+    value: bytes
+    encoding: int
 
 
 def document_of(context: Context, row: Row) -> Document:
@@ -57,3 +65,16 @@ def object_of_document(live: LiveCollection, row: Row, document: Document, pk: b
         ),
     )
     return instance
+
+
+def stored_of(context: Context, live: LiveCollection, row: Row) -> Stored:
+    """What a record row stores; where a column is not stored yet, with the defaults of the model filled in.
+
+    Raises:
+        DecodeError: the row is no document, or lacks a column and cannot be read as an object.
+    """
+    document = document_of(context, row)
+    if all(index.layout.covers(document) for index in live.maintained):
+        return Stored(document, row.value, row.encoding)
+    document = live.schema.prepare(object_of(context, live, row)).document
+    return Stored(document, *context.codec.encode_document(document))

@@ -14,7 +14,7 @@ from kvmodels.flows.context import Context, HeaderView, header_view
 from kvmodels.flows.crud import refused
 from kvmodels.flows.findings import FindingKind
 from kvmodels.flows.operation import Operation, Proposal, Seen, always
-from kvmodels.flows.records import document_of
+from kvmodels.flows.records import document_of, stored_of
 from kvmodels.flows.requests import Flow, commit
 from kvmodels.flows.retry import execute
 from kvmodels.maintenance.changes import RecordChange
@@ -78,13 +78,12 @@ def _rewrite(context: Context, schema: ModelSchema, pk: bytes, index: LiveIndex 
         if row is None:
             return Proposal((), always(True))
         live = seen.view.live[schema.collection]
-        only = None
-        if index is not None and index.definition.store is None:
-            only = next((current for current in live.maintained if current.stored == index.stored), None)
         document = document_of(context, row)
-        change = RecordChange(
-            live, pk, row, document, document, row.value, row.encoding, row.expire_at, rewrite=True, only=only
-        )
+        new, value, encoding = stored_of(context, live, row)
+        only = None
+        if index is not None and index.definition.store is None and value == row.value:
+            only = next((current for current in live.maintained if current.stored == index.stored), None)
+        change = RecordChange(live, pk, row, document, new, value, encoding, row.expire_at, rewrite=True, only=only)
         return Proposal((change,), always(True))
 
     try:

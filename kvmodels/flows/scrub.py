@@ -14,10 +14,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from kvmodels.errors import KvModelsError
+from kvmodels.errors import DecodeError, KvModelsError
 from kvmodels.flows.context import Context, HeaderView, header_view, reload_header
 from kvmodels.flows.findings import CheckReport, Finding
-from kvmodels.flows.records import document_of, object_of
+from kvmodels.flows.records import Stored, document_of, object_of, stored_of
 from kvmodels.flows.repair import Suspect, mend
 from kvmodels.flows.requests import Flow, read
 from kvmodels.keys import decode_key, key_successor
@@ -25,6 +25,7 @@ from kvmodels.maintenance.changes import RecordChange
 from kvmodels.maintenance.compiler import entry_keys, entry_value, slot_owner
 from kvmodels.operations import GuardFailed, ReadRange, Row, after_prefix, point
 from kvmodels.schema.definition import Document, ModelSchema
+from kvmodels.schema.keyspace import EntryKey
 from kvmodels.schema.live import LiveCollection, LiveIndex
 
 __all__ = ["Repair", "check_collection", "check_database"]
@@ -79,7 +80,7 @@ class _Scrub:
         self._context = context
         self._schema = schema
         self._repair = repair
-        self._seen: set[bytes] = set()
+        self._seen: set[tuple[bytes, bytes | None]] = set()
         self.scanned = 0
         self.findings: list[Finding] = []
 
@@ -96,65 +97,76 @@ class _Scrub:
                 continue
             if not rows:
                 return
-            expected: dict[bytes, tuple[_Expected, Row]] = {}
+            # A list per key, because two records may call for one unique slot.
+            expected: dict[bytes, list[tuple[_Expected, Row]]] = {}
             for row in rows:
                 suspect = self._judge_record(live, row)
                 if suspect is not None:
                     yield from self._report(suspect)
                 for key, wanted in self._expected(live, row).items():
-                    expected[key] = wanted, row
+                    expected.setdefault(key, []).append((wanted, row))
             yield from self._compare(view, expected)
             start = key_successor(rows[-1].key)
 
     def _judge_record(self, live: LiveCollection, row: Row) -> Suspect | None:
         if not live.layout.is_record_key(row.key):
             return Suspect("foreign", row, None, None, "not a record key of this collection")
+        pk = live.layout.pk_of(row.key)
         try:
             object_of(self._context, live, row)
         except KvModelsError as error:
-            pk = live.layout.pk_of(row.key)
             return Suspect("undecodable", row, None, pk, getattr(error, "reason", None) or error.message)
+        if not live.layout.names(document_of(self._context, row), row.key):
+            return Suspect("undecodable", row, None, pk, "it has the primary key of another record")
         return None
 
-    def _document(self, live: LiveCollection, row: Row) -> Document | None:
-        """The document, or None when nothing can be said about its entries."""
+    def _stored(self, live: LiveCollection, row: Row) -> Stored | None:
+        """What the record stores, or None when nothing can be said about its entries."""
         if not live.layout.is_record_key(row.key):
             return None
         try:
-            return document_of(self._context, row)
+            stored = stored_of(self._context, live, row)
+            for index in live.maintained:
+                if index.readable:
+                    entry_keys(index, stored.document, live.layout.pk_of(row.key))
         except KvModelsError:
+            # Also when only one column cannot be encoded: a repair could not write any entry of this record.
             return None
+        return stored if live.layout.names(stored.document, row.key) else None
 
     def _expected(self, live: LiveCollection, row: Row) -> dict[bytes, _Expected]:
-        """The entries that a record calls for in the indexes that are complete."""
-        document = self._document(live, row)
+        """The entries that a record calls for in the indexes that are complete; none when it cannot be indexed."""
+        stored = self._stored(live, row)
         found: dict[bytes, _Expected] = {}
-        if document is None:
+        if stored is None:
             return found
         pk = live.layout.pk_of(row.key)
-        change = RecordChange(live, pk, row, document, document, row.value, row.encoding, row.expire_at)
+        change = RecordChange(live, pk, row, stored.document, stored.document, stored.value, stored.encoding)
         for index in live.maintained:
             if not index.readable:
                 continue
-            try:
-                keys = entry_keys(index, document, pk)
-            except KvModelsError:
-                continue
-            for key, slot in keys:
+            for key, slot in entry_keys(index, stored.document, pk):
                 found[key] = _Expected(index, slot, *entry_value(self._context.codec, index, slot, change))
         return found
 
-    def _compare(self, view: HeaderView, expected: dict[bytes, tuple[_Expected, Row]]) -> Flow[None]:
+    def _keys(self, index: LiveIndex, document: Document, pk: bytes) -> tuple[EntryKey, ...] | None:
+        """The entry keys of a document in an index, or None when it holds what the index cannot."""
+        try:
+            return entry_keys(index, document, pk)
+        except KvModelsError:
+            return None
+
+    def _compare(self, view: HeaderView, expected: dict[bytes, list[tuple[_Expected, Row]]]) -> Flow[None]:
         """Read the expected entries; what looks wrong is confirmed one by one, because this is another snapshot."""
         keys = sorted(expected)
         for start in range(0, len(keys), ROWS_AT_ONCE):
             some = keys[start : start + ROWS_AT_ONCE]
             found = yield from self._points(view, some)
             for key in some:
-                wanted, record = expected[key]
                 row = found.get(key)
-                if row is None or self._difference(wanted, row, record) is not None:
-                    yield from self._confirm_missing(key, record.key)
+                for wanted, record in expected[key]:
+                    if row is None or self._difference(wanted, row, record) is not None:
+                        yield from self._confirm_missing(key, record.key)
 
     def _points(self, view: HeaderView, keys: Sequence[bytes]) -> Flow[dict[bytes, Row]]:
         """The rows of these keys; none at all when the header changed, so that everything is looked at again."""
@@ -204,7 +216,7 @@ class _Scrub:
         """Whether another record reproduces the slot: a real duplicate, which nobody can mend but its owner."""
         try:
             owner = slot_owner(self._context.codec, live, index, entry)
-        except (KvModelsError, ValueError, TypeError, LookupError):
+        except DecodeError:
             return False
         if owner == pk:
             return False
@@ -228,7 +240,7 @@ class _Scrub:
                 continue
             if not rows:
                 return
-            unseen = [row for row in rows if row.key not in self._seen]
+            unseen = [row for row in rows if (row.key, None) not in self._seen]
             owners = {row.key: self._owner(live, index, row) for row in unseen}
             keys = {live.layout.key(owner) for owner in owners.values() if isinstance(owner, bytes)}
             records = yield from self._points(view, sorted(keys))
@@ -262,16 +274,14 @@ class _Scrub:
             if pk:
                 live.layout.unpack(pk)
                 return pk
-        except (KvModelsError, ValueError, TypeError):
+        except KvModelsError:
             return None
         if not index.definition.unique:
             return None
         try:
-            owner = slot_owner(self._context.codec, live, index, row)
-            live.layout.unpack(owner)
-        except (KvModelsError, ValueError, TypeError, LookupError):
+            return slot_owner(self._context.codec, live, index, row)
+        except DecodeError:
             return "wrong owner"
-        return owner
 
     def _confirm_dangling(self, index: LiveIndex, key: bytes, owner: bytes) -> Flow[None]:
         while True:
@@ -289,10 +299,11 @@ class _Scrub:
         if record is None:
             yield from self._report(Suspect("dangling", entry, current, owner, "there is no such record"))
             return
-        document = self._document(live, record)
-        if document is None:
+        stored = self._stored(live, record)
+        keys = None if stored is None else self._keys(current, stored.document, owner)
+        if keys is None:
             return
-        if key not in {item.key for item in entry_keys(current, document, owner)}:
+        if key not in {item.key for item in keys}:
             yield from self._report(
                 Suspect("dangling", entry, current, owner, "the record does not call for this entry", record)
             )
@@ -317,9 +328,11 @@ class _Scrub:
         return result.ranges[0]
 
     def _report(self, suspect: Suspect) -> Flow[None]:
-        if suspect.row.key in self._seen:
+        # One key is one finding, but several records may miss one unique slot.
+        seen = suspect.row.key, suspect.pk if suspect.kind == "missing" else None
+        if seen in self._seen:
             return
-        self._seen.add(suspect.row.key)
+        self._seen.add(seen)
         repaired = False
         if self._repair is True or self._repair == "all":
             repaired = yield from mend(self._context, self._schema, suspect, everything=self._repair == "all")

@@ -18,6 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kvmodels.encoding.values import MsgpackCodec
+from kvmodels.errors import DecodeError, KvModelsError
 from kvmodels.keys import decode_key, encode_key
 from kvmodels.maintenance import rules
 from kvmodels.maintenance.changes import Compiled, NeedRows, RecordChange, Violation
@@ -93,9 +94,20 @@ def slot_owner(codec: MsgpackCodec, live: LiveCollection, index: LiveIndex, row:
     Raises:
         DecodeError: the row is not a slot of this index.
     """
-    if index.definition.store == "record":
-        return live.layout.pack_document(codec.decode_document(row.value, row.encoding, row.key))
-    return encode_key(tuple(codec.decode(row.value, row.encoding, row.key)))
+    try:
+        if index.definition.store == "record":
+            owner = live.layout.pack_document(codec.decode_document(row.value, row.encoding, row.key))
+        else:
+            owner = encode_key(tuple(codec.decode(row.value, row.encoding, row.key)))
+        live.layout.unpack(owner)
+    except (KvModelsError, ValueError, TypeError, LookupError) as error:
+        raise DecodeError(
+            "an entry of a unique index does not name a record",
+            key=decode_key(row.key),
+            reason=str(error),
+            hint="Another program wrote it, or the store is damaged: run db.check(repair=True).",
+        ) from error
+    return owner
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from kvmodels.encoding.columns import ColumnCodec
-from kvmodels.errors import InvalidKeyError, InvalidValueError
+from kvmodels.errors import DecodeError, InvalidKeyError, InvalidValueError
 from kvmodels.keys import decode_key, encode_key, skip_parts
 from kvmodels.schema.definition import Column, Document, IndexDefinition
 
@@ -136,7 +136,7 @@ class RecordLayout:
             raise InvalidKeyError("a record key has the wrong number of parts", key=parts)
         try:
             return tuple(codec.unpack(part) for codec, part in zip(self._codecs, parts, strict=True))
-        except (ValueError, TypeError) as error:
+        except (DecodeError, ValueError, TypeError) as error:
             raise InvalidKeyError("a part of a record key is not of the type of its field", key=parts) from error
 
     def key(self, pk: bytes) -> bytes:
@@ -146,6 +146,13 @@ class RecordLayout:
     def pk_of(self, key: bytes) -> bytes:
         """The packed primary key in a record key."""
         return key[len(self.prefix) :]
+
+    def names(self, document: Document, key: bytes) -> bool:
+        """Whether a document has the primary key of the record key that it was found under."""
+        try:
+            return self.prefix + self.pack_document(document) == key
+        except (InvalidValueError, DecodeError, LookupError):
+            return False
 
     def is_record_key(self, key: bytes) -> bool:
         """Whether a key under the prefix is what this collection would write for that primary key."""
