@@ -26,7 +26,7 @@ def same_stored(first: Any, second: Any) -> bool:
     """Whether two stored values have the same bytes; ``1``, ``1.0`` and ``True`` differ, and NaN equals itself.
 
     Example:
-        >>> same_stored([float("nan")], [float("nan")]), same_stored(1, True), same_stored(0.0, -0.0)
+        >>> same_stored([float("nan")], [float("nan")]), same_stored({1}, {True}), same_stored(0.0, -0.0)
         (True, False, False)
     """
     kind: type[Any] = first.__class__
@@ -41,6 +41,8 @@ def same_stored(first: Any, second: Any) -> bool:
             same_stored(k, other) and same_stored(v, w)
             for (k, v), (other, w) in zip(first.items(), second.items(), strict=True)
         )
+    if kind is set or kind is frozenset:
+        return {(item.__class__, item) for item in first} == {(item.__class__, item) for item in second}
     if kind is datetime:
         return bool(first.isoformat() == second.isoformat())
     return first is second or bool(first == second)

@@ -108,7 +108,8 @@ def test_what_is_stored_comes_back_equal(values):
     document = CODEC.decode_document(*CODEC.encode_document(prepared.document), b"")
     again, unknown = schema.decode(document, prepared.primary_key)
     assert again == instance
-    assert repr(again) == repr(instance)
+    # Texts tell 1 from True and 0.0 from -0.0; the order of a set depends on the process.
+    assert repr(again.model_copy(update={"days": None})) == repr(instance.model_copy(update={"days": None}))
     assert unknown == {}
     assert schema.encode(again) == prepared.document
 
