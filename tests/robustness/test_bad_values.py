@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 from datetime import timedelta
+from functools import partial
+from typing import Any
 
 import pytest
 from pydantic import ValidationError
@@ -36,9 +38,9 @@ def db(request, tmp_path):
         yield opened
 
 
-NEW = {"id": 2, "email": "bob@x.org", "color": "blue"}
+NEW: dict[str, Any] = {"id": 2, "email": "bob@x.org", "color": "blue"}
 
-BAD_FIELDS = {
+BAD_FIELDS: dict[str, Any] = {
     "NaN in an index": ({"score": math.nan}, InvalidValueError, {"model": "Member", "field": "score"}),
     "a lone surrogate in a unique column": ({"email": SURROGATE}, InvalidValueError, {"field": "email"}),
     "a lone surrogate in an indexed column": ({"color": f"a{SURROGATE}"}, InvalidValueError, {"field": "color"}),
@@ -67,7 +69,7 @@ def first() -> Member:
     return Member(id=2, email="c@x.org", color="red")
 
 
-WRITES = {
+WRITES: dict[str, Any] = {
     "create": lambda db, bad: db[Member].create(**{**NEW, **bad}),
     "insert": lambda db, bad: db[Member].insert(Member(**{**NEW, **bad})),
     "save of a new object": lambda db, bad: db[Member].save(Member(**{**NEW, **bad})),
@@ -92,7 +94,7 @@ def test_a_value_that_cannot_be_stored_is_refused_and_nothing_is_written(db, wri
     assert db.check().ok
 
 
-WRONG_TYPES = {
+WRONG_TYPES: dict[str, Any] = {
     "text for a number": {"id": "one"},
     "None for a text": {"email": None},
     "a number for a text": {"color": 7},
@@ -173,8 +175,9 @@ def test_a_primary_key_of_the_wrong_shape_is_refused(db, verb, key):
 
 @pytest.mark.parametrize("key", ["A", ("A",), ("A", 1, 2), ("A", "1"), (1, "A"), ("A", None), (SURROGATE, 1)], ids=repr)
 def test_a_composite_primary_key_of_the_wrong_shape_is_refused(db, key):
-    for verb in (db[Seat].get, db[Seat].remove, lambda bad: db[Seat].patch(bad, taken=True)):
-        refused(lambda verb=verb: verb(key), InvalidValueError, model="Seat")
+    verbs: list[Any] = [db[Seat].get, db[Seat].remove, lambda bad: db[Seat].patch(bad, taken=True)]
+    for verb in verbs:
+        refused(partial(verb, key), InvalidValueError, model="Seat")
     assert db[Seat].get(("A", 1)).taken is False
 
 
@@ -249,9 +252,13 @@ def test_a_changed_primary_key_is_refused_by_every_verb_that_could_change_it(db)
     assert stored_rows(db) == before
 
 
+def answer(db: Database, lookups: dict[str, Any]) -> list[Member]:
+    return db[Member].filter(**lookups).to_list()
+
+
 def test_not_a_number_has_no_place_in_a_query_either(db):
     for lookups in ({"score": math.nan}, {"score__gt": math.nan}, {"score__in": [1.0, math.nan]}):
-        refused(lambda lookups=lookups: db[Member].filter(**lookups).to_list(), InvalidValueError, field="score")
+        refused(partial(answer, db, lookups), InvalidValueError, field="score")
 
 
 def test_not_a_number_is_stored_in_a_field_that_no_index_uses():

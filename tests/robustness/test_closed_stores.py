@@ -13,7 +13,7 @@ import pytest
 from kvmodels import AsyncDatabase, ClosedError, Database, KvModelsError
 from tests.robustness.models import MODELS, Member, ada, refused, require_readable
 
-BOB = {"id": 2, "email": "bob@x.org", "color": "blue"}
+BOB: dict[str, Any] = {"id": 2, "email": "bob@x.org", "color": "blue"}
 
 READS: dict[str, Callable[[Any], Any]] = {
     "get": lambda db: db[Member].get(1),

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from functools import partial
+from typing import Any
+
 import pytest
 
 from kvmodels import (
@@ -92,15 +95,20 @@ def test_an_unknown_lookup_is_refused_with_those_that_exist(db):
 
 
 def test_an_operand_of_the_wrong_type_names_the_field(db):
-    for lookups in ({"color": 3}, {"score__gt": "high"}, {"id__in": ["1"]}, {"email": b"ada@x.org"}):
+    wrong: list[dict[str, Any]] = [{"color": 3}, {"score__gt": "high"}, {"id__in": ["1"]}, {"email": b"ada@x.org"}]
+    for lookups in wrong:
         field = next(iter(lookups)).partition("__")[0]
-        refused(lambda lookups=lookups: db[Member].filter(**lookups).to_list(), InvalidValueError, field=field)
+        refused(partial(answer, db, lookups), InvalidValueError, field=field)
 
 
 def test_a_query_that_no_index_serves_says_which_line_to_add(db):
     raised = refused(lambda: db[Member].filter(note="x").to_list(), NoUsableIndexError, filters=("note",))
     assert "Indexed[str]" in str(raised.hint)
     assert "allow_scan()" in str(raised.hint)
+
+
+def answer(db: Database, lookups: dict[str, Any]) -> list[Member]:
+    return db[Member].filter(**lookups).to_list()
 
 
 @pytest.mark.parametrize("cursor", ["", "x", "!!!", "AAAA", 3, b"AAAA", "\ud800"], ids=repr)
@@ -139,10 +147,12 @@ def test_an_unknown_answer_to_conflicts_is_refused(db, choice):
 
 
 def test_arguments_that_are_not_several_things_are_refused(db):
+    one_model: Any = Member
+    number: Any = 3
     refused(lambda: db[Member].bulk_create(3), InvalidArgumentError, argument="objs")
     refused(lambda: db[Member].in_bulk(3), InvalidArgumentError, argument="keys")
-    refused(lambda: Database("memory://", models=Member), InvalidArgumentError, argument="models")
-    refused(lambda: Database("memory://", models=3), InvalidArgumentError, argument="models")
+    refused(partial(Database, "memory://", models=one_model), InvalidArgumentError, argument="models")
+    refused(partial(Database, "memory://", models=number), InvalidArgumentError, argument="models")
 
 
 def test_a_function_that_cannot_be_called_is_refused(db):
@@ -178,13 +188,14 @@ def test_what_is_no_model_is_refused(db, thing):
 
 def test_unknown_arguments_of_the_life_cycle_are_refused(db):
     refused(lambda: db.check(repair="al"), InvalidArgumentError, argument="repair", expected=(False, True, "all"))
-    for name in (3, "", None, "\ud800"):
-        refused(lambda name=name: db.drop_index(Member, name), InvalidArgumentError, argument="name")
-        refused(lambda name=name: db.outcome(name), InvalidArgumentError, argument="token")
+    names: list[Any] = [3, "", None, "\ud800"]
+    for name in names:
+        refused(partial(db.drop_index, Member, name), InvalidArgumentError, argument="name")
+        refused(partial(db.outcome, name), InvalidArgumentError, argument="token")
     assert db.drop_index(Member, "never_declared") is False
 
 
-OPTIONS = {
+OPTIONS: dict[str, Any] = {
     "an unknown option": ({"retries": 3}, "retries"),
     "an option of another engine": ({"busy_timeout": 3}, "busy_timeout"),
     "a number for a retry policy": ({"retry": 3}, "retry"),
@@ -209,8 +220,14 @@ async def test_an_option_that_makes_no_sense_is_refused_by_both_databases(option
 
 def test_an_option_of_the_file_that_makes_no_sense_is_refused_and_no_file_is_made(tmp_path):
     path = tmp_path / "app.db"
-    for options in ({"busy_timeout": "5"}, {"busy_timeout": -1}, {"busy_timeout": True}, {"busy_timeot": 5}):
-        refused(lambda options=options: Database(path, **options), InvalidArgumentError, argument=next(iter(options)))
+    wrong: list[dict[str, Any]] = [
+        {"busy_timeout": "5"},
+        {"busy_timeout": -1},
+        {"busy_timeout": True},
+        {"busy_timeot": 5},
+    ]
+    for options in [*wrong, {"busy_timeot": 5}]:
+        refused(partial(Database, path, **options), InvalidArgumentError, argument=next(iter(options)))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -248,8 +265,8 @@ async def test_a_url_that_no_engine_knows_is_refused_by_both_databases(url, sugg
 
 
 def test_a_database_over_an_engine_checks_its_declarations_too():
-    options = {"retry": RetryPolicy(), "readonly": False, "must_be_current": False}
-    refused(lambda: DatabaseCore([3], **options), ModelDefinitionError)
+    options: dict[str, Any] = {"retry": RetryPolicy(), "readonly": False, "must_be_current": False}
+    refused(partial(DatabaseCore, [int], **options), ModelDefinitionError)
     engine = MemoryEngine()
     db = Database.from_engine(engine, DatabaseCore(MODELS, **options))
     refused(lambda: db[Stranger], InvalidArgumentError)
@@ -332,6 +349,6 @@ def test_declarations_that_cannot_work_are_refused_when_the_class_is_created():
 
 def test_limits_of_another_store_are_data_and_the_error_names_whose_they_are():
     with Database("memory://", models=MODELS, limits=Limits.DENO) as db:
-        too_much = {"id": 1, "email": "x", "color": "y", "note": "z" * 70_000}
-        expected = {"limits": "DENO", "maximum": 65_536, "key": ("members", 1)}
+        too_much: dict[str, Any] = {"id": 1, "email": "x", "color": "y", "note": "z" * 70_000}
+        expected: dict[str, Any] = {"limits": "DENO", "maximum": 65_536, "key": ("members", 1)}
         refused(lambda: db[Member].create(**too_much), ValueTooLargeError, **expected)
