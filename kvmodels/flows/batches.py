@@ -33,8 +33,11 @@ __all__ = ["MAX_BATCH", "Batch", "Position", "plan_of", "position_after", "read_
 MAX_BATCH: Final = 500
 """The most rows of one batch, as Deno's; so much is in memory at once."""
 
+_MAX_WIDTH: Final = 256
+"""The most ranges that are read at once when those before them held little."""
+
 _MAX_SPECULATIVE_ROWS: Final = 1_000
-"""The most rows that are asked for when several ranges are read at once, because earlier ones were nearly empty."""
+"""The most rows that several ranges read at once may give: of each only a part is asked for."""
 
 
 class Position(NamedTuple):
@@ -44,7 +47,8 @@ class Position(NamedTuple):
         plan: what is being read.
         passed: how many ranges, in the direction of the scan, are behind.
         after: the last key that was read in the next range, or None at its beginning.
-        width: how many ranges to read at once; it grows while they hold less than was asked for.
+        width: how many ranges to read at once: doubled while they hold less than was asked for, 1 again when one
+            of them holds more than its part.
     """
 
     plan: QueryPlan
@@ -201,8 +205,8 @@ class _Reading:
         """The ranges of the next read, in the direction of the scan."""
         plan, passed = self._plan, self._position.passed
         total = len(plan.ranges)
-        width = limit if plan.points else min(self._position.width, max(1, _MAX_SPECULATIVE_ROWS // limit))
-        width = min(width, self._context.limits.max_ranges)
+        width = min(limit if plan.points else self._position.width, self._context.limits.max_ranges)
+        part = limit if width == 1 else min(limit, max(1, _MAX_SPECULATIVE_ROWS // width))
         pieces: list[_Piece] = []
         for step in range(passed, min(passed + width, total)):
             start, end = plan.ranges[total - 1 - step if plan.reverse else step]
@@ -214,7 +218,7 @@ class _Reading:
                     end = min(end, self._position.after)
                 else:
                     start = max(start, key_successor(self._position.after))
-            pieces.append(_Piece(step, ReadRange(start, max(start, end), limit, plan.reverse)))
+            pieces.append(_Piece(step, ReadRange(start, max(start, end), part, plan.reverse)))
         return pieces
 
     def _read(self, follow: Follower | None = None) -> Flow[ReadResult | GuardFailed]:
@@ -239,11 +243,12 @@ class _Reading:
                 rows.append(row)
                 behind = self._behind(piece, row)
             if piece.wanted.limit is not None and len(found) >= piece.wanted.limit:
-                return _Taken(rows, behind, more=False)
+                return _Taken(rows, behind._replace(width=1), more=False)
         passed = self._position.passed + len(self._pieces)
         if passed >= len(self._plan.ranges):
             return _Taken(rows, None, more=False)
-        return _Taken(rows, Position(self._plan, passed, None, self._position.width * 2), more=False)
+        width = min(self._position.width * 2, _MAX_WIDTH)
+        return _Taken(rows, Position(self._plan, passed, None, width), more=False)
 
     def _behind(self, piece: _Piece, row: Row) -> Position:
         if piece.wanted.end is None:

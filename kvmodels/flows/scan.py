@@ -197,9 +197,9 @@ def item_at(context: Context, query: Query, position: int) -> Flow[Any]:
 
     Raises:
         DoesNotExist: there are not so many; a LookupError, as Python's IndexError is.
-        InvalidArgumentError: a negative position.
+        InvalidArgumentError, InvalidValueError: a negative position, or no int.
     """
-    found = yield from fetch(context, query.within(slice(position, None)).limited(1))
+    found = yield from fetch(context, query.at(position))
     if not found:
         raise query.schema.model.DoesNotExist(
             "the query has no object at this position", model=query.schema.name, lookup=position
@@ -221,8 +221,10 @@ def count(context: Context, query: Query) -> Flow[int]:
     passed = 0
     while position is not None and (query.stop is None or passed < query.stop):
         tested = position.plan.matches is not None
-        size = MAX_BATCH if query.stop is None or tested else min(MAX_BATCH, query.stop - passed)
-        batch = yield from read_batch(context, query, position, size, records=tested)
+        size, peek = MAX_BATCH, True
+        if query.stop is not None and not tested:
+            size, peek = min(size, query.stop - passed), False
+        batch = yield from read_batch(context, query, position, size, peek=peek, records=tested)
         passed += len(batch.objects) if tested else batch.rows
         position = batch.position
     total = passed if query.stop is None else min(passed, query.stop)

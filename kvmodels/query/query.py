@@ -112,6 +112,17 @@ class Query:
         """At most the first ``count`` of these results."""
         return self.within(slice(0, count))
 
+    def at(self, position: Any) -> Query:
+        """For the one result at a position.
+
+        Raises:
+            InvalidArgumentError: a negative position.
+            InvalidValueError: not an int.
+        """
+        if position is None:
+            raise InvalidValueError("a position is an int", field="position", type="NoneType", hint="Write query[0].")
+        return self.within(slice(position, None)).limited(1)
+
     def end(self, *, last: bool = False) -> Query:
         """For the first of these results, or the last.
 
@@ -154,7 +165,9 @@ class Query:
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int):
-            raise InvalidValueError("a bound of a slice is an int", field=name, type=type(value).__name__)
+            raise InvalidValueError(
+                "a bound of a slice is an int", field=name, type=type(value).__name__, hint="Write query[10:20]."
+            )
         if value < 0:
             raise InvalidArgumentError(
                 "a query cannot be sliced from its end",

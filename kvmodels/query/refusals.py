@@ -45,8 +45,9 @@ def _lookup(condition: Condition) -> str:
 
 def _described(index: IndexDefinition) -> str:
     columns = ", ".join(f"{'-' if column.descending else ''}{column.field}" for column in index.columns)
+    described = index.name if columns == index.name else f"{index.name} on {columns}"
     extra = [word for word, holds in (("unique", index.unique), ("without None", index.nulls == "skip")) if holds]
-    return f"{index.name} on {columns}" + (f" ({', '.join(extra)})" if extra else "")
+    return described + (f" ({', '.join(extra)})" if extra else "")
 
 
 def _hint(query: Query) -> str:
@@ -64,6 +65,7 @@ def _hint(query: Query) -> str:
     if not columns:
         return f"The type of {_conditions(query)[0].field!r} cannot be indexed: {scan}."
     addition = _addition(schema, columns)
+    addition = addition[0].upper() + addition[1:]
     return f"{addition}." if query.scan_allowed else f"{addition}, or {scan}."
 
 
@@ -78,6 +80,6 @@ def _roles(query: Query) -> tuple[list[str], list[str]]:
 def _addition(schema: ModelSchema, columns: Sequence[tuple[str, bool]]) -> str:
     if len(columns) == 1:
         field = columns[0][0]
-        return f"Declare {field!r} as Indexed[{schema.fields[field].type_name}]"
+        return f"declare {field!r} as Indexed[{schema.fields[field].type_name}]"
     names = ", ".join(f'"{"-" if down else ""}{field}"' for field, down in columns)
-    return f"Add Index({names}) to the indexes of {schema.name}.Meta"
+    return f"add Index({names}) to the indexes of {schema.name}.Meta"

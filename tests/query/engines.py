@@ -1,0 +1,101 @@
+"""Engines for tests: one that counts what is read, one that has no snapshots, one that lets others write in between."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kvmodels import Database, RetryPolicy, UnsupportedError
+from kvmodels.database_core import DatabaseCore
+from kvmodels.engines.base import Engine, Snapshot
+from kvmodels.engines.memory import MemoryEngine
+from kvmodels.limits import Limits, Traits
+from kvmodels.operations import AtomicWrite, Committed, Conflict, Follow, Guard, GuardFailed, ReadRange, ReadResult
+
+
+@dataclass
+class Meter:
+    """What was read since ``reset``."""
+
+    reads: int = 0
+    rows: int = 0
+    followed: int = 0
+    bytes: int = 0
+    guards_failed: int = 0
+
+    def reset(self) -> None:
+        self.reads = self.rows = self.followed = self.bytes = self.guards_failed = 0
+
+
+class WatchedEngine:
+    """An engine that counts the rows it gives, may pretend to have no snapshots, and calls back before each read."""
+
+    def __init__(self, engine: Engine | None = None, *, snapshots: bool = True, max_ranges: int | None = None) -> None:
+        self.inner: Any = engine or MemoryEngine()
+        self.meter = Meter()
+        self.before_read: Callable[[], object] | None = None
+        self._snapshots = snapshots
+        self._max_ranges = max_ranges
+
+    @property
+    def limits(self) -> Limits:
+        limits: Limits = self.inner.limits
+        return limits if self._max_ranges is None else replace(limits, max_ranges=self._max_ranges)
+
+    @property
+    def traits(self) -> Traits:
+        return replace(self.inner.traits, snapshots=self._snapshots)
+
+    @property
+    def url(self) -> str:
+        return str(self.inner.url)
+
+    def now_ms(self) -> int:
+        return int(self.inner.now_ms())
+
+    def read(
+        self,
+        ranges: Sequence[ReadRange],
+        guard: Guard | None = None,
+        *,
+        include_expired: bool = False,
+        follow: Follow | None = None,
+    ) -> ReadResult | GuardFailed:
+        if follow is not None and not self._snapshots:
+            raise UnsupportedError("this engine has no snapshots", hint="Read twice.")
+        assert len(ranges) <= self.limits.max_ranges
+        if self.before_read is not None:
+            call, self.before_read = self.before_read, None
+            call()
+        self.meter.reads += 1
+        result = self.inner.read(ranges, guard, include_expired=include_expired, follow=follow)
+        if isinstance(result, GuardFailed):
+            self.meter.guards_failed += 1
+            return result
+        for found in result.ranges:
+            self.meter.rows += len(found)
+        for found in result.followed:
+            self.meter.followed += len(found)
+        for found in (*result.ranges, *result.followed):
+            self.meter.bytes += sum(len(row.key) + len(row.value) for row in found)
+        answer: ReadResult = result
+        return answer
+
+    def snapshot(self) -> Snapshot:
+        snapshot: Snapshot = self.inner.snapshot()
+        return snapshot
+
+    def commit(self, write: AtomicWrite) -> Committed | Conflict:
+        answer: Committed | Conflict = self.inner.commit(write)
+        return answer
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+def watched(models: Iterable[type[Any]], **options: Any) -> tuple[Database, WatchedEngine]:
+    """A database over a watched memory engine."""
+    engine = WatchedEngine(**options)
+    core = DatabaseCore(models, retry=RetryPolicy(attempts=5), readonly=False, must_be_current=False)
+    return Database.from_engine(engine, core), engine
