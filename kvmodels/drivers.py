@@ -7,6 +7,7 @@ the flow and goes on. Whatever happens, the flow is closed when the driver retur
 What cancellation of ``arun`` leaves behind:
 
 - a read is abandoned; when its thread is running, it ends by itself and its rows are dropped;
+- waiting for a commit of others ends at once, and no thread is left waiting;
 - a commit that still waits for its thread is withdrawn: nothing is applied;
 - a commit that has been started is awaited to its end, and the CancelledError carries a note that says
   ``applied``, ``not applied`` or ``unknown``, since a half-known state is what a caller cannot repair.
@@ -15,6 +16,7 @@ What cancellation of ``arun`` leaves behind:
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import threading
 import time
@@ -24,8 +26,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from kvmodels.engines.base import Engine
+from kvmodels.engines.signals import RECHECK_S
 from kvmodels.errors import CommitUnknownError, KvModelsError
-from kvmodels.flows.requests import Commit, Flow, Read, Request, Sleep
+from kvmodels.flows.requests import Commit, Flow, Read, Request, Sleep, WaitForCommit
 from kvmodels.operations import AtomicWrite, Committed, Conflict
 
 __all__ = ["aclose", "arun", "run"]
@@ -118,6 +121,8 @@ async def arun(engine: Engine, flow: Flow[T], *, sleep: Callable[[float], Awaita
                 if type(request) is Sleep:
                     await sleep(request.seconds)
                     answer = None
+                elif type(request) is WaitForCommit:
+                    answer = await _wait_for_commit(engine, request)
                 elif blocking:
                     answer = await _perform_in_thread(engine, request)
                 else:
@@ -150,7 +155,43 @@ def _perform(engine: Engine, request: Request) -> Any:
         )
     if type(request) is Commit:
         return engine.commit(request.write)
+    if type(request) is WaitForCommit:
+        return engine.wait_for_commit(request.after, request.seconds)
     return engine.now_ms()
+
+
+async def _wait_for_commit(engine: Engine, request: WaitForCommit) -> bytes:
+    """Wait without a thread: the engine wakes the loop, and only asking what it holds may need one."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + request.seconds
+    stamp = await _present_versionstamp(engine)
+    if stamp > request.after or request.seconds <= 0:
+        return stamp
+    woken = asyncio.Event()
+
+    def wake() -> None:
+        # A closed loop refuses the call, and then nobody waits in it.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(woken.set)
+
+    unsubscribe = engine.subscribe(wake)
+    try:
+        while True:
+            woken.clear()
+            stamp = await _present_versionstamp(engine)
+            remaining = deadline - loop.time()
+            if stamp > request.after or remaining <= 0:
+                return stamp
+            with contextlib.suppress(TimeoutError):  # the end of a slice: the loop above asks again
+                await asyncio.wait_for(woken.wait(), min(remaining, RECHECK_S))
+    finally:
+        unsubscribe()
+
+
+async def _present_versionstamp(engine: Engine) -> bytes:
+    if not engine.traits.blocking:
+        return engine.wait_for_commit(b"", 0)
+    return await asyncio.wrap_future(_threads.of(engine).reads.submit(engine.wait_for_commit, b"", 0))
 
 
 async def _perform_in_thread(engine: Engine, request: Request) -> Any:

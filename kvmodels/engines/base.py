@@ -15,7 +15,7 @@ engine. An engine may be called from any thread. It never sends a commit again b
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from kvmodels.limits import Limits, Traits
@@ -104,6 +104,30 @@ class Engine(Protocol):
         """
         ...
 
+    def subscribe(self, wake: Callable[[], object]) -> Callable[[], None]:
+        """Have ``wake`` called after each commit, and when this engine is closed, until the result is called.
+
+        A commit of this process calls at once, in the thread that made it; one of another process is found within
+        the engine's ``poll_interval``. ``wake`` returns at once and raises nothing; several commits may share a
+        call. Raises ClosedError.
+        """
+        ...
+
+    def wait_for_commit(self, after: bytes, timeout_s: float) -> bytes:
+        """Block until the versionstamp of the last commit is greater than ``after``, or the time is over.
+
+        Args:
+            after: ten bytes; ``ReadResult.versionstamp`` waits for what the read did not see.
+            timeout_s: seconds, 0 or more; 0 only asks, infinity waits for ever.
+
+        Returns:
+            The versionstamp of the last commit.
+
+        Raises:
+            ClosedError: the engine is closed, or was while this waited; EngineTimeoutError, DecodeError.
+        """
+        ...
+
     def close(self) -> None:
-        """Wait for running calls, then release everything; idempotent."""
+        """Wait for running calls, wake those that wait for a commit, then release everything; idempotent."""
         ...

@@ -152,6 +152,14 @@ class FaultEngine:
             for late in after:
                 self._deliver(late)
 
+    def subscribe(self, wake: Callable[[], object]) -> Callable[[], None]:
+        """Have ``wake`` called after each commit that reaches the inner engine."""
+        return self.inner.subscribe(wake)
+
+    def wait_for_commit(self, after: bytes, timeout_s: float) -> bytes:
+        """Wait for a commit that reaches the inner engine, without faults."""
+        return self.inner.wait_for_commit(after, timeout_s)
+
     def deliver_late(self) -> list[Committed | Conflict | KvModelsError]:
         """Let everything arrive that is still on its way, in the order it was sent; what became of each."""
         with self._lock:

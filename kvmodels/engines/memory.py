@@ -15,6 +15,7 @@ from kvmodels.engines.evaluation import U64_ENCODING, combine, require_storable_
 from kvmodels.engines.forking import forget_after_fork
 from kvmodels.engines.memory_store import MemoryStore, MemoryView
 from kvmodels.engines.registry import StoreRegistry, require_same_options
+from kvmodels.engines.signals import wait_for
 from kvmodels.errors import ClosedError, InvalidArgumentError, ReadOnlyError, SnapshotExpiredError
 from kvmodels.limits import Limits, Traits
 from kvmodels.operations import (
@@ -197,7 +198,24 @@ class MemoryEngine:
                     return Conflict(failed)
             stamp = to_versionstamp(store.counter + 1)
             store.apply(_evaluate(store, mutations, stamp, now), stamp)
-            return Committed(stamp)
+        store.signal.notify()
+        return Committed(stamp)
+
+    def subscribe(self, wake: Callable[[], object]) -> Callable[[], None]:
+        """Have ``wake`` called after each commit, and when a handle of the store is closed.
+
+        Raises:
+            ClosedError: the engine is closed.
+        """
+        return self.check_open().signal.subscribe(wake)
+
+    def wait_for_commit(self, after: bytes, timeout_s: float) -> bytes:
+        """Block until the versionstamp of the last commit is greater than ``after``, or the time is over.
+
+        Raises:
+            ClosedError: the engine is closed, or was while this waited.
+        """
+        return wait_for(self._present_stamp, self.subscribe, after, timeout_s)
 
     def close(self) -> None:
         """Wait for running calls, then let go of the store; idempotent."""
@@ -214,6 +232,7 @@ class MemoryEngine:
             if store.handles == 0 and store.name:
                 del _named.stores[store.name]
                 _last_counters[store.name] = store.counter
+        store.signal.notify()
 
     def abandon(self) -> None:
         """Forget the store in a forked child, where it is only a copy of the parent's."""
@@ -234,6 +253,14 @@ class MemoryEngine:
             raise self._closed()
         stamp = store.stamp
         return store.recover() if stamp is None else stamp
+
+    def _present_stamp(self) -> bytes:
+        store = self.check_open()
+        stamp = store.stamp
+        if stamp is not None:
+            return stamp
+        with store.lock:
+            return self.enter(store)
 
     def _closed(self) -> ClosedError:
         if self._closed_reason == "forked":

@@ -15,6 +15,7 @@ from sortedcontainers import SortedList
 
 from kvmodels.engines.clock import EngineClock
 from kvmodels.engines.evaluation import to_versionstamp, visible
+from kvmodels.engines.signals import CommitSignal
 from kvmodels.operations import ReadRange, Row
 
 __all__ = ["MemoryStore", "MemoryView"]
@@ -41,6 +42,7 @@ class MemoryStore:
         stamp: the versionstamp of the last commit; None while a commit is being applied, so that a reader without
             the lock can tell.
         any_deadline: a row with a deadline was stored once; without one no clock needs to be asked.
+        signal: wakes who waits for a commit; it is used without the lock.
     """
 
     __slots__ = (
@@ -55,6 +57,7 @@ class MemoryStore:
         "max_age_ms",
         "name",
         "rows",
+        "signal",
         "stamp",
     )
 
@@ -66,6 +69,7 @@ class MemoryStore:
         self.handles = 0
         self.any_deadline = False
         self.lock = threading.Lock()
+        self.signal = CommitSignal()
         self.rows: dict[bytes, Row] = {}
         self.stamp: bytes | None = to_versionstamp(counter)
         self._order: SortedList[bytes] = SortedList()

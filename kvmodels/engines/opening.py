@@ -27,7 +27,7 @@ KNOWN_URLS = ("memory://", "memory://name", "sqlite:///relative/path", "sqlite:/
 
 OPTIONS = {
     MEMORY: ("snapshot_max_age",),
-    SQLITE: ("allow_network_fs", "busy_timeout", "snapshot_max_age"),
+    SQLITE: ("allow_network_fs", "busy_timeout", "poll_interval", "snapshot_max_age"),
 }
 """What each engine takes besides ``limits``, ``durability``, ``clock`` and ``readonly``, which all of them take."""
 
@@ -53,8 +53,8 @@ def open_engine(
             In memory nothing survives either.
         clock: milliseconds since the epoch, for expiry; None for the system's clock.
         readonly: commits raise ReadOnlyError.
-        engine_options: ``snapshot_max_age`` in seconds; for SQLite also ``busy_timeout`` in seconds and
-            ``allow_network_fs``.
+        engine_options: ``snapshot_max_age`` in seconds; for SQLite also ``busy_timeout`` and
+            ``poll_interval`` in seconds, and ``allow_network_fs``.
 
     Raises:
         InvalidArgumentError: the scheme or an option is unknown, or the path makes no sense.

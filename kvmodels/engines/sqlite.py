@@ -1,25 +1,25 @@
 """The engine that keeps everything in one SQLite file, or in a private SQLite database in memory.
 
-Rules of this module: handles and snapshots, which translate calls into reads and commits of the shared store; SQL
-is in ``sqlite_statements``, connections are in ``sqlite_store``, the file is in ``sqlite_file``.
+Rules of this module: handles, which translate calls into reads and commits of the shared store; SQL is in
+``sqlite_statements``, connections are in ``sqlite_store``, the file is in ``sqlite_file``.
 """
 
 from __future__ import annotations
 
 import os
 import sqlite3
-import threading
-import weakref
 from collections.abc import Callable, Sequence
-from typing import Literal, Self
+from typing import Literal
 
 from kvmodels.engines import sqlite_statements as statements
 from kvmodels.engines.evaluation import to_versionstamp
 from kvmodels.engines.forking import forget_after_fork
 from kvmodels.engines.registry import StoreRegistry, require_same_options
+from kvmodels.engines.signals import wait_for
 from kvmodels.engines.sqlite_file import Connection, connect_memory, file_identity, refuse_network_file_system
+from kvmodels.engines.sqlite_snapshot import SqliteSnapshot
 from kvmodels.engines.sqlite_store import MEMORY_PATH, SYNCHRONOUS, SqliteOptions, SqliteStore
-from kvmodels.errors import ClosedError, EngineError, InvalidArgumentError, SnapshotExpiredError
+from kvmodels.errors import ClosedError, EngineError, InvalidArgumentError
 from kvmodels.limits import Limits, Traits
 from kvmodels.operations import AtomicWrite, Committed, Conflict, Follow, Guard, GuardFailed, ReadRange, ReadResult
 
@@ -52,6 +52,7 @@ class SqliteEngine:
         busy_timeout: seconds that any one call may wait for other processes.
         snapshot_max_age: seconds after which a snapshot expires; an open one keeps the log from being shortened.
         allow_network_fs: do not refuse network file systems; safe only while one machine opens the file.
+        poll_interval: seconds between two looks for commits of other processes, while somebody waits for one.
 
     Raises:
         EngineError: the path is a folder, or its folder does not exist.
@@ -82,8 +83,11 @@ class SqliteEngine:
         busy_timeout: float = 5.0,
         snapshot_max_age: float = 60.0,
         allow_network_fs: bool = False,
+        poll_interval: float = 0.05,
     ) -> None:
-        options = SqliteOptions(durability, clock, readonly, busy_timeout, snapshot_max_age, allow_network_fs)
+        options = SqliteOptions(
+            durability, clock, readonly, busy_timeout, snapshot_max_age, allow_network_fs, poll_interval
+        )
         _require_sensible(options)
         given = os.fspath(path)
         self._limits = limits
@@ -128,27 +132,9 @@ class SqliteEngine:
             ClosedError, EngineTimeoutError, DecodeError (a damaged file).
         """
         store = self.check_open()
-        if store.in_memory:
-            with store.write_lock:
-                if store.writer is None:
-                    raise self._closed()
-                try:
-                    return _read(store.writer, store, ranges, guard, include_expired, follow)
-                finally:
-                    store.writer.rollback()
-        patience = None
-        while True:
-            connection = store.borrow()
-            try:
-                connection.in_call = True
-                return _read(connection, store, ranges, guard, include_expired, follow)
-            except sqlite3.Error as error:
-                if not connection.discarded:
-                    patience = patience or store.patience()
-                    patience.wait(error)
-            finally:
-                connection.in_call = False
-                store.give_back(connection)
+        return store.reading(
+            lambda connection: _read(connection, store, ranges, guard, include_expired=include_expired, follow=follow)
+        )
 
     def snapshot(self) -> SqliteSnapshot:
         """Pin the present state, with the deadlines as of now.
@@ -193,6 +179,25 @@ class SqliteEngine:
         """
         return self.check_open().commit(write)
 
+    def subscribe(self, wake: Callable[[], object]) -> Callable[[], None]:
+        """Have ``wake`` called after each commit, and when a handle of the store is closed.
+
+        While anybody is subscribed, a thread reads the counter every ``poll_interval``, about 20 us each.
+
+        Raises:
+            ClosedError: the engine is closed.
+        """
+        return self.check_open().background.subscribe(wake)
+
+    def wait_for_commit(self, after: bytes, timeout_s: float) -> bytes:
+        """Block until the versionstamp of the last commit is greater than ``after``, or the time is over.
+
+        Raises:
+            ClosedError: the engine is closed, or was while this waited.
+            EngineTimeoutError, DecodeError (a damaged file).
+        """
+        return wait_for(self._present_stamp, self.subscribe, after, timeout_s)
+
     def writer_pragmas(self) -> dict[str, int | str]:
         """What the writing connection says of its own settings, by name; for tests and for support.
 
@@ -214,6 +219,7 @@ class SqliteEngine:
                 if _files.stores.get(store.path) is store:
                     del _files.stores[store.path]
                 store.close()
+        store.background.signal.notify()
 
     def abandon(self) -> None:
         """Forget the store in a forked child; its connections were closed before the fork."""
@@ -230,96 +236,13 @@ class SqliteEngine:
             raise store.closed_error()
         return store
 
+    def _present_stamp(self) -> bytes:
+        return to_versionstamp(self.check_open().background.present_version())
+
     def _closed(self) -> ClosedError:
         if self._closed_reason == "forked":
             return ClosedError("this store was opened before the process was forked", url=self._url, reason="forked")
         return ClosedError("this store is closed", url=self._url, reason="closed")
-
-
-class SqliteSnapshot:
-    """A state of an SQLite store that stays readable while others write; close it soon.
-
-    It sees the deadlines as of its opening, so that two reads of it agree. The connection is its own until it is
-    closed; it expires when it is too old, and when the process forks.
-    """
-
-    def __init__(self, engine: SqliteEngine, store: SqliteStore, owned: list[Connection]) -> None:
-        self._engine = engine
-        self._store = store
-        self._lock = threading.Lock()
-        self._connection: Connection | None = None
-        self._expired = False
-        version, high_water = statements.pinned_state(owned[0])
-        self._versionstamp = to_versionstamp(version)
-        self._now = max(store.clock.now_ms(), high_water)
-        self._expires_ms = self._now + round(store.options.snapshot_max_age * 1_000)
-        store.snapshots[id(self)] = weakref.ref(self)
-        self._connection = owned.pop()
-
-    @property
-    def versionstamp(self) -> bytes:
-        """The versionstamp of the last commit that the snapshot contains."""
-        return self._versionstamp
-
-    def read(
-        self, ranges: Sequence[ReadRange], *, include_expired: bool = False, follow: Follow | None = None
-    ) -> ReadResult:
-        """Read in the snapshot. O(log n + rows) per range.
-
-        Raises:
-            SnapshotExpiredError: it was kept open for longer than the maximum age, or the process forked.
-            ClosedError: the snapshot or its engine is closed.
-        """
-        self._engine.check_open()
-        self.expire(self._store.clock.now_ms())
-        with self._lock:
-            connection = self._connection
-            if connection is None:
-                raise self._gone()
-            now = statements.BEFORE_ALL_TIME if include_expired else self._now
-            try:
-                found = statements.read_ranges(connection, ranges, now, None, follow)
-            except sqlite3.Error as error:
-                raise self._store.translated(error) from error
-            assert not isinstance(found, GuardFailed), "no guard was given"
-            return ReadResult(found[0], found[1], self._versionstamp)
-
-    def expire(self, now: int | None) -> None:
-        """Let the connection go if the maximum age is over at ``now`` (None: in any case)."""
-        if now is None or now >= self._expires_ms:
-            with self._lock:
-                self._expired = self._expired or self._connection is not None
-                self._release()
-
-    def close(self) -> None:
-        """Let the engine forget the state; idempotent."""
-        with self._lock:
-            self._release()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        # No lock: nobody else can refer to it now, and a finalizer may run while its thread holds any lock.
-        self._release()
-
-    def _release(self) -> None:
-        connection, self._connection = self._connection, None
-        self._store.snapshots.pop(id(self), None)
-        if connection is not None:
-            if self._store.in_memory:
-                connection.close()
-            else:
-                connection.in_call = False
-                self._store.give_back(connection)
-
-    def _gone(self) -> ClosedError | SnapshotExpiredError:
-        if self._expired:
-            return SnapshotExpiredError("this snapshot is past its maximum age", url=self._engine.url)
-        return ClosedError("this snapshot is closed", url=self._engine.url, reason="closed")
 
 
 def _read(
@@ -327,6 +250,7 @@ def _read(
     store: SqliteStore,
     ranges: Sequence[ReadRange],
     guard: Guard | None,
+    *,
     include_expired: bool,
     follow: Follow | None,
 ) -> ReadResult | GuardFailed:
@@ -384,13 +308,13 @@ def _require_sensible(options: SqliteOptions) -> None:
             value=options.durability,
             expected=tuple(SYNCHRONOUS),
         )
-    for argument in ("busy_timeout", "snapshot_max_age"):
+    for argument in ("busy_timeout", "snapshot_max_age", "poll_interval"):
         value = getattr(options, argument)
         sensible = isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
-        if not sensible or (argument == "snapshot_max_age" and value == 0):
+        if not sensible or (argument != "busy_timeout" and value == 0):
             raise InvalidArgumentError(
                 "a number of seconds is negative, zero or no number",
                 argument=argument,
                 value=value,
-                hint="Give seconds as a number, 0 or more (snapshot_max_age: above 0).",
+                hint="Give seconds as a number, 0 or more (all but busy_timeout: above 0).",
             )

@@ -12,17 +12,20 @@ import threading
 import weakref
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 from kvmodels.engines import sqlite_file
 from kvmodels.engines import sqlite_statements as statements
 from kvmodels.engines.clock import EngineClock
 from kvmodels.engines.evaluation import to_versionstamp
+from kvmodels.engines.sqlite_background import SqliteBackground
 from kvmodels.engines.sqlite_errors import Patience, has_no_room, is_input_output_error, translated, with_patience
 from kvmodels.errors import ClosedError, CommitUnknownError, EngineError, KvModelsError, ReadOnlyError
 from kvmodels.operations import AtomicWrite, Committed, Conflict
 
 __all__ = ["Pinned", "SqliteOptions", "SqliteStore"]
+
+T = TypeVar("T")
 
 IDLE_CONNECTIONS = 16
 """Reading connections kept open for the next call; each costs some file descriptors and up to 2 MB of cache."""
@@ -43,6 +46,7 @@ class SqliteOptions(NamedTuple):
     busy_timeout: float
     snapshot_max_age: float
     allow_network_fs: bool
+    poll_interval: float
 
 
 class Pinned(Protocol):
@@ -74,6 +78,7 @@ class SqliteStore:
         self.writer: sqlite_file.Connection | None = None
         self.snapshots: dict[int, weakref.ref[Pinned]] = {}
         self.closed_reason: str | None = None
+        self.background = SqliteBackground(self)
         self._opening = threading.Lock()
         self._idle: SimpleQueue[sqlite_file.Connection] = SimpleQueue()
         self._alive: weakref.WeakSet[sqlite_file.Connection] = weakref.WeakSet()
@@ -109,6 +114,34 @@ class SqliteStore:
         self.identity = sqlite_file.file_identity(self.path)
 
     # Reading
+
+    def reading(self, work: Callable[[sqlite_file.Connection], T]) -> T:
+        """Do ``work`` on a reading connection, again while the file is busy; it may leave a transaction open.
+
+        Raises:
+            ClosedError, EngineTimeoutError, DecodeError (a damaged file).
+        """
+        if self.in_memory:
+            with self.write_lock:
+                if self.writer is None:
+                    raise self.closed_error()
+                try:
+                    return work(self.writer)
+                finally:
+                    self.writer.rollback()
+        patience = None
+        while True:
+            connection = self.borrow()
+            try:
+                connection.in_call = True
+                return work(connection)
+            except sqlite3.Error as error:
+                if not connection.discarded:
+                    patience = patience or self.patience()
+                    patience.wait(error)
+            finally:
+                connection.in_call = False
+                self.give_back(connection)
 
     def borrow(self) -> sqlite_file.Connection:
         """A reading connection; the caller gives it back.
@@ -195,7 +228,8 @@ class SqliteStore:
                 if isinstance(error, sqlite3.Error):
                     raise self.translated(error) from error
                 raise
-            return Committed(to_versionstamp(version))
+        self.background.committed(version)
+        return Committed(to_versionstamp(version))
 
     def _begin(self, connection: sqlite3.Connection, patience: Patience) -> None:
         while True:
@@ -287,6 +321,7 @@ class SqliteStore:
 
     def close(self, reason: str = "closed") -> None:
         """Wait for running calls and close every connection; nothing can be done with the store afterwards."""
+        self.background.stop()
         with self.write_lock, self._opening:
             self.closed_reason = self.closed_reason or reason
             self._close_connections()

@@ -1,4 +1,4 @@
-"""What a flow may ask of the world: to read, to commit, to wait, and what time it is.
+"""What a flow may ask of the world: to read, to commit, to wait, also for a commit of others, and what time it is.
 
 A flow is a generator that yields requests and is sent their answers; it does no I/O. ``kvmodels.drivers`` runs
 one flow against an engine, synchronously or asynchronously, so both worlds share every decision.
@@ -23,7 +23,20 @@ from kvmodels.operations import (
     ReadResult,
 )
 
-__all__ = ["Commit", "Flow", "Now", "Read", "Request", "Sleep", "commit", "now", "read", "sleep"]
+__all__ = [
+    "Commit",
+    "Flow",
+    "Now",
+    "Read",
+    "Request",
+    "Sleep",
+    "WaitForCommit",
+    "commit",
+    "now",
+    "read",
+    "sleep",
+    "wait_for_commit",
+]
 
 T = TypeVar("T")
 
@@ -53,7 +66,14 @@ class Now(NamedTuple):
     """Ask for the time in milliseconds since the epoch by the clock of the engine, which decides on expiry."""
 
 
-Request = Read | Commit | Sleep | Now
+class WaitForCommit(NamedTuple):
+    """Wait until the store holds a later commit than ``after``, at most ``seconds``; the answer is its versionstamp."""
+
+    after: bytes
+    seconds: float
+
+
+Request = Read | Commit | Sleep | Now | WaitForCommit
 
 Flow: TypeAlias = Generator[Request, Any, T]
 """A generator that yields requests and returns a ``T``."""
@@ -115,4 +135,17 @@ def sleep(seconds: float) -> Flow[None]:
 def now() -> Flow[int]:
     """Return milliseconds since the epoch by the clock of the engine; it never goes back."""
     answer: int = yield Now()
+    return answer
+
+
+def wait_for_commit(after: bytes, seconds: float) -> Flow[bytes]:
+    """Wait until the versionstamp of the last commit is greater than ``after``, or ``seconds`` (0 or more) are over.
+
+    Returns:
+        The versionstamp of the last commit.
+
+    Raises:
+        ClosedError: the store was closed meanwhile.
+    """
+    answer: bytes = yield WaitForCommit(after, seconds)
     return answer

@@ -19,7 +19,7 @@ from kvmodels.drivers import run
 from kvmodels.engines.memory import MemoryEngine
 from kvmodels.errors import CommitUnknownError, InvalidArgumentError, KvModelsError, RetriesExhaustedError
 from kvmodels.flows.context import RetryPolicy
-from kvmodels.flows.requests import Commit, Flow, Read, Request, Sleep
+from kvmodels.flows.requests import Commit, Flow, Read, Request, Sleep, WaitForCommit
 from kvmodels.limits import Limits
 from kvmodels.operations import AtomicWrite, Committed, Conflict
 from kvmodels.schema.model import KvModel
@@ -277,6 +277,11 @@ class Interleaving:
         if isinstance(request, Sleep):
             self.time.reach(client.asked_at + request.seconds)
             return None
+        if isinstance(request, WaitForCommit):
+            stamp = self.engine.wait_for_commit(request.after, 0)
+            if stamp <= request.after:
+                self.time.reach(client.asked_at + request.seconds)
+            return stamp
         if isinstance(request, Read):
             try:
                 return self.engine.read(

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 from kvmodels.errors import InvalidArgumentError, KvModelsError
-from kvmodels.flows.requests import Commit, Now, Read, Request, Sleep
+from kvmodels.flows.requests import Commit, Now, Read, Request, Sleep, WaitForCommit
 from kvmodels.keys import decode_key
 from kvmodels.operations import AtomicWrite, Committed, Conflict, GuardFailed, ReadResult
 
@@ -43,7 +43,7 @@ Fault = Literal["lose_answer", "lose_request", "repeat", "echo", "hold", "cancel
 - ``abandon``: the client is stopped, its request is carried out.
 """
 
-Kind = Literal["read", "commit", "now", "sleep", "end"]
+Kind = Literal["read", "commit", "now", "sleep", "wait", "end"]
 
 DELIVER: Final = "deliver"
 """The line that lets a commit under way arrive: the oldest, or that of the given number, counted from 0."""
@@ -53,7 +53,13 @@ ADVANCE: Final = "advance"
 
 _FAULTS: frozenset[str] = frozenset(get_args(Fault))
 _KINDS: frozenset[str] = frozenset(get_args(Kind))
-_KIND_OF: Mapping[type[Any], Kind] = {Read: "read", Commit: "commit", Now: "now", Sleep: "sleep"}
+_KIND_OF: Mapping[type[Any], Kind] = {
+    Read: "read",
+    Commit: "commit",
+    Now: "now",
+    Sleep: "sleep",
+    WaitForCommit: "wait",
+}
 STOPPING: frozenset[str] = frozenset({"cancel", "abandon"})
 
 
@@ -145,7 +151,7 @@ def _unreadable(text: str) -> InvalidArgumentError:
         "a line of a schedule cannot be read",
         argument="schedule",
         value=text,
-        expected="client [read|commit|now|sleep|end] [fault]; deliver [number]; advance seconds",
+        expected="client [read|commit|now|sleep|wait|end] [fault]; deliver [number]; advance seconds",
         hint="Write for example 'ada commit', 'ada commit lose_answer', 'deliver' or 'advance 30'.",
     )
 

@@ -54,6 +54,16 @@ class WatchedEngine:
     def now_ms(self) -> int:
         return int(self.inner.now_ms())
 
+    def subscribe(self, wake: Callable[[], object]) -> Callable[[], None]:
+        unsubscribe: Callable[[], None] = self.inner.subscribe(wake)
+        return unsubscribe
+
+    def wait_for_commit(self, after: bytes, timeout_s: float) -> bytes:
+        return bytes(self.inner.wait_for_commit(after, timeout_s))
+
+    def sweep(self, limit: int) -> int:
+        return int(self.inner.sweep(limit))
+
     def read(
         self,
         ranges: Sequence[ReadRange],

@@ -1,0 +1,205 @@
+"""Waiting for a commit: of this thread, of another, of another process; and what ends the waiting."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from kvmodels.drivers import aclose, arun, run
+from kvmodels.engines.base import Engine
+from kvmodels.engines.memory_store import MemoryStore
+from kvmodels.engines.sqlite import SqliteEngine
+from kvmodels.errors import ClosedError, InvalidArgumentError
+from kvmodels.flows.requests import wait_for_commit
+from kvmodels.operations import AtomicWrite, Check, Committed, ReadResult, Set, point
+
+FOREVER = float("inf")
+
+OTHER_PROCESS = """
+import sys
+from kvmodels.engines.memory_store import MemoryStore
+from kvmodels.engines.sqlite import SqliteEngine
+from kvmodels.operations import AtomicWrite, Set
+engine = SqliteEngine(sys.argv[1])
+print("open", flush=True)
+sys.stdin.readline()
+print(engine.commit(AtomicWrite((), (Set(b"other", b"v", 3),))).versionstamp.hex())
+engine.close()
+"""
+
+
+def commit(engine: Engine, value: bytes = b"v") -> bytes:
+    done = engine.commit(AtomicWrite(mutations=(Set(b"k", value, 3),)))
+    assert isinstance(done, Committed)
+    return done.versionstamp
+
+
+def background_threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if thread.name in ("kvmodels-poll", "kvmodels-sweep")]
+
+
+def wait_until_subscribed(engine: Engine, waiter_count: int = 1) -> None:
+    """Until the engine knows its waiters, so that the commit that follows has somebody to wake."""
+    while len(signal_of(engine)._subscribers) < waiter_count:
+        time.sleep(0.001)
+
+
+def signal_of(engine: Engine):
+    inner: Any = getattr(engine, "inner", engine)
+    store = inner.check_open()
+    return store.signal if isinstance(store, MemoryStore) else store.background.signal
+
+
+def test_a_later_commit_is_answered_without_waiting(engine):
+    before = engine.wait_for_commit(b"", 0)
+    stamp = commit(engine)
+    assert stamp > before
+    assert engine.wait_for_commit(before, FOREVER) == stamp
+
+
+def test_what_a_read_did_not_see_is_waited_for(engine):
+    found = engine.read([point(b"k")])
+    assert isinstance(found, ReadResult)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(engine.wait_for_commit, found.versionstamp, FOREVER)
+        wait_until_subscribed(engine)
+        assert commit(engine) == waiting.result(timeout=30)
+
+
+def test_the_time_can_be_over_first(engine):
+    stamp = commit(engine)
+    assert engine.wait_for_commit(stamp, 0) == stamp
+    assert engine.wait_for_commit(stamp, 0.01) == stamp
+
+
+def test_a_failed_check_wakes_nobody_for_good(engine):
+    stamp = commit(engine)
+    engine.commit(AtomicWrite((Check(b"k", None),)))
+    assert engine.wait_for_commit(stamp, 0.01) == stamp
+
+
+def test_every_waiter_is_woken_and_forgotten(engine):
+    stamp = commit(engine)
+    with ThreadPoolExecutor(5) as pool:
+        waiting = [pool.submit(engine.wait_for_commit, stamp, FOREVER) for _ in range(5)]
+        wait_until_subscribed(engine, 5)
+        expected = commit(engine)
+        assert [one.result(timeout=30) for one in waiting] == [expected] * 5
+    assert not signal_of(engine).waited_for
+
+
+def test_closing_ends_the_waiting(engine):
+    stamp = commit(engine)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(engine.wait_for_commit, stamp, FOREVER)
+        wait_until_subscribed(engine)
+        engine.close()
+        with pytest.raises(ClosedError):
+            waiting.result(timeout=30)
+    with pytest.raises(ClosedError):
+        engine.wait_for_commit(stamp, 0)
+    with pytest.raises(ClosedError):
+        engine.subscribe(lambda: None)
+
+
+def test_closing_leaves_no_thread(open_engine: Callable[..., Engine]):
+    engines = [open_engine() for _ in range(3)]
+    for engine in engines:
+        engine.wait_for_commit(engine.wait_for_commit(b"", 0), 0.001)
+    for engine in engines:
+        engine.close()
+    assert background_threads() == []
+
+
+def test_a_commit_of_another_process_is_found_by_the_poll(tmp_path):
+    path = tmp_path / "store.db"
+    engine = SqliteEngine(path, poll_interval=0.01)
+    stamp = commit(engine)
+    writer = subprocess.Popen(
+        [sys.executable, "-c", OTHER_PROCESS, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    assert writer.stdout is not None
+    opened = engine.wait_for_commit(stamp, 30)  # opening the file raises its counter
+    assert opened > stamp
+    assert writer.stdout.readline() == "open\n"
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(engine.wait_for_commit, opened, 30)
+        wait_until_subscribed(engine)
+        written, _ = writer.communicate("go\n", timeout=30)
+        assert waiting.result(timeout=30).hex() == written.strip()
+    engine.close()
+
+
+@pytest.mark.parametrize("poll_interval", [0, -1, True, "fast", None])
+def test_a_poll_interval_is_a_positive_number(tmp_path, poll_interval):
+    with pytest.raises(InvalidArgumentError) as caught:
+        SqliteEngine(tmp_path / "store.db", poll_interval=poll_interval)
+    assert caught.value.argument == "poll_interval"
+
+
+def test_the_driver_waits_in_its_thread(engine):
+    stamp = commit(engine)
+    assert run(engine, wait_for_commit(stamp, 0.001)) == stamp
+    later = commit(engine)
+    assert run(engine, wait_for_commit(stamp, FOREVER)) == later
+
+
+async def test_a_task_waits_without_blocking_the_loop_and_is_woken(engine):
+    stamp = commit(engine)
+    waiting = [asyncio.create_task(arun(engine, wait_for_commit(stamp, FOREVER))) for _ in range(20)]
+    while len(signal_of(engine)._subscribers) < 20:
+        await asyncio.sleep(0.001)
+    expected = commit(engine)
+    assert await asyncio.wait_for(asyncio.gather(*waiting), 30) == [expected] * 20
+    await aclose(engine)
+
+
+async def test_the_time_of_a_task_can_be_over_first(engine):
+    stamp = commit(engine)
+    assert await arun(engine, wait_for_commit(stamp, 0)) == stamp
+    assert await arun(engine, wait_for_commit(stamp, 0.01)) == stamp
+    await aclose(engine)
+
+
+async def test_a_cancelled_task_leaves_no_waiter(engine):
+    waiting = asyncio.create_task(arun(engine, wait_for_commit(commit(engine), FOREVER)))
+    while not signal_of(engine).waited_for:
+        await asyncio.sleep(0.001)
+    waiting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await waiting
+    assert not signal_of(engine).waited_for
+    await aclose(engine)
+
+
+async def test_closing_ends_the_waiting_of_a_task(engine):
+    waiting = asyncio.create_task(arun(engine, wait_for_commit(commit(engine), FOREVER)))
+    while not signal_of(engine).waited_for:
+        await asyncio.sleep(0.001)
+    await aclose(engine)
+    with pytest.raises(ClosedError):
+        await asyncio.wait_for(waiting, 30)
+
+
+def test_a_closed_loop_does_not_disturb_a_commit(engine):
+    async def leave_a_waiter_behind() -> None:
+        flow = arun(engine, wait_for_commit(commit(engine), FOREVER))
+        task = asyncio.create_task(flow)
+        while not signal_of(engine).waited_for:
+            await asyncio.sleep(0.001)
+        wakes.extend(signal_of(engine)._subscribers.values())
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    wakes: list[Callable[[], object]] = []
+    asyncio.run(leave_a_waiter_behind())
+    engine.subscribe(wakes[0])
+    assert commit(engine)
