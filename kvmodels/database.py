@@ -20,7 +20,7 @@ from kvmodels.flows.findings import CheckReport
 from kvmodels.flows.requests import Flow
 from kvmodels.flows.scrub import Repair
 from kvmodels.kv import Kv
-from kvmodels.kv_opening import Durability, Opening, store_format
+from kvmodels.kv_opening import Durability, Opening
 from kvmodels.limits import Limits
 from kvmodels.repository import Repository
 from kvmodels.schema.definition import ModelSchema
@@ -43,7 +43,7 @@ class Database:
         url: ``memory://``, ``memory://name``, a path, ``sqlite:///relative``, ``sqlite:////absolute`` or
             ``sqlite://:memory:``.
         models: the model classes.
-        codec: how values are packed: ``"msgpack"``.
+        codec: how values are packed: ``"msgpack"``, or ``"v8"`` as Deno does; see ``docs/concepts/deno-values.md``.
         limits: sizes that are refused; the smaller of these and the engine's hold.
         durability: ``"commit"``: what was committed survives power loss; ``"relaxed"``: it survives a killed process,
             and after power loss the file is intact and holds the earlier part of it.
@@ -85,8 +85,7 @@ class Database:
         require_current: bool = False,
         **engine_options: Any,
     ) -> None:
-        core = DatabaseCore(models, retry=retry, readonly=readonly, must_be_current=require_current)
-        store_format(codec)
+        core = DatabaseCore(models, retry=retry, readonly=readonly, must_be_current=require_current, codec=codec)
         opening = Opening.of_url(
             url, limits=limits, durability=durability, clock=clock, readonly=readonly, **engine_options
         )
@@ -113,7 +112,7 @@ class Database:
     def _start(self, core: DatabaseCore, engine: Engine) -> None:
         self._core = core
         self._engine = engine
-        self._kv = Kv(engine, store_format("msgpack", core.reserved))
+        self._kv = Kv(engine, core.form)
         self._repositories: dict[type[Any], Repository[Any]] = {}
         try:
             self._run(core.open(engine))

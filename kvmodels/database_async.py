@@ -20,7 +20,7 @@ from kvmodels.flows.findings import CheckReport
 from kvmodels.flows.requests import Flow
 from kvmodels.flows.scrub import Repair
 from kvmodels.kv_async import AsyncKv
-from kvmodels.kv_opening import Durability, Opening, store_format
+from kvmodels.kv_opening import Durability, Opening
 from kvmodels.limits import Limits
 from kvmodels.repository_async import AsyncRepository
 from kvmodels.schema.definition import ModelSchema
@@ -43,7 +43,7 @@ class AsyncDatabase:
         url: ``memory://``, ``memory://name``, a path, ``sqlite:///relative``, ``sqlite:////absolute`` or
             ``sqlite://:memory:``.
         models: the model classes.
-        codec: how values are packed: ``"msgpack"``.
+        codec: how values are packed: ``"msgpack"``, or ``"v8"`` as Deno does; see ``docs/concepts/deno-values.md``.
         limits: sizes that are refused; the smaller of these and the engine's hold.
         durability: ``"commit"``: what was committed survives power loss; ``"relaxed"``: it survives a killed process,
             and after power loss the file is intact and holds the earlier part of it.
@@ -87,11 +87,11 @@ class AsyncDatabase:
         require_current: bool = False,
         **engine_options: Any,
     ) -> None:
-        core = DatabaseCore(models, retry=retry, readonly=readonly, must_be_current=require_current)
+        core = DatabaseCore(models, retry=retry, readonly=readonly, must_be_current=require_current, codec=codec)
         opening = Opening.of_url(
             url, limits=limits, durability=durability, clock=clock, readonly=readonly, **engine_options
         )
-        self._start(core, opening, codec)
+        self._start(core, opening)
 
     @classmethod
     def from_engine(cls, engine: Engine, core: DatabaseCore) -> Self:
@@ -108,13 +108,13 @@ class AsyncDatabase:
             ModelDefinitionError, SchemaMismatchError: when it is opened.
         """
         database = cls.__new__(cls)
-        database._start(core, Opening.done(engine), "msgpack")
+        database._start(core, Opening.done(engine))
         return database
 
-    def _start(self, core: DatabaseCore, opening: Opening, codec: str) -> None:
+    def _start(self, core: DatabaseCore, opening: Opening) -> None:
         self._core = core
         self._opening = opening
-        self._kv = AsyncKv(opening, store_format(codec, core.reserved))
+        self._kv = AsyncKv(opening, core.form)
         self._repositories: dict[type[Any], AsyncRepository[Any]] = {}
 
     async def open(self) -> Self:

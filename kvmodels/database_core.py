@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, cast
 from uuid import uuid4
 
-from kvmodels.encoding.values import MsgpackCodec
 from kvmodels.engines.base import Engine
 from kvmodels.errors import ClosedError, InvalidArgumentError, ModelDefinitionError
 from kvmodels.flows.arguments import items_of, require_flag, require_text
@@ -23,6 +22,7 @@ from kvmodels.flows.opening import open_database, require_current
 from kvmodels.flows.requests import Flow
 from kvmodels.flows.scrub import Repair, check_collection, check_database
 from kvmodels.flows.token import Token, burn
+from kvmodels.kv_opening import store_format
 from kvmodels.schema.catalogue import IndexState, pending_definitions
 from kvmodels.schema.compile import schema_of
 from kvmodels.schema.definition import ModelSchema
@@ -65,6 +65,7 @@ class DatabaseCore:
         retry: for every write.
         readonly: no collection is listed and nothing is built.
         must_be_current: opening fails while an index is not ready.
+        codec: packs records, entries and what the library keeps for itself.
         new_token, monotonic, uniform: injected by tests.
     """
 
@@ -75,6 +76,7 @@ class DatabaseCore:
         retry: RetryPolicy = DEFAULT_RETRY,
         readonly: bool = False,
         must_be_current: bool = False,
+        codec: str = "msgpack",
         new_token: Callable[[], str] = lambda: uuid4().hex,
         monotonic: Callable[[], float] = time.monotonic,
         uniform: Callable[[], float] = random.random,
@@ -92,6 +94,7 @@ class DatabaseCore:
         for model in items_of("models", models, "Give model classes in a list: models=[User]."):
             self._declare(schema_of(model))
         self.reserved = ReservedParts(self.schemas)
+        self.form = store_format(codec, self.reserved)
         self._retry = retry
         self._readonly = readonly
         self._must_be_current = must_be_current
@@ -152,7 +155,7 @@ class DatabaseCore:
     def open(self, engine: Engine) -> Flow[None]:
         """Bring the store in line with the declarations; see ``flows/opening.py``."""
         context = Context(
-            codec=MsgpackCodec(),
+            codec=self.form.codec,
             limits=engine.limits,
             traits=engine.traits,
             retry=self._retry,

@@ -45,7 +45,7 @@ def open_async_kv(
     Args:
         url: ``memory://`` (a new store), ``memory://name`` (shared in the process), a path, ``sqlite:///relative``,
             ``sqlite:////absolute`` or ``sqlite://:memory:``.
-        codec: how values are packed: ``"msgpack"``.
+        codec: how values are packed: ``"msgpack"``, or ``"v8"`` as Deno does; see ``docs/concepts/deno-values.md``.
         limits: sizes that are refused; the smaller of these and the engine's hold.
         durability: ``"commit"``: what was committed survives power loss; ``"relaxed"``: it survives a killed process,
             and after power loss the file is intact and holds the earlier part of it.

@@ -9,13 +9,14 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
+from importlib import import_module
 from types import MappingProxyType
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
 from kvmodels.encoding.values import MsgpackCodec, ValueCodec
 from kvmodels.engines.base import Engine
 from kvmodels.engines.opening import open_engine
-from kvmodels.errors import ClosedError, InvalidArgumentError
+from kvmodels.errors import ClosedError, InvalidArgumentError, UnsupportedError
 from kvmodels.flows.keyvalue import StoreFormat
 from kvmodels.limits import Limits
 
@@ -25,18 +26,34 @@ Durability = Literal["commit", "relaxed"]
 
 NOTHING_RESERVED: Final[Mapping[str, str]] = MappingProxyType({})
 
-_CODECS: Final[Mapping[str, Callable[[], ValueCodec]]] = MappingProxyType({"msgpack": MsgpackCodec})
+
+def _v8_codec() -> ValueCodec:
+    # Imported when it is chosen: the package is optional, and takes 60 ms of every start of the program.
+    try:
+        return cast("ValueCodec", import_module("kvmodels.encoding.v8").V8Codec())
+    except ModuleNotFoundError as error:
+        if error.name is None or error.name.partition(".")[0] != "v8serialize":
+            raise
+        raise UnsupportedError(
+            "the codec v8 needs a package that is not installed",
+            reason="v8serialize",
+            hint="Install it: pip install 'kvmodels[v8]'.",
+        ) from error
+
+
+_CODECS: Final[Mapping[str, Callable[[], ValueCodec]]] = MappingProxyType({"msgpack": MsgpackCodec, "v8": _v8_codec})
 
 
 def store_format(codec: str, reserved: Mapping[str, str] = NOTHING_RESERVED) -> StoreFormat:
     """The format of a store with a codec by name.
 
     Args:
-        codec: ``"msgpack"``.
+        codec: ``"msgpack"``, or ``"v8"`` for what Deno KV stores.
         reserved: first key parts that raw writes may not use, with their owners; read at every write.
 
     Raises:
         InvalidArgumentError: no codec has this name.
+        UnsupportedError: the package that the codec needs is not installed.
     """
     make = _CODECS.get(codec)
     if make is None:

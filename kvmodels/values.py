@@ -1,15 +1,17 @@
-"""Value types that Python has no equal for: ``KvU64``, a counter, and ``UNDEFINED``, JavaScript's undefined.
+"""Value types that Python has no equal for: a counter, and JavaScript's undefined, Map and arrays with properties.
 
-Rules of this module: immutable types without knowledge of any encoding.
+Rules of this module: types without knowledge of any encoding.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any, Final, Literal, cast, final
 
 from kvmodels.errors import InvalidArgumentError, InvalidValueError
 
-__all__ = ["UNDEFINED", "KvU64", "UndefinedType"]
+__all__ = ["UNDEFINED", "KvArray", "KvMap", "KvU64", "UndefinedType"]
 
 MAX_U64: Final = (1 << 64) - 1
 """The largest value of a ``KvU64``; one more wraps to 0 in a sum."""
@@ -112,3 +114,41 @@ class UndefinedType:
 
 UNDEFINED: Final = UndefinedType()
 """JavaScript's ``undefined``: falsy, unlike ``None`` (its null), stored and read back as itself."""
+
+
+class KvMap(dict[Any, Any]):
+    """A dict that is stored as a JavaScript Map, whatever its keys are; what a Map of Deno is read as.
+
+    It equals a dict with equal items. Only codec ``v8`` stores it: for the others it is a dict, so convert it.
+
+    Example:
+        >>> KvMap({"a": 1}), KvMap({"a": 1}) == {"a": 1}
+        (KvMap({'a': 1}), True)
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"KvMap({super().__repr__()})"
+
+
+class KvArray(list[Any]):
+    """A list with named properties: what a JavaScript array that has some is read as, such as a match of a RegExp.
+
+    It equals a list with equal items; its properties are kept when codec ``v8`` stores it again.
+
+    Args:
+        items: the elements.
+        properties: the others, by name.
+
+    Example:
+        >>> found = KvArray(["b"], {"index": 1})
+        >>> found == ["b"], found.properties
+        (True, {'index': 1})
+    """
+
+    __slots__ = ("properties",)
+
+    def __init__(self, items: Iterable[Any] = (), properties: Mapping[str, Any] = MappingProxyType({})) -> None:
+        super().__init__(items)
+        self.properties: dict[str, Any] = dict(properties)

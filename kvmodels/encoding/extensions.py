@@ -27,6 +27,7 @@ __all__ = [
     "pack_member",
     "unpack",
     "unpack_extension",
+    "unstorable",
 ]
 
 UNDEFINED_TYPE, BIG_INT, TUPLE, SET, FROZENSET = 1, 2, 3, 4, 5
@@ -73,7 +74,7 @@ def pack_extension(value: object) -> ExtType:
     """The extension of a value that msgpack does not take itself; a tuple is none, see ``pack_member``."""
     payload_of = _PAYLOADS.get(type(value))
     if payload_of is None:
-        raise _unstorable(value)
+        raise unstorable(value)
     return payload_of(value)
 
 
@@ -99,7 +100,8 @@ def _pack_members(code: int, members: Collection[object], depth: int) -> ExtType
     return ExtType(code, Packer(buf_size=_BUFFER_BYTES).pack_array_header(len(packed)) + b"".join(packed))
 
 
-def _unstorable(value: object) -> InvalidValueError:
+def unstorable(value: object) -> InvalidValueError:
+    """The error for a value that no codec stores; its path is not known here."""
     name = type(value).__name__
     if type(value) is KvU64:
         return InvalidValueError(

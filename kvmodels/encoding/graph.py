@@ -27,7 +27,7 @@ from kvmodels.encoding.extensions import (
 )
 from kvmodels.errors import InvalidValueError
 
-__all__ = ["has_shared_containers", "is_graph", "pack_graph", "pack_tree", "unpack_graph"]
+__all__ = ["has_shared_containers", "is_graph", "pack_graph", "pack_tree", "step_text", "unpack_graph"]
 
 _NATIVE: Final[frozenset[type]] = frozenset({type(None), bool, float, bytes})
 _BYTES_LIKE: Final[frozenset[type]] = frozenset({bytearray, memoryview})
@@ -138,8 +138,13 @@ def _text_of(path: _Path) -> str:
     steps: list[str] = []
     while path is not None:
         path, step = path
-        steps.append(f".{step}" if type(step) is str and step.isidentifier() else f"[{step!r}]")
+        steps.append(step_text(step))
     return "$" + "".join(reversed(steps))
+
+
+def step_text(step: object) -> str:
+    """One step of the path that an error names: a key or the index of an element."""
+    return f".{step}" if type(step) is str and step.isidentifier() else f"[{step!r}]"
 
 
 def _refuse(error: InvalidValueError | UnicodeEncodeError, path: str) -> NoReturn:

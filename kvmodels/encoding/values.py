@@ -11,21 +11,23 @@ a DecodeError, and nothing else is ever raised.
 
 from __future__ import annotations
 
-from typing import Any, Final, NoReturn, Protocol, cast
+from typing import Any, Final, Protocol, cast
 
 from kvmodels.encoding.extensions import CONTAINERS, MalformedError, pack, unpack, unpack_extension
 from kvmodels.encoding.graph import has_shared_containers, is_graph, pack_graph, pack_tree, unpack_graph
-from kvmodels.errors import DecodeError, InvalidKeyError, InvalidValueError
-from kvmodels.keys import decode_key
-from kvmodels.values import KvU64
+from kvmodels.encoding.raw import (
+    BYTES_ENCODING,
+    MSGPACK_ENCODING,
+    U64_ENCODING,
+    decode_raw,
+    encode_raw,
+    refuse_value,
+    require_document,
+)
+from kvmodels.errors import InvalidValueError
 
 __all__ = ["BYTES_ENCODING", "MSGPACK_ENCODING", "U64_ENCODING", "MsgpackCodec", "ValueCodec"]
 
-U64_ENCODING: Final = 2
-BYTES_ENCODING: Final = 3
-MSGPACK_ENCODING: Final = 4
-
-_U64_BYTES: Final = 8
 FIRST_EXTENSION: Final = b"\xc7"
 """The lowest first byte of an extension in msgpack."""
 
@@ -87,13 +89,10 @@ class MsgpackCodec:
         Raises:
             InvalidValueError: something in it cannot be stored; ``path`` says where, as in ``$.a[0]``.
         """
+        raw = encode_raw(value)
+        if raw is not None:
+            return raw
         kind = cast("type[object]", type(value))
-        if kind is KvU64:
-            return value.value.to_bytes(_U64_BYTES, "little"), U64_ENCODING
-        if kind is bytes:
-            return value, BYTES_ENCODING
-        if kind is bytearray or kind is memoryview:
-            return bytes(value), BYTES_ENCODING
         if kind in CONTAINERS and has_shared_containers(value):
             return _pack_graph(value), MSGPACK_ENCODING
         return _pack(value), MSGPACK_ENCODING
@@ -128,17 +127,8 @@ class MsgpackCodec:
                     return unpack_graph(data)
                 return unpack(data, unpack_extension)
         except _UNREADABLE as error:
-            _refuse(key, str(error) if isinstance(error, MalformedError) else "not msgpack", error)
-        if encoding != U64_ENCODING:
-            raise DecodeError(
-                "a stored value has an encoding that this codec does not read",
-                key=_key_of(key),
-                reason=f"encoding {encoding}",
-                hint="Open the store with the codec that wrote it.",
-            )
-        if len(data) != _U64_BYTES:
-            _refuse(key, "a KvU64 of a wrong size")
-        return KvU64(int.from_bytes(data, "little"))
+            refuse_value(key, str(error) if isinstance(error, MalformedError) else "not msgpack", error)
+        return decode_raw(data, encoding, key)
 
     def decode_document(self, data: bytes, encoding: int, key: bytes = b"") -> dict[str, Any]:
         """Decode what ``encode_document`` returned.
@@ -146,13 +136,7 @@ class MsgpackCodec:
         Raises:
             DecodeError: as ``decode``, and if the value is not a map with only str keys.
         """
-        document = self.decode(data, encoding, key)
-        if type(document) is not dict:
-            _refuse(key, "a record that is not a map")
-        for name in cast("dict[object, object]", document):
-            if type(name) is not str:
-                _refuse(key, "a record with a field name that is no str")
-        return cast("dict[str, object]", document)
+        return require_document(self.decode(data, encoding, key), key)
 
 
 def _pack(value: Any) -> bytes:
@@ -179,19 +163,3 @@ def _pack_graph(value: Any) -> bytes:
             path="$",
             hint="One str, bytes, list or dict takes 2 ** 32 - 1 elements.",
         ) from None
-
-
-def _refuse(key: bytes, reason: str, cause: Exception | None = None) -> NoReturn:
-    raise DecodeError(
-        "a stored value is damaged",
-        key=_key_of(key),
-        reason=reason,
-        hint="The file was damaged, or another program wrote to it: restore a backup, or remove the key.",
-    ) from cause
-
-
-def _key_of(key: bytes) -> Any:
-    try:
-        return decode_key(key)
-    except InvalidKeyError:
-        return key

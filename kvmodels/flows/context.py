@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, cast
 
-from kvmodels.encoding.values import MsgpackCodec
+from kvmodels.encoding.values import ValueCodec
 from kvmodels.errors import InvalidArgumentError
 from kvmodels.flows.requests import Flow, read
 from kvmodels.keys import decode_key
@@ -98,7 +98,7 @@ class Context:
     never given twice.
     """
 
-    codec: MsgpackCodec
+    codec: ValueCodec
     limits: Limits
     traits: Traits
     retry: RetryPolicy

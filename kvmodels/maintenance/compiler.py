@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from kvmodels.encoding.values import MsgpackCodec
+from kvmodels.encoding.values import ValueCodec
 from kvmodels.errors import DecodeError, KvModelsError
 from kvmodels.keys import decode_key, encode_key
 from kvmodels.maintenance import rules
@@ -38,7 +38,7 @@ def compile_write(
     rows: Mapping[bytes, Row | None] | None,
     *,
     header: Guard,
-    codec: MsgpackCodec,
+    codec: ValueCodec,
     now_ms: int,
 ) -> Compiled | NeedRows | Violation:
     """Compile all record changes of one commit.
@@ -79,7 +79,7 @@ def entry_keys(index: LiveIndex, document: Document | None, pk: bytes) -> tuple[
     return index.layout.keys(document, pk)
 
 
-def entry_value(codec: MsgpackCodec, index: LiveIndex, slot: bool, change: RecordChange) -> tuple[bytes, int]:
+def entry_value(codec: ValueCodec, index: LiveIndex, slot: bool, change: RecordChange) -> tuple[bytes, int]:
     """What an entry of the changed record holds: a copy of the record, its primary key, or nothing."""
     if index.definition.store == "record":
         return change.value, change.encoding
@@ -88,7 +88,7 @@ def entry_value(codec: MsgpackCodec, index: LiveIndex, slot: bool, change: Recor
     return b"", RAW_BYTES
 
 
-def slot_owner(codec: MsgpackCodec, live: LiveCollection, index: LiveIndex, row: Row) -> bytes:
+def slot_owner(codec: ValueCodec, live: LiveCollection, index: LiveIndex, row: Row) -> bytes:
     """The packed primary key of the record that holds a unique slot.
 
     Raises:
@@ -129,7 +129,7 @@ class _Release:
 class _Fold:
     """The checks and mutations of one commit, at most one of each per key."""
 
-    def __init__(self, rows: Mapping[bytes, Row | None] | None, codec: MsgpackCodec, now_ms: int) -> None:
+    def __init__(self, rows: Mapping[bytes, Row | None] | None, codec: ValueCodec, now_ms: int) -> None:
         self.checks: dict[bytes, Check] = {}
         self.mutations: dict[bytes, Mutation] = {}
         self.needed: set[bytes] = set()

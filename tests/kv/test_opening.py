@@ -202,7 +202,7 @@ def test_an_unknown_scheme_option_or_codec_is_refused(url, options):
 def test_the_unknown_codec_error_lists_the_known_ones():
     with pytest.raises(InvalidArgumentError) as caught:
         open_kv(codec="pickle")
-    assert caught.value.expected == ("msgpack",)
+    assert caught.value.expected == ("msgpack", "v8")
 
 
 def test_a_store_says_what_it_is():

@@ -1,0 +1,187 @@
+"""What a JavaScript Date, RegExp, number or typed array is in Python, and the other way round.
+
+Rules of this module: a translation is exact or refused; nothing here knows tags or positions in bytes.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from v8serialize.constants import ArrayBufferViewTag, JSRegExpFlag
+
+from kvmodels.encoding.extensions import MalformedError
+from kvmodels.errors import InvalidValueError
+
+__all__ = [
+    "MAX_SAFE_INTEGER",
+    "VIEW_TAGS",
+    "datetime_of",
+    "is_safe_integral",
+    "milliseconds_of",
+    "pattern_of",
+    "source_of",
+    "view_of",
+]
+
+MAX_SAFE_INTEGER: Final = (1 << 53) - 1
+"""The largest integer up to which a JavaScript number counts without gaps."""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+_PER_MILLISECOND: Final = 1_000
+
+
+def is_safe_integral(number: float) -> bool:
+    """Whether a number counts as an int in a document: integral, within ±(2**53 - 1), and not -0.0."""
+    return number.is_integer() and abs(number) <= MAX_SAFE_INTEGER and (number != 0 or math.copysign(1, number) > 0)
+
+
+# -- Date
+
+
+def milliseconds_of(value: datetime) -> float:
+    """The milliseconds since the epoch, with microseconds as their fraction, which JavaScript cuts off.
+
+    Raises:
+        InvalidValueError: without a timezone, or with microseconds that a double does not hold (beyond 1691 to 2248).
+    """
+    if value.utcoffset() is None:
+        raise InvalidValueError(
+            "a datetime without a timezone cannot be a JavaScript Date",
+            type="datetime",
+            hint="A Date is a moment: give it a timezone, such as datetime.now(UTC).",
+        )
+    microseconds = (value - _EPOCH) // _MICROSECOND
+    milliseconds = microseconds / _PER_MILLISECOND
+    if round(milliseconds * _PER_MILLISECOND) != microseconds:
+        raise InvalidValueError(
+            "the microseconds of this datetime cannot be a JavaScript Date",
+            type="datetime",
+            hint="Between 1691 and 2248 they can; for others use whole milliseconds.",
+        )
+    return milliseconds
+
+
+def datetime_of(milliseconds: float) -> datetime:
+    """The moment, in UTC.
+
+    Raises:
+        MalformedError: Python has no such datetime; its years are 1 to 9999.
+    """
+    try:
+        return _EPOCH + timedelta(microseconds=round(milliseconds * _PER_MILLISECOND))
+    except (OverflowError, ValueError):
+        raise MalformedError("a Date that Python's datetime cannot hold") from None
+
+
+# -- RegExp
+
+_TO_PYTHON: Final[dict[JSRegExpFlag, re.RegexFlag]] = {
+    JSRegExpFlag.IgnoreCase: re.IGNORECASE,
+    JSRegExpFlag.Multiline: re.MULTILINE,
+    JSRegExpFlag.DotAll: re.DOTALL,
+    # These say how JavaScript's own methods go on after a match, or what Python's text patterns are anyway.
+    JSRegExpFlag.Global: re.NOFLAG,
+    JSRegExpFlag.Sticky: re.NOFLAG,
+    JSRegExpFlag.HasIndices: re.NOFLAG,
+    JSRegExpFlag.Unicode: re.NOFLAG,
+    JSRegExpFlag.UnicodeSets: re.NOFLAG,
+}
+_TO_JAVASCRIPT: Final = {python: flag for flag, python in _TO_PYTHON.items() if python}
+_TRANSLATABLE: Final = int(re.IGNORECASE | re.MULTILINE | re.DOTALL | re.UNICODE)
+_COMMON_SYNTAX: Final = re.compile(
+    r"(?:[^\\\[(*+?}]|\\[^AZNUa]|\[\^?(?!\])(?:[^\\\]]|\\[^NUa])+\]|\((?!\?)|\(\?(?:[:=!]|<[=!])|[*+?}](?!\+))*+",
+    re.DOTALL,
+)
+"""Matches a pattern up to the first group, escape, class or quantifier that JavaScript reads otherwise."""
+
+
+def source_of(pattern: re.Pattern[Any]) -> tuple[str, int]:
+    """The source and the flags of a pattern as a JavaScript RegExp.
+
+    Raises:
+        InvalidValueError: it is of bytes, or has a flag or a construct that JavaScript does not have.
+    """
+    source: object = pattern.pattern
+    if type(source) is not str:
+        raise InvalidValueError(
+            "a re.Pattern of bytes cannot be a JavaScript RegExp", type="Pattern", hint="Compile it from a str."
+        )
+    if pattern.flags & ~_TRANSLATABLE:
+        raise InvalidValueError(
+            "a re.Pattern with this flag cannot be a JavaScript RegExp",
+            type="Pattern",
+            hint="JavaScript has re.IGNORECASE, re.MULTILINE and re.DOTALL.",
+        )
+    if _COMMON_SYNTAX.fullmatch(source) is None:
+        raise InvalidValueError(
+            "this re.Pattern has a construct that JavaScript lacks",
+            type="Pattern",
+            hint=r"Named groups, inline flags, \A, \Z, atomic groups and possessive quantifiers are Python's own.",
+        )
+    flags = JSRegExpFlag.NoFlag
+    for python, flag in _TO_JAVASCRIPT.items():
+        if pattern.flags & python:
+            flags |= flag
+    return source, int(flags)
+
+
+def pattern_of(source: str, flags: int) -> re.Pattern[str]:
+    """The compiled pattern.
+
+    Raises:
+        MalformedError: a flag that Python lacks, or a source that Python does not compile.
+    """
+    python = re.NOFLAG
+    for flag, counterpart in _TO_PYTHON.items():
+        if flags & flag:
+            python |= counterpart
+            flags &= ~flag
+    if flags:
+        raise MalformedError("a RegExp with a flag that Python lacks")
+    try:
+        return re.compile(source, python)
+    except (re.error, OverflowError, RecursionError, Warning):  # a doubtful pattern warns: it may be made an error
+        raise MalformedError("a RegExp that Python does not compile") from None
+
+
+# -- typed arrays
+
+_FORMATS: Final[dict[int, str]] = {
+    ArrayBufferViewTag.kInt8Array: "b",
+    ArrayBufferViewTag.kInt16Array: "h",
+    ArrayBufferViewTag.kUint16Array: "H",
+    ArrayBufferViewTag.kInt32Array: "i",
+    ArrayBufferViewTag.kUint32Array: "I",
+    ArrayBufferViewTag.kFloat16Array: "e",
+    ArrayBufferViewTag.kFloat32Array: "f",
+    ArrayBufferViewTag.kFloat64Array: "d",
+    ArrayBufferViewTag.kBigInt64Array: "q",
+    ArrayBufferViewTag.kBigUint64Array: "Q",
+}
+VIEW_TAGS: Final[dict[str, int]] = {code: int(tag) for tag, code in _FORMATS.items()}
+"""The typed array of each format of a memoryview; every other format is stored as its bytes."""
+
+_BYTES_VIEWS: Final = frozenset(
+    {ArrayBufferViewTag.kUint8Array, ArrayBufferViewTag.kUint8ClampedArray, ArrayBufferViewTag.kDataView}
+)
+
+
+def view_of(tag: int, window: bytes) -> bytes | memoryview:
+    """Bytes for a view of bytes, a memoryview of the element type for the others.
+
+    Raises:
+        MalformedError: no such view, or a size that is no multiple of the element's.
+    """
+    if tag in _BYTES_VIEWS:
+        return window
+    code = _FORMATS.get(tag)
+    if code is None:
+        raise MalformedError("an unknown view of a buffer")
+    try:
+        return memoryview(window).cast(code)  # type: ignore[call-overload]
+    except TypeError:
+        raise MalformedError("a typed array of a wrong size") from None
