@@ -11,8 +11,11 @@ from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 __all__ = [
+    "Apply",
     "Arithmetic",
     "AtomicWrite",
+    "Change",
+    "Changes",
     "Check",
     "CommitResult",
     "Committed",
@@ -60,12 +63,16 @@ class Entry(NamedTuple):
 
 
 class ReadRange(NamedTuple):
-    """Rows with ``start <= key < end``, at most ``limit``, descending with ``reverse``; no ``end``: one key."""
+    """Rows with ``start <= key < end``, at most ``limit``, descending with ``reverse``; no ``end``: one key.
+
+    With ``keys_only`` nobody looks at the values of the rows, so an engine may leave them empty.
+    """
 
     start: bytes
     end: bytes | None = None
     limit: int | None = None
     reverse: bool = False
+    keys_only: bool = False
 
 
 class Guard(NamedTuple):
@@ -88,12 +95,16 @@ class Check(NamedTuple):
 
 
 class Set(NamedTuple):
-    """Store ``value`` under ``key``; ``expire_at`` None means for ever, whatever was there before."""
+    """Store ``value`` under ``key``; ``expire_at`` None means for ever, whatever was there before.
+
+    With ``versionstamped`` the row is stored under ``key`` and one more part: the versionstamp of its commit as text.
+    """
 
     key: bytes
     value: bytes
     encoding: int
     expire_at: int | None = None
+    versionstamped: bool = False
 
 
 class Delete(NamedTuple):
@@ -114,7 +125,20 @@ class Arithmetic(NamedTuple):
     operand: int
 
 
-Mutation = Set | Delete | Arithmetic
+class Apply(NamedTuple):
+    """Store what a pure function makes of the stored row, without its deadline.
+
+    ``function`` is given (stored bytes, encoding), or None when the key is absent, and returns the same pair. It may
+    be called again when the commit is tried again. What it raises, the commit raises, and then nothing of the
+    operation is applied. ``size`` is what the operand counts for in the limits, in bytes.
+    """
+
+    key: bytes
+    function: Callable[[tuple[bytes, int] | None], tuple[bytes, int]]
+    size: int
+
+
+Mutation = Set | Delete | Arithmetic | Apply
 
 
 class AtomicWrite(NamedTuple):
@@ -148,6 +172,21 @@ class ReadResult(NamedTuple):
     ranges: list[list[Row]]
     followed: list[list[Row]]
     versionstamp: bytes
+
+
+class Change(NamedTuple):
+    """The last change of a key: the commit that made it, and what the key holds now (None: absent)."""
+
+    key: bytes
+    versionstamp: bytes
+    row: Row | None
+
+
+class Changes(NamedTuple):
+    """Changes in commit order, one snapshot, and the versionstamp up to which none is missing."""
+
+    changes: list[Change]
+    through: bytes
 
 
 Follow = Callable[[list[list[Row]]], Sequence[ReadRange]]

@@ -7,9 +7,17 @@ before it changes anything.
 from __future__ import annotations
 
 from kvmodels.errors import InvalidValueError
-from kvmodels.operations import Arithmetic, Row
+from kvmodels.operations import Apply, Arithmetic, Row
 
-__all__ = ["U64_ENCODING", "U64_MODULUS", "combine", "require_storable_deadline", "to_versionstamp", "visible"]
+__all__ = [
+    "U64_ENCODING",
+    "U64_MODULUS",
+    "combine",
+    "require_storable_deadline",
+    "to_versionstamp",
+    "versionstamped_key",
+    "visible",
+]
 
 U64_ENCODING = 2
 U64_MODULUS = 1 << 64
@@ -20,6 +28,11 @@ def to_versionstamp(counter: int) -> bytes:
     return counter.to_bytes(8, "big") + b"\0\0"
 
 
+def versionstamped_key(prefix: bytes, versionstamp: bytes) -> bytes:
+    """The key with one more part: the versionstamp as text, in Deno's encoding of a str."""
+    return b"\x02".join((prefix, versionstamp.hex().encode())) + b"\0"
+
+
 def visible(row: Row | None, now: int) -> Row | None:
     """The row, or None when its deadline is reached at ``now`` milliseconds."""
     if row is None or (row.expire_at is not None and row.expire_at <= now):
@@ -27,12 +40,19 @@ def visible(row: Row | None, now: int) -> Row | None:
     return row
 
 
-def combine(mutation: Arithmetic, stored: Row | None) -> bytes:
-    """The eight bytes that a sum, min or max leaves behind.
+def combine(mutation: Arithmetic | Apply, stored: Row | None) -> tuple[bytes, int]:
+    """The bytes, and their encoding, that a sum, min, max or another function leaves behind.
 
     Raises:
         InvalidValueError: the operand or the stored value is no unsigned 64-bit integer.
+        KvModelsError: what the function raises.
     """
+    if isinstance(mutation, Apply):
+        return mutation.function(None if stored is None else (stored.value, stored.encoding))
+    return _combine_integers(mutation, stored), U64_ENCODING
+
+
+def _combine_integers(mutation: Arithmetic, stored: Row | None) -> bytes:
     kind, key, operand = mutation
     if not 0 <= operand < U64_MODULUS:
         raise InvalidValueError(

@@ -11,7 +11,13 @@ from collections.abc import Callable, Sequence
 from typing import Self
 
 from kvmodels.engines.clock import EngineClock
-from kvmodels.engines.evaluation import U64_ENCODING, combine, require_storable_deadline, to_versionstamp, visible
+from kvmodels.engines.evaluation import (
+    combine,
+    require_storable_deadline,
+    to_versionstamp,
+    versionstamped_key,
+    visible,
+)
 from kvmodels.engines.forking import forget_after_fork
 from kvmodels.engines.memory_store import MemoryStore, MemoryView
 from kvmodels.engines.registry import StoreRegistry, require_same_options
@@ -140,7 +146,7 @@ class MemoryEngine:
         if store is None:
             raise self._closed()
         if guard is None and follow is None and len(ranges) == 1:
-            start, end, limit, _ = ranges[0]
+            start, end, limit, _, _ = ranges[0]
             if end is None and limit is None:
                 stamp = store.stamp
                 row = store.rows.get(start)
@@ -349,7 +355,9 @@ def _evaluate(
     for mutation in mutations:
         key: bytes
         if isinstance(mutation, Set):
-            key, value, encoding, expire_at = mutation
+            key, value, encoding, expire_at, versionstamped = mutation
+            if versionstamped:
+                key = versionstamped_key(key, stamp)
             if expire_at is not None:
                 require_storable_deadline(expire_at, key)
             changes[key] = Row(key, value, encoding, stamp, expire_at)
@@ -362,7 +370,7 @@ def _evaluate(
                 # The deadline may be the store's first, written by this very operation: then no time was read yet.
                 now = store.clock.now_ms() if now is None else now
                 stored = visible(stored, now)
-            changes[key] = Row(key, combine(mutation, stored), U64_ENCODING, stamp, None)
+            changes[key] = Row(key, *combine(mutation, stored), stamp, None)
     return changes
 
 

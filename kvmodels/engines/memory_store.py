@@ -107,7 +107,7 @@ class MemoryStore:
 
     def scan(self, one: ReadRange, now: int | None) -> list[Row]:
         """The rows of a range; those expired at ``now`` are left out (None: every row is kept)."""
-        start, end, limit, reverse = one
+        start, end, limit, reverse, _ = one
         rows = self.rows
         if end is None:
             row = rows.get(start) if limit != 0 else None
@@ -121,7 +121,7 @@ class MemoryStore:
 
     def scan_view(self, view: MemoryView, one: ReadRange, now: int | None) -> list[Row]:
         """The rows of a range as the view saw them."""
-        start, end, limit, reverse = one
+        start, end, limit, reverse, _ = one
         if end is None:
             key_iterator = iter((start,))
         else:

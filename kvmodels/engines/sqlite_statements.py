@@ -12,14 +12,15 @@ from typing import Any
 
 from kvmodels.engines.clock import EngineClock
 from kvmodels.engines.evaluation import (
-    U64_ENCODING,
     combine,
     require_storable_deadline,
     to_versionstamp,
+    versionstamped_key,
     visible,
 )
 from kvmodels.errors import DecodeError
 from kvmodels.operations import (
+    Apply,
     Arithmetic,
     Check,
     Delete,
@@ -58,12 +59,17 @@ SCAN = {
 }
 """By ``reverse``; parameters start, end, the time in ms up to which deadlines have passed, limit (-1: none)."""
 
+KEYS = {reverse: statement.replace("k, v,", "k, x'',") for reverse, statement in SCAN.items()}
+"""As ``SCAN`` without the values, so that SQLite does not fetch the pages that a large one overflows into."""
+
 _JOINED = (
     "SELECT version, clock, k, v, e, s, x FROM meta LEFT JOIN kv"
     " ON k >= ? AND k < ? AND (x IS NULL OR x > max(?, clock)) WHERE id = 0 ORDER BY k"
 )
 SCAN_WITH_VERSION = {False: _JOINED + " LIMIT ?", True: _JOINED + " DESC LIMIT ?"}
 """As ``SCAN``, with the state of the store from one statement, which is one snapshot without a transaction."""
+
+KEYS_WITH_VERSION = {reverse: text.replace("k, v,", "k, x'',") for reverse, text in SCAN_WITH_VERSION.items()}
 
 UPSERT = (
     "INSERT INTO kv (k, v, e, s, x) VALUES (?, ?, ?, ?, ?) ON CONFLICT (k) DO UPDATE SET"
@@ -108,9 +114,10 @@ def read_point(connection: sqlite3.Connection, key: bytes, clock: EngineClock | 
 
 def read_range(connection: sqlite3.Connection, one: ReadRange, clock: EngineClock) -> ReadResult:
     """The live rows of a range that has an end and a limit other than 0, in one statement."""
-    start, end, limit, reverse = one
+    start, end, limit, reverse, keys_only = one
     parameters = (start, end, clock.now_ms(), -1 if limit is None else limit)
-    found = connection.execute(SCAN_WITH_VERSION[reverse], parameters).fetchall()
+    statements = KEYS_WITH_VERSION if keys_only else SCAN_WITH_VERSION
+    found = connection.execute(statements[reverse], parameters).fetchall()
     stamp = to_versionstamp(_state_of(found)[0])
     if found[0][2] is None:
         return ReadResult([[]], [], stamp)
@@ -165,14 +172,16 @@ def write(connection: sqlite3.Connection, mutations: Sequence[Mutation], version
     changes: dict[bytes, Row | None] = {}
     for mutation in mutations:
         if isinstance(mutation, Set):
-            key, value, encoding, expire_at = mutation
+            key, value, encoding, expire_at, versionstamped = mutation
+            if versionstamped:
+                key = versionstamped_key(key, to_versionstamp(version))
             if expire_at is not None:
                 require_storable_deadline(expire_at, key)
             changes[key] = Row(key, value, encoding, b"", expire_at)
         elif isinstance(mutation, Delete):
             changes[mutation.key] = None
         else:
-            changes[mutation.key] = _arithmetic(connection, changes, mutation, now)
+            changes[mutation.key] = _combined(connection, changes, mutation, now)
     upserts = [(row[0], row[1], row[2], version, row[4]) for row in changes.values() if row is not None]
     if upserts:
         connection.executemany(UPSERT, upserts)
@@ -180,8 +189,8 @@ def write(connection: sqlite3.Connection, mutations: Sequence[Mutation], version
         connection.executemany(DELETE, [(key,) for key, row in changes.items() if row is None])
 
 
-def _arithmetic(
-    connection: sqlite3.Connection, changes: dict[bytes, Row | None], mutation: Arithmetic, now: int
+def _combined(
+    connection: sqlite3.Connection, changes: dict[bytes, Row | None], mutation: Arithmetic | Apply, now: int
 ) -> Row:
     key = mutation.key
     if key in changes:
@@ -189,7 +198,7 @@ def _arithmetic(
     else:
         rows = _scan(connection, ReadRange(key), BEFORE_ALL_TIME)
         stored = rows[0] if rows else None
-    return Row(key, combine(mutation, visible(stored, now)), U64_ENCODING, b"", None)
+    return Row(key, *combine(mutation, visible(stored, now)), b"", None)
 
 
 def _state_of(found: list[Any]) -> tuple[int, int]:
@@ -201,13 +210,14 @@ def _state_of(found: list[Any]) -> tuple[int, int]:
 
 
 def _scan(connection: sqlite3.Connection, one: ReadRange, now: int) -> list[Row]:
-    start, end, limit, reverse = one
+    start, end, limit, reverse, keys_only = one
     if end is None:
         if limit == 0:
             return []
         found = connection.execute(POINT, (start,)).fetchall()
         return [Row(start, v, e, to_versionstamp(s), x) for v, e, s, x in found if x is None or x > now]
-    found = connection.execute(SCAN[reverse], (start, end, now, -1 if limit is None else limit)).fetchall()
+    statement = (KEYS if keys_only else SCAN)[reverse]
+    found = connection.execute(statement, (start, end, now, -1 if limit is None else limit)).fetchall()
     return [Row(k, v, e, to_versionstamp(s), x) for k, v, e, s, x in found]
 
 
