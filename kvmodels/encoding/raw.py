@@ -5,7 +5,7 @@ Rules of this module: the numbers of encodings are those that are stored; 1 to 3
 
 from __future__ import annotations
 
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, cast
 
 from kvmodels.errors import DecodeError, InvalidKeyError
 from kvmodels.keys import decode_key
@@ -36,7 +36,7 @@ def encode_raw(value: Any) -> tuple[bytes, int] | None:
 
     Of a memoryview only the window is stored: whatever surrounds it in its buffer belongs to somebody else.
     """
-    kind: type[object] = type(value)
+    kind = cast("type[object]", type(value))
     if kind is KvU64:
         return value.value.to_bytes(_U64_BYTES, "little"), U64_ENCODING
     if kind is bytes:
@@ -75,10 +75,10 @@ def require_document(value: Any, key: bytes) -> dict[str, Any]:
     """
     if type(value) is not dict:
         refuse_value(key, "a record that is not a map")
-    for name in value:
+    for name in cast("dict[object, object]", value):
         if type(name) is not str:
             refuse_value(key, "a record with a field name that is no str")
-    return value
+    return cast("dict[str, Any]", value)
 
 
 def refuse_value(key: bytes, reason: str, cause: Exception | None = None) -> NoReturn:

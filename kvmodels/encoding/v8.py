@@ -18,7 +18,6 @@ from kvmodels.encoding.v8_reading import read_value
 from kvmodels.encoding.v8_scalars import VIEW_TAGS
 from kvmodels.encoding.v8_writing import write_value
 
-
 __all__ = ["V8Codec"]
 
 

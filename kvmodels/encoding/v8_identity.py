@@ -17,33 +17,57 @@ class IdentityDict(dict[Any, Any]):
     """A JavaScript object that is a key or a member."""
 
     __slots__ = ()
-    __eq__ = object.__eq__
-    __ne__ = object.__ne__
-    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __ne__(self, other: object) -> bool:
+        return self is not other
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return id(self)
 
 
 class IdentityMap(KvMap):
     """A Map that is a key or a member."""
 
     __slots__ = ()
-    __eq__ = object.__eq__
-    __ne__ = object.__ne__
-    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __ne__(self, other: object) -> bool:
+        return self is not other
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return id(self)
 
 
 class IdentityList(KvArray):
     """An array that is a key or a member."""
 
     __slots__ = ()
-    __eq__ = object.__eq__
-    __ne__ = object.__ne__
-    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __ne__(self, other: object) -> bool:
+        return self is not other
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return id(self)
 
 
 class IdentitySet(set[Any]):
     """A Set that is a key or a member."""
 
     __slots__ = ()
-    __eq__ = object.__eq__
-    __ne__ = object.__ne__
-    __hash__ = object.__hash__
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __ne__(self, other: object) -> bool:
+        return self is not other
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return id(self)

@@ -11,15 +11,15 @@ is a ValueError.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable, Mapping
-from types import MappingProxyType
-from typing import Any, Final
+from types import GeneratorType, MappingProxyType
+from typing import Any, Final, cast
 
 from v8serialize.constants import ArrayBufferViewFlags, SerializationErrorTag, SerializationTag
-from v8serialize.decode import ReadableTagStream
 
 from kvmodels.encoding.extensions import MAX_MEMBER_DEPTH, MalformedError
 from kvmodels.encoding.v8_identity import IdentityDict, IdentityList, IdentityMap, IdentitySet
 from kvmodels.encoding.v8_scalars import datetime_of, is_safe_integral, pattern_of, view_of
+from kvmodels.encoding.v8_stream import V8Stream
 from kvmodels.values import UNDEFINED, KvArray, KvMap
 
 __all__ = ["MAX_DEPTH", "read_value"]
@@ -30,13 +30,8 @@ MAX_DEPTH: Final = 100_000
 MAX_HOLES: Final = 1_000_000
 """How many elements of sparse arrays one value may have beyond those that are written down."""
 
-_VERSIONS: Final = (15, 16)
-"""15 is what older releases of Deno wrote, and what is written here; 16 differs in nothing that Deno KV stores."""
-
-_HEADER_SIZE: Final = 2
 _INDEX_LIMIT: Final = (1 << 32) - 1
-_VARINT_BITS: Final = 32
-_BIGINT_BYTES: Final = (1 << 30) - 1
+_INDEX_DIGITS: Final = 10
 _Container = Generator[None, Any, Any]
 
 
@@ -57,26 +52,23 @@ _BY_IDENTITY: Final[dict[type, type]] = {
     KvArray: IdentityList,
     set: IdentitySet,
 }
-_STRING_TAGS: Final = {
-    int(SerializationTag.kOneByteString): "latin-1",
-    int(SerializationTag.kTwoByteString): "utf-16-le",
-    int(SerializationTag.kUtf8String): "utf-8",
+_STRINGS: Final = (SerializationTag.kOneByteString, SerializationTag.kTwoByteString, SerializationTag.kUtf8String)
+_ERROR_NAMES: Final[dict[int, str]] = {
+    SerializationErrorTag.EvalErrorPrototype: "EvalError",
+    SerializationErrorTag.RangeErrorPrototype: "RangeError",
+    SerializationErrorTag.ReferenceErrorPrototype: "ReferenceError",
+    SerializationErrorTag.SyntaxErrorPrototype: "SyntaxError",
+    SerializationErrorTag.TypeErrorPrototype: "TypeError",
+    SerializationErrorTag.UriErrorPrototype: "URIError",
 }
-_ERROR_NAMES: Final = {
-    int(SerializationErrorTag.EvalErrorPrototype): "EvalError",
-    int(SerializationErrorTag.RangeErrorPrototype): "RangeError",
-    int(SerializationErrorTag.ReferenceErrorPrototype): "ReferenceError",
-    int(SerializationErrorTag.SyntaxErrorPrototype): "SyntaxError",
-    int(SerializationErrorTag.TypeErrorPrototype): "TypeError",
-    int(SerializationErrorTag.UriErrorPrototype): "URIError",
-}
-_WITHOUT_COUNTERPART: Final = {
-    int(SerializationTag.kHostObject): "a host object",
-    int(SerializationTag.kSharedObject): "a shared object",
-    int(SerializationTag.kSharedArrayBuffer): "a SharedArrayBuffer",
-    int(SerializationTag.kArrayBufferTransfer): "a transferred ArrayBuffer",
-    int(SerializationTag.kWasmModuleTransfer): "a WebAssembly.Module",
-    int(SerializationTag.kWasmMemoryTransfer): "a WebAssembly.Memory",
+_ERROR_MESSAGE, _ERROR_STACK, _ERROR_CAUSE, _ERROR_END = b"msc."
+_WITHOUT_COUNTERPART: Final[dict[int, str]] = {
+    SerializationTag.kHostObject: "a host object",
+    SerializationTag.kSharedObject: "a shared object",
+    SerializationTag.kSharedArrayBuffer: "a SharedArrayBuffer",
+    SerializationTag.kArrayBufferTransfer: "a transferred ArrayBuffer",
+    SerializationTag.kWasmModuleTransfer: "a WebAssembly.Module",
+    SerializationTag.kWasmMemoryTransfer: "a WebAssembly.Memory",
 }
 
 
@@ -104,38 +96,28 @@ class _Reader:
 
     def __init__(self, data: bytes, as_document: bool, known: Mapping[int, type] = MappingProxyType({})) -> None:
         self.late: dict[int, type] = {}
-        self._data = data
         self._as_document = as_document
         self._known = known
-        self._stream = ReadableTagStream(data)
+        self.stream = V8Stream(data)
         self._objects: list[Any] = []
         self._numbers: dict[int, int] = {}
         self._holes = MAX_HOLES
         self._frozen_depth = 0
-        self._marked = False
 
     # -- the loop
 
     def read(self) -> Any:
-        if self._data[:1] != b"\xff" or len(self._data) <= _HEADER_SIZE or self._data[1] not in _VERSIONS:
-            raise MalformedError("not a value of V8's versions 15 and 16")
-        self._stream.pos = _HEADER_SIZE
-        value = self._drive()
-        # V8 does not look behind the value either, but what stands there was not written by it.
-        if self._stream.pos != len(self._data):
-            raise MalformedError("data after the value")
-        return value
-
-    def _drive(self) -> Any:
         open_containers: list[_Container] = []
-        value = self._next()
+        value = self.next()
         while True:
-            if isinstance(value, Generator):
+            if isinstance(value, GeneratorType):
                 if len(open_containers) == MAX_DEPTH:
                     raise MalformedError("containers nested too deeply")
-                open_containers.append(value)
+                open_containers.append(cast("_Container", value))
                 message: Any = None
             elif not open_containers:
+                if self.stream.remaining:  # V8 does not look behind the value, but it wrote nothing there
+                    raise MalformedError("data after the value")
                 return value
             else:
                 message = value
@@ -145,77 +127,34 @@ class _Reader:
                 open_containers.pop()
                 value = complete.value
             else:
-                value = self._next()
+                value = self.next()
 
-    def _next(self) -> Any:
+    def next(self) -> Any:
         """The next value, or the coroutine of the container that begins here."""
-        tag = self._tag()
+        tag = self.stream.tag()
         read = _READERS.get(tag)
         if read is None:
             raise MalformedError(_WITHOUT_COUNTERPART.get(tag, "an unknown tag"))
         value = read(self)
         if type(value) is _Buffer:
-            return self._view(value) if self._follows(SerializationTag.kArrayBufferView) else value.data
+            return self.view(value) if self.stream.follows(SerializationTag.kArrayBufferView) else value.data
         return value
 
-    # -- pieces
-
-    def _skip_padding(self) -> int:
-        """The position of the next tag."""
-        at, data = self._stream.pos, self._data
-        while at < len(data) and data[at] == 0:
-            at += 1
-        return at
-
-    def _tag(self) -> int:
-        at = self._skip_padding()
-        if at == len(self._data):
-            raise MalformedError("data that is cut off")
-        self._marked = at > self._stream.pos
-        self._stream.pos = at + 1
-        return self._data[at]
-
-    def _follows(self, tag: int) -> bool:
-        """Whether this tag is next, which is then consumed."""
-        at = self._skip_padding()
-        if at == len(self._data) or self._data[at] != tag:
-            return False
-        self._stream.pos = at + 1
-        return True
-
-    def _varint(self) -> int:
-        return self._stream.read_varint(_VARINT_BITS)
-
-    def _bytes(self) -> bytes:
-        return bytes(self._stream.read_bytes(self._varint()))
-
-    def _string(self) -> str:
-        return self._text(self._tag())
-
-    def _text(self, tag: int) -> str:
-        encoding = _STRING_TAGS.get(tag)
-        if encoding is None:
-            raise MalformedError("something else instead of a string")
-        try:
-            return self._bytes().decode(encoding)
-        except UnicodeDecodeError:
-            raise MalformedError("a string with a lone surrogate") from None
-
-    def _keep(self, value: Any) -> Any:
+    def keep(self, value: Any) -> Any:
         """Number an object as V8 does."""
         self._objects.append(value)
         return value
 
-    def _open(self, plain: type) -> Any:
+    def open(self, plain: type) -> Any:
         """A new container, numbered."""
         number = len(self._objects)
         container = self._known.get(number, plain)()
         self._numbers[id(container)] = number
-        return self._keep(container)
+        return self.keep(container)
 
-    def _hashable(self, value: Any) -> Hashable:
+    def hashable(self, value: Any) -> Hashable:
         """The value as a key or member; a container that cannot be one yet is noted for the second reading."""
-        by_identity = _BY_IDENTITY.get(type(value))
+        by_identity = _BY_IDENTITY.get(cast("type[object]", type(value)))
         if by_identity is not None:
             self.late[self._numbers[id(value)]] = by_identity
             return object()
@@ -223,199 +162,188 @@ class _Reader:
             raise MalformedError("a typed array as a key or member")
         return value  # type: ignore[no-any-return]
 
-    # -- numbers and other scalars
+    # -- scalars
 
-    def _integer(self, value: int) -> int | float:
+    def integer(self, value: int) -> int | float:
         return value if self._as_document else float(value)
 
-    def _int32(self) -> int | float:
-        return self._integer(self._stream.read_int32())
-
-    def _uint32(self) -> int | float:
-        return self._integer(self._stream.read_uint32())
-
-    def _double(self) -> int | float:
-        marked, number = self._marked, self._stream.read_double()
+    def double(self) -> int | float:
+        marked, number = self.stream.padded, self.stream.double()
         return int(number) if self._as_document and not marked and is_safe_integral(number) else number
 
-    def _bigint(self) -> int:
-        bitfield = self._varint()
-        value = int.from_bytes(self._stream.read_bytes(bitfield >> 1 & _BIGINT_BYTES), "little")
-        return -value if bitfield & 1 else value
+    def date(self) -> Any:
+        return self.keep(datetime_of(self.stream.double()))
 
-    def _date(self) -> Any:
-        return self._keep(datetime_of(self._stream.read_double()))
+    def regexp(self) -> Any:
+        source = self.stream.string()
+        return self.keep(pattern_of(source, self.stream.varint()))
 
-    def _regexp(self) -> Any:
-        source = self._string()
-        return self._keep(pattern_of(source, self._varint()))
-
-    def _reference(self) -> Any:
-        number = self._varint()
+    def reference(self) -> Any:
+        number = self.stream.varint()
         if number >= len(self._objects) or self._objects[number] is _UNFINISHED:
             raise MalformedError("a reference to no object")
         return self._objects[number]
 
     # -- buffers
 
-    def _buffer(self) -> _Buffer:
-        buffer = _Buffer(self._bytes())
-        return self._keep(buffer)  # type: ignore[no-any-return]
+    def buffer(self) -> _Buffer:
+        buffer = _Buffer(self.stream.take(self.stream.varint()))
+        return self.keep(buffer)  # type: ignore[no-any-return]
 
-    def _resizable_buffer(self) -> _Buffer:
-        size, largest = self._varint(), self._varint()
+    def resizable_buffer(self) -> _Buffer:
+        size, largest = self.stream.varint(), self.stream.varint()
         if size > largest:
             raise MalformedError("a buffer larger than its largest size")
-        buffer = _Buffer(bytes(self._stream.read_bytes(size)))
-        return self._keep(buffer)  # type: ignore[no-any-return]
+        buffer = _Buffer(self.stream.take(size))
+        return self.keep(buffer)  # type: ignore[no-any-return]
 
-    def _view(self, buffer: _Buffer) -> Any:
-        tag, start, size, flags = self._varint(), self._varint(), self._varint(), self._varint()
+    def view(self, buffer: _Buffer) -> Any:
+        tag, start, size, flags = self.stream.varint(), self.stream.varint(), self.stream.varint(), self.stream.varint()
         if flags & ArrayBufferViewFlags.IsLengthTracking:
             size = len(buffer.data) - start
         if not 0 <= start <= start + size <= len(buffer.data):
             raise MalformedError("a view that reaches beyond its buffer")
-        return self._keep(view_of(tag, buffer.data[start : start + size]))
+        return self.keep(view_of(tag, buffer.data[start : start + size]))
 
     # -- containers
 
-    def _object(self) -> _Container:
-        pairs = self._open(dict)
-        yield from self._properties(pairs, SerializationTag.kEndJSObject)
+    def read_object(self) -> _Container:
+        pairs = self.open(dict)
+        yield from self.properties(pairs, SerializationTag.kEndJSObject)
         return pairs
 
-    def _properties(self, pairs: dict[Any, Any], end: int) -> Generator[None, Any, None]:
+    def properties(self, pairs: dict[Any, Any], end: int) -> Generator[None, Any, None]:
         count = 0
-        while not self._follows(end):
-            name = self._property_name()
+        while not self.stream.follows(end):
+            name = self.property_name()
             pairs[name] = yield
             count += 1
-        if self._varint() != count:
+        if self.stream.varint() != count:
             raise MalformedError("an object with a wrong number of properties")
 
-    def _property_name(self) -> str:
-        tag = self._tag()
-        if tag in _STRING_TAGS:
-            return self._text(tag)
+    def property_name(self) -> str:
+        tag = self.stream.tag()
+        if tag in _STRINGS:
+            return self.stream.text(tag)
         if tag == SerializationTag.kInt32:
-            index: float = self._stream.read_int32()
+            index: float = self.stream.int32()
         elif tag == SerializationTag.kUint32:
-            index = self._stream.read_uint32()
+            index = self.stream.uint32()
         elif tag == SerializationTag.kDouble:
-            index = self._stream.read_double()
+            index = self.stream.double()
         else:
             raise MalformedError("something else instead of the name of a property")
         if not 0 <= index < _INDEX_LIMIT or index != int(index):
             raise MalformedError("a number that is no index as the name of a property")
         return str(int(index))
 
-    def _array(self) -> _Container:
-        marked, length = self._marked, self._varint()
-        if length > len(self._data) - self._stream.pos:
+    def array(self) -> _Container:
+        marked, length = self.stream.padded, self.stream.varint()
+        if length > self.stream.remaining:
             raise MalformedError("data that is cut off")
-        return self._tuple(length) if marked else self._dense(length)
+        return self.read_tuple(length) if marked else self.dense(length)
 
-    def _dense(self, length: int) -> _Container:
-        items = self._open(list)
+    def dense(self, length: int) -> _Container:
+        items = self.open(list)
         while len(items) < length:
-            items.append(UNDEFINED if self._follows(SerializationTag.kTheHole) else (yield))
+            items.append(UNDEFINED if self.stream.follows(SerializationTag.kTheHole) else (yield))
         properties: dict[str, Any] = {}
-        yield from self._properties(properties, SerializationTag.kEndDenseJSArray)
-        self._check_length(length)
-        return self._with_properties(items, properties)
+        yield from self.properties(properties, SerializationTag.kEndDenseJSArray)
+        self.check_length(length)
+        return self.with_properties(items, properties)
 
-    def _sparse(self) -> _Container:
-        length = self._varint()
+    def sparse(self) -> _Container:
+        length = self.stream.varint()
         self._holes -= length
         if self._holes < 0:
             raise MalformedError("a sparse array that is too long")
-        items = self._open(list)
+        items = self.open(list)
         items.extend([UNDEFINED] * length)
         properties: dict[str, Any] = {}
-        yield from self._properties(properties, SerializationTag.kEndSparseJSArray)
-        self._check_length(length)
+        yield from self.properties(properties, SerializationTag.kEndSparseJSArray)
+        self.check_length(length)
         for name in [name for name in properties if _is_index(name, length)]:
             items[int(name)] = properties.pop(name)
-        return self._with_properties(items, properties)
+        return self.with_properties(items, properties)
 
-    def _check_length(self, length: int) -> None:
-        if self._varint() != length:
+    def check_length(self, length: int) -> None:
+        if self.stream.varint() != length:
             raise MalformedError("an array with two lengths")
 
-    def _with_properties(self, items: Any, properties: dict[str, Any]) -> Any:
+    def with_properties(self, items: Any, properties: dict[str, Any]) -> Any:
         if properties and isinstance(items, KvArray):
             items.properties = properties
         elif properties:
             self.late.setdefault(self._numbers[id(items)], KvArray)
         return items
 
-    def _tuple(self, length: int) -> _Container:
-        self._begin_frozen()
+    def read_tuple(self, length: int) -> _Container:
+        self.begin_frozen()
         items: list[Hashable] = []
         while len(items) < length:
             item = yield
-            items.append(self._hashable(item))
-        if not self._follows(SerializationTag.kEndDenseJSArray) or self._varint() or self._varint() != length:
-            raise MalformedError("a tuple in another form")
+            items.append(self.hashable(item))
+        no_properties: dict[str, Any] = {}
+        yield from self.properties(no_properties, SerializationTag.kEndDenseJSArray)
+        self.check_length(length)
+        if no_properties:
+            raise MalformedError("a tuple with properties")
         self._frozen_depth -= 1
         return tuple(items)
 
-    def _map(self) -> _Container:
-        pairs = self._open(dict if self._marked else KvMap)
+    def read_map(self) -> _Container:
+        pairs = self.open(dict if self.stream.padded else KvMap)
         count = 0
-        while not self._follows(SerializationTag.kEndJSMap):
+        while not self.stream.follows(SerializationTag.kEndJSMap):
             item = yield
-            key = self._hashable(item)
+            key = self.hashable(item)
             if key in pairs:
                 raise MalformedError("a Map with keys that are equal in Python")
             pairs[key] = yield
             count += 2
-        if self._varint() != count:
+        if self.stream.varint() != count:
             raise MalformedError("a Map of a wrong size")
         return pairs
 
-    def _set(self) -> _Container:
-        return self._frozenset() if self._marked else self._plain_set()
-
-    def _plain_set(self) -> _Container:
-        members = self._open(set)
-        yield from self._members(members)
+    def read_set(self) -> _Container:
+        members = self.open(set)
+        yield from self.members(members)
         return members
 
-    def _frozenset(self) -> _Container:
-        self._begin_frozen()
+    def read_frozenset(self) -> _Container:
+        self.begin_frozen()
         members: set[Hashable] = set()
-        yield from self._members(members)
+        yield from self.members(members)
         self._frozen_depth -= 1
         return frozenset(members)
 
-    def _members(self, members: set[Hashable]) -> Generator[None, Any, None]:
+    def members(self, members: set[Hashable]) -> Generator[None, Any, None]:
         count = 0
-        while not self._follows(SerializationTag.kEndJSSet):
+        while not self.stream.follows(SerializationTag.kEndJSSet):
             item = yield
-            members.add(self._hashable(item))
+            members.add(self.hashable(item))
             count += 1
-        if self._varint() != count:
+        if self.stream.varint() != count:
             raise MalformedError("a Set of a wrong size")
         if len(members) != count:
             raise MalformedError("a Set with members that are equal in Python")
 
-    def _begin_frozen(self) -> None:
+    def begin_frozen(self) -> None:
         if self._frozen_depth == MAX_MEMBER_DEPTH:
             raise MalformedError("tuples and frozensets nested too deeply")
         self._frozen_depth += 1
         # Numbered, but never referred to: the writer does not, and chains of references would take forever to hash.
         self._objects.append(_UNFINISHED)
 
-    def _error(self) -> _Container:
-        found = self._open(dict)
+    def error(self) -> _Container:
+        found = self.open(dict)
         found["name"] = "Error"
-        while (tag := self._varint()) != SerializationErrorTag.End:
-            if tag == SerializationErrorTag.Message:
-                found["message"] = self._string()
-            elif tag == SerializationErrorTag.Stack:
-                found["stack"] = self._string()
-            elif tag == SerializationErrorTag.Cause:
+        while (tag := self.stream.varint()) != _ERROR_END:
+            if tag == _ERROR_MESSAGE:
+                found["message"] = self.stream.string()
+            elif tag == _ERROR_STACK:
+                found["stack"] = self.stream.string()
+            elif tag == _ERROR_CAUSE:
                 found["cause"] = yield
             elif tag in _ERROR_NAMES:
                 found["name"] = _ERROR_NAMES[tag]
@@ -425,7 +353,13 @@ class _Reader:
 
 
 def _is_index(name: str, length: int) -> bool:
-    return name.isascii() and name.isdigit() and str(int(name)) == name and int(name) < length
+    return (
+        name.isascii()
+        and name.isdigit()
+        and len(name) <= _INDEX_DIGITS
+        and str(int(name)) == name
+        and int(name) < length
+    )
 
 
 def _constant(value: Any) -> Callable[[_Reader], Any]:
@@ -433,7 +367,7 @@ def _constant(value: Any) -> Callable[[_Reader], Any]:
 
 
 def _boxed(value: Any) -> Callable[[_Reader], Any]:
-    return lambda reader: reader._keep(value)
+    return lambda reader: reader.keep(value)
 
 
 _READERS: Final[dict[int, Callable[[_Reader], Any]]] = {
@@ -441,27 +375,27 @@ _READERS: Final[dict[int, Callable[[_Reader], Any]]] = {
     SerializationTag.kNull: _constant(None),
     SerializationTag.kTrue: _constant(True),
     SerializationTag.kFalse: _constant(False),
-    SerializationTag.kInt32: _Reader._int32,
-    SerializationTag.kUint32: _Reader._uint32,
-    SerializationTag.kDouble: _Reader._double,
-    SerializationTag.kBigInt: _Reader._bigint,
-    SerializationTag.kOneByteString: lambda reader: reader._text(SerializationTag.kOneByteString),
-    SerializationTag.kTwoByteString: lambda reader: reader._text(SerializationTag.kTwoByteString),
-    SerializationTag.kUtf8String: lambda reader: reader._text(SerializationTag.kUtf8String),
-    SerializationTag.kObjectReference: _Reader._reference,
-    SerializationTag.kBeginJSObject: _Reader._object,
-    SerializationTag.kBeginDenseJSArray: _Reader._array,
-    SerializationTag.kBeginSparseJSArray: _Reader._sparse,
-    SerializationTag.kBeginJSMap: _Reader._map,
-    SerializationTag.kBeginJSSet: _Reader._set,
-    SerializationTag.kDate: _Reader._date,
-    SerializationTag.kRegExp: _Reader._regexp,
+    SerializationTag.kInt32: lambda reader: reader.integer(reader.stream.int32()),
+    SerializationTag.kUint32: lambda reader: reader.integer(reader.stream.uint32()),
+    SerializationTag.kDouble: _Reader.double,
+    SerializationTag.kBigInt: lambda reader: reader.stream.bigint(),
+    SerializationTag.kOneByteString: lambda reader: reader.stream.text(SerializationTag.kOneByteString),
+    SerializationTag.kTwoByteString: lambda reader: reader.stream.text(SerializationTag.kTwoByteString),
+    SerializationTag.kUtf8String: lambda reader: reader.stream.text(SerializationTag.kUtf8String),
+    SerializationTag.kObjectReference: _Reader.reference,
+    SerializationTag.kBeginJSObject: _Reader.read_object,
+    SerializationTag.kBeginDenseJSArray: _Reader.array,
+    SerializationTag.kBeginSparseJSArray: _Reader.sparse,
+    SerializationTag.kBeginJSMap: _Reader.read_map,
+    SerializationTag.kBeginJSSet: lambda reader: reader.read_frozenset() if reader.stream.padded else reader.read_set(),
+    SerializationTag.kDate: _Reader.date,
+    SerializationTag.kRegExp: _Reader.regexp,
     SerializationTag.kTrueObject: _boxed(True),
     SerializationTag.kFalseObject: _boxed(False),
-    SerializationTag.kNumberObject: lambda reader: reader._keep(reader._stream.read_double()),
-    SerializationTag.kBigIntObject: lambda reader: reader._keep(reader._bigint()),
-    SerializationTag.kStringObject: lambda reader: reader._keep(reader._string()),
-    SerializationTag.kError: _Reader._error,
-    SerializationTag.kArrayBuffer: _Reader._buffer,
-    SerializationTag.kResizableArrayBuffer: _Reader._resizable_buffer,
+    SerializationTag.kNumberObject: lambda reader: reader.keep(reader.stream.double()),
+    SerializationTag.kBigIntObject: lambda reader: reader.keep(reader.stream.bigint()),
+    SerializationTag.kStringObject: lambda reader: reader.keep(reader.stream.string()),
+    SerializationTag.kError: _Reader.error,
+    SerializationTag.kArrayBuffer: _Reader.buffer,
+    SerializationTag.kResizableArrayBuffer: _Reader.resizable_buffer,
 }

@@ -182,6 +182,6 @@ def view_of(tag: int, window: bytes) -> bytes | memoryview:
     if code is None:
         raise MalformedError("an unknown view of a buffer")
     try:
-        return memoryview(window).cast(code)  # type: ignore[call-overload]
+        return memoryview(window).cast(code)  # type: ignore[call-overload, no-any-return]
     except TypeError:
         raise MalformedError("a typed array of a wrong size") from None

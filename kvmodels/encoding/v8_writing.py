@@ -16,11 +16,10 @@ reference; nothing recurses but the members of sets, which are sorted, so that e
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from re import Pattern
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NoReturn, cast
 
 from v8serialize.constants import INT32_RANGE, ArrayBufferViewTag, SerializationTag
 from v8serialize.encode import WritableTagStream
@@ -79,7 +78,7 @@ class _Writer:
 
     def write(self, value: Any) -> None:
         try:
-            self._put(value)
+            self.put(value)
             while self._open:
                 following = next(self._open[-1], None)
                 if following is None:
@@ -87,16 +86,16 @@ class _Writer:
                     self._steps.pop()
                 else:
                     self._steps[-1] = following[0]
-                    self._put(following[1])
+                    self.put(following[1])
         except UnicodeEncodeError:
-            self._refuse("a str with a lone surrogate cannot be stored", "str", "Remove it, or store bytes.")
+            self.refuse("a str with a lone surrogate cannot be stored", "str", "Remove it, or store bytes.")
         except InvalidValueError as error:
             error.path = _path_text(self._steps)
             raise
 
-    def _put(self, value: Any) -> None:
+    def put(self, value: Any) -> None:
         """Write a value, or open the container that it is."""
-        kind = type(value)
+        kind = cast("type[object]", type(value))
         write = _WRITERS.get(kind)
         if write is not None:
             write(self, value)
@@ -106,7 +105,7 @@ class _Writer:
             raise unstorable(value)
         number = self._numbers.get(id(value))
         if number is not None:
-            self._tag(SerializationTag.kObjectReference, number)
+            self.tag(SerializationTag.kObjectReference, number)
             return
         if kind is tuple and (not self._steps or self._steps[-1] not in (_KEY, _MEMBER)):
             raise unstorable(value)
@@ -114,165 +113,165 @@ class _Writer:
             self._numbers[id(value)] = self._count
         self._count += 1
         if len(self._open) == MAX_DEPTH:
-            self._refuse("containers are nested too deeply", kind.__name__, "At most 100,000 levels.")
+            self.refuse("containers are nested too deeply", kind.__name__, "At most 100,000 levels.")
         self._open.append(begin(self, value))
         self._steps.append(_NO_STEP)
 
-    def _refuse(self, message: str, kind: str, hint: str) -> NoReturn:
+    def refuse(self, message: str, kind: str, hint: str) -> NoReturn:
         raise InvalidValueError(message, path=_path_text(self._steps), type=kind, hint=hint) from None
 
-    def _tag(self, tag: SerializationTag, *varints: int) -> None:
+    def tag(self, tag: SerializationTag, *varints: int) -> None:
         self.stream.write_tag(tag)
         for number in varints:
             self.stream.write_varint(number)
 
-    def _mark(self) -> None:
+    def mark(self) -> None:
         self.stream.write_tag(SerializationTag.kPadding)
 
     # -- scalars
 
-    def _none(self, _value: None) -> None:
-        self._tag(SerializationTag.kNull)
+    def write_none(self, _value: None) -> None:
+        self.tag(SerializationTag.kNull)
 
-    def _undefined(self, _value: UndefinedType) -> None:
-        self._tag(SerializationTag.kUndefined)
+    def undefined(self, _value: UndefinedType) -> None:
+        self.tag(SerializationTag.kUndefined)
 
-    def _bool(self, value: bool) -> None:
-        self._tag(SerializationTag.kTrue if value else SerializationTag.kFalse)
+    def write_bool(self, value: bool) -> None:
+        self.tag(SerializationTag.kTrue if value else SerializationTag.kFalse)
 
-    def _int(self, value: int) -> None:
+    def write_int(self, value: int) -> None:
         if self._as_document and -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER:
-            self._number(value)
+            self.number(value)
             return
         if value.bit_length() > _BIGINT_BITS:
-            self._refuse("an int is too large for a JavaScript bigint", "int", "It takes 2 ** 30 bits.")
+            self.refuse("an int is too large for a JavaScript bigint", "int", "It takes 2 ** 30 bits.")
         size = -(-value.bit_length() // _DIGIT_BITS) * (_DIGIT_BITS // 8)
-        self._tag(SerializationTag.kBigInt, size << 1 | (value < 0))
+        self.tag(SerializationTag.kBigInt, size << 1 | (value < 0))
         self.stream.data += abs(value).to_bytes(size, "little")
 
-    def _float(self, value: float) -> None:
+    def write_float(self, value: float) -> None:
         if not is_safe_integral(value):
             self.stream.write_double(value)
         elif self._as_document:
-            self._mark()
+            self.mark()
             self.stream.write_double(value)
         else:
-            self._number(int(value))
+            self.number(int(value))
 
-    def _number(self, value: int) -> None:
+    def number(self, value: int) -> None:
         """A number in V8's own form: an integer if it has 32 bits."""
         if value in INT32_RANGE:
             self.stream.write_int32(value)
         else:
             self.stream.write_double(value)
 
-    def _str(self, value: str) -> None:
+    def write_str(self, value: str) -> None:
         if len(value) > _MAX_LENGTH:
-            self._refuse("a str is too long for a JavaScript string", "str", "It takes 2 ** 29 - 24 characters.")
+            self.refuse("a str is too long for a JavaScript string", "str", "It takes 2 ** 29 - 24 characters.")
         try:
             self.stream.write_string_onebyte(value)
         except ValueError:
             self.stream.write_string_twobyte(value)
 
-    def _bytes(self, value: bytes | bytearray | memoryview) -> None:
+    def write_bytes(self, value: bytes | bytearray | memoryview) -> None:
         # Of a view only the window is stored; whatever surrounds it in its buffer belongs to somebody else.
-        self._view(bytes(value), ArrayBufferViewTag.kUint8Array)
+        self.view(bytes(value), ArrayBufferViewTag.kUint8Array)
 
-    def _memoryview(self, value: memoryview) -> None:
-        self._view(bytes(value), VIEW_TAGS.get(value.format, ArrayBufferViewTag.kUint8Array))
+    def write_memoryview(self, value: memoryview) -> None:
+        self.view(bytes(value), VIEW_TAGS.get(value.format, ArrayBufferViewTag.kUint8Array))
 
-    def _view(self, data: bytes, tag: int) -> None:
-        self._tag(SerializationTag.kArrayBuffer, len(data))
+    def view(self, data: bytes, tag: int) -> None:
+        self.tag(SerializationTag.kArrayBuffer, len(data))
         self.stream.data += data
-        self._tag(SerializationTag.kArrayBufferView, tag, 0, len(data), 0)
+        self.tag(SerializationTag.kArrayBufferView, tag, 0, len(data), 0)
         self._count += 2
 
-    def _datetime(self, value: datetime) -> None:
+    def datetime(self, value: datetime) -> None:
         milliseconds = milliseconds_of(value)
-        self._tag(SerializationTag.kDate)
+        self.tag(SerializationTag.kDate)
         self.stream.write_double(milliseconds, tag=None)
         self._count += 1
 
-    def _pattern(self, value: Pattern[Any]) -> None:
+    def pattern(self, value: Pattern[Any]) -> None:
         source, flags = source_of(value)
-        self._tag(SerializationTag.kRegExp)
-        self._str(source)
+        self.tag(SerializationTag.kRegExp)
+        self.write_str(source)
         self.stream.write_varint(flags)
         self._count += 1
 
     # -- containers
 
-    def _dict(self, value: dict[Any, Any]) -> _Inside:
+    def write_dict(self, value: dict[Any, Any]) -> _Inside:
         if all(type(key) is str for key in value):
-            return self._object(value)
-        self._mark()
-        return self._map(value)
+            return self.write_object(value)
+        self.mark()
+        return self.write_map(value)
 
-    def _object(self, value: dict[str, Any]) -> _Inside:
-        self._tag(SerializationTag.kBeginJSObject)
-        yield from self._properties(value)
-        self._tag(SerializationTag.kEndJSObject, len(value))
+    def write_object(self, value: dict[str, Any]) -> _Inside:
+        self.tag(SerializationTag.kBeginJSObject)
+        yield from self.properties(value)
+        self.tag(SerializationTag.kEndJSObject, len(value))
 
-    def _properties(self, value: dict[str, Any]) -> _Inside:
+    def properties(self, value: dict[str, Any]) -> _Inside:
         for name, item in value.items():
             self._steps[-1] = _KEY
             if type(name) is not str:
                 raise unstorable(name)
-            self._str(name)
+            self.write_str(name)
             yield name, item
 
-    def _map(self, value: dict[Any, Any]) -> _Inside:
-        self._tag(SerializationTag.kBeginJSMap)
+    def write_map(self, value: dict[Any, Any]) -> _Inside:
+        self.tag(SerializationTag.kBeginJSMap)
         for key, item in value.items():
             yield _KEY, key
             yield key, item
-        self._tag(SerializationTag.kEndJSMap, 2 * len(value))
+        self.tag(SerializationTag.kEndJSMap, 2 * len(value))
 
-    def _list(self, value: list[Any]) -> _Inside:
-        self._tag(SerializationTag.kBeginDenseJSArray, len(value))
+    def write_list(self, value: list[Any]) -> _Inside:
+        self.tag(SerializationTag.kBeginDenseJSArray, len(value))
         yield from enumerate(value)
-        self._tag(SerializationTag.kEndDenseJSArray, 0, len(value))
+        self.tag(SerializationTag.kEndDenseJSArray, 0, len(value))
 
-    def _array(self, value: KvArray) -> _Inside:
+    def array(self, value: KvArray) -> _Inside:
         for name in value.properties:
             if type(name) is str and name.isdigit():
-                self._refuse("a property of a KvArray is named like an element", "KvArray", "Set the element.")
-        self._tag(SerializationTag.kBeginDenseJSArray, len(value))
+                self.refuse("a property of a KvArray is named like an element", "KvArray", "Set the element.")
+        self.tag(SerializationTag.kBeginDenseJSArray, len(value))
         yield from enumerate(value)
-        yield from self._properties(value.properties)
-        self._tag(SerializationTag.kEndDenseJSArray, len(value.properties), len(value))
+        yield from self.properties(value.properties)
+        self.tag(SerializationTag.kEndDenseJSArray, len(value.properties), len(value))
 
-    def _members(self, value: set[Any] | frozenset[Any]) -> _Inside:
-        self._tag(SerializationTag.kBeginJSSet)
-        for member in sorted(value, key=self._order):  # because the order of a set differs between processes
+    def members(self, value: set[Any] | frozenset[Any]) -> _Inside:
+        self.tag(SerializationTag.kBeginJSSet)
+        for member in sorted(value, key=self.order):  # because the order of a set differs between processes
             yield _MEMBER, member
-        self._tag(SerializationTag.kEndJSSet, len(value))
+        self.tag(SerializationTag.kEndJSSet, len(value))
 
-    def _frozenset(self, value: frozenset[Any]) -> _Inside:
-        self._mark()
-        self._deepen(value)
-        yield from self._members(value)
+    def write_frozenset(self, value: frozenset[Any]) -> _Inside:
+        self.mark()
+        self.deepen(value)
+        yield from self.members(value)
         self._frozen_depth -= 1
 
-    def _tuple(self, value: tuple[Any, ...]) -> _Inside:
-        self._mark()
-        self._deepen(value)
-        self._tag(SerializationTag.kBeginDenseJSArray, len(value))
+    def write_tuple(self, value: tuple[Any, ...]) -> _Inside:
+        self.mark()
+        self.deepen(value)
+        self.tag(SerializationTag.kBeginDenseJSArray, len(value))
         for item in value:
             yield _MEMBER, item
-        self._tag(SerializationTag.kEndDenseJSArray, 0, len(value))
+        self.tag(SerializationTag.kEndDenseJSArray, 0, len(value))
         self._frozen_depth -= 1
 
-    def _deepen(self, value: object) -> None:
+    def deepen(self, value: object) -> None:
         self._frozen_depth += 1
         if self._frozen_depth > MAX_MEMBER_DEPTH:
-            self._refuse("tuples and frozensets are nested too deeply", type(value).__name__, "At most 16 levels.")
+            self.refuse("tuples and frozensets are nested too deeply", type(value).__name__, "At most 16 levels.")
 
-    def _order(self, member: Any, depth: int = 0) -> bytes:
+    def order(self, member: Any, depth: int = 0) -> bytes:
         if type(member) in _FROZEN and depth <= MAX_MEMBER_DEPTH:
-            parts = [self._order(item, depth + 1) for item in member]
+            parts = [self.order(item, depth + 1) for item in member]
             return b"A" + b"".join(parts if type(member) is tuple else sorted(parts))
-        write = _WRITERS.get(type(member))
+        write = _WRITERS.get(cast("type[object]", type(member)))
         if write is None:
             return b""  # an object with an identity has no order, and what cannot be stored is refused in its turn
         writer = _Writer(self._as_document)
@@ -286,28 +285,28 @@ def _path_text(steps: list[Any]) -> str:
 
 
 _WRITERS: Final[dict[type, Callable[[_Writer, Any], None]]] = {
-    type(None): _Writer._none,
-    UndefinedType: _Writer._undefined,
-    bool: _Writer._bool,
-    int: _Writer._int,
-    float: _Writer._float,
-    str: _Writer._str,
-    bytes: _Writer._bytes,
-    bytearray: _Writer._bytes,
-    memoryview: _Writer._memoryview,
-    datetime: _Writer._datetime,
-    Pattern: _Writer._pattern,
+    type(None): _Writer.write_none,
+    UndefinedType: _Writer.undefined,
+    bool: _Writer.write_bool,
+    int: _Writer.write_int,
+    float: _Writer.write_float,
+    str: _Writer.write_str,
+    bytes: _Writer.write_bytes,
+    bytearray: _Writer.write_bytes,
+    memoryview: _Writer.write_memoryview,
+    datetime: _Writer.datetime,
+    Pattern: _Writer.pattern,
 }
 _CONTAINERS: Final[dict[type, Callable[[_Writer, Any], _Inside]]] = {
-    dict: _Writer._dict,
-    IdentityDict: _Writer._object,
-    KvMap: _Writer._map,
-    IdentityMap: _Writer._map,
-    list: _Writer._list,
-    KvArray: _Writer._array,
-    IdentityList: _Writer._array,
-    set: _Writer._members,
-    IdentitySet: _Writer._members,
-    frozenset: _Writer._frozenset,
-    tuple: _Writer._tuple,
+    dict: _Writer.write_dict,
+    IdentityDict: _Writer.write_object,
+    KvMap: _Writer.write_map,
+    IdentityMap: _Writer.write_map,
+    list: _Writer.write_list,
+    KvArray: _Writer.array,
+    IdentityList: _Writer.array,
+    set: _Writer.members,
+    IdentitySet: _Writer.members,
+    frozenset: _Writer.write_frozenset,
+    tuple: _Writer.write_tuple,
 }
