@@ -6,7 +6,7 @@ the tests read these values. Sizes are bytes of the encoding, never characters o
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import ClassVar
 
 __all__ = ["Limits", "Traits"]
@@ -17,12 +17,18 @@ class Limits:
     """The largest sizes that an engine takes; a larger request is refused before anything is written.
 
     ``max_operation_bytes`` counts keys and values of one atomic operation, ``max_operation_key_bytes`` its keys
-    alone. The values of ``DENO`` are those of Deno 2.9 (``ext/kv/config.rs``), of ``DENOKV_SERVER`` those of
-    denokv (``proto/limits.rs``), which takes 10 checks where Deno takes 100.
+    alone, and ``max_key_runes`` the characters (code points) of the text parts of a key, None for any number. The
+    values of ``DENO`` are those of Deno 2.9 (``ext/kv/config.rs``), of ``DENOKV_SERVER`` those of denokv
+    (``proto/limits.rs``), which takes 10 checks where Deno takes 100, and of ``MATTERMOST`` those that the key-value
+    store of its plugins documents: keys of 50 runes, values of 4 MB.
+
+    ``borrowed`` is written by ``within`` alone: the limits that are another's, with the name of the other.
 
     Example:
         >>> Limits.EMBEDDED.max_key_bytes, Limits.DENOKV_SERVER.max_checks
         (2048, 10)
+        >>> Limits.MATTERMOST.max_key_runes, Limits.MATTERMOST.max_value_bytes
+        (50, 4194304)
     """
 
     name: str
@@ -35,10 +41,52 @@ class Limits:
     max_operation_key_bytes: int
     max_ranges: int
     max_read_entries: int
+    max_key_runes: int | None = None
+    borrowed: tuple[tuple[str, str], ...] = ()
 
     EMBEDDED: ClassVar[Limits]
     DENO: ClassVar[Limits]
     DENOKV_SERVER: ClassVar[Limits]
+    MATTERMOST: ClassVar[Limits]
+
+    def within(self, outer: Limits) -> Limits:
+        """Of each number the smaller one.
+
+        Args:
+            outer: what holds in any case, such as the limits of the engine.
+
+        Returns:
+            Limits of this name, which know for each number whose it is.
+
+        Example:
+            >>> Limits.DENO.within(Limits.EMBEDDED) == Limits.DENO
+            True
+            >>> smaller = Limits.MATTERMOST.within(Limits.DENO)
+            >>> smaller.max_value_bytes, smaller.whose("max_value_bytes"), smaller.whose("max_key_runes")
+            (65536, 'DENO', 'MATTERMOST')
+        """
+        numbers: dict[str, int | None] = {}
+        borrowed: list[tuple[str, str]] = []
+        for field in fields(self):
+            limit = field.name
+            if not limit.startswith("max_"):
+                continue
+            own, other = getattr(self, limit), getattr(outer, limit)
+            numbers[limit] = own
+            if other is not None and (own is None or other < own):
+                numbers[limit] = other
+                borrowed.append((limit, outer.whose(limit)))
+            elif limit in dict(self.borrowed):
+                borrowed.append((limit, self.whose(limit)))
+        return replace(self, borrowed=tuple(borrowed), **numbers)
+
+    def whose(self, limit: str) -> str:
+        """The name of the limits that a number comes from, for the error.
+
+        Args:
+            limit: such as ``"max_key_bytes"``.
+        """
+        return dict(self.borrowed).get(limit, self.name)
 
 
 Limits.EMBEDDED = Limits(
@@ -77,6 +125,7 @@ Limits.DENOKV_SERVER = Limits(
     max_ranges=10,
     max_read_entries=1_000,
 )
+Limits.MATTERMOST = replace(Limits.EMBEDDED, name="MATTERMOST", max_key_runes=50, max_value_bytes=4 * 1024 * 1024)
 
 
 @dataclass(frozen=True, slots=True)

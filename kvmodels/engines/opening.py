@@ -6,7 +6,6 @@ never parts of the URL, and one that an engine does not know is refused, not ign
 
 from __future__ import annotations
 
-import dataclasses
 import difflib
 import os
 import re
@@ -19,15 +18,15 @@ from kvmodels.engines.sqlite import PRIVATE_MEMORY, SqliteEngine
 from kvmodels.errors import InvalidArgumentError
 from kvmodels.limits import Limits
 
-__all__ = ["open_engine", "smaller_limits"]
+__all__ = ["open_engine"]
 
 MEMORY = "memory://"
 SQLITE = "sqlite://"
 KNOWN_URLS = ("memory://", "memory://name", "sqlite:///relative/path", "sqlite:////absolute/path", "sqlite://:memory:")
 
 OPTIONS = {
-    MEMORY: ("snapshot_max_age",),
-    SQLITE: ("allow_network_fs", "busy_timeout", "poll_interval", "snapshot_max_age"),
+    MEMORY: ("change_log", "snapshot_max_age"),
+    SQLITE: ("allow_network_fs", "busy_timeout", "change_log", "poll_interval", "snapshot_max_age"),
 }
 """What each engine takes besides ``limits``, ``durability``, ``clock`` and ``readonly``, which all of them take."""
 
@@ -53,7 +52,7 @@ def open_engine(
             In memory nothing survives either.
         clock: milliseconds since the epoch, for expiry; None for the system's clock.
         readonly: commits raise ReadOnlyError.
-        engine_options: ``snapshot_max_age`` in seconds; for SQLite also ``busy_timeout`` and
+        engine_options: ``snapshot_max_age`` in seconds, ``change_log`` in seconds or as a timedelta; for SQLite also ``busy_timeout`` and
             ``poll_interval`` in seconds, and ``allow_network_fs``.
 
     Raises:
@@ -85,31 +84,12 @@ def open_engine(
             hint="Give a function that returns milliseconds since the epoch, or None.",
         )
     scheme, path = (None, text) if isinstance(url, os.PathLike) else _split(text)
-    bounds = Limits.EMBEDDED if limits is None else smaller_limits(Limits.EMBEDDED, limits)
+    bounds = Limits.EMBEDDED if limits is None else limits.within(Limits.EMBEDDED)
     if scheme == MEMORY:
         _refuse_unknown_options(engine_options, MEMORY)
         return MemoryEngine(bounds, url=text, clock=clock, readonly=readonly, **engine_options)
     _refuse_unknown_options(engine_options, SQLITE)
     return SqliteEngine(path, bounds, url=text, durability=durability, clock=clock, readonly=readonly, **engine_options)
-
-
-def smaller_limits(engine: Limits, wanted: Limits) -> Limits:
-    """Of each number the smaller one; named after ``wanted`` unless the engine's is smaller somewhere.
-
-    Example:
-        >>> smaller_limits(Limits.EMBEDDED, Limits.DENO) == Limits.DENO
-        True
-        >>> roomy = dataclasses.replace(Limits.DENO, name="ROOMY", max_value_bytes=2**40)
-        >>> smaller_limits(Limits.EMBEDDED, roomy).name
-        'ROOMY within EMBEDDED'
-    """
-    numbers = {
-        field.name: min(getattr(engine, field.name), getattr(wanted, field.name))
-        for field in dataclasses.fields(Limits)
-        if field.name != "name"
-    }
-    fits = all(value == getattr(wanted, name) for name, value in numbers.items())
-    return Limits(name=wanted.name if fits else f"{wanted.name} within {engine.name}", **numbers)
 
 
 def _text_of(url: str | os.PathLike[str]) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from kvmodels.errors import KeyTooLargeError, OperationTooLargeError, ValueTooLargeError
 from kvmodels.keys import decode_key
 from kvmodels.limits import Limits
-from kvmodels.operations import Arithmetic, AtomicWrite, Delete, Set
+from kvmodels.operations import Apply, Arithmetic, AtomicWrite, Delete, Set
 from kvmodels.schema.live import LiveCollection
 
 __all__ = ["check_budget"]
@@ -56,20 +56,20 @@ def check_budget(write: AtomicWrite, limits: Limits, collections: Iterable[LiveC
 def _check_total(message: str, limit: str, size: int, limits: Limits) -> None:
     maximum: int = getattr(limits, limit)
     if size > maximum:
-        raise OperationTooLargeError(message, limit=limit, size=size, maximum=maximum, limits=limits.name)
+        raise OperationTooLargeError(message, limit=limit, size=size, maximum=maximum, limits=limits.whose(limit))
 
 
-def _value_size(mutation: Set | Arithmetic, limits: Limits) -> int:
+def _value_size(mutation: Set | Arithmetic | Apply, limits: Limits) -> int:
     if isinstance(mutation, Arithmetic):
         return U64_BYTES
-    size = len(mutation.value)
+    size = mutation.size if isinstance(mutation, Apply) else len(mutation.value)
     if size > limits.max_value_bytes:
         raise ValueTooLargeError(
             "a value is too large",
             limit="max_value_bytes",
             size=size,
             maximum=limits.max_value_bytes,
-            limits=limits.name,
+            limits=limits.whose("max_value_bytes"),
             key=decode_key(mutation.key),
         )
     return size
@@ -87,7 +87,7 @@ def _key_too_large(key: bytes, limits: Limits, collections: Iterable[LiveCollect
         limit="max_key_bytes",
         size=len(key),
         maximum=limits.max_key_bytes,
-        limits=limits.name,
+        limits=limits.whose("max_key_bytes"),
         key=decode_key(key),
         index=index,
     )
