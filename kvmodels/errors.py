@@ -38,7 +38,8 @@
         ├── ReadOnlyError
         ├── StorageFullError
         ├── ForeignFileError
-        └── UnsupportedError
+        ├── UnsupportedError
+        └── ResumeExpiredError
 
 Rules of this module: a message is a fixed sentence, what varies is a structured attribute that is shown
 behind it; the values of fields never appear unless they are key values; every error says what to do
@@ -78,6 +79,7 @@ __all__ = [
     "QueryError",
     "ReadOnlyError",
     "ReservedKeyError",
+    "ResumeExpiredError",
     "RetriesExhaustedError",
     "SchemaError",
     "SchemaMismatchError",
@@ -515,3 +517,13 @@ class UnsupportedError(EngineError):
     """The engine, or the environment, cannot do this."""
 
     code = "KV908"
+
+
+class ResumeExpiredError(EngineError):
+    """The change log no longer reaches back to the versionstamp to go on from: changes may be missing."""
+
+    code = "KV909"
+    attributes = ("since", "oldest", "url", "reason")
+    default_hint = "Watch without since=, which begins with the present state; raise change_log= to keep more."
+    since: str
+    oldest: str

@@ -55,6 +55,7 @@ CODES = {
     "StorageFullError": "KV906",
     "ForeignFileError": "KV907",
     "UnsupportedError": "KV908",
+    "ResumeExpiredError": "KV909",
 }
 
 ERRORS: dict[str, type[KvModelsError]] = {

@@ -46,6 +46,7 @@ PUBLIC = [
     "QueryError",
     "ReadOnlyError",
     "ReservedKeyError",
+    "ResumeExpiredError",
     "RetriesExhaustedError",
     "RetryPolicy",
     "SchemaError",

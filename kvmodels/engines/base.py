@@ -21,6 +21,7 @@ from typing import Protocol
 from kvmodels.limits import Limits, Traits
 from kvmodels.operations import (
     AtomicWrite,
+    Changes,
     Committed,
     Conflict,
     Follow,
@@ -125,6 +126,34 @@ class Engine(Protocol):
 
         Raises:
             ClosedError: the engine is closed, or was while this waited; EngineTimeoutError, DecodeError.
+        """
+        ...
+
+    def sweep(self, limit: int) -> int:
+        """Remove up to ``limit`` rows whose deadline is reached, in one commit; how many there were.
+
+        It uses a versionstamp only if it removes something. Engines also sweep by themselves, in a thread of their
+        own, when the first deadline is reached; not with a clock that was passed in, so that a test decides.
+
+        Raises:
+            ClosedError, ReadOnlyError, StorageFullError, EngineTimeoutError: nothing was removed.
+        """
+        ...
+
+    def changes(self, one: ReadRange, after: bytes) -> Changes:
+        """The keys of a range that changed in commits later than ``after``, each once, in order of the last change.
+
+        At least ``one.limit`` changes if there are so many: commits are not cut in two.
+
+        Args:
+            one: has an end and a limit; the direction is not used.
+            after: ten bytes; ``Changes.through`` goes on where the last call ended.
+
+        Raises:
+            UnsupportedError: the store keeps no change log.
+            ResumeExpiredError: the log no longer reaches back to ``after``.
+            InvalidArgumentError: the store never reached ``after``.
+            ClosedError, EngineTimeoutError, DecodeError.
         """
         ...
 

@@ -39,6 +39,11 @@ class EngineClock:
         self.high_water = high_water
         self._lock = threading.Lock()
 
+    @property
+    def is_of_the_system(self) -> bool:
+        """Whether time passes by itself; a clock that was passed in may stand still."""
+        return self.source is system_clock_ms
+
     def now_ms(self) -> int:
         """The present time; never less than an earlier answer, in any thread."""
         # The source is asked inside the lock: outside it, a thread that read early and came late would get an

@@ -15,7 +15,17 @@ from typing import Literal, TypeVar, get_args
 from kvmodels.engines.base import Engine, Snapshot
 from kvmodels.errors import CommitUnknownError, EngineError, InvalidArgumentError, KvModelsError
 from kvmodels.limits import Limits, Traits
-from kvmodels.operations import AtomicWrite, Committed, Conflict, Follow, Guard, GuardFailed, ReadRange, ReadResult
+from kvmodels.operations import (
+    AtomicWrite,
+    Changes,
+    Committed,
+    Conflict,
+    Follow,
+    Guard,
+    GuardFailed,
+    ReadRange,
+    ReadResult,
+)
 
 __all__ = ["CommitFault", "CommitPlan", "FaultEngine", "ReadFault", "ReadPlan"]
 
@@ -159,6 +169,14 @@ class FaultEngine:
     def wait_for_commit(self, after: bytes, timeout_s: float) -> bytes:
         """Wait for a commit that reaches the inner engine, without faults."""
         return self.inner.wait_for_commit(after, timeout_s)
+
+    def sweep(self, limit: int) -> int:
+        """Sweep the inner engine, without faults."""
+        return self.inner.sweep(limit)
+
+    def changes(self, one: ReadRange, after: bytes) -> Changes:
+        """The changes of the inner engine, without faults."""
+        return self.inner.changes(one, after)
 
     def deliver_late(self) -> list[Committed | Conflict | KvModelsError]:
         """Let everything arrive that is still on its way, in the order it was sent; what became of each."""

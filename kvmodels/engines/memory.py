@@ -8,7 +8,8 @@ assignment and applied; what an interrupt cuts short, the next holder of the loc
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Self
+from datetime import timedelta
+from typing import Any, cast
 
 from kvmodels.engines.clock import EngineClock
 from kvmodels.engines.evaluation import (
@@ -19,13 +20,23 @@ from kvmodels.engines.evaluation import (
     visible,
 )
 from kvmodels.engines.forking import forget_after_fork
-from kvmodels.engines.memory_store import MemoryStore, MemoryView
+from kvmodels.engines.memory_log import ChangeLog
+from kvmodels.engines.memory_snapshot import MemorySnapshot
+from kvmodels.engines.memory_store import MemoryStore
 from kvmodels.engines.registry import StoreRegistry, require_same_options
 from kvmodels.engines.signals import wait_for
-from kvmodels.errors import ClosedError, InvalidArgumentError, ReadOnlyError, SnapshotExpiredError
+from kvmodels.engines.sweeping import (
+    require_reached,
+    require_retention,
+    require_sweep_limit,
+    resume_expired,
+    without_change_log,
+)
+from kvmodels.errors import ClosedError, InvalidArgumentError, ReadOnlyError
 from kvmodels.limits import Limits, Traits
 from kvmodels.operations import (
     AtomicWrite,
+    Changes,
     Check,
     Committed,
     Conflict,
@@ -63,9 +74,11 @@ class MemoryEngine:
         clock: milliseconds since the epoch; None for the system's clock. Handles of one name share one clock.
         readonly: commits raise ReadOnlyError.
         snapshot_max_age: seconds after which a snapshot expires.
+        change_log: seconds or a timedelta for which changes are kept, 0 for no log; None for what the store has.
 
     Raises:
-        InvalidArgumentError: the URL is not a memory URL, or the name is open with another clock or maximum age.
+        InvalidArgumentError: the URL is not a memory URL, or the name is open with another clock, maximum age or
+            change log.
 
     Example:
         >>> engine = MemoryEngine()
@@ -87,6 +100,7 @@ class MemoryEngine:
         clock: Callable[[], int] | None = None,
         readonly: bool = False,
         snapshot_max_age: float = 60.0,
+        change_log: float | timedelta | None = None,
     ) -> None:
         if not url.startswith(SCHEME):
             raise InvalidArgumentError(
@@ -95,7 +109,7 @@ class MemoryEngine:
                 value=url,
                 expected="memory:// or memory://name",
             )
-        given: object = snapshot_max_age
+        given = cast("object", snapshot_max_age)
         if isinstance(given, bool) or not isinstance(given, (int, float)) or not given > 0:
             raise InvalidArgumentError(
                 "the maximum age of a snapshot is not positive", argument="snapshot_max_age", value=snapshot_max_age
@@ -104,7 +118,10 @@ class MemoryEngine:
         self._url = url
         self._readonly = readonly
         self._closed_reason: str | None = None
-        self._store: MemoryStore | None = _attach(url[len(SCHEME) :], clock, round(snapshot_max_age * 1_000))
+        retention_ms = require_retention(change_log)
+        self._store: MemoryStore | None = _attach(
+            url[len(SCHEME) :], clock, round(snapshot_max_age * 1_000), retention_ms
+        )
         forget_after_fork(self)
 
     @property
@@ -193,7 +210,7 @@ class MemoryEngine:
         if store is None:
             raise self._closed()
         if self._readonly:
-            raise ReadOnlyError("this store is open for reading only", url=self._url)
+            self._require_writable()
         checks, mutations = write
         with store.lock:
             self.enter(store)
@@ -213,7 +230,7 @@ class MemoryEngine:
         Raises:
             ClosedError: the engine is closed.
         """
-        return self.check_open().signal.subscribe(wake)
+        return self.check_open().subscribe(wake)
 
     def wait_for_commit(self, after: bytes, timeout_s: float) -> bytes:
         """Block until the versionstamp of the last commit is greater than ``after``, or the time is over.
@@ -222,6 +239,43 @@ class MemoryEngine:
             ClosedError: the engine is closed, or was while this waited.
         """
         return wait_for(self._present_stamp, self.subscribe, after, timeout_s)
+
+    def sweep(self, limit: int) -> int:
+        """Remove up to ``limit`` rows whose deadline is reached, in one commit; O(log n) each.
+
+        Raises:
+            InvalidArgumentError: the limit is not a positive integer.
+            ReadOnlyError: the engine is open for reading only.
+            ClosedError: the engine is closed.
+        """
+        require_sweep_limit(limit)
+        store = self.check_open()
+        self._require_writable()
+        with store.lock:
+            self.enter(store)
+            swept = store.sweep(limit, store.clock.now_ms())
+        if swept:
+            store.signal.notify()
+        return swept
+
+    def changes(self, one: ReadRange, after: bytes) -> Changes:
+        """The keys of a range that changed after a versionstamp, in commit order; O(changes since).
+
+        Raises:
+            UnsupportedError: the store keeps no change log.
+            ResumeExpiredError: the log no longer reaches back.
+            InvalidArgumentError: the store never reached the versionstamp.
+            ClosedError: the engine is closed.
+        """
+        store = self.check_open()
+        with store.lock:
+            require_reached(after, self.enter(store))
+            if store.log is None:
+                raise without_change_log(self._url)
+            found = store.changes(one, after)
+            if found is None:
+                raise resume_expired(self._url, after, store.log.floor)
+            return found
 
     def close(self) -> None:
         """Wait for running calls, then let go of the store; idempotent."""
@@ -238,7 +292,10 @@ class MemoryEngine:
             if store.handles == 0 and store.name:
                 del _named.stores[store.name]
                 _last_counters[store.name] = store.counter
+            last = store.handles == 0
         store.signal.notify()
+        if last:
+            store.sweeper.stop()  # outside the lock, which a running sweep may wait for
 
     def abandon(self) -> None:
         """Forget the store in a forked child, where it is only a copy of the parent's."""
@@ -260,6 +317,10 @@ class MemoryEngine:
         stamp = store.stamp
         return store.recover() if stamp is None else stamp
 
+    def _require_writable(self) -> None:
+        if self._readonly:
+            raise ReadOnlyError("this store is open for reading only", url=self._url)
+
     def _present_stamp(self) -> bytes:
         store = self.check_open()
         stamp = store.stamp
@@ -272,67 +333,6 @@ class MemoryEngine:
         if self._closed_reason == "forked":
             return ClosedError("this store was opened before the process was forked", url=self._url, reason="forked")
         return ClosedError("this store is closed", url=self._url, reason="closed")
-
-
-class MemorySnapshot:
-    """A state of a memory store that stays readable while others write; close it soon.
-
-    It sees the deadlines as of its opening, so that two reads of it agree.
-    """
-
-    __slots__ = ("_engine", "_store", "_view")
-
-    def __init__(self, engine: MemoryEngine, store: MemoryStore, view: MemoryView) -> None:
-        self._engine = engine
-        self._store = store
-        self._view: MemoryView | None = view
-
-    @property
-    def versionstamp(self) -> bytes:
-        """The versionstamp of the last commit that the snapshot contains."""
-        return self._open_view().stamp
-
-    def read(
-        self, ranges: Sequence[ReadRange], *, include_expired: bool = False, follow: Follow | None = None
-    ) -> ReadResult:
-        """Read in the snapshot. O(log n + rows) per range.
-
-        Raises:
-            SnapshotExpiredError: it was kept open for longer than the maximum age.
-            ClosedError: the snapshot or its engine is closed.
-        """
-        view = self._open_view()
-        store = self._store
-        self._engine.check_open()
-        with store.lock:
-            self._engine.enter(store)
-            if store.clock.now_ms() >= view.expires_ms:
-                raise SnapshotExpiredError("this snapshot is past its maximum age", url=self._engine.url)
-            now = None if include_expired else view.now
-            found = [store.scan_view(view, one, now) for one in ranges]
-            followed = [] if follow is None else [store.scan_view(view, one, now) for one in follow(found)]
-            return ReadResult(found, followed, view.stamp)
-
-    def close(self) -> None:
-        """Let the engine forget the state; idempotent. Takes no lock, so that a finalizer may call it anywhere."""
-        view, self._view = self._view, None
-        if view is not None:
-            self._store.drop(view)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc_info: object) -> None:
-        self.close()
-
-    def __del__(self) -> None:
-        self.close()
-
-    def _open_view(self) -> MemoryView:
-        view = self._view
-        if view is None:
-            raise ClosedError("this snapshot is closed", url=self._engine.url, reason="closed")
-        return view
 
 
 def _failed_checks(rows: dict[bytes, Row], checks: Sequence[Check], now: int | None) -> tuple[int, ...]:
@@ -374,7 +374,7 @@ def _evaluate(
     return changes
 
 
-def _attach(name: str, clock: Callable[[], int] | None, max_age_ms: int) -> MemoryStore:
+def _attach(name: str, clock: Callable[[], int] | None, max_age_ms: int, retention_ms: int | None) -> MemoryStore:
     """A new store, or the one that others of this process have open under the name."""
     with _named.lock:
         store = _named.stores.get(name) if name else None
@@ -384,11 +384,23 @@ def _attach(name: str, clock: Callable[[], int] | None, max_age_ms: int) -> Memo
             # clock was set back meanwhile: objects loaded from the old store may still be held.
             counter = max(engine_clock.counter_floor(), _last_counters.get(name, 0) + 1)
             store = MemoryStore(name, engine_clock, counter, max_age_ms)
+            if retention_ms:
+                store.log = ChangeLog(retention_ms, to_versionstamp(counter))
             if name:
                 _named.stores[name] = store
         else:
-            present = {"clock": store.clock.source, "snapshot_max_age": store.max_age_ms / 1_000}
-            given = {"clock": clock or store.clock.source, "snapshot_max_age": max_age_ms / 1_000}
+            retained_ms = 0 if store.log is None else store.log.retention_ms
+            wanted_ms = retained_ms if retention_ms is None else retention_ms
+            present: dict[str, Any] = {
+                "clock": store.clock.source,
+                "snapshot_max_age": store.max_age_ms / 1_000,
+                "change_log": retained_ms / 1_000,
+            }
+            given = {
+                "clock": clock or store.clock.source,
+                "snapshot_max_age": max_age_ms / 1_000,
+                "change_log": wanted_ms / 1_000,
+            }
             require_same_options(present, given)
         store.handles += 1
         return store

@@ -7,16 +7,20 @@ it, as ``MemoryEngine.read`` does. Mappings are the truth: an ordered list can b
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from heapq import merge
 from itertools import islice
+from typing import NamedTuple
 
 from sortedcontainers import SortedList
 
+from kvmodels.engines.background import BackgroundTask
 from kvmodels.engines.clock import EngineClock
 from kvmodels.engines.evaluation import to_versionstamp, visible
+from kvmodels.engines.memory_log import ChangeLog
 from kvmodels.engines.signals import CommitSignal
-from kvmodels.operations import ReadRange, Row
+from kvmodels.engines.sweeping import NEVER_MS, PAUSE_WATCHED_S, SWEEP_BATCH, seconds_until, trim_slack_ms
+from kvmodels.operations import Change, Changes, ReadRange, Row
 
 __all__ = ["MemoryStore", "MemoryView"]
 
@@ -34,6 +38,14 @@ class MemoryView:
         self.order: SortedList[bytes] = SortedList()
 
 
+class _Redo(NamedTuple):
+    """A commit that is being applied: everything that is needed to apply it again."""
+
+    changes: dict[bytes, Row | None]
+    stamp: bytes
+    now: int
+
+
 class MemoryStore:
     """What all handles of one memory store share.
 
@@ -42,11 +54,16 @@ class MemoryStore:
         stamp: the versionstamp of the last commit; None while a commit is being applied, so that a reader without
             the lock can tell.
         any_deadline: a row with a deadline was stored once; without one no clock needs to be asked.
+        log: the last change of every key, if a change log was asked for.
+        sweeper: removes expired rows and old changes when they are due, in a thread of its own.
         signal: wakes who waits for a commit; it is used without the lock.
     """
 
     __slots__ = (
+        "__weakref__",
+        "_deadlines",
         "_order",
+        "_planned_ms",
         "_redo",
         "_views",
         "any_deadline",
@@ -54,11 +71,13 @@ class MemoryStore:
         "counter",
         "handles",
         "lock",
+        "log",
         "max_age_ms",
         "name",
         "rows",
         "signal",
         "stamp",
+        "sweeper",
     )
 
     def __init__(self, name: str, clock: EngineClock, counter: int, max_age_ms: int) -> None:
@@ -74,7 +93,11 @@ class MemoryStore:
         self.stamp: bytes | None = to_versionstamp(counter)
         self._order: SortedList[bytes] = SortedList()
         self._views: dict[int, MemoryView] = {}
-        self._redo: dict[bytes, Row | None] | None = None
+        self._redo: _Redo | None = None
+        self.log: ChangeLog | None = None
+        self._deadlines: SortedList[tuple[int, bytes]] = SortedList()
+        self._planned_ms = NEVER_MS
+        self.sweeper = BackgroundTask("sweep", self._sweep_in_background)
 
     def apply(self, changes: dict[bytes, Row | None], stamp: bytes) -> None:
         """Store evaluated changes under the next versionstamp; O(log n) per key.
@@ -85,17 +108,20 @@ class MemoryStore:
         self.stamp = None
         if self._views:
             self._keep_for_views(changes)
-        self._redo = changes
-        self._store(changes)
+        self._redo = _Redo(changes, stamp, 0 if self.log is None else self.clock.now_ms())
+        self._store(self._redo)
         self.counter += 1
         self._redo = None
         self.stamp = stamp
+        if self.any_deadline or self.log is not None:
+            self.plan_sweep()
 
     def recover(self) -> bytes:
         """Finish or forget a commit that an interrupt cut short; O(n log n), and rare. Returns the stamp."""
         for view in list(self._views.values()):
             view.order = SortedList(view.before)
         self._order = SortedList(self.rows)
+        self._deadlines = SortedList((x, key) for key, row in self.rows.items() if (x := row.expire_at) is not None)
         if self._redo is not None:
             self._store(self._redo)
             # Interrupted after counting, the counter is one too high: a gap in the versionstamps does no harm,
@@ -119,6 +145,19 @@ class MemoryStore:
             return [rows[key] for key in (keys if limit is None else islice(keys, limit))]
         return _live((rows[key] for key in keys), now, limit)
 
+    def changes(self, one: ReadRange, after: bytes) -> Changes | None:
+        """The changes in a range; None where the log does not reach back to ``after``."""
+        log, now = self.log, self.clock.now_ms()
+        if log is None or after < log.floor:
+            return None
+        found: list[Change] = []
+        for key, stamp in log.after(after):
+            if one.start <= key and (one.end is None or key < one.end):
+                if one.limit is not None and len(found) >= one.limit and stamp != found[-1].versionstamp:
+                    return Changes(found, found[-1].versionstamp)
+                found.append(Change(key, stamp, visible(self.rows.get(key), now)))
+        return Changes(found, to_versionstamp(self.counter))
+
     def scan_view(self, view: MemoryView, one: ReadRange, now: int | None) -> list[Row]:
         """The rows of a range as the view saw them."""
         start, end, limit, reverse, _ = one
@@ -141,6 +180,55 @@ class MemoryStore:
         """Forget a view. One step of the interpreter, so it needs no lock and may run in a finalizer."""
         self._views.pop(id(view), None)
 
+    # Sweeping
+
+    def sweep(self, limit: int, now: int) -> int:
+        """Remove up to ``limit`` rows that have expired at ``now``, as one commit; how many there were."""
+        due = self._deadlines.irange(None, (now + 1, b""), (True, False))
+        expired: dict[bytes, Row | None] = {key: None for _, key in islice(due, limit)}
+        if expired:
+            self.apply(expired, to_versionstamp(self.counter + 1))
+        if self.log is not None:
+            self.log.trim(now)
+        return len(expired)
+
+    def plan_sweep(self) -> None:
+        """Have the sweeper come in time for the earliest deadline."""
+        due = self._next_due_ms()
+        if due < self._planned_ms and self.clock.is_of_the_system:
+            self.sweeper.schedule(max(0, due - self.clock.now_ms() + 1) / 1_000)
+            self._planned_ms = due  # last, so that an interrupt leaves it unplanned rather than forgotten
+
+    def subscribe(self, wake: Callable[[], object]) -> Callable[[], None]:
+        """Have ``wake`` called after each commit; expired rows are swept without delay from now on."""
+        unsubscribe = self.signal.subscribe(wake)
+        if self.any_deadline and self.clock.is_of_the_system:
+            with self.lock:
+                due = self._next_due_ms()
+                if due != NEVER_MS:
+                    self.sweeper.schedule(max(PAUSE_WATCHED_S, (due - self.clock.now_ms() + 1) / 1_000))
+        return unsubscribe
+
+    def _next_due_ms(self) -> int:
+        due = self._deadlines[0][0] if self._deadlines else NEVER_MS
+        log = self.log
+        if log is not None and (oldest := log.oldest_ms) is not None:
+            due = min(due, oldest + log.retention_ms + trim_slack_ms(log.retention_ms))
+        return due
+
+    def _sweep_in_background(self) -> float | None:
+        with self.lock:
+            if self.stamp is None:
+                self.recover()
+            now = self.clock.now_ms()
+            self._planned_ms = 0  # the commit of the sweep plans nothing: what is left is decided below
+            swept = self.sweep(SWEEP_BATCH, now)
+            due = self._planned_ms = self._next_due_ms()
+        if swept:
+            self.signal.notify()
+        watched = self.signal.waited_for
+        return seconds_until(None if due == NEVER_MS else due, now, swept=swept, watched=watched)
+
     def before_fork(self) -> None:
         """Wait for a running call; the child gets a copy that it never uses."""
         self.lock.acquire()
@@ -149,18 +237,24 @@ class MemoryStore:
         """Allow calls again."""
         self.lock.release()
 
-    def _store(self, changes: dict[bytes, Row | None]) -> None:
-        rows, order = self.rows, self._order
-        for key, row in changes.items():
+    def _store(self, redo: _Redo) -> None:
+        rows, order, deadlines = self.rows, self._order, self._deadlines
+        for key, row in redo.changes.items():
+            before = rows.get(key)
+            if before is not None and before.expire_at is not None:
+                deadlines.discard((before.expire_at, key))
             if row is not None:
-                if row[4] is not None:
+                if row.expire_at is not None:
                     self.any_deadline = True
-                if key not in rows:
+                    deadlines.add((row.expire_at, key))
+                if before is None:
                     order.add(key)
                 rows[key] = row
-            elif key in rows:
+            elif before is not None:
                 order.remove(key)
                 del rows[key]
+        if self.log is not None:
+            self.log.record(redo.changes, redo.stamp, redo.now)
 
     def _keep_for_views(self, changes: dict[bytes, Row | None]) -> None:
         now = self.clock.now_ms()

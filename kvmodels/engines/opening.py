@@ -52,8 +52,8 @@ def open_engine(
             In memory nothing survives either.
         clock: milliseconds since the epoch, for expiry; None for the system's clock.
         readonly: commits raise ReadOnlyError.
-        engine_options: ``snapshot_max_age`` in seconds, ``change_log`` in seconds or as a timedelta; for SQLite also ``busy_timeout`` and
-            ``poll_interval`` in seconds, and ``allow_network_fs``.
+        engine_options: ``snapshot_max_age`` in seconds, ``change_log`` in seconds or as a timedelta; for
+            SQLite also ``busy_timeout`` and ``poll_interval`` in seconds, and ``allow_network_fs``.
 
     Raises:
         InvalidArgumentError: the scheme or an option is unknown, or the path makes no sense.

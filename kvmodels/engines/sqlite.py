@@ -9,8 +9,10 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import Literal
 
+from kvmodels.engines import sqlite_log
 from kvmodels.engines import sqlite_statements as statements
 from kvmodels.engines.evaluation import to_versionstamp
 from kvmodels.engines.forking import forget_after_fork
@@ -19,9 +21,26 @@ from kvmodels.engines.signals import wait_for
 from kvmodels.engines.sqlite_file import Connection, connect_memory, file_identity, refuse_network_file_system
 from kvmodels.engines.sqlite_snapshot import SqliteSnapshot
 from kvmodels.engines.sqlite_store import MEMORY_PATH, SYNCHRONOUS, SqliteOptions, SqliteStore
+from kvmodels.engines.sweeping import (
+    require_reached,
+    require_retention,
+    require_sweep_limit,
+    resume_expired,
+    without_change_log,
+)
 from kvmodels.errors import ClosedError, EngineError, InvalidArgumentError
 from kvmodels.limits import Limits, Traits
-from kvmodels.operations import AtomicWrite, Committed, Conflict, Follow, Guard, GuardFailed, ReadRange, ReadResult
+from kvmodels.operations import (
+    AtomicWrite,
+    Changes,
+    Committed,
+    Conflict,
+    Follow,
+    Guard,
+    GuardFailed,
+    ReadRange,
+    ReadResult,
+)
 
 __all__ = ["SqliteEngine", "SqliteSnapshot"]
 
@@ -53,6 +72,8 @@ class SqliteEngine:
         snapshot_max_age: seconds after which a snapshot expires; an open one keeps the log from being shortened.
         allow_network_fs: do not refuse network file systems; safe only while one machine opens the file.
         poll_interval: seconds between two looks for commits of other processes, while somebody waits for one.
+        change_log: seconds or a timedelta for which changes are kept in the file, by every process that writes it;
+            0 ends it, None leaves it as the file has it.
 
     Raises:
         EngineError: the path is a folder, or its folder does not exist.
@@ -84,9 +105,17 @@ class SqliteEngine:
         snapshot_max_age: float = 60.0,
         allow_network_fs: bool = False,
         poll_interval: float = 0.05,
+        change_log: float | timedelta | None = None,
     ) -> None:
         options = SqliteOptions(
-            durability, clock, readonly, busy_timeout, snapshot_max_age, allow_network_fs, poll_interval
+            durability=durability,
+            clock=clock,
+            readonly=readonly,
+            busy_timeout=busy_timeout,
+            snapshot_max_age=snapshot_max_age,
+            allow_network_fs=allow_network_fs,
+            poll_interval=poll_interval,
+            change_log=require_retention(change_log),
         )
         _require_sensible(options)
         given = os.fspath(path)
@@ -198,6 +227,29 @@ class SqliteEngine:
         """
         return wait_for(self._present_stamp, self.subscribe, after, timeout_s)
 
+    def sweep(self, limit: int) -> int:
+        """Remove up to ``limit`` rows whose deadline is reached, in one commit; an index search and O(log n) each.
+
+        Raises:
+            InvalidArgumentError: the limit is not a positive integer.
+            ClosedError, ReadOnlyError, StorageFullError, EngineTimeoutError: nothing was removed.
+        """
+        require_sweep_limit(limit)
+        store = self.check_open()
+        return store.sweep(limit, store.patience())
+
+    def changes(self, one: ReadRange, after: bytes) -> Changes:
+        """The keys of a range that changed after a versionstamp, in commit order; O(changes since, in any range).
+
+        Raises:
+            UnsupportedError: the file keeps no change log.
+            ResumeExpiredError: the log no longer reaches back.
+            InvalidArgumentError: the store never reached the versionstamp.
+            ClosedError, EngineTimeoutError, DecodeError.
+        """
+        store = self.check_open()
+        return store.reading(lambda connection: _changes(connection, store, one, after))
+
     def writer_pragmas(self) -> dict[str, int | str]:
         """What the writing connection says of its own settings, by name; for tests and for support.
 
@@ -269,12 +321,28 @@ def _read(
     return ReadResult(found[0], found[1], to_versionstamp(version))
 
 
+def _changes(connection: Connection, store: SqliteStore, one: ReadRange, after: bytes) -> Changes:
+    connection.execute("BEGIN")
+    version, high_water = statements.pinned_state(connection)
+    require_reached(after, to_versionstamp(version))
+    log = sqlite_log.log_state(connection)
+    if log is None:
+        raise without_change_log(store.url)
+    since = int.from_bytes(after[:8], "big")
+    if since < log.floor:
+        raise resume_expired(store.url, after, to_versionstamp(log.floor))
+    changes, last = sqlite_log.changes_in(connection, one, since, max(store.clock.now_ms(), high_water))
+    return Changes(changes, to_versionstamp(version if last is None else last))
+
+
 def _attach(given: str, url: str, options: SqliteOptions) -> SqliteStore:
     """A new store, or the one that this process has open on the same file."""
     path = MEMORY_PATH if given == PRIVATE_MEMORY else os.path.realpath(given)
     with _files.lock:
         store = _files.stores.get(path)
         if store is not None and store.closed_reason is None:
+            if options.change_log is None:
+                options = options._replace(change_log=store.options.change_log)
             require_same_options(store.options._asdict(), options._asdict())
             if file_identity(path) != store.identity:
                 raise EngineError(

@@ -1,7 +1,8 @@
-"""What an SQLite store does by itself: it looks for commits of other processes while somebody waits for one.
+"""What an SQLite store does by itself: it looks for commits of other processes, and sweeps what has expired.
 
-Rules of this module: nothing runs while nobody waits. An error is left to those who wait: they are woken, ask the
-store themselves and get it.
+Rules of this module: nothing runs while nobody waits and nothing expires. Errors of the poll are left to those who
+wait: they are woken, ask the store themselves and get it. Errors of the sweep cost nothing but room, since expired
+rows are hidden: it is tried again later.
 """
 
 from __future__ import annotations
@@ -9,12 +10,16 @@ from __future__ import annotations
 import sqlite3
 import time
 from collections.abc import Callable
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
+from kvmodels.engines import sqlite_log
 from kvmodels.engines import sqlite_statements as statements
 from kvmodels.engines.background import BackgroundTask
+from kvmodels.engines.clock import EngineClock
 from kvmodels.engines.signals import RECHECK_S, CommitSignal
-from kvmodels.errors import KvModelsError
+from kvmodels.engines.sqlite_errors import Patience
+from kvmodels.engines.sweeping import NEVER_MS, PAUSE_WATCHED_S, SWEEP_BATCH, seconds_until, trim_slack_ms
+from kvmodels.errors import ClosedError, EngineTimeoutError, KvModelsError
 
 __all__ = ["BackgroundStore", "SqliteBackground"]
 
@@ -23,27 +28,60 @@ T = TypeVar("T")
 GRACE_S: Final = 1.0
 """The poll goes on for so long after the last waiter, because most waiters come back at once."""
 
+BUSY_S: Final = 0.25
+FAILED_S: Final = 60.0
+
 
 class BackgroundStore(Protocol):
     """What is needed of the store."""
+
+    clock: EngineClock
+    readonly: bool
+    options: Any
 
     @property
     def in_memory(self) -> bool:
         """Whether no other process can commit."""
         ...
 
-    @property
-    def options(self) -> Any:
-        """Has ``poll_interval``."""
+    def no_patience(self) -> Patience:
+        """For work that nobody waits for."""
         ...
 
     def reading(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Do the work on a reading connection."""
         ...
 
+    def sweep(self, limit: int, patience: Patience) -> int:
+        """Remove expired rows in one commit."""
+        ...
+
+    def trim_log(self, before_ms: int, patience: Patience) -> None:
+        """Forget old changes."""
+        ...
+
+
+class _Due(NamedTuple):
+    """When the first row expires, and what the change log holds."""
+
+    deadline_ms: int | None
+    log: sqlite_log.LogState | None
+
+    @property
+    def trim_ms(self) -> int | None:
+        """When the oldest change is to be forgotten."""
+        if self.log is None or self.log.oldest_ms is None:
+            return None
+        return self.log.oldest_ms + self.log.retention_ms + trim_slack_ms(self.log.retention_ms)
+
+    @property
+    def first_ms(self) -> int | None:
+        """The earlier of the two."""
+        return min((due for due in (self.deadline_ms, self.trim_ms) if due is not None), default=None)
+
 
 class SqliteBackground:
-    """The waiters of one store, and the thread that serves them.
+    """The waiters of one store, and the threads that serve it.
 
     Args:
         store: shares its life with this object.
@@ -54,27 +92,52 @@ class SqliteBackground:
         self._store = store
         self._seen = 0
         self._last_wanted = 0.0
+        self._planned_ms = NEVER_MS
+        self._logs = False
         self._poll = BackgroundTask("poll", self._look)
+        self._sweeper = BackgroundTask("sweep", self._sweep)
+
+    def opened(self) -> None:
+        """Sweep what a file holds that was there before. Raises what reading raises."""
+        due = self._store.reading(_due)
+        self._logs = due.log is not None
+        if due.first_ms is not None:
+            self._plan(due.first_ms)
 
     def subscribe(self, wake: Callable[[], object]) -> Callable[[], None]:
         """Have ``wake`` called after each commit of any process, until the returned function is called."""
         unsubscribe = self.signal.subscribe(wake)
         if not self._store.in_memory:
             self._poll.schedule(self._store.options.poll_interval)
+        if self._planned_ms != NEVER_MS:
+            # The sweeper may be in a pause that only room would justify.
+            due = (self._planned_ms - self._store.clock.now_ms() + 1) / 1_000
+            self._sweeper.schedule(max(PAUSE_WATCHED_S, due))
         return unsubscribe
 
     def present_version(self) -> int:
         """The counter as the file holds it. Raises ClosedError, EngineTimeoutError, DecodeError."""
         return self._store.reading(statements.pinned_state)[0]
 
-    def committed(self, version: int) -> None:
-        """Wake the waiters of this process for a commit of this process."""
+    def committed(self, version: int, earliest_ms: int | None) -> None:
+        """Wake the waiters of this process for a commit of this process; ``earliest_ms`` is its first deadline."""
         self._seen = max(self._seen, version)
         self.signal.notify()
+        if earliest_ms is not None:
+            self._plan(earliest_ms)
+        elif self._logs and self._planned_ms == NEVER_MS:
+            self._sweeper.schedule(FAILED_S)
 
     def stop(self) -> None:
-        """End the thread."""
+        """End the threads."""
         self._poll.stop()
+        self._sweeper.stop()
+
+    def _plan(self, due_ms: int) -> None:
+        store = self._store
+        if due_ms < self._planned_ms and store.clock.is_of_the_system and not store.readonly:
+            self._sweeper.schedule((due_ms - store.clock.now_ms() + 1) / 1_000)
+            self._planned_ms = due_ms  # last, so that an interrupt leaves it unplanned rather than forgotten
 
     def _look(self) -> float | None:
         now = time.monotonic()
@@ -84,11 +147,42 @@ class SqliteBackground:
             return None
         try:
             version = self.present_version()
+            if version > self._seen:
+                self._seen = version
+                self.signal.notify()
+                # The writer may be killed before it sweeps.
+                deadline_ms = self._store.reading(statements.earliest_deadline)
+                if deadline_ms is not None:
+                    self._plan(deadline_ms)
         except KvModelsError:
             self.signal.notify()
             return RECHECK_S
-        if version > self._seen:
-            self._seen = version
-            self.signal.notify()
         interval: float = self._store.options.poll_interval
         return interval
+
+    def _sweep(self) -> float | None:
+        store = self._store
+        try:
+            # From here on a commit plans its own deadline again; what was planned before is read from the file.
+            self._planned_ms = NEVER_MS
+            due = store.reading(_due)
+            now = store.clock.now_ms()
+            swept = 0
+            if due.deadline_ms is not None and due.deadline_ms <= now:
+                swept = store.sweep(SWEEP_BATCH, store.no_patience())
+            if due.log is not None and due.trim_ms is not None and due.trim_ms <= now:
+                store.trim_log(now - due.log.retention_ms, store.no_patience())
+            due = store.reading(_due)
+        except ClosedError:
+            return None
+        except EngineTimeoutError:
+            return BUSY_S
+        except KvModelsError:
+            return FAILED_S
+        if due.first_ms is not None:
+            self._planned_ms = min(self._planned_ms, due.first_ms)
+        return seconds_until(due.first_ms, now, swept=swept, watched=self.signal.waited_for)
+
+
+def _due(connection: sqlite3.Connection) -> _Due:
+    return _Due(statements.earliest_deadline(connection), sqlite_log.log_state(connection))

@@ -63,6 +63,9 @@ SCHEMA = (
     "INSERT INTO meta (id, version, clock) VALUES (0, 0, 0)",
 )
 
+DEADLINES = "CREATE INDEX IF NOT EXISTS kv_x ON kv (x) WHERE x IS NOT NULL"
+"""Finds what has expired. Added whenever a file is opened for writing: files without it stay readable."""
+
 
 class Connection(sqlite3.Connection):
     """A connection that its store can find again.
@@ -271,6 +274,7 @@ def _create_tables(connection: sqlite3.Connection, url: str) -> None:
         if not recognise(connection, url):
             for statement in SCHEMA:
                 connection.execute(statement)
+        connection.execute(DEADLINES)
         connection.execute("COMMIT")
     except BaseException:
         connection.rollback()
@@ -308,6 +312,6 @@ def refuse_uninitialised(connection: sqlite3.Connection, url: str) -> None:
 
 def initialise_memory(connection: sqlite3.Connection, clock: EngineClock) -> None:
     """Make the tables of a private database in memory, which nobody else can open."""
-    for statement in SCHEMA:
+    for statement in (*SCHEMA, DEADLINES):
         connection.execute(statement)
     _raise_counter(connection, clock)

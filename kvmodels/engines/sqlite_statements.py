@@ -38,6 +38,8 @@ __all__ = [
     "BEFORE_ALL_TIME",
     "SCAN",
     "SCAN_WITH_VERSION",
+    "delete_expired",
+    "earliest_deadline",
     "failed_checks",
     "next_version",
     "pinned_state",
@@ -76,6 +78,9 @@ UPSERT = (
     " v = excluded.v, e = excluded.e, s = excluded.s, x = excluded.x"
 )
 DELETE = "DELETE FROM kv WHERE k = ?"
+
+EARLIEST = "SELECT x FROM kv WHERE x IS NOT NULL ORDER BY x LIMIT 1"
+EXPIRED = "SELECT k FROM kv WHERE x <= ? ORDER BY x LIMIT ?"
 
 CHECKS_PER_STATEMENT = 64
 CHECK = "SELECT s, x FROM kv WHERE k = ?"
@@ -163,13 +168,17 @@ def failed_checks(connection: sqlite3.Connection, checks: Sequence[Check], now: 
     return tuple(failed)
 
 
-def write(connection: sqlite3.Connection, mutations: Sequence[Mutation], version: int, now: int) -> None:
+def write(connection: sqlite3.Connection, mutations: Sequence[Mutation], version: int, now: int) -> int | None:
     """Carry out the mutations: evaluated in order, then stored with at most two statements.
+
+    Returns:
+        The earliest deadline that was written, or None.
 
     Raises:
         InvalidValueError: a sum, min or max met a value that is no 64-bit integer; nothing was changed.
     """
     changes: dict[bytes, Row | None] = {}
+    earliest: int | None = None
     for mutation in mutations:
         if isinstance(mutation, Set):
             key, value, encoding, expire_at, versionstamped = mutation
@@ -177,6 +186,7 @@ def write(connection: sqlite3.Connection, mutations: Sequence[Mutation], version
                 key = versionstamped_key(key, to_versionstamp(version))
             if expire_at is not None:
                 require_storable_deadline(expire_at, key)
+                earliest = expire_at if earliest is None else min(earliest, expire_at)
             changes[key] = Row(key, value, encoding, b"", expire_at)
         elif isinstance(mutation, Delete):
             changes[mutation.key] = None
@@ -187,6 +197,20 @@ def write(connection: sqlite3.Connection, mutations: Sequence[Mutation], version
         connection.executemany(UPSERT, upserts)
     if len(upserts) < len(changes):
         connection.executemany(DELETE, [(key,) for key, row in changes.items() if row is None])
+    return earliest
+
+
+def earliest_deadline(connection: sqlite3.Connection) -> int | None:
+    """The deadline that is reached first, or was; None when no row has one."""
+    found = connection.execute(EARLIEST).fetchall()
+    return found[0][0] if found else None
+
+
+def delete_expired(connection: sqlite3.Connection, limit: int, now: int) -> int:
+    """Delete up to ``limit`` rows that have expired at ``now``; how many there were."""
+    keys = connection.execute(EXPIRED, (now, limit)).fetchall()
+    connection.executemany(DELETE, keys)
+    return len(keys)
 
 
 def _combined(

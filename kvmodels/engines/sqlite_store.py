@@ -14,7 +14,7 @@ from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from typing import NamedTuple, Protocol, TypeVar
 
-from kvmodels.engines import sqlite_file
+from kvmodels.engines import sqlite_file, sqlite_log
 from kvmodels.engines import sqlite_statements as statements
 from kvmodels.engines.clock import EngineClock
 from kvmodels.engines.evaluation import to_versionstamp
@@ -47,6 +47,7 @@ class SqliteOptions(NamedTuple):
     snapshot_max_age: float
     allow_network_fs: bool
     poll_interval: float
+    change_log: int | None
 
 
 class Pinned(Protocol):
@@ -92,12 +93,18 @@ class SqliteStore:
         """A new deadline for one call."""
         return Patience(self.options.busy_timeout, self.url, self.path)
 
+    def no_patience(self) -> Patience:
+        """For work that nobody waits for: it gives way to every other process."""
+        return Patience(0, self.url, self.path)
+
     def open(self) -> None:
         """Recognise or make the file, and raise its counter; called once, by the first handle."""
         patience = self.patience()
         if self.in_memory:
             self.writer = sqlite_file.connect_memory()
             sqlite_file.initialise_memory(self.writer, self.clock)
+            if self.options.change_log is not None:
+                sqlite_log.set_up(self.writer, self.options.change_log)
             return
         sqlite_file.refuse_unusable_path(self.path, self.url, must_exist=self.readonly)
         self.readonly = self.readonly or not sqlite_file.is_writable(self.path)
@@ -108,10 +115,17 @@ class SqliteStore:
                 self._idle.put(self._open_reader(patience))
             else:
                 self.writer = self._open_writer(patience, create=True)
+                self._set_up_log(self.writer, patience)
         except BaseException:
             self.close("not opened")
             raise
         self.identity = sqlite_file.file_identity(self.path)
+        self.background.opened()
+
+    def _set_up_log(self, writer: sqlite3.Connection, patience: Patience) -> None:
+        retention_ms = self.options.change_log
+        if retention_ms is not None:
+            with_patience(patience, lambda: sqlite_log.set_up(writer, retention_ms))
 
     # Reading
 
@@ -199,9 +213,50 @@ class SqliteStore:
 
     def commit(self, write: AtomicWrite) -> Committed | Conflict:
         """One write transaction. The deadline covers the wait for other threads and for other processes."""
+        earliest: int | None = None
+
+        def apply(connection: sqlite3.Connection, version: int, now: int) -> tuple[int, ...]:
+            nonlocal earliest
+            failed = statements.failed_checks(connection, write.checks, now) if write.checks else ()
+            if failed:
+                connection.rollback()
+            else:
+                earliest = statements.write(connection, write.mutations, version, now)
+            return failed
+
+        failed, version = self._write(apply, self.patience())
+        if failed:
+            return Conflict(failed)
+        self.background.committed(version, earliest)
+        return Committed(to_versionstamp(version))
+
+    def sweep(self, limit: int, patience: Patience) -> int:
+        """Remove up to ``limit`` rows that have expired, in one commit; how many there were."""
+
+        def apply(connection: sqlite3.Connection, _version: int, now: int) -> int:
+            swept = statements.delete_expired(connection, limit, now)
+            if not swept:
+                connection.rollback()
+            return swept
+
+        swept, version = self._write(apply, patience)
+        if swept:
+            self.background.committed(version, None)
+        return swept
+
+    def trim_log(self, before_ms: int, patience: Patience) -> None:
+        """Forget the changes that were made up to a time; its commit is none of the store, since no row changes."""
+
+        def apply(connection: sqlite3.Connection, _version: int, _now: int) -> None:
+            if sqlite_log.log_state(connection) is not None:
+                sqlite_log.trim(connection, before_ms)
+
+        self._write(apply, patience)
+
+    def _write(self, work: Callable[[sqlite3.Connection, int, int], T], patience: Patience) -> tuple[T, int]:
+        """Do ``work`` with the next version and the time in a write transaction, which it may roll back."""
         if self.readonly:
             raise ReadOnlyError("this store is open for reading only", url=self.url)
-        patience = self.patience()
         with self.write_lock:
             if self.snapshots:
                 self.expire_snapshots(self.clock.now_ms())
@@ -210,12 +265,9 @@ class SqliteStore:
                 self._begin(connection, patience)
                 version, now = statements.next_version(connection, self.clock.now_ms())
                 self.clock.raise_to(now)
-                failed = statements.failed_checks(connection, write.checks, now) if write.checks else ()
-                if failed:
-                    connection.rollback()
-                    return Conflict(failed)
-                statements.write(connection, write.mutations, version, now)
-                self._end(connection, patience)
+                result = work(connection, version, now)
+                if connection.in_transaction:
+                    self._end(connection, patience)
             except BaseException as error:
                 # Also for an interrupt: a connection left inside a write transaction would block every process.
                 # Nothing may come before the rollback, because a second interrupt would hit it.
@@ -228,8 +280,7 @@ class SqliteStore:
                 if isinstance(error, sqlite3.Error):
                     raise self.translated(error) from error
                 raise
-        self.background.committed(version)
-        return Committed(to_versionstamp(version))
+        return result, version
 
     def _begin(self, connection: sqlite3.Connection, patience: Patience) -> None:
         while True:

@@ -11,7 +11,7 @@ from kvmodels.database_core import DatabaseCore
 from kvmodels.engines.base import Engine, Snapshot
 from kvmodels.engines.memory import MemoryEngine
 from kvmodels.limits import Limits, Traits
-from kvmodels.operations import AtomicWrite, Committed, Conflict, Follow, Guard, GuardFailed, ReadRange, ReadResult
+from kvmodels.operations import AtomicWrite, Changes, Committed, Conflict, Follow, Guard, GuardFailed, ReadRange, ReadResult
 
 
 @dataclass
@@ -63,6 +63,10 @@ class WatchedEngine:
 
     def sweep(self, limit: int) -> int:
         return int(self.inner.sweep(limit))
+
+    def changes(self, one: ReadRange, after: bytes) -> Changes:
+        found: Changes = self.inner.changes(one, after)
+        return found
 
     def read(
         self,
