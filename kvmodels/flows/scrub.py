@@ -141,7 +141,8 @@ class _Scrub:
         if stored is None:
             return found
         pk = live.layout.pk_of(row.key)
-        change = RecordChange(live, pk, row, stored.document, stored.document, stored.value, stored.encoding)
+        # A copy is compared with the bytes that are stored, also while a build has not filled in a new column yet.
+        change = RecordChange(live, pk, row, stored.document, stored.document, row.value, row.encoding)
         for index in live.maintained:
             if not index.readable:
                 continue
