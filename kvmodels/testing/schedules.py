@@ -37,7 +37,7 @@ Fault = Literal["lose_answer", "lose_request", "repeat", "echo", "hold", "cancel
 - ``lose_answer``: a commit is applied, and CommitUnknownError raised.
 - ``lose_request``: a commit never arrives, and CommitUnknownError is raised.
 - ``repeat``: a commit arrives twice, and the second outcome is reported.
-- ``echo``: a commit is carried out and answered; a second delivery of it is still under way.
+- ``echo``: a commit is carried out and answered; if it was applied, a second delivery of it is still under way.
 - ``hold``: CommitUnknownError now; the commit is still under way and arrives at a later ``deliver``.
 - ``cancel``: the client is stopped, its request withdrawn.
 - ``abandon``: the client is stopped, its request is carried out.

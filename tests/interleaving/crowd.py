@@ -71,9 +71,7 @@ class Crowd:
     def __init__(self, seed: int, *, schedule: Iterable[str] = ()) -> None:
         self.chance = random.Random(f"crowd {seed}")
         self.stormy = self.chance.random() < 0.6
-        self.test = Interleaving(
-            seed, schedule=schedule, faults=STORM if self.stormy else CALM, retry=PATIENT
-        )
+        self.test = Interleaving(seed, schedule=schedule, faults=STORM if self.stormy else CALM, retry=PATIENT)
         self.seed = seed
         self.deeds: list[Deed] = []
         self.faults: list[str] = []
@@ -105,7 +103,7 @@ class Crowd:
                 person.email = None
                 self.test.at_once(old[OldPerson].insert(person))
         self.old = [self.test.process(OldPerson) for _ in range(2)]
-        self.hits = {key: 0 for key in COUNTERS}
+        self.hits = dict.fromkeys(COUNTERS, 0)
 
     def _add_clients(self) -> None:
         for number, process in enumerate(self.old, 1):
@@ -144,7 +142,21 @@ class Crowd:
         chance = random.Random(f"{self.seed} {name}")
         for _ in range(deeds):
             verb = chance.choice(
-                ("create", "create", "bulk", "patch", "patch", "hit", "hit", "save", "remove", "renew", "find", "swap", "visit")
+                (
+                    "create",
+                    "create",
+                    "bulk",
+                    "patch",
+                    "patch",
+                    "hit",
+                    "hit",
+                    "save",
+                    "remove",
+                    "renew",
+                    "find",
+                    "swap",
+                    "visit",
+                )
             )
             deed = Deed(name, verb)
             self.deeds.append(deed)
@@ -282,9 +294,7 @@ class Crowd:
         found: list[str] = []
         cursor: str | None = None
         while True:
-            page = await observed(
-                people.filter(**wanted).page(size=2, after=cursor), lambda: seen.append(self._look())
-            )
+            page = await observed(people.filter(**wanted).page(size=2, after=cursor), lambda: seen.append(self._look()))
             found += [person.id for person in page.items]
             cursor = page.next_cursor
             if cursor is None:

@@ -25,9 +25,7 @@ def exchange(context: Context, schema: ModelSchema, one: str, other: str, field:
         setattr(first, field, theirs)
         setattr(second, field, mine)
         items = [pending(context, schema, person) for person in (first, second)]
-        changes = tuple(
-            record_change(context, item, seen, row, KEEP) for item, row in zip(items, rows, strict=True)
-        )
+        changes = tuple(record_change(context, item, seen, row, KEEP) for item, row in zip(items, rows, strict=True))
 
         def done(versionstamp: bytes) -> bool:
             for item, change in zip(items, changes, strict=True):

@@ -76,6 +76,15 @@ def _no_fence(patch: Patch) -> None:
     patch.setattr(rules, "predates_fence", lambda change, index: False)
 
 
+def _builder_skips_all(patch: Patch) -> None:
+    real = build_batch._index_rows
+
+    def skipping(context: Any, live: Any, index: Any, *rest: Any, **advance: Any) -> Any:
+        return real(context, live, replace(index, fence=bytes(10)), *rest, **advance)
+
+    patch.setattr(build_batch, "_index_rows", skipping)
+
+
 def _any_deadline(patch: Patch) -> None:
     patch.setattr(rules, "same_deadline", lambda change: True)
 
@@ -107,6 +116,7 @@ MUTANTS = (
     Mutant("token", "an operation carries no token", _no_token),
     Mutant("guard", "a read through an index does not look at the header", _no_guard),
     Mutant("fence", "a writer takes the entries of an old record for present", _no_fence),
+    Mutant("fence-builder", "a build takes every record for indexed", _builder_skips_all),
     Mutant("deadline", "entries keep their old deadline", _any_deadline),
     Mutant("fold", "the records of a commit are compiled one by one", _one_by_one),
 )

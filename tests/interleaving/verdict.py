@@ -14,7 +14,7 @@ from kvmodels.encoding.values import MsgpackCodec
 from kvmodels.engines.memory import MemoryEngine
 from kvmodels.errors import KvModelsError, RetriesExhaustedError, UniqueViolationError
 from kvmodels.keys import decode_key
-from kvmodels.operations import Committed, Delete, Set
+from kvmodels.operations import Committed, Set
 from kvmodels.testing.schedules import History, Landing
 from tests.interleaving.models import OldPerson, Person
 from tests.oracle import audit, read_engine, spec_of
@@ -69,9 +69,11 @@ def history_faults(history: History, deeds: list[Deed], *, tokens: bool) -> list
 def _applied(landings: tuple[Landing, ...]) -> dict[str, int]:
     """How often each token was set to the number of an attempt by an operation that was applied."""
     counts: dict[str, int] = {}
-    for mutation in (mutation for landing in committed(landings) for mutation in landing.write.mutations):
-        key = decode_key(mutation.key)
-        if key[:2] == ("__kvmodels__", "token") and isinstance(mutation, Set):
+    for landing in committed(landings):
+        for mutation in landing.write.mutations:
+            key = decode_key(mutation.key)
+            if key[:2] != ("__kvmodels__", "token") or not isinstance(mutation, Set):
+                continue
             if isinstance(CODEC.decode(mutation.value, mutation.encoding), int):
                 counts[key[2]] = counts.get(key[2], 0) + 1
     return counts
