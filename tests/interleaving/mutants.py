@@ -17,11 +17,12 @@ Patch = pytest.MonkeyPatch
 
 
 class Mutant(NamedTuple):
-    """What is taken away, and how."""
+    """What is taken away, and how. Where no tokens are kept, a judge cannot count by them."""
 
     name: str
     lost: str
     apply: Callable[[Patch], None]
+    keeps_tokens: bool = True
 
 
 def _no_slot_check(patch: Patch) -> None:
@@ -113,7 +114,7 @@ MUTANTS = (
     Mutant("R4", "a build rewrites records without the other indexes", _touch_beside_the_compiler),
     Mutant("R5-record", "an insert does not check that the record is absent", _no_absence_check),
     Mutant("R5-token", "an operation sets its token without checking it", _no_fencing),
-    Mutant("token", "an operation carries no token", _no_token),
+    Mutant("token", "an operation carries no token", _no_token, keeps_tokens=False),
     Mutant("guard", "a read through an index does not look at the header", _no_guard),
     Mutant("fence", "a writer takes the entries of an old record for present", _no_fence),
     Mutant("fence-builder", "a build takes every record for indexed", _builder_skips_all),
