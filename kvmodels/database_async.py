@@ -58,7 +58,7 @@ class AsyncDatabase:
         SchemaMismatchError: when it is opened: the store is of a newer format, or not current.
         InvalidArgumentError, EngineError: when it is opened: the store cannot be opened.
 
-    Example:
+    Examples:
         >>> from kvmodels import Indexed, KvModel, PrimaryKey
         >>> class Tree(KvModel, collection="trees"):
         ...     id: PrimaryKey[int]
@@ -220,7 +220,7 @@ class AsyncDatabase:
         Raises:
             InvalidArgumentError: an unknown kind of repair.
 
-        Example:
+        Examples:
             >>> async def main():
             ...     async with AsyncDatabase("memory://") as db:
             ...         print(await db.check())

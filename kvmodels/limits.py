@@ -20,7 +20,7 @@ class Limits:
     alone. The values of ``DENO`` are those of Deno 2.9 (``ext/kv/config.rs``), of ``DENOKV_SERVER`` those of
     denokv (``proto/limits.rs``), which takes 10 checks where Deno takes 100.
 
-    Example:
+    Examples:
         >>> Limits.EMBEDDED.max_key_bytes, Limits.DENOKV_SERVER.max_checks
         (2048, 10)
     """

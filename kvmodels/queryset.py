@@ -66,7 +66,7 @@ class QuerySet(Generic[M]):
         runner: runs flows against the store.
         query: what is asked for.
 
-    Example:
+    Examples:
         >>> from kvmodels import Database, Index, Indexed, KvModel, PrimaryKey
         >>> class Peak(KvModel, collection="peaks"):
         ...     name: PrimaryKey[str]
@@ -289,7 +289,7 @@ class QuerySet(Generic[M]):
             InvalidArgumentError: a slice has been taken, or the size is below 1.
             NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
 
-        Example:
+        Examples:
             >>> from kvmodels import Database, KvModel, PrimaryKey
             >>> class Step(KvModel, collection="steps"):
             ...     id: PrimaryKey[int]

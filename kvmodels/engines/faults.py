@@ -54,7 +54,7 @@ class FaultEngine:
         read_plan: the same for reads outside snapshots.
         delay: called for the fault ``delay``; a test passes what waits for another thread.
 
-    Example:
+    Examples:
         >>> from kvmodels.engines.memory import MemoryEngine
         >>> from kvmodels.operations import Set
         >>> engine = FaultEngine(MemoryEngine(), plan=["lose_answer"])

@@ -60,7 +60,7 @@ def open_engine(
         InvalidArgumentError: the scheme or an option is unknown, or the path makes no sense.
         EngineError: what the engine raises when it opens.
 
-    Example:
+    Examples:
         >>> open_engine("memory://").traits.persistent
         False
         >>> open_engine("postgres://localhost")
@@ -96,7 +96,7 @@ def open_engine(
 def smaller_limits(engine: Limits, wanted: Limits) -> Limits:
     """Of each number the smaller one; named after ``wanted`` unless the engine's is smaller somewhere.
 
-    Example:
+    Examples:
         >>> smaller_limits(Limits.EMBEDDED, Limits.DENO) == Limits.DENO
         True
         >>> roomy = dataclasses.replace(Limits.DENO, name="ROOMY", max_value_bytes=2**40)

@@ -40,7 +40,7 @@ class RetryPolicy:
     The pause before attempt n is uniform between 0 and ``min(cap_s, initial_s * 2**(n - 1))`` seconds ("full
     jitter", the AWS Architecture Blog's name), and no attempt starts after ``deadline_s``.
 
-    Example:
+    Examples:
         >>> RetryPolicy().pause(attempt=3, uniform=0.5)
         0.002
     """

@@ -63,7 +63,7 @@ class Interleaving:
         engine: the store, to look at afterwards.
         time: virtual time.
 
-    Example:
+    Examples:
         Two processes increment one counter. Bob reads what Ada is about to change, so his commit meets a conflict:
 
         >>> from kvmodels import KvModel, PrimaryKey

@@ -117,7 +117,7 @@ def parse_line(text: str) -> Line:
     Raises:
         InvalidArgumentError: a word that is no kind of request and no fault, or no number where one must be.
 
-    Example:
+    Examples:
         >>> parse_line("ada commit lose_answer")
         Line(name='ada', kind='commit', fault='lose_answer', number=0.0)
     """
