@@ -261,7 +261,7 @@ class Crowd:
         result = self.test.engine.read([PEOPLE])
         assert not isinstance(result, GuardFailed)
         return {
-            decode_key(row.key)[1]: (CODEC.decode(row.value, row.encoding), row.versionstamp.hex())
+            str(decode_key(row.key)[1]): (CODEC.decode(row.value, row.encoding), row.versionstamp.hex())
             for row in result.ranges[0]
         }
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from kvmodels import Index, Indexed, KvModel, PrimaryKey, Unique, UniqueConstraint
+from kvmodels import Field, Index, Indexed, KvModel, PrimaryKey, Unique, UniqueConstraint
 
 
 class PersonFields(KvModel, abstract=True):
     id: PrimaryKey[str]
-    email: Unique[str | None] = None
-    city: Indexed[str] = "x"
-    zone: Indexed[str] = "n"
+    email: Unique[str | None] = Field(default=None)
+    city: Indexed[str] = Field(default="x")
+    zone: Indexed[str] = Field(default="n")
     team: str = "red"
     phone: str | None = None
     hits: int = 0

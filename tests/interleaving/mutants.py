@@ -11,6 +11,7 @@ import pytest
 from kvmodels.flows import batches, build_batch, retry, token
 from kvmodels.maintenance import rules
 from kvmodels.maintenance.changes import Compiled, NeedRows, RecordChange, Violation
+from kvmodels.maintenance.compiler import compile_write
 from kvmodels.operations import AtomicWrite
 
 Patch = pytest.MonkeyPatch
@@ -91,7 +92,7 @@ def _any_deadline(patch: Patch) -> None:
 
 
 def _one_by_one(patch: Patch) -> None:
-    real = retry.compile_write
+    real = compile_write
 
     def concatenated(changes: Any, rows: Any, **rest: Any) -> Compiled | NeedRows | Violation:
         checks: tuple[Any, ...] = ()

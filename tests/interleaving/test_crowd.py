@@ -56,7 +56,8 @@ def test_a_run_is_repeated_by_its_seed_and_by_its_lines(seed):
 
 def hits(mutant: Mutant, runs: int, enough: int) -> tuple[int, int, list[str]]:
     """Runs with violations, runs, and the first finding."""
-    found, convicted, run = [], 0, 0
+    found: list[str] = []
+    convicted = run = 0
     with pytest.MonkeyPatch.context() as patch:
         mutant.apply(patch)
         for run in range(1, runs + 1):

@@ -75,7 +75,7 @@ def _applied(landings: tuple[Landing, ...]) -> dict[str, int]:
             if key[:2] != ("__kvmodels__", "token") or not isinstance(mutation, Set):
                 continue
             if isinstance(CODEC.decode(mutation.value, mutation.encoding), int):
-                counts[key[2]] = counts.get(key[2], 0) + 1
+                counts[str(key[2])] = counts.get(str(key[2]), 0) + 1
     return counts
 
 
@@ -110,14 +110,15 @@ def _replaced(landings: tuple[Landing, ...], deeds: list[Deed]) -> Iterator[str]
             key = decode_key(mutation.key)
             if key[0] != "people":
                 continue
-            before = versions.pop(key[1], None)
+            name = str(key[1])
+            before = versions.pop(name, None)
             if isinstance(mutation, Set):
-                versions[key[1]] = stamp, mutation.expire_at
-            deed = by_writing.get((stamp, key[1]))
+                versions[name] = stamp, mutation.expire_at
+            deed = by_writing.get((stamp, name))
             if deed is None or before is None or (before[1] is not None and before[1] <= landing.now_ms):
                 continue
-            if deed.wrote[stamp, key[1]] != before[0]:
-                yield f"{deed.verb} of {deed.client} replaced a version of {key[1]!r} that it had not seen"
+            if deed.wrote[stamp, name] != before[0]:
+                yield f"{deed.verb} of {deed.client} replaced a version of {name!r} that it had not seen"
 
 
 def counter_faults(
