@@ -310,10 +310,11 @@ class SqliteStore:
             self._discard(writer)
         # The pool is empty for newcomers, who wait for the lock on opening; running calls bring theirs back. What
         # is in neither place after a while was dropped by an interrupt, and a traceback may keep it for ever.
-        while len(self._alive) > 0:
+        # Not len(): an interrupt inside the callback of a weak reference is swallowed, and the set counts it for ever.
+        while alive := list(self._alive):
             try:
                 self._discard(self._idle.get(timeout=0.02))
             except Empty:
-                for connection in list(self._alive):
+                for connection in alive:
                     if not connection.in_call:
                         self._discard(connection)

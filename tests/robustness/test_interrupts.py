@@ -251,7 +251,7 @@ async def test_cancelling_an_asynchronous_write_in_memory_leaves_it_whole_or_abs
 
 async def test_a_caller_learns_from_the_cancellation_whether_its_write_was_applied(tmp_path):
     """Cancelled while the commit is on its way: the object keeps its state, or has the new one; never half."""
-    notes = set()
+    notes: set[str] = set()
     async with AsyncDatabase(tmp_path / "app.db", models=[Account], durability="relaxed") as db:
         account = await db[Account].create(id=0, **values(0))
         for n in range(1, 60):
