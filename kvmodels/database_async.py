@@ -59,6 +59,7 @@ class AsyncDatabase:
         InvalidArgumentError, EngineError: when it is opened: the store cannot be opened.
 
     Examples:
+        >>> import asyncio
         >>> from kvmodels import Indexed, KvModel, PrimaryKey
         >>> class Tree(KvModel, collection="trees"):
         ...     id: PrimaryKey[int]
@@ -221,6 +222,7 @@ class AsyncDatabase:
             InvalidArgumentError: an unknown kind of repair.
 
         Examples:
+            >>> import asyncio
             >>> async def main():
             ...     async with AsyncDatabase("memory://") as db:
             ...         print(await db.check())

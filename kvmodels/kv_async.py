@@ -61,6 +61,7 @@ def open_async_kv(
         EngineError: when it is opened: the file cannot be used, such as ForeignFileError.
 
     Examples:
+        >>> import asyncio
         >>> async def main():
         ...     async with open_async_kv() as kv:
         ...         done = await kv.set(("users", 1), {"name": "Ada"})
@@ -109,6 +110,7 @@ class AsyncKv:
             DecodeError: what is stored cannot be read.
 
         Examples:
+            >>> import asyncio
             >>> async def main():
             ...     async with open_async_kv() as kv:
             ...         return await kv.get(("nobody",))
@@ -194,6 +196,7 @@ class AsyncKv:
             InvalidKeyError: a selector that is not a key.
 
         Examples:
+            >>> import asyncio
             >>> async def main():
             ...     async with open_async_kv() as kv:
             ...         for name in ("Ada", "Bob", "Cleo"):
@@ -212,6 +215,7 @@ class AsyncKv:
             An operation without parts, which is used once; nothing is sent before its ``commit``.
 
         Examples:
+            >>> import asyncio
             >>> async def main():
             ...     async with open_async_kv() as kv:
             ...         entry = await kv.get(("hits",))
