@@ -34,7 +34,15 @@ from kvmodels.testing.processes import Process
 from kvmodels.testing.schedules import FaultRates, History
 from tests.interleaving.exchange import exchange
 from tests.interleaving.models import OldPerson, Person
-from tests.interleaving.verdict import CODEC, Deed, counter_faults, history_faults, records_of, store_faults
+from tests.interleaving.verdict import (
+    CODEC,
+    Deed,
+    counter_faults,
+    history_faults,
+    outcome_faults,
+    records_of,
+    store_faults,
+)
 
 KEYS = ("a", "b", "c", "d", "e", "f")
 MORE_KEYS = ("g", "h", "i", "j")
@@ -82,6 +90,8 @@ class Crowd:
         self.faults: list[str] = []
         self.verbs: Counter[str] = Counter()
         self.processes: dict[str, Process] = {}
+        self.abandoned: list[str] = []
+        self.answers: dict[str, bool] = {}
         self._prepare()
         self._add_clients()
 
@@ -125,6 +135,7 @@ class Crowd:
         for number in (1, 2):
             self.test.add(f"read{number}", self._reader(f"read{number}", self.test.process(Person), 5))
         self.test.add("check", self._checker(self.test.process(Person)))
+        self.test.add("ask", self._asker(self.test.process(Person)))
         self.test.add("time", self._sleeper(self.test.process(Person)))
 
     async def _builder(self, process: Process, names: Iterable[str]) -> None:
@@ -138,6 +149,15 @@ class Crowd:
     async def _checker(self, process: Process) -> None:
         report = await process.check()
         self.faults += [f"the check reports {finding}" for finding in report.findings]
+
+    async def _asker(self, process: Process) -> None:
+        """Find out what became of the writes of stopped clients; the answer must stay true."""
+        for _ in range(4):
+            await process.sleep(10)
+            while self.abandoned:
+                token = self.abandoned.pop()
+                self.answers[token] = await process.outcome(token)
+                self.verbs["outcome"] += 1
 
     async def _sleeper(self, process: Process) -> None:
         for _ in range(3):
@@ -183,6 +203,9 @@ class Crowd:
                 return
             except KvModelsError as error:
                 deed.state, deed.error = "failed", error
+            except GeneratorExit:
+                self.abandoned += process.tokens[drawn:]
+                raise
             finally:
                 deed.tokens = process.tokens[drawn:]
 
@@ -272,7 +295,8 @@ class Crowd:
             field = chance.choice(("city", "zone", "team", "score", "email", "phone", "ranking", "pages"))
             try:
                 if field == "pages":
-                    await self._walk(name, people, {"city": chance.choice("xyz")})
+                    column = chance.choice(("city", "zone"))
+                    await self._walk(name, people, {column: self._values(chance)[column]})
                 else:
                     values = self._values(chance)
                     wanted = {field: values[field]} if field in values else {"city": values["city"]}
@@ -320,6 +344,7 @@ class Crowd:
         history = self.test.run()
         self.faults += [f"store: {fault}" for fault in store_faults(self.test.engine)]
         self.faults += history_faults(history, self.deeds, tokens=self.tokens)
+        self.faults += outcome_faults(history, self.answers)
         after = {key: value["hits"] for key, value in records_of(self.test.engine).items()}
         self.faults += counter_faults(history, self.deeds, self.hits, after, tokens=self.tokens)
         last = self.test.process(Person)

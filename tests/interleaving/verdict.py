@@ -99,6 +99,14 @@ def _deed_faults(deed: Deed, applied: Mapping[str, int] | None) -> Iterator[str]
         yield f"{deed.verb} of {deed.client} was acknowledged and not applied"
 
 
+def outcome_faults(history: History, answers: Mapping[str, bool]) -> Iterator[str]:
+    """What ``outcome`` said of operations whose clients were stopped, against what was applied in the end."""
+    applied = _applied(history.landings)
+    for token, answer in answers.items():
+        if (applied.get(token, 0) > 0) != answer:
+            yield f"outcome({token!r}) was {answer}, and it was applied {applied.get(token, 0)} times"
+
+
 def _replaced(landings: tuple[Landing, ...], deeds: list[Deed]) -> Iterator[str]:
     """Creations that replaced a record, and saves that replaced another version than the loaded one."""
     versions: dict[str, tuple[str, int | None]] = {}
