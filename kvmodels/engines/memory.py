@@ -8,7 +8,7 @@ assignment and applied; what an interrupt cuts short, the next holder of the loc
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Self
+from typing import Self, cast
 
 from kvmodels.engines.clock import EngineClock
 from kvmodels.engines.evaluation import U64_ENCODING, combine, require_storable_deadline, to_versionstamp, visible
@@ -60,7 +60,7 @@ class MemoryEngine:
     Raises:
         InvalidArgumentError: the URL is not a memory URL, or the name is open with another clock or maximum age.
 
-    Example:
+    Examples:
         >>> engine = MemoryEngine()
         >>> committed = engine.commit(AtomicWrite((Check(b"k", None),), (Set(b"k", b"v", 3),)))
         >>> engine.read([ReadRange(b"k")]).ranges[0][0].value
@@ -88,7 +88,7 @@ class MemoryEngine:
                 value=url,
                 expected="memory:// or memory://name",
             )
-        given: object = snapshot_max_age
+        given = cast("object", snapshot_max_age)
         if isinstance(given, bool) or not isinstance(given, (int, float)) or not given > 0:
             raise InvalidArgumentError(
                 "the maximum age of a snapshot is not positive", argument="snapshot_max_age", value=snapshot_max_age
@@ -247,12 +247,13 @@ class MemorySnapshot:
     It sees the deadlines as of its opening, so that two reads of it agree.
     """
 
-    __slots__ = ("_engine", "_store", "_view")
+    # On the class, for the finalizer of an object whose construction an interrupt cut short.
+    _view: MemoryView | None = None
 
     def __init__(self, engine: MemoryEngine, store: MemoryStore, view: MemoryView) -> None:
         self._engine = engine
         self._store = store
-        self._view: MemoryView | None = view
+        self._view = view
 
     @property
     def versionstamp(self) -> bytes:

@@ -36,7 +36,7 @@ _files: StoreRegistry[SqliteStore] = StoreRegistry()
 class SqliteEngine:
     """An ordered store in one SQLite file, shared by any number of threads and processes of one machine.
 
-    A read of one key or of one range is one statement, everything else one transaction; a commit is one write
+    A read of one key is one statement, every other read one transaction; a commit is one write
     transaction, and one writer at a time is let in. In WAL mode readers and the writer do not wait for each other.
     All engines of one process that open the same file share its connections, and must ask for the same options.
 
@@ -59,7 +59,7 @@ class SqliteEngine:
         InvalidArgumentError: an option makes no sense, or the file is open in this process with other options.
         EngineTimeoutError, DecodeError, UnsupportedError.
 
-    Example:
+    Examples:
         >>> from kvmodels.operations import Check, Set
         >>> engine = SqliteEngine(":memory:")
         >>> committed = engine.commit(AtomicWrite((Check(b"k", None),), (Set(b"k", b"v", 3),)))
@@ -171,7 +171,6 @@ class SqliteEngine:
             # In a list, which the snapshot empties when it takes over: at every moment one of the two owns it.
             owned = [store.borrow()]
             try:
-                owned[0].in_call = True
                 owned[0].execute("BEGIN")
                 return SqliteSnapshot(self, store, owned)
             except sqlite3.Error as error:
@@ -180,7 +179,6 @@ class SqliteEngine:
                     patience.wait(error)
             finally:
                 if owned:
-                    owned[0].in_call = False
                     store.give_back(owned.pop())
 
     def commit(self, write: AtomicWrite) -> Committed | Conflict:
@@ -243,11 +241,13 @@ class SqliteSnapshot:
     closed; it expires when it is too old, and when the process forks.
     """
 
+    # On the class, for the finalizer of an object whose construction an interrupt cut short.
+    _connection: Connection | None = None
+
     def __init__(self, engine: SqliteEngine, store: SqliteStore, owned: list[Connection]) -> None:
         self._engine = engine
         self._store = store
         self._lock = threading.Lock()
-        self._connection: Connection | None = None
         self._expired = False
         version, high_water = statements.pinned_state(owned[0])
         self._versionstamp = to_versionstamp(version)
@@ -274,7 +274,7 @@ class SqliteSnapshot:
         self.expire(self._store.clock.now_ms())
         with self._lock:
             connection = self._connection
-            if connection is None:
+            if connection is None or connection.discarded:
                 raise self._gone()
             now = statements.BEFORE_ALL_TIME if include_expired else self._now
             try:
@@ -304,7 +304,8 @@ class SqliteSnapshot:
 
     def __del__(self) -> None:
         # No lock: nobody else can refer to it now, and a finalizer may run while its thread holds any lock.
-        self._release()
+        if self._connection is not None:
+            self._release()
 
     def _release(self) -> None:
         connection, self._connection = self._connection, None
@@ -313,11 +314,10 @@ class SqliteSnapshot:
             if self._store.in_memory:
                 connection.close()
             else:
-                connection.in_call = False
                 self._store.give_back(connection)
 
     def _gone(self) -> ClosedError | SnapshotExpiredError:
-        if self._expired:
+        if self._expired or self._connection is not None:
             return SnapshotExpiredError("this snapshot is past its maximum age", url=self._engine.url)
         return ClosedError("this snapshot is closed", url=self._engine.url, reason="closed")
 
@@ -330,12 +330,10 @@ def _read(
     include_expired: bool,
     follow: Follow | None,
 ) -> ReadResult | GuardFailed:
-    if guard is None and follow is None and len(ranges) == 1 and ranges[0].limit != 0:
-        one = ranges[0]
-        if one.end is None:
-            return statements.read_point(connection, one.start, None if include_expired else store.clock)
-        if not include_expired:
-            return statements.read_range(connection, one, store.clock)
+    if guard is None and follow is None and len(ranges) == 1:
+        start, end, limit, _ = ranges[0]
+        if end is None and limit != 0:
+            return statements.read_point(connection, start, None if include_expired else store.clock)
     connection.execute("BEGIN")
     version, high_water = statements.pinned_state(connection)
     now = statements.BEFORE_ALL_TIME if include_expired else max(store.clock.now_ms(), high_water)
