@@ -230,7 +230,7 @@ def main(folder: Path) -> None:
     for stage in stages(engine):
         text = json.dumps(rows_of(engine), indent=1, ensure_ascii=True)
         (folder / f"{stage}.json").write_text(text + "\n", encoding="utf-8")
-    file = telling_engine(folder / "store.db")
+    file = telling_engine(folder / "store.sqlite3")
     for _ in stages(file):
         pass
     file.close()

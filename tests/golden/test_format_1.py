@@ -65,7 +65,7 @@ def test_every_kind_of_row_is_in_the_golden_files_and_in_the_documentation():
     for kind in own:
         assert f'("__kvmodels__", "{kind}"' in table
     for model in (Column, User, NewUser):
-        name = {Column: "columns"}.get(model, "users")
+        name = "columns" if model is Column else "users"
         assert {f"{name}_by_{index}" for index in INDEXES[model]} <= kinds
 
 
@@ -96,7 +96,7 @@ def test_one_line_of_each_kind_spelled_out():
 @pytest.fixture
 def file(tmp_path) -> Path:
     path = tmp_path / "store.db"
-    shutil.copy(FOLDER / "store.db", path)
+    shutil.copy(FOLDER / "store.sqlite3", path)
     return path
 
 
