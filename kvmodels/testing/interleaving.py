@@ -4,8 +4,8 @@ A client is a coroutine that uses a ``Process``, as application code uses an ``A
 of the real flows is one step, and between two steps any other client may run. Who is next is drawn from a seed, or
 written out as a schedule. Time is virtual: it passes when somebody sleeps.
 
-Rules of this module: deterministic; the same clients with the same seed, or with the lines of an earlier run, give
-the same history. One request of one client is carried out at a time, so a step is atomic.
+Rules of this module: deterministic; the same clients with the same seed, or with the lines of an earlier run as
+schedule, give the same history. One request of one client is carried out at a time, so a step is atomic.
 """
 
 from __future__ import annotations
@@ -140,7 +140,7 @@ class Interleaving:
         Raises:
             InvalidArgumentError: the name is taken, has a space in it, or is a word of schedules.
         """
-        if name in self._clients or name in (DELIVER, ADVANCE) or len(name.split()) != 1:
+        if name in self._clients or name in self._outcomes or name in (DELIVER, ADVANCE) or len(name.split()) != 1:
             client.close()
             raise InvalidArgumentError(
                 "this cannot be the name of a client",

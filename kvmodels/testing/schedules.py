@@ -122,18 +122,18 @@ def parse_line(text: str) -> Line:
         Line(name='ada', kind='commit', fault='lose_answer', number=0.0)
     """
     words = text.split()
-    if words and words[0] in (DELIVER, ADVANCE) and len(words) <= 2:
-        try:
-            return Line(words[0], number=float(words[1]) if len(words) == 2 else 0.0)
-        except ValueError as error:
-            raise _unreadable(text) from error
     if not words or len(words) > 3:
         raise _unreadable(text)
+    if words[0] in (DELIVER, ADVANCE):
+        number = words[1] if len(words) == 2 else "0"
+        if len(words) > 2 or not number.replace(".", "", words[0] == ADVANCE).isdecimal():
+            raise _unreadable(text)
+        return Line(words[0], number=float(number))
     kind = fault = None
     for word in words[1:]:
         if word in _KINDS and kind is None and fault is None:
             kind = word
-        elif word in _FAULTS and fault is None:
+        elif word in _FAULTS and fault is None and kind != "end":
             fault = word
         else:
             raise _unreadable(text)
@@ -205,7 +205,7 @@ class History:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The schedule that repeats this run exactly."""
+        """The schedule that repeats this run exactly, given the same clients and the same other arguments."""
         return tuple(step.line for step in self.steps)
 
     def __str__(self) -> str:

@@ -137,7 +137,21 @@ def test_two_sleeps_at_once_are_not_one_after_the_other():
 
 @pytest.mark.parametrize(
     "line",
-    ["", "ada write", "ada commit lost", "ada read commit", "ada hold commit", "deliver x", "advance soon", "a b c d"],
+    [
+        "",
+        "ada write",
+        "ada commit lost",
+        "ada read commit",
+        "ada hold commit",
+        "ada end hold",
+        "deliver x",
+        "deliver -1",
+        "deliver 0.5",
+        "deliver 0 1",
+        "advance soon",
+        "advance -5",
+        "a b c d",
+    ],
 )
 def test_a_line_that_says_nothing_is_refused(line):
     with pytest.raises(InvalidArgumentError, match="cannot be read"):
@@ -148,16 +162,21 @@ def test_a_line_that_says_nothing_is_refused(line):
     ("line", "message"),
     [
         ("ada read", "does not fit"),
-        ("ada end hold", "ended or was never added"),
+        ("ada read lose_answer", "does not fit"),
         ("bob commit", "ended or was never added"),
         ("deliver", "not under way"),
     ],
 )
 def test_a_schedule_that_does_not_fit_is_refused_with_the_story(line, message):
-    test = Interleaving(schedule=["ada commit", line] if line == "ada end hold" else [line])
+    test = Interleaving(schedule=[line])
     with pytest.raises(InvalidArgumentError, match=message) as caught:
         played(test, put(b"1"))
     assert "seed None" in caught.value.__notes__[0]
+
+
+def test_a_client_that_has_ended_makes_no_further_step():
+    with pytest.raises(InvalidArgumentError, match="ended or was never added"):
+        played(Interleaving(schedule=["ada commit", "ada commit"]), put(b"1"))
 
 
 def test_only_a_commit_can_be_lost():
