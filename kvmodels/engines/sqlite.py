@@ -133,7 +133,7 @@ class SqliteEngine:
                 if store.writer is None:
                     raise self._closed()
                 try:
-                    return _read(store.writer, store, ranges, guard, include_expired, follow)
+                    return _read(store.writer, store, ranges, guard, follow, include_expired=include_expired)
                 finally:
                     store.writer.rollback()
         patience = None
@@ -141,7 +141,7 @@ class SqliteEngine:
             connection = store.borrow()
             try:
                 connection.in_call = True
-                return _read(connection, store, ranges, guard, include_expired, follow)
+                return _read(connection, store, ranges, guard, follow, include_expired=include_expired)
             except sqlite3.Error as error:
                 if not connection.discarded:
                     patience = patience or store.patience()
@@ -327,8 +327,9 @@ def _read(
     store: SqliteStore,
     ranges: Sequence[ReadRange],
     guard: Guard | None,
-    include_expired: bool,
     follow: Follow | None,
+    *,
+    include_expired: bool,
 ) -> ReadResult | GuardFailed:
     if guard is None and follow is None and len(ranges) == 1:
         start, end, limit, _ = ranges[0]

@@ -50,6 +50,9 @@ def alarm() -> Iterator[Callable[[float], None]]:
     def interrupt(signum, frame):
         raise KeyboardInterrupt
 
+    # Python swallows an interrupt inside a finalizer, so what earlier tests left must not be collected meanwhile.
+    gc.collect()
+    gc.disable()
     before = signal.signal(signal.SIGALRM, interrupt)
 
     def arm(seconds: float) -> None:
@@ -58,6 +61,7 @@ def alarm() -> Iterator[Callable[[float], None]]:
     yield arm
     signal.setitimer(signal.ITIMER_REAL, 0)
     signal.signal(signal.SIGALRM, before)
+    gc.enable()
 
 
 @pytest.mark.parametrize("kind", ["memory", "sqlite"])
