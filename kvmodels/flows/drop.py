@@ -63,9 +63,7 @@ def drop_generations(context: Context, collection: str, name: str) -> Flow[None]
         yield from commit_header(context, view, header, mutations=leftovers)
 
 
-def _remove_entries(
-    context: Context, view: HeaderView, collection: StoredCollection, index: StoredIndex
-) -> Flow[bool]:
+def _remove_entries(context: Context, view: HeaderView, collection: StoredCollection, index: StoredIndex) -> Flow[bool]:
     """Remove what is left of one generation; False after a conflict or a lost answer: look at the header again."""
     progress_key = drop_key(collection.name, index.name, index.generation)
     prefixes = (
