@@ -58,7 +58,7 @@ class Database:
         SchemaMismatchError: the store is of a newer format, or not current with ``require_current``.
         InvalidArgumentError, EngineError: the store cannot be opened.
 
-    Example:
+    Examples:
         >>> from kvmodels import Indexed, KvModel, PrimaryKey
         >>> class Tree(KvModel, collection="trees"):
         ...     id: PrimaryKey[int]
@@ -194,7 +194,7 @@ class Database:
         Raises:
             InvalidArgumentError: an unknown kind of repair.
 
-        Example:
+        Examples:
             >>> print(Database("memory://").check())
             ok: 0 rows scanned; 0 dangling, 0 missing, 0 foreign, 0 undecodable; 0 repaired
         """

@@ -58,7 +58,8 @@ class AsyncDatabase:
         SchemaMismatchError: when it is opened: the store is of a newer format, or not current.
         InvalidArgumentError, EngineError: when it is opened: the store cannot be opened.
 
-    Example:
+    Examples:
+        >>> import asyncio
         >>> from kvmodels import Indexed, KvModel, PrimaryKey
         >>> class Tree(KvModel, collection="trees"):
         ...     id: PrimaryKey[int]
@@ -220,7 +221,8 @@ class AsyncDatabase:
         Raises:
             InvalidArgumentError: an unknown kind of repair.
 
-        Example:
+        Examples:
+            >>> import asyncio
             >>> async def main():
             ...     async with AsyncDatabase("memory://") as db:
             ...         print(await db.check())

@@ -53,7 +53,7 @@ def run(engine: Engine, flow: Flow[T], *, sleep: Callable[[float], object] = tim
     Raises:
         KvModelsError: what the engine raised and the flow did not handle, or what the flow raised.
 
-    Example:
+    Examples:
         >>> from kvmodels.engines.memory import MemoryEngine
         >>> from kvmodels.flows.requests import commit, read
         >>> from kvmodels.operations import AtomicWrite, Set, point

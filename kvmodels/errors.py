@@ -111,7 +111,7 @@ class KvModelsError(Exception):
         hint: what to do about it, or None to use the hint of the class.
         data: the attributes that the class declares in ``attributes``; those not given are None.
 
-    Example:
+    Examples:
         >>> error = KeyTooLargeError("a key is too large", limit="max_key_bytes", size=2049, maximum=2048)
         >>> error.size, error.code
         (2049, 'KV602')

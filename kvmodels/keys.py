@@ -126,7 +126,7 @@ def encode_part(part: KeyPart | bytearray | memoryview) -> bytes:
     Raises:
         InvalidKeyError: the type is no key part, or an int has more than 255 bytes.
 
-    Example:
+    Examples:
         >>> encode_part("a").hex(), encode_part(1).hex(), encode_part(-1.0).hex()
         ('026100', '1501', '21400fffffffffffff')
     """
@@ -147,7 +147,7 @@ def encode_key(parts: Sequence[KeyPart | bytearray | memoryview]) -> bytes:
     Raises:
         InvalidKeyError: not a tuple or list, or a part that cannot be one; ``part`` is its position.
 
-    Example:
+    Examples:
         >>> encode_key(("users", 7)).hex()
         '027573657273001507'
         >>> encode_key((True,)) == encode_key((1,))
@@ -258,7 +258,7 @@ def decode_key(data: bytes) -> Key:
     Raises:
         InvalidKeyError: the bytes are not what ``encode_key`` writes; ``part`` is the position of the damage.
 
-    Example:
+    Examples:
         >>> decode_key(encode_key(("users", b"\x00", 2**64, -0.0, False)))
         ('users', b'\x00', 18446744073709551616, -0.0, False)
     """
@@ -287,7 +287,7 @@ def skip_parts(data: bytes, count: int) -> int:
     Raises:
         InvalidKeyError: the key has fewer parts, or is damaged within them.
 
-    Example:
+    Examples:
         >>> key = encode_key(("users_by_email", "ada@x.org", 7))
         >>> decode_key(key[skip_parts(key, 2):])
         (7,)
@@ -313,7 +313,7 @@ def prefix_range(packed: bytes) -> tuple[bytes, bytes]:
 
     The key that equals the prefix is not in the range, nor is ``("ab",)`` in that of ``("a",)``.
 
-    Example:
+    Examples:
         >>> start, end = prefix_range(encode_key(("a",)))
         >>> [start <= encode_key(key) < end for key in [("a",), ("a", ""), ("ab",), ("a", True)]]
         [False, True, False, True]
@@ -342,7 +342,7 @@ def key_range(
             a start above the end.
         InvalidKeyError: something that is not a key.
 
-    Example:
+    Examples:
         >>> key_range(prefix=("a",), start=("a", "m")) == (encode_key(("a", "m")), encode_key(("a",)) + b"\xff")
         True
     """

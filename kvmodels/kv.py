@@ -55,7 +55,7 @@ def open_kv(
         InvalidArgumentError: an unknown scheme, codec or option.
         EngineError: the file cannot be opened, such as ForeignFileError.
 
-    Example:
+    Examples:
         >>> with open_kv() as kv:
         ...     done = kv.set(("users", 1), {"name": "Ada"})
         ...     entry = kv.get(("users", 1))
@@ -100,7 +100,7 @@ class Kv:
             InvalidKeyError, KeyTooLargeError: not a key, or too long.
             DecodeError: what is stored cannot be read.
 
-        Example:
+        Examples:
             >>> with open_kv() as kv:
             ...     kv.get(("nobody",))
             Entry(key=('nobody',), value=None, versionstamp=None, expires_at=None)
@@ -183,7 +183,7 @@ class Kv:
             InvalidArgumentError: a selector or option that makes no sense.
             InvalidKeyError: a selector that is not a key.
 
-        Example:
+        Examples:
             >>> with open_kv() as kv:
             ...     for name in ("Ada", "Bob", "Cleo"):
             ...         _ = kv.set(("users", name), len(name))
@@ -199,7 +199,7 @@ class Kv:
         Returns:
             An operation without parts, which is used once; nothing is sent before its ``commit``.
 
-        Example:
+        Examples:
             >>> with open_kv() as kv:
             ...     entry = kv.get(("hits",))
             ...     first = kv.atomic().check(entry).sum(("hits",), 1).commit()

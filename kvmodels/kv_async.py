@@ -60,7 +60,8 @@ def open_async_kv(
         InvalidArgumentError: an unknown codec; an unknown scheme or option when it is opened.
         EngineError: when it is opened: the file cannot be used, such as ForeignFileError.
 
-    Example:
+    Examples:
+        >>> import asyncio
         >>> async def main():
         ...     async with open_async_kv() as kv:
         ...         done = await kv.set(("users", 1), {"name": "Ada"})
@@ -108,7 +109,8 @@ class AsyncKv:
             InvalidKeyError, KeyTooLargeError: not a key, or too long.
             DecodeError: what is stored cannot be read.
 
-        Example:
+        Examples:
+            >>> import asyncio
             >>> async def main():
             ...     async with open_async_kv() as kv:
             ...         return await kv.get(("nobody",))
@@ -193,7 +195,8 @@ class AsyncKv:
             InvalidArgumentError: a selector or option that makes no sense.
             InvalidKeyError: a selector that is not a key.
 
-        Example:
+        Examples:
+            >>> import asyncio
             >>> async def main():
             ...     async with open_async_kv() as kv:
             ...         for name in ("Ada", "Bob", "Cleo"):
@@ -211,7 +214,8 @@ class AsyncKv:
         Returns:
             An operation without parts, which is used once; nothing is sent before its ``commit``.
 
-        Example:
+        Examples:
+            >>> import asyncio
             >>> async def main():
             ...     async with open_async_kv() as kv:
             ...         entry = await kv.get(("hits",))

@@ -69,7 +69,7 @@ class Opening:
     Args:
         make: opens the engine; called again only if it raised. ``Opening.done(engine)`` is for one that is open.
 
-    Example:
+    Examples:
         >>> opening = Opening.of_url("memory://")
         >>> opening.engine is None, opening.open() is opening.open()
         (True, True)

@@ -39,7 +39,14 @@ class Runner(Protocol):
         ...
 
     def run(self, flow: Flow[T]) -> T:
-        """Run a flow to its end."""
+        """Run a flow to its end.
+
+        Args:
+            flow: a generator that has not been started.
+
+        Returns:
+            What the flow returns.
+        """
         ...
 
 
@@ -58,6 +65,26 @@ class QuerySet(Generic[M]):
     Args:
         runner: runs flows against the store.
         query: what is asked for.
+
+    Examples:
+        >>> from kvmodels import Database, Index, Indexed, KvModel, PrimaryKey
+        >>> class Peak(KvModel, collection="peaks"):
+        ...     name: PrimaryKey[str]
+        ...     country: Indexed[str]
+        ...     height: int
+        ...     class Meta:
+        ...         indexes = (Index("country", "-height"),)
+        >>> peaks = Database("memory://", models=[Peak])[Peak]
+        >>> for name, country, height in [("Dom", "CH", 4545), ("Ortler", "IT", 3905), ("Weisshorn", "CH", 4506)]:
+        ...     _ = peaks.create(name=name, country=country, height=height)
+        >>> swiss = peaks.filter(Peak.country == "CH").order_by("-height")
+        >>> [peak.name for peak in swiss], swiss.count(), swiss.filter(height__lt=4510).first().name
+        (['Dom', 'Weisshorn'], 2, 'Weisshorn')
+        >>> print(swiss[:10].explain())
+        Peak: 1 range of index country_height
+          reads only  country = 'CH'
+          in order    -height, name
+          reads       at most 20 rows
     """
 
     __slots__ = ("_query", "_runner")
@@ -261,6 +288,19 @@ class QuerySet(Generic[M]):
             IndexChangedError: the index was rebuilt since the cursor was made.
             InvalidArgumentError: a slice has been taken, or the size is below 1.
             NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
+
+        Examples:
+            >>> from kvmodels import Database, KvModel, PrimaryKey
+            >>> class Step(KvModel, collection="steps"):
+            ...     id: PrimaryKey[int]
+            >>> steps = Database("memory://", models=[Step])[Step]
+            >>> _ = steps.bulk_create([Step(id=number) for number in range(5)])
+            >>> first = steps.page(size=3)
+            >>> [step.id for step in first], first.has_more
+            ([0, 1, 2], True)
+            >>> second = steps.page(size=3, after=first.next_cursor)
+            >>> [step.id for step in second], second.next_cursor
+            ([3, 4], None)
         """
         return as_page(self._runner.run(page(self._runner.context, self._query, size, after)))
 

@@ -39,7 +39,14 @@ class AsyncRunner(Protocol):
         ...
 
     async def run(self, flow: Flow[T]) -> T:
-        """Run a flow to its end."""
+        """Run a flow to its end.
+
+        Args:
+            flow: a generator that has not been started.
+
+        Returns:
+            What the flow returns.
+        """
         ...
 
 

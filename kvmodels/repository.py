@@ -61,7 +61,7 @@ class Repository(QuerySet[M], Generic[M]):
             MultipleObjectsReturned: more than one does.
             QueryError: a lookup that cannot be answered as written.
 
-        Example:
+        Examples:
             >>> from kvmodels import Database, KvModel, PrimaryKey, Unique
             >>> class Reader(KvModel, collection="readers"):
             ...     id: PrimaryKey[int]
@@ -236,7 +236,7 @@ class Repository(QuerySet[M], Generic[M]):
             PrimaryKeyChangedError: the function changed the primary key.
             UniqueViolationError, RetriesExhaustedError: nothing was written.
 
-        Example:
+        Examples:
             >>> from kvmodels import Database, KvModel, PrimaryKey
             >>> class Counter(KvModel, collection="counters"):
             ...     id: PrimaryKey[str]

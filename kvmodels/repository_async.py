@@ -61,7 +61,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
             MultipleObjectsReturned: more than one does.
             QueryError: a lookup that cannot be answered as written.
 
-        Example:
+        Examples:
             >>> import asyncio
             >>> from kvmodels import AsyncDatabase, KvModel, PrimaryKey, Unique
             >>> class Reader(KvModel, collection="readers"):
@@ -239,7 +239,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
             PrimaryKeyChangedError: the function changed the primary key.
             UniqueViolationError, RetriesExhaustedError: nothing was written.
 
-        Example:
+        Examples:
             >>> import asyncio
             >>> from kvmodels import AsyncDatabase, KvModel, PrimaryKey
             >>> class Counter(KvModel, collection="counters"):

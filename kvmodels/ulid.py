@@ -89,7 +89,7 @@ class ULID:
         InvalidValueError: another type.
         UnsupportedError: see ``UlidGenerator``.
 
-    Example:
+    Examples:
         >>> ulid = ULID("01arz3ndektsv4rrffq69g5fav")
         >>> ulid
         ULID('01ARZ3NDEKTSV4RRFFQ69G5FAV')
@@ -226,7 +226,7 @@ class UlidGenerator:
         clock_ms: milliseconds since the epoch, 0 to 2**48 - 1; may step back.
         randomness: returns as many random bytes as it is asked for.
 
-    Example:
+    Examples:
         >>> generator = UlidGenerator(clock_ms=lambda: 1469922850259, randomness=bytes)
         >>> generator.next(), generator.next()
         (ULID('01ARZ3NDEK0000000000000000'), ULID('01ARZ3NDEK0000000000000001'))

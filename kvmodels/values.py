@@ -31,7 +31,7 @@ class KvU64:
         InvalidValueError: not an int (a bool is none).
         InvalidArgumentError: out of range.
 
-    Example:
+    Examples:
         >>> counter = KvU64(7)
         >>> counter, int(counter), counter.value + 1, counter == 7
         (KvU64(7), 7, 8, False)

@@ -113,7 +113,7 @@ def nullable(codec: ColumnCodec) -> ColumnCodec:
     No other value is ``b""``: bytes columns carry a first byte 01, nullable or not, so that making a field optional
     does not change its encoding.
 
-    Example:
+    Examples:
         >>> from kvmodels.encoding.columns import column_codec
         >>> nullable(column_codec(str)).pack(None).hex()
         '0100'
@@ -145,7 +145,7 @@ def descending(codec: ColumnCodec) -> ColumnCodec:
     Without that end byte ``"a"`` (02 61 00) would be the beginning of ``"a\0"`` (02 61 00 ff 00) and sort before it
     in both directions.
 
-    Example:
+    Examples:
         >>> from kvmodels.encoding.columns import column_codec
         >>> down = descending(column_codec(str))
         >>> down.pack("ab") < down.pack("a")

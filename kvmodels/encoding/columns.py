@@ -58,7 +58,7 @@ class KeyNumber:
     The magnitude must be less than 2**53. Without the mark a column holds an int of any size, which Deno reads as a
     bigint.
 
-    Example:
+    Examples:
         >>> from typing import Annotated
         >>> Age = Annotated[int, KeyNumber()]
     """
@@ -100,7 +100,7 @@ def column_codec(annotation: Any, metadata: Sequence[Any] = ()) -> ColumnCodec |
         ModelDefinitionError: ``KeyNumber`` on another type than int; an Enum or Literal whose values have different
             types.
 
-    Example:
+    Examples:
         >>> column_codec(int).pack(7).hex(), column_codec(int, [KeyNumber()]).pack(7).hex()
         ('1507', '21c01c000000000000')
         >>> column_codec(list) is None

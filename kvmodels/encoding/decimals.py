@@ -36,7 +36,7 @@ def encode_decimal(value: Decimal) -> bytes:
     Raises:
         InvalidValueError: NaN or infinite, more than 100 significant digits, or a first digit beyond 10**±6144.
 
-    Example:
+    Examples:
         >>> encode_decimal(Decimal("1.50")) == encode_decimal(Decimal("1.5"))
         True
         >>> encode_decimal(Decimal("-2")) < encode_decimal(Decimal("-1.5")) < encode_decimal(Decimal(0))

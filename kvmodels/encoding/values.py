@@ -69,7 +69,7 @@ class MsgpackCodec:
     stand, as a dict key or a member of a set. Subclasses (OrderedDict, StrEnum, a named tuple) are refused: they would
     come back as something else.
 
-    Example:
+    Examples:
         >>> codec = MsgpackCodec()
         >>> data, encoding = codec.encode({"tags": {"a", "b"}, "n": 2**70})
         >>> codec.decode(data, encoding) == {"tags": {"a", "b"}, "n": 2**70}

@@ -25,7 +25,7 @@ class EngineClock:
         source: milliseconds since the epoch; None for the system's clock.
         high_water: a time in milliseconds that was shown before, perhaps by another process.
 
-    Example:
+    Examples:
         >>> readings = iter([100, 90, 120])
         >>> clock = EngineClock(lambda: next(readings))
         >>> clock.now_ms(), clock.now_ms(), clock.now_ms()

@@ -52,6 +52,8 @@ ReadPlan = Callable[[Sequence[ReadRange]], ReadFault | None] | Iterable[ReadFaul
 COMMIT_FAULTS: frozenset[str] = frozenset(get_args(CommitFault))
 READ_FAULTS: frozenset[str] = frozenset(get_args(ReadFault))
 
+_REFUSAL_HINT = "The plan of the FaultEngine asked for it; a program may try again."
+
 FaultT = TypeVar("FaultT")
 
 
@@ -64,7 +66,7 @@ class FaultEngine:
         read_plan: the same for reads outside snapshots.
         delay: called for the fault ``delay``; a test passes what waits for another thread.
 
-    Example:
+    Examples:
         >>> from kvmodels.engines.memory import MemoryEngine
         >>> from kvmodels.operations import Set
         >>> engine = FaultEngine(MemoryEngine(), plan=["lose_answer"])
@@ -136,7 +138,7 @@ class FaultEngine:
         if fault == "delay":
             self._delay()
         elif fault == "refuse":
-            raise EngineError("the read was refused", url=self.url, reason="injected fault")
+            raise EngineError("the read was refused", url=self.url, reason="injected fault", hint=_REFUSAL_HINT)
         return self.inner.read(ranges, guard, include_expired=include_expired, follow=follow)
 
     def snapshot(self) -> Snapshot:
@@ -191,7 +193,7 @@ class FaultEngine:
 
     def _carry_out(self, write: AtomicWrite, fault: str | None) -> Committed | Conflict:
         if fault == "refuse":
-            raise EngineError("the commit was refused", url=self.url, reason="injected fault")
+            raise EngineError("the commit was refused", url=self.url, reason="injected fault", hint=_REFUSAL_HINT)
         if fault == "delay":
             self._delay()
         if fault in (None, "delay"):

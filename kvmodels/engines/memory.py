@@ -80,7 +80,7 @@ class MemoryEngine:
         InvalidArgumentError: the URL is not a memory URL, or the name is open with another clock, maximum age or
             change log.
 
-    Example:
+    Examples:
         >>> engine = MemoryEngine()
         >>> committed = engine.commit(AtomicWrite((Check(b"k", None),), (Set(b"k", b"v", 3),)))
         >>> engine.read([ReadRange(b"k")]).ranges[0][0].value

@@ -39,12 +39,13 @@ class MemorySnapshot:
     It sees the deadlines as of its opening, so that two reads of it agree.
     """
 
-    __slots__ = ("_engine", "_store", "_view")
+    # On the class, for the finalizer of an object whose construction an interrupt cut short.
+    _view: MemoryView | None = None
 
     def __init__(self, engine: MemoryHandle, store: MemoryStore, view: MemoryView) -> None:
         self._engine = engine
         self._store = store
-        self._view: MemoryView | None = view
+        self._view = view
 
     @property
     def versionstamp(self) -> bytes:

@@ -59,7 +59,7 @@ def open_engine(
         InvalidArgumentError: the scheme or an option is unknown, or the path makes no sense.
         EngineError: what the engine raises when it opens.
 
-    Example:
+    Examples:
         >>> open_engine("memory://").traits.persistent
         False
         >>> open_engine("postgres://localhost")

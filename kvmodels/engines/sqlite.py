@@ -55,7 +55,7 @@ _files: StoreRegistry[SqliteStore] = StoreRegistry()
 class SqliteEngine:
     """An ordered store in one SQLite file, shared by any number of threads and processes of one machine.
 
-    A read of one key or of one range is one statement, everything else one transaction; a commit is one write
+    A read of one key is one statement, every other read one transaction; a commit is one write
     transaction, and one writer at a time is let in. In WAL mode readers and the writer do not wait for each other.
     All engines of one process that open the same file share its connections, and must ask for the same options.
 
@@ -81,7 +81,7 @@ class SqliteEngine:
         InvalidArgumentError: an option makes no sense, or the file is open in this process with other options.
         EngineTimeoutError, DecodeError, UnsupportedError.
 
-    Example:
+    Examples:
         >>> from kvmodels.operations import Check, Set
         >>> engine = SqliteEngine(":memory:")
         >>> committed = engine.commit(AtomicWrite((Check(b"k", None),), (Set(b"k", b"v", 3),)))
@@ -186,7 +186,6 @@ class SqliteEngine:
             # In a list, which the snapshot empties when it takes over: at every moment one of the two owns it.
             owned = [store.borrow()]
             try:
-                owned[0].in_call = True
                 owned[0].execute("BEGIN")
                 return SqliteSnapshot(self, store, owned)
             except sqlite3.Error as error:
@@ -195,7 +194,6 @@ class SqliteEngine:
                     patience.wait(error)
             finally:
                 if owned:
-                    owned[0].in_call = False
                     store.give_back(owned.pop())
 
     def commit(self, write: AtomicWrite) -> Committed | Conflict:
@@ -302,16 +300,14 @@ def _read(
     store: SqliteStore,
     ranges: Sequence[ReadRange],
     guard: Guard | None,
+    follow: Follow | None,
     *,
     include_expired: bool,
-    follow: Follow | None,
 ) -> ReadResult | GuardFailed:
-    if guard is None and follow is None and len(ranges) == 1 and ranges[0].limit != 0:
+    if guard is None and follow is None and len(ranges) == 1:
         one = ranges[0]
-        if one.end is None:
+        if one.end is None and one.limit != 0:
             return statements.read_point(connection, one.start, None if include_expired else store.clock)
-        if not include_expired:
-            return statements.read_range(connection, one, store.clock)
     connection.execute("BEGIN")
     version, high_water = statements.pinned_state(connection)
     now = statements.BEFORE_ALL_TIME if include_expired else max(store.clock.now_ms(), high_water)

@@ -71,8 +71,8 @@ class Connection(sqlite3.Connection):
     """A connection that its store can find again.
 
     Attributes:
-        in_call: a call or a snapshot uses it. Without this and outside the pool it is on its way from one to the
-            other, or was dropped by an interrupt.
+        in_call: a read uses it. Without this it is in the pool, belongs to a snapshot, is on its way from one to
+            another, or was dropped by an interrupt.
         discarded: it was closed; a caller that holds it takes another one.
     """
 

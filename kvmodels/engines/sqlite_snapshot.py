@@ -42,11 +42,13 @@ class SqliteSnapshot:
     closed; it expires when it is too old, and when the process forks.
     """
 
+    # On the class, for the finalizer of an object whose construction an interrupt cut short.
+    _connection: Connection | None = None
+
     def __init__(self, engine: SqliteHandle, store: SqliteStore, owned: list[Connection]) -> None:
         self._engine = engine
         self._store = store
         self._lock = threading.Lock()
-        self._connection: Connection | None = None
         self._expired = False
         version, high_water = statements.pinned_state(owned[0])
         self._versionstamp = to_versionstamp(version)
@@ -73,7 +75,7 @@ class SqliteSnapshot:
         self.expire(self._store.clock.now_ms())
         with self._lock:
             connection = self._connection
-            if connection is None:
+            if connection is None or connection.discarded:
                 raise self._gone()
             now = statements.BEFORE_ALL_TIME if include_expired else self._now
             try:
@@ -103,7 +105,8 @@ class SqliteSnapshot:
 
     def __del__(self) -> None:
         # No lock: nobody else can refer to it now, and a finalizer may run while its thread holds any lock.
-        self._release()
+        if self._connection is not None:
+            self._release()
 
     def _release(self) -> None:
         connection, self._connection = self._connection, None
@@ -112,10 +115,9 @@ class SqliteSnapshot:
             if self._store.in_memory:
                 connection.close()
             else:
-                connection.in_call = False
                 self._store.give_back(connection)
 
     def _gone(self) -> ClosedError | SnapshotExpiredError:
-        if self._expired:
+        if self._expired or self._connection is not None:
             return SnapshotExpiredError("this snapshot is past its maximum age", url=self._engine.url)
         return ClosedError("this snapshot is closed", url=self._engine.url, reason="closed")

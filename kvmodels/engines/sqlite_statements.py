@@ -37,14 +37,12 @@ from kvmodels.operations import (
 __all__ = [
     "BEFORE_ALL_TIME",
     "SCAN",
-    "SCAN_WITH_VERSION",
     "delete_expired",
     "earliest_deadline",
     "failed_checks",
     "next_version",
     "pinned_state",
     "read_point",
-    "read_range",
     "read_ranges",
     "write",
 ]
@@ -53,6 +51,8 @@ STATE = "SELECT version, clock FROM meta WHERE id = 0"
 NEXT_VERSION = "UPDATE meta SET version = version + 1, clock = max(clock, ?) WHERE id = 0 RETURNING version, clock"
 
 POINT = "SELECT v, e, s, x FROM kv WHERE k = ?"
+# One statement is one snapshot without a transaction. Not for ranges: once the user has run ANALYZE, SQLite no longer
+# sees that this join needs no sorting, and would sort the whole range before the limit.
 POINT_WITH_VERSION = "SELECT version, clock, v, e, s, x FROM meta LEFT JOIN kv ON k = ? WHERE id = 0"
 
 SCAN = {
@@ -64,14 +64,6 @@ SCAN = {
 KEYS = {reverse: statement.replace("k, v,", "k, x'',") for reverse, statement in SCAN.items()}
 """As ``SCAN`` without the values, so that SQLite does not fetch the pages that a large one overflows into."""
 
-_JOINED = (
-    "SELECT version, clock, k, v, e, s, x FROM meta LEFT JOIN kv"
-    " ON k >= ? AND k < ? AND (x IS NULL OR x > max(?, clock)) WHERE id = 0 ORDER BY k"
-)
-SCAN_WITH_VERSION = {False: _JOINED + " LIMIT ?", True: _JOINED + " DESC LIMIT ?"}
-"""As ``SCAN``, with the state of the store from one statement, which is one snapshot without a transaction."""
-
-KEYS_WITH_VERSION = {reverse: text.replace("k, v,", "k, x'',") for reverse, text in SCAN_WITH_VERSION.items()}
 
 UPSERT = (
     "INSERT INTO kv (k, v, e, s, x) VALUES (?, ?, ?, ?, ?) ON CONFLICT (k) DO UPDATE SET"
@@ -115,18 +107,6 @@ def read_point(connection: sqlite3.Connection, key: bytes, clock: EngineClock | 
     if stamp is None or (expire_at is not None and clock is not None and expire_at <= max(clock.now_ms(), high_water)):
         return ReadResult([[]], [], to_versionstamp(version))
     return ReadResult([[Row(key, value, encoding, to_versionstamp(stamp), expire_at)]], [], to_versionstamp(version))
-
-
-def read_range(connection: sqlite3.Connection, one: ReadRange, clock: EngineClock) -> ReadResult:
-    """The live rows of a range that has an end and a limit other than 0, in one statement."""
-    start, end, limit, reverse, keys_only = one
-    parameters = (start, end, clock.now_ms(), -1 if limit is None else limit)
-    statements = KEYS_WITH_VERSION if keys_only else SCAN_WITH_VERSION
-    found = connection.execute(statements[reverse], parameters).fetchall()
-    stamp = to_versionstamp(_state_of(found)[0])
-    if found[0][2] is None:
-        return ReadResult([[]], [], stamp)
-    return ReadResult([[Row(k, v, e, to_versionstamp(s), x) for _, _, k, v, e, s, x in found]], [], stamp)
 
 
 def read_ranges(

@@ -82,7 +82,9 @@ class SqliteStore:
         self.background = SqliteBackground(self)
         self._opening = threading.Lock()
         self._idle: SimpleQueue[sqlite_file.Connection] = SimpleQueue()
-        self._alive: weakref.WeakSet[sqlite_file.Connection] = weakref.WeakSet()
+        # Plain weak references: a WeakSet removes what has died in a callback, and an interrupt in that is swallowed
+        # and leaves the set with a length that never becomes zero.
+        self._readers: list[weakref.ref[sqlite_file.Connection]] = []
 
     @property
     def in_memory(self) -> bool:
@@ -179,17 +181,22 @@ class SqliteStore:
         else:
             self._discard(connection)
 
+    def open_readers(self) -> list[sqlite_file.Connection]:
+        """The reading connections that are open: in the pool, in use, or dropped by an interrupt."""
+        found = [reference() for reference in self._readers]
+        return [connection for connection in found if connection is not None and not connection.discarded]
+
     def _discard(self, connection: sqlite_file.Connection) -> None:
         connection.discarded = True
         connection.close()
-        self._alive.discard(connection)
 
     def _open_reader(self, patience: Patience) -> sqlite_file.Connection:
         with self._opening:
             if self.closed_reason is not None:
                 raise self.closed_error()
             mode = sqlite_file.reading_mode(self.path) if self.readonly else "rw"
-            connection = with_patience(patience, lambda: self._connect(mode))
+            connection = with_patience(patience, lambda: sqlite_file.connect(self.path, mode))
+            self._readers = [*map(weakref.ref, self.open_readers()), weakref.ref(connection)]
             try:
                 with_patience(patience, lambda: self._check_file(connection))
                 connection.execute("PRAGMA query_only = ON").fetchall()
@@ -310,7 +317,7 @@ class SqliteStore:
         return CommitUnknownError("the disk failed while a commit was being written", url=self.url, reason=reason)
 
     def _open_writer(self, patience: Patience, *, create: bool) -> sqlite_file.Connection:
-        connection = with_patience(patience, lambda: self._connect("rwc" if create else "rw"))
+        connection = with_patience(patience, lambda: sqlite_file.connect(self.path, "rwc" if create else "rw"))
         try:
             # FULL while the file is made and its counter raised, whatever the durability of the commits.
             connection.execute("PRAGMA synchronous = FULL")
@@ -334,11 +341,6 @@ class SqliteStore:
         connection = self.writer
         if connection is None:
             connection = self.writer = self._open_writer(patience, create=False)
-        return connection
-
-    def _connect(self, mode: str) -> sqlite_file.Connection:
-        connection = sqlite_file.connect(self.path, mode)
-        self._alive.add(connection)
         return connection
 
     def writer_pragmas(self) -> dict[str, int | str]:
@@ -396,10 +398,10 @@ class SqliteStore:
             self._discard(writer)
         # The pool is empty for newcomers, who wait for the lock on opening; running calls bring theirs back. What
         # is in neither place after a while was dropped by an interrupt, and a traceback may keep it for ever.
-        while len(self._alive) > 0:
+        while self.open_readers():
             try:
                 self._discard(self._idle.get(timeout=0.02))
             except Empty:
-                for connection in list(self._alive):
+                for connection in self.open_readers():
                     if not connection.in_call:
                         self._discard(connection)

@@ -22,7 +22,7 @@ def items_of(argument: str, value: Iterable[T], hint: str) -> list[T]:
     Raises:
         InvalidArgumentError: it cannot be iterated over.
 
-    Example:
+    Examples:
         >>> items_of("keys", (1, 2), "Give primary keys.")
         [1, 2]
     """

@@ -37,12 +37,13 @@ __all__ = [
 class RetryPolicy:
     """How often and how long a conflicting operation is tried again.
 
-    The pause before attempt n is uniform between 0 and ``min(cap_s, initial_s * 2**(n - 1))`` seconds ("full
-    jitter", the AWS Architecture Blog's name), and no attempt starts after ``deadline_s``.
+    The pause before attempt n, the second or a later one, is uniform between 0 and
+    ``min(cap_s, initial_s * 2**(n - 2))`` seconds ("full jitter", the AWS Architecture Blog's name), and no attempt
+    starts after ``deadline_s``.
 
-    Example:
+    Examples:
         >>> RetryPolicy().pause(attempt=3, uniform=0.5)
-        0.002
+        0.001
     """
 
     attempts: int = 50

@@ -3,7 +3,9 @@
 A generation in state DROPPING is out of the reach of readers, whose guard fails, and of writers, whose header check
 fails. Its prefix is never used again, so its entries can go at leisure, in batches.
 
-Rules of this module: every batch checks and sets a progress row; the generation leaves the header last.
+Rules of this module: every batch checks the header, and checks and sets a progress row; the generation leaves the
+header last. The header is checked because the progress row begins and ends as absent: without it, the first batch
+could arrive a second time when all is done, and leave its row behind.
 """
 
 from __future__ import annotations
@@ -11,13 +13,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kvmodels.errors import CommitUnknownError
-from kvmodels.flows.context import Context, reload_header
+from kvmodels.flows.context import Context, HeaderView, reload_header
 from kvmodels.flows.headers import commit_header
 from kvmodels.flows.requests import Flow, commit, read
 from kvmodels.keys import encode_key
-from kvmodels.operations import AtomicWrite, Check, Delete, ReadRange, Row, Set, after_prefix, point
+from kvmodels.operations import AtomicWrite, Check, Committed, Delete, ReadRange, Set, after_prefix, point
 from kvmodels.schema.catalogue import IndexState, StoredCollection, StoredIndex
-from kvmodels.schema.keyspace import build_key, drop_key, fence_key, violation_prefix
+from kvmodels.schema.keyspace import HEADER_KEY, build_key, drop_key, fence_key, violation_prefix
 
 __all__ = ["drop_generations", "drop_index"]
 
@@ -53,14 +55,16 @@ def drop_generations(context: Context, collection: str, name: str) -> Flow[None]
         if not dropping:
             return
         index = dropping[0]
-        yield from _remove_entries(context, stored, index)
+        if not (yield from _remove_entries(context, view, stored, index)):
+            continue
         place = (collection, name, index.generation)
         leftovers = (Delete(drop_key(*place)), Delete(build_key(*place)), Delete(fence_key(*place)))
         header = view.header.with_collection(stored.without_index(name, index.generation))
         yield from commit_header(context, view, header, mutations=leftovers)
 
 
-def _remove_entries(context: Context, collection: StoredCollection, index: StoredIndex) -> Flow[None]:
+def _remove_entries(context: Context, view: HeaderView, collection: StoredCollection, index: StoredIndex) -> Flow[bool]:
+    """Remove what is left of one generation; False after a conflict or a lost answer: look at the header again."""
     progress_key = drop_key(collection.name, index.name, index.generation)
     prefixes = (
         encode_key((index.prefix(collection.name),)),
@@ -73,13 +77,16 @@ def _remove_entries(context: Context, collection: StoredCollection, index: Store
             progress, rows = result.ranges
             if not rows:
                 break
-            yield from _remove_rows(context, progress_key, progress[0] if progress else None, rows)
-
-
-def _remove_rows(context: Context, progress_key: bytes, progress: Row | None, rows: list[Row]) -> Flow[None]:
-    check = Check(progress_key, progress.versionstamp if progress else None, physical=True)
-    marker = Set(progress_key, *context.codec.encode(rows[-1].key))
-    try:
-        yield from commit(AtomicWrite((check,), (marker, *(Delete(row.key) for row in rows))))
-    except CommitUnknownError:
-        return
+            checks = (
+                Check(HEADER_KEY, view.versionstamp, physical=True),
+                Check(progress_key, progress[0].versionstamp if progress else None, physical=True),
+            )
+            marker = Set(progress_key, *context.codec.encode(rows[-1].key))
+            write = AtomicWrite(checks, (marker, *(Delete(row.key) for row in rows)))
+            try:
+                outcome = yield from commit(write)
+            except CommitUnknownError:
+                return False
+            if not isinstance(outcome, Committed):
+                return False
+    return True

@@ -27,7 +27,7 @@ def lifetime_ms(expire_in: object) -> int:
         InvalidValueError: neither a number nor a timedelta.
         InvalidArgumentError: negative, not a number, or too large.
 
-    Example:
+    Examples:
         >>> lifetime_ms(0.5), lifetime_ms(timedelta(minutes=1)), lifetime_ms(0.0001), lifetime_ms(0)
         (500, 60000, 1, 0)
     """

@@ -85,7 +85,7 @@ class _Run(Generic[R]):
         self._proposals: dict[int, Proposal[R]] = {}
         self.token = Token(context.new_token(), context.retry.deadline_s) if context.traits.may_lose_answers else None
         self.lost = False
-        """An answer was lost: the operation may be applied, or may still be."""
+        """An answer was lost or is not that of the first delivery: the operation may be applied, or may still be."""
 
     # --- one attempt ------------------------------------------------------------------------------------------
 
@@ -177,6 +177,10 @@ class _Run(Generic[R]):
         if isinstance(outcome, Committed):
             return _Done(proposal.done(outcome.versionstamp))
         self._failed = tuple(write.checks[position].key for position in outcome.failed_checks)
+        if self.token is not None and (self.token.key in self._failed or not self._failed):
+            # The token is there already: this was the second delivery of an operation that was applied. So no error
+            # may be reported before the token was looked at.
+            self.lost = True
         if HEADER_KEY in self._failed or not self._failed:
             yield from reload_header(self._context)
         return None

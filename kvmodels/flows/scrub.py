@@ -141,7 +141,8 @@ class _Scrub:
         if stored is None:
             return found
         pk = live.layout.pk_of(row.key)
-        change = RecordChange(live, pk, row, stored.document, stored.document, stored.value, stored.encoding)
+        # A copy is compared with the bytes that are stored, also while a build has not filled in a new column yet.
+        change = RecordChange(live, pk, row, stored.document, stored.document, row.value, row.encoding)
         for index in live.maintained:
             if not index.readable:
                 continue
@@ -284,17 +285,25 @@ class _Scrub:
             return "wrong owner"
 
     def _confirm_dangling(self, index: LiveIndex, key: bytes, owner: bytes) -> Flow[None]:
+        """Look at the entry and the record that it names in one snapshot, and report what is wrong there."""
         while True:
             view, live = yield from self._live()
             current = _find(live, index.stored.name, index.stored.generation)
             record_key = live.layout.key(owner)
             result = yield from read((point(record_key), point(key)), view.guard)
-            if not isinstance(result, GuardFailed):
+            if isinstance(result, GuardFailed):
+                self._context.view = None
+                continue
+            records, entries = result.ranges
+            if current is None or not entries:
+                return
+            named = self._owner(live, current, entries[0])
+            if not isinstance(named, bytes):
+                yield from self._report(Suspect("dangling", entries[0], current, None, named or "wrong owner"))
+                return
+            if named == owner:
                 break
-            self._context.view = None
-        records, entries = result.ranges
-        if current is None or not entries:
-            return
+            owner = named  # the slot has passed to another record since
         entry, record = entries[0], records[0] if records else None
         if record is None:
             yield from self._report(Suspect("dangling", entry, current, owner, "there is no such record"))

@@ -178,6 +178,9 @@ def _usable(paths: Iterable[_Path], query: Query, conditions: Conditions) -> lis
     """The accesses that see every record the query may return, and in its order."""
     accesses: list[_Access] = []
     for path in paths:
+        # Nothing of an index is bound, and no order asked for: the records themselves are as good, and come first.
+        if path.definition is not None and not query.order and path.columns[0].field not in conditions:
+            continue
         if _leaves_out(path.definition, query, conditions):
             continue
         access = _bind(path, query, conditions)

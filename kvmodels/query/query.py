@@ -166,7 +166,10 @@ class Query:
             return None
         if isinstance(value, bool) or not isinstance(value, int):
             raise InvalidValueError(
-                "a bound of a slice is an int", field=name, type=type(value).__name__, hint="Write query[10:20]."
+                "a bound of a slice is an int",
+                field=name,
+                type=type(value).__name__,
+                hint="Write whole numbers: query[10:20].",
             )
         if value < 0:
             raise InvalidArgumentError(

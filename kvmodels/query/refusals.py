@@ -63,7 +63,8 @@ def _hint(query: Query) -> str:
     columns = [(field, False) for field in equal]
     columns += order or [(field, False) for field in ranged[:1]]
     if not columns:
-        return f"The type of {_conditions(query)[0].field!r} cannot be indexed: {scan}."
+        fields = ", ".join(repr(condition.field) for condition in _conditions(query))
+        return f"The type of {fields} cannot be indexed: {scan}." if fields else f"Otherwise {scan}."
     addition = _addition(schema, columns)
     addition = addition[0].upper() + addition[1:]
     return f"{addition}." if query.scan_allowed else f"{addition}, or {scan}."

@@ -1,9 +1,10 @@
-"""Sets of packed key parts: which parts of a column satisfy a condition.
+r"""Sets of packed key parts: which parts of a column satisfy a condition.
 
-A packed part is never the beginning of another one, and every part begins with a byte below ff. So the keys in
-which a column has the value ``v`` are exactly those between ``pack(v)`` and ``pack(v) + ff``, and every condition on
-a column is a sorted list of disjoint spans of byte strings. The planner cuts the ranges of an index from them, and
-the filter of decoded objects asks whether a value's part lies in them, so both have one meaning.
+Every part begins with a byte below ff, and where a packed part is the beginning of another one (``"a"`` is 02 61 00,
+``"a\0"`` is 02 61 00 ff 00), ff follows. So the keys in which a column has the value ``v`` are exactly those from
+``pack(v)`` to below ``pack(v) + ff``, and every condition on a column is a sorted list of disjoint spans of bytes. The
+planner cuts the ranges of an index from them, and the filter of decoded objects asks whether a value's part lies in
+them, so both have one meaning.
 
 Rules of this module: pure, and the one place where a lookup becomes bytes. Descending columns are the mirror image;
 None is below every value, or above it in a descending column.

@@ -34,7 +34,7 @@ class Plain(NamedTuple):
 def plain(annotation: Any, metadata: Iterable[Any] = ()) -> Plain:
     """Take an annotation apart.
 
-    Example:
+    Examples:
         >>> from typing import Optional
         >>> plain(Annotated[Optional[int], "x"])
         Plain(annotation=<class 'int'>, metadata=('x',), nullable=True)

@@ -8,7 +8,7 @@ process can maintain an index from the stored catalogue alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from json import dumps
 from typing import Any, Literal
@@ -62,6 +62,11 @@ class IndexDefinition:
     unique: bool = False
     nulls: Nulls = "distinct"
     store: Store | None = None
+    _digest: str = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        text = dumps(self.signature(), sort_keys=True, separators=(",", ":"))
+        object.__setattr__(self, "_digest", sha256(text.encode()).hexdigest()[:16])
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -79,7 +84,7 @@ class IndexDefinition:
 
     def hash(self) -> str:
         """A short stable digest of the signature: two definitions with one hash have the same entries."""
-        return sha256(dumps(self.signature(), sort_keys=True, separators=(",", ":")).encode()).hexdigest()[:16]
+        return self._digest
 
 
 @dataclass(frozen=True, slots=True)

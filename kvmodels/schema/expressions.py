@@ -30,7 +30,7 @@ class Expression:
     It has no truth value: Python turns ``a and b``, ``not a`` and ``18 <= User.age < 65`` into ``bool()`` of the
     first part and would silently drop the rest.
 
-    Example:
+    Examples:
         >>> bool(Comparison("age", "gt", 18))
         Traceback (most recent call last):
         ...
@@ -86,7 +86,7 @@ class FieldRef(Generic[T]):
         name: name of the field.
         model: the class that it was taken from.
 
-    Example:
+    Examples:
         >>> age = FieldRef("age")
         >>> age >= 18
         Comparison(field='age', lookup='gte', operand=18, model=None)
@@ -192,7 +192,7 @@ def col(attribute: T) -> FieldRef[T]:
     Raises:
         InvalidArgumentError: it is not a field of a model class.
 
-    Example:
+    Examples:
         >>> from typing import Annotated
         >>> from kvmodels import Indexed, KvModel, PrimaryKey
         >>> class User(KvModel):

@@ -76,7 +76,7 @@ class FieldMarker(Generic[T]):
 class PrimaryKey(FieldMarker[T]):
     """The field, or with several such fields in declaration order the tuple of them, that identifies a record.
 
-    Example:
+    Examples:
         >>> from typing import Annotated
         >>> PrimaryKey[int] == Annotated[int, PrimaryKey()]
         True
@@ -151,7 +151,7 @@ class Index:
     Raises:
         ModelDefinitionError: no field, a field twice, or an option with a value that it does not take.
 
-    Example:
+    Examples:
         >>> Index("country", "-elevation")
         Index('country', '-elevation', name=None, nulls='distinct', store=None)
     """
@@ -204,7 +204,7 @@ class Index:
 class UniqueConstraint(Index):
     """A unique index over several fields: no two records have the same combination; see ``Index`` and ``Unique``.
 
-    Example:
+    Examples:
         >>> UniqueConstraint("org", "slug").unique
         True
     """
@@ -266,7 +266,7 @@ def Field(  # noqa: N802 - pydantic's name, which users know
     Raises:
         ModelDefinitionError: a keyword that ``pydantic.Field`` does not know.
 
-    Example:
+    Examples:
         >>> Field(default=18, ge=0).default
         18
     """

@@ -64,7 +64,7 @@ class KvModel(BaseModel, metaclass=KvModelMeta):
     Class keywords: ``collection`` (the class name in snake_case, unless given), ``abstract``, and the settings of
     pydantic's ``ConfigDict``. ``class Meta`` may hold ``indexes``, ``schema_version`` and ``trust_validators`` too.
 
-    Example:
+    Examples:
         >>> from kvmodels import Field, Indexed, KvModel, PrimaryKey, Unique
         >>> class User(KvModel, collection="users"):
         ...     id: PrimaryKey[int]

@@ -25,7 +25,7 @@ _SCALARS = frozenset({bool, int, float, str, bytes, type(None), date, datetime, 
 def same_stored(first: Any, second: Any) -> bool:
     """Whether two stored values have the same bytes; ``1``, ``1.0`` and ``True`` differ, and NaN equals itself.
 
-    Example:
+    Examples:
         >>> same_stored([float("nan")], [float("nan")]), same_stored({1}, {True}), same_stored(0.0, -0.0)
         (True, False, False)
     """
@@ -51,7 +51,7 @@ def same_stored(first: Any, second: Any) -> bool:
 def unchanged(old: Any, new: Any) -> bool:
     """Whether a value validated again holds what it held before, so that the old one may stay.
 
-    Example:
+    Examples:
         >>> unchanged([1, ["a"]], [1, ["a"]]), unchanged([1], [True]), unchanged((1,), [1])
         (True, False, False)
     """

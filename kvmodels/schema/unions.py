@@ -18,7 +18,7 @@ __all__ = ["union_form"]
 def union_form(members: Sequence[Form]) -> Form | None:
     """The form of a union (None is no member here), or None if stored values could not be told apart.
 
-    Example:
+    Examples:
         >>> text, number = Form("str", (str,), frozenset({str})), Form("int", (int,), frozenset({int}))
         >>> union_form([text, number]).type_name
         'str | int'

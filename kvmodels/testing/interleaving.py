@@ -4,8 +4,8 @@ A client is a coroutine that uses a ``Process``, as application code uses an ``A
 of the real flows is one step, and between two steps any other client may run. Who is next is drawn from a seed, or
 written out as a schedule. Time is virtual: it passes when somebody sleeps.
 
-Rules of this module: deterministic; the same clients with the same seed, or with the lines of an earlier run, give
-the same history. One request of one client is carried out at a time, so a step is atomic.
+Rules of this module: deterministic; the same clients with the same seed, or with the lines of an earlier run as
+schedule, give the same history. One request of one client is carried out at a time, so a step is atomic.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Interleaving:
         engine: the store, to look at afterwards.
         time: virtual time.
 
-    Example:
+    Examples:
         Two processes increment one counter. Bob reads what Ada is about to change, so his commit meets a conflict:
 
         >>> from kvmodels import KvModel, PrimaryKey
@@ -140,7 +140,7 @@ class Interleaving:
         Raises:
             InvalidArgumentError: the name is taken, has a space in it, or is a word of schedules.
         """
-        if name in self._clients or name in (DELIVER, ADVANCE) or len(name.split()) != 1:
+        if name in self._clients or name in self._outcomes or name in (DELIVER, ADVANCE) or len(name.split()) != 1:
             client.close()
             raise InvalidArgumentError(
                 "this cannot be the name of a client",
@@ -175,7 +175,7 @@ class Interleaving:
             raise
         finally:
             for client in self._clients.values():
-                client.coroutine.close()
+                client.stop()
         return self._history()
 
     def _history(self) -> History:
@@ -203,7 +203,8 @@ class Interleaving:
         name = self._chance.choices(names, chances)[0]
         if name == DELIVER:
             return Line(DELIVER, number=self._chance.randrange(len(self._under_way)))
-        return Line(name, fault=self._faults.draw(self._chance, self._clients[name].pending(self.time)))
+        request = self._clients[name].pending(self.time)
+        return Line(name, fault=None if request is None else self._faults.draw(self._chance, request))
 
     def _client(self, line: Line) -> _Client:
         client = self._clients.get(line.name)
@@ -248,25 +249,20 @@ class Interleaving:
         """Carry out the pending request of a client, as the line says, and let it run up to its next one."""
         request = client.pending(self.time)
         _require_fit(line, request)
-        words = f"{line.name} {kind_of(request)}" + (f" {line.fault}" if line.fault else "")
-        if line.fault in STOPPING:
+        if request is None:
+            self._steps.append(Step(line.name, None, None))
+        elif line.fault in STOPPING:
             answer = self._answered(client, request, None) if line.fault == "abandon" else None
+            self._steps.append(Step(f"{line.name} {kind_of(request)} {line.fault}", request, answer))
+            client.stop()
+        else:
+            answer = self._answered(client, request, line.fault)
+            words = f"{line.name} {kind_of(request)}" + (f" {line.fault}" if line.fault else "")
             self._steps.append(Step(words, request, answer))
-            client.coroutine.close()
-            self._end(client, Outcome(stopped=True))
-            return
-        answer = self._answered(client, request, line.fault)
-        self._steps.append(Step(words, request, answer))
-        try:
             client.proceed(answer, self.time)
-        except StopIteration as done:
-            self._end(client, Outcome(done.value))
-        except KvModelsError as error:
-            self._end(client, Outcome(error=error))
-
-    def _end(self, client: _Client, outcome: Outcome) -> None:
-        del self._clients[client.name]
-        self._outcomes[client.name] = outcome
+        if client.outcome is not None:
+            del self._clients[client.name]
+            self._outcomes[client.name] = client.outcome
 
     # --- requests ---------------------------------------------------------------------------------------------
 
@@ -292,11 +288,11 @@ class Interleaving:
         return self.engine.now_ms()
 
     def _committed(self, sender: str, write: AtomicWrite, fault: str | None) -> Any:
-        if fault in ("hold", "echo"):
-            self._under_way.append((sender, write))
         outcome = None if fault in ("hold", "lose_request") else self._landed(sender, write)
         if fault == "repeat":
             outcome = self._landed(sender, write)
+        if fault == "hold" or (fault == "echo" and isinstance(outcome, Committed)):
+            self._under_way.append((sender, write))
         if fault in ("hold", "lose_request", "lose_answer"):
             return CommitUnknownError(
                 "the answer to the commit was lost", url=self.engine.url, reason=f"injected fault {fault}"
@@ -314,14 +310,15 @@ class Interleaving:
 
 
 class _Client:
-    """A coroutine, the request that it waits for, and how fast it is compared with others."""
+    """A coroutine, the request that it waits for or how it ended, and how fast it is compared with others."""
 
-    __slots__ = ("_request", "_speed", "asked_at", "coroutine", "name")
+    __slots__ = ("_coroutine", "_request", "_speed", "asked_at", "name", "outcome")
 
     def __init__(self, name: str, coroutine: Coroutine[Request, Any, Any]) -> None:
         self.name = name
-        self.coroutine = coroutine
         self.asked_at = 0.0
+        self.outcome: Outcome | None = None
+        self._coroutine = coroutine
         self._request: Request | None = None
         self._speed: float | None = None
 
@@ -331,26 +328,31 @@ class _Client:
             self._speed = 0.02 + chance.random() ** 3
         return self._speed
 
-    def pending(self, time: VirtualTime) -> Request:
-        """The request that it waits for; starts it first. A client that asks for nothing is of no use here."""
-        if self._request is None:
-            self._request = self._waiting(self.coroutine.send(None), time)
+    def pending(self, time: VirtualTime) -> Request | None:
+        """The request that it waits for, None when it has ended; starts it first."""
+        if self._request is None and self.outcome is None:
+            self.proceed(None, time)
         return self._request
 
     def proceed(self, answer: Any, time: VirtualTime) -> None:
-        """Give it its answer; raises StopIteration or the error with which it ended."""
-        if isinstance(answer, KvModelsError):
-            self._request = self._waiting(self.coroutine.throw(answer), time)
-        else:
-            self._request = self._waiting(self.coroutine.send(answer), time)
+        """Give it its answer, or throw it, and let it run up to its next request or to its end."""
+        try:
+            throws = isinstance(answer, KvModelsError)
+            self._request = self._coroutine.throw(answer) if throws else self._coroutine.send(answer)
+            self.asked_at = time.seconds()
+        except StopIteration as done:
+            self._request, self.outcome = None, Outcome(done.value)
+        except KvModelsError as error:
+            self._request, self.outcome = None, Outcome(error=error)
 
-    def _waiting(self, request: Request, time: VirtualTime) -> Request:
-        self.asked_at = time.seconds()
-        return request
+    def stop(self) -> None:
+        """End it where it is, as a driver does when its thread or task is interrupted."""
+        self._coroutine.close()
+        self._request, self.outcome = None, self.outcome or Outcome(stopped=True)
 
 
-def _require_fit(line: Line, request: Request) -> None:
-    kind = kind_of(request)
+def _require_fit(line: Line, request: Request | None) -> None:
+    kind = "end" if request is None else kind_of(request)
     if line.kind not in (None, kind) or (line.lose_answers and not isinstance(request, Commit)):
         raise InvalidArgumentError(
             "a line of the schedule does not fit the request that the client makes",

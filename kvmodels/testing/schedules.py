@@ -37,7 +37,7 @@ Fault = Literal["lose_answer", "lose_request", "repeat", "echo", "hold", "cancel
 - ``lose_answer``: a commit is applied, and CommitUnknownError raised.
 - ``lose_request``: a commit never arrives, and CommitUnknownError is raised.
 - ``repeat``: a commit arrives twice, and the second outcome is reported.
-- ``echo``: a commit is carried out and answered; a second delivery of it is still under way.
+- ``echo``: a commit is carried out and answered; if it was applied, a second delivery of it is still under way.
 - ``hold``: CommitUnknownError now; the commit is still under way and arrives at a later ``deliver``.
 - ``cancel``: the client is stopped, its request withdrawn.
 - ``abandon``: the client is stopped, its request is carried out.
@@ -123,23 +123,23 @@ def parse_line(text: str) -> Line:
     Raises:
         InvalidArgumentError: a word that is no kind of request and no fault, or no number where one must be.
 
-    Example:
+    Examples:
         >>> parse_line("ada commit lose_answer")
         Line(name='ada', kind='commit', fault='lose_answer', number=0.0)
     """
     words = text.split()
-    if words and words[0] in (DELIVER, ADVANCE) and len(words) <= 2:
-        try:
-            return Line(words[0], number=float(words[1]) if len(words) == 2 else 0.0)
-        except ValueError as error:
-            raise _unreadable(text) from error
     if not words or len(words) > 3:
         raise _unreadable(text)
+    if words[0] in (DELIVER, ADVANCE):
+        number = words[1] if len(words) == 2 else "0"
+        if len(words) > 2 or not number.replace(".", "", words[0] == ADVANCE).isdecimal():
+            raise _unreadable(text)
+        return Line(words[0], number=float(number))
     kind = fault = None
     for word in words[1:]:
         if word in _KINDS and kind is None and fault is None:
             kind = word
-        elif word in _FAULTS and fault is None:
+        elif word in _FAULTS and fault is None and kind != "end":
             fault = word
         else:
             raise _unreadable(text)
@@ -211,7 +211,7 @@ class History:
 
     @property
     def lines(self) -> tuple[str, ...]:
-        """The schedule that repeats this run exactly."""
+        """The schedule that repeats this run exactly, given the same clients and the same other arguments."""
         return tuple(step.line for step in self.steps)
 
     def __str__(self) -> str:

@@ -17,7 +17,7 @@ class VirtualTime:
     Args:
         start_s: seconds since the epoch at the beginning.
 
-    Example:
+    Examples:
         >>> time = VirtualTime(start_s=100.0)
         >>> time.advance(0.25)
         >>> time.seconds(), time.milliseconds()

@@ -95,6 +95,8 @@ def unknown_command(line: str) -> bool:
         case [".venv/bin/python", "-m", "pytest", *arguments]:
             paths = [argument for argument in arguments if argument.startswith("tests/")]
             return not all((REPOSITORY / path).exists() for path in paths)
+        case [".venv/bin/python", "-m", module, *_] if module.startswith("tests."):
+            return not (REPOSITORY / module.replace(".", "/")).with_suffix(".py").is_file()
         case [".venv/bin/python", script]:
             return not (REPOSITORY / script).is_file()
         case [".venv/bin/uvicorn", application]:
@@ -153,7 +155,8 @@ def test_a_block_that_fails_is_an_error_with_the_line_of_the_page():
 
 @pytest.mark.parametrize(
     "line", ["make nothing", "make", "pip install other", "pip install 'kvmodels[nothing]'", "rm -r x",
-             ".venv/bin/python nothing.py", ".venv/bin/python -m pytest tests/nothing.py"]
+             ".venv/bin/python nothing.py", ".venv/bin/python -m tests.nothing 1",
+             ".venv/bin/python -m pytest tests/nothing.py"]
 )  # fmt: skip
 def test_commands_that_do_not_exist_are_found(line):
     assert unknown_commands(f"```sh\n{line}\n```\n") == [line]

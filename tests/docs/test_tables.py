@@ -5,9 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import fields
 
-from kvmodels import errors
+from kvmodels import Index, KvModel, PrimaryKey, UniqueConstraint, errors
 from kvmodels.errors import KvModelsError
+from kvmodels.keys import decode_key, encode_key
 from kvmodels.limits import Limits
+from kvmodels.schema import keyspace
+from kvmodels.schema.compile import schema_of
+from kvmodels.schema.keyspace import EntryLayout, RecordLayout
 from tests.source_tree import REPOSITORY
 
 DOCS = REPOSITORY / "docs"
@@ -57,3 +61,42 @@ def test_every_design_note_is_listed():
     navigation = (REPOSITORY / "mkdocs.yml").read_text("utf-8")
     assert re.findall(r"\(([0-9]+-[^)]*\.md)\)", page) == notes
     assert re.findall(r"design/([0-9]+-\S+\.md)", navigation) == notes
+
+
+class Sample(KvModel, collection="collection"):
+    """A record whose keys the page of the layout writes with the names of their parts."""
+
+    id: PrimaryKey[str]
+    column: str | None
+
+    class Meta:
+        indexes = (UniqueConstraint("column", name="unique"), Index("column", name="index"))
+
+
+def keys_of_the_layout() -> set[tuple[object, ...]]:
+    """One key of every kind, built by the keyspace."""
+    schema = schema_of(Sample)
+    records = RecordLayout(schema.collection, schema.primary_key)
+    pk = records.pack(("pk",))
+    entries = {name: EntryLayout(schema.collection, definition, 1) for name, definition in schema.indexes.items()}
+    packed = [
+        records.key(pk),
+        *(entry.key for entry in entries["unique"].keys({"id": "pk", "column": "column"}, pk)),
+        *(entry.key for entry in entries["index"].keys({"id": "pk", "column": "column"}, pk)),
+        keyspace.HEADER_KEY,
+        keyspace.fence_key("collection", "index", 2),
+        keyspace.build_key("collection", "index", 2),
+        keyspace.drop_key("collection", "index", 2),
+        keyspace.violation_key(keyspace.violation_prefix("collection", "index", 2), encode_key(("slot",)), pk),
+        keyspace.token_key("token"),
+    ]
+    return {decode_key(key) for key in packed}
+
+
+def test_the_page_of_the_layout_shows_the_keys_that_the_keyspace_builds():
+    page = (DOCS / "concepts" / "layout.md").read_text("utf-8")
+    names = {name: name for name in ("collection", "index", "token")} | {"n": 2, "pk": ["pk"], "columns": ["column"]}
+    names |= {"slot": encode_key(("slot",)), "collection_by_unique": "collection_by_unique"}
+    names |= {"collection_by_index": "collection_by_index"}
+    shown = re.findall(r"^\| `(\(.*?\))` \|", page, re.MULTILINE)
+    assert {eval(key, {}, names) for key in shown} == keys_of_the_layout()

@@ -43,7 +43,7 @@ def other(engine: WatchedEngine, model: Any = Ship) -> Database:
     return watched([model], engine=engine.inner)[0]
 
 
-def test_a_read_through_a_dropped_index_is_refused_in_its_own_snapshot():
+def test_review_03_a_read_through_a_dropped_index_is_refused_in_its_own_snapshot():
     db, engine = fleet()
     assert db[Ship].filter(port="a").count() == 5
     elsewhere = other(engine)
@@ -69,7 +69,7 @@ def test_a_scan_that_has_read_nothing_is_planned_again_under_the_new_header():
     assert [ship.id for ship in asked[:1]] == [4]
 
 
-def test_a_rebuilt_index_ends_the_iteration_over_its_old_entries():
+def test_review_03_a_rebuilt_index_ends_the_iteration_over_its_old_entries():
     db, engine = fleet(400)
     iterator = iter(db[Ship].order_by("port"))
     next(iterator)
@@ -163,7 +163,7 @@ def test_without_snapshots_the_answers_are_the_same():
     assert engine.meter.followed == 0
 
 
-def test_without_snapshots_a_unique_value_that_moves_is_found_at_its_new_owner():
+def test_review_16_without_snapshots_a_unique_value_that_moves_is_found_at_its_new_owner():
     db, engine = fleet(snapshots=False)
     elsewhere = other(engine)
     moved = iter([1])
@@ -223,3 +223,23 @@ def test_expired_records_are_in_no_answer():
     assert db[Ship].filter(port="x").count() == db[Ship].count() == 1
     with pytest.raises(DoesNotExist):
         db[Ship].get(name="a")
+
+
+def test_review_16_a_batch_reads_entries_and_records_in_one_snapshot():
+    db, engine = fleet(40)
+    elsewhere = other(engine)
+    swaps = iter(range(100))
+
+    def swap() -> None:
+        number = next(swaps)
+        one, two = elsewhere[Ship].get(0), elsewhere[Ship].get(1)
+        elsewhere[Ship].patch(one.id, name=f"tmp{number}")
+        elsewhere[Ship].patch(two.id, name=one.name)
+        elsewhere[Ship].patch(one.id, name=two.name)
+        engine.before_read = swap
+
+    engine.before_read = swap
+    for _ in range(20):
+        assert db[Ship].get(name="s0").id in (0, 1)
+        assert len(db[Ship].filter(name__in=["s0", "s1"]).to_list()) == 2
+    engine.before_read = None

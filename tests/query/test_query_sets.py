@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 from typing import Any
 
 import pytest
@@ -291,13 +290,3 @@ async def test_many_tasks_may_share_a_query_set():
         reds = db[Person].filter(color="red")
         counts = await asyncio.gather(*(reds.to_list() for _ in range(20)))
         assert {len(found) for found in counts} == {100}
-
-
-def test_public_methods_are_the_same_in_both_worlds():
-    def names(cls: type[Any]) -> set[str]:
-        return {name for name, value in inspect.getmembers(cls, inspect.isfunction) if not name.startswith("_")}
-
-    from kvmodels.queryset import QuerySet
-    from kvmodels.queryset_async import AsyncQuerySet
-
-    assert names(QuerySet) == names(AsyncQuerySet)

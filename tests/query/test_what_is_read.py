@@ -124,7 +124,7 @@ def test_P9_a_list_of_any_length_is_answered_and_a_filter_without_an_index_is_re
     assert engine.meter.rows == 0
 
 
-def test_a_copy_is_read_in_place_of_its_record():
+def test_review_10_a_copy_is_read_in_place_of_its_record_and_can_be_saved():
     db, engine = watched([Mixed])
     for number in range(50):
         db[Mixed].create(left=number, right="x", b="b", c=number % 5, e=number)

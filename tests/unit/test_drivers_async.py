@@ -277,14 +277,15 @@ async def test_a_cancellation_that_arrives_with_the_answer_still_says_applied():
     assert notes(await cancelled_error(task)) == ["the commit was applied"]
 
 
-async def test_a_timeout_around_a_started_commit_reports_the_outcome_in_its_cause():
+async def test_a_timeout_around_a_started_commit_reports_the_outcome_in_its_context():
     engine = BlockingEngine()
     engine.commit_gate.clear()
     asyncio.get_running_loop().call_later(0.05, engine.commit_gate.set)
     with pytest.raises(TimeoutError) as caught:
         async with asyncio.timeout(0.01):
             await arun(engine, commit(put(b"k")))
-    assert notes(caught.value.__cause__) == ["the commit was applied"]
+    # asyncio names it as the cause as well, but not in every release of Python 3.11.
+    assert notes(caught.value.__context__) == ["the commit was applied"]
 
 
 async def test_a_cancelled_read_is_abandoned_at_once_and_leaks_nothing():

@@ -1,0 +1,50 @@
+"""The reference shows every public name, and names nothing that does not exist."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import re
+
+import kvmodels
+from tests.source_tree import REPOSITORY
+
+REFERENCE = REPOSITORY / "docs" / "reference"
+
+
+def shown_names() -> set[str]:
+    """``module.name`` of everything that the pages of the reference show."""
+    names = set()
+    for page in REFERENCE.glob("*.md"):
+        for target in re.findall(r"^::: (\S+)$", page.read_text("utf-8"), re.MULTILINE):
+            try:
+                module = importlib.import_module(target)
+            except ModuleNotFoundError:
+                parent, _, name = target.rpartition(".")
+                assert hasattr(importlib.import_module(parent), name), target
+                names.add(target)
+            else:
+                names |= {f"{target}.{name}" for name in module.__all__}
+    return names
+
+
+def imported_names() -> dict[str, str]:
+    """Each public name with the module that defines it, from the imports of the package."""
+    tree = ast.parse((REPOSITORY / "kvmodels" / "__init__.py").read_text("utf-8"))
+    return {
+        alias.name: f"{node.module}.{alias.name}"
+        for node in tree.body
+        if isinstance(node, ast.ImportFrom) and node.module != "__future__"
+        for alias in node.names
+    }
+
+
+def test_every_public_name_is_in_the_reference():
+    imported = imported_names()
+    assert set(imported) == set(kvmodels.__all__)
+    assert {name for name in kvmodels.__all__ if imported[name] not in shown_names()} == set()
+
+
+def test_every_page_of_the_reference_is_reached_from_the_navigation():
+    navigation = (REPOSITORY / "mkdocs.yml").read_text("utf-8")
+    assert {page.name for page in REFERENCE.glob("*.md")} == set(re.findall(r"reference/(\S+\.md)", navigation))

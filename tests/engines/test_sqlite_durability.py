@@ -1,0 +1,179 @@
+"""What survives: killed writers, reopening, and which of SQLite's settings the promise stands on."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from kvmodels.engines.memory import MemoryEngine
+from kvmodels.engines.sqlite import SqliteEngine
+from kvmodels.engines.sqlite_file import APPLICATION_ID, FORMAT
+from kvmodels.operations import AtomicWrite, Check, Committed, ReadRange, ReadResult
+from tests.contract.shorthand import EVERYTHING, commit, get, keys, put
+from tests.engines.kill_writers import COMMITS_AT_MOST
+from tests.engines.processes import ROOT, run
+
+KILLS = 50
+SEED = 20_261_120
+
+
+@pytest.mark.parametrize(("durability", "synchronous"), [("commit", 2), ("relaxed", 1)])
+def test_the_writing_connection_has_the_synchronous_mode_of_the_durability(tmp_path: Path, durability, synchronous):
+    engine = SqliteEngine(tmp_path / "store.db", durability=durability)
+    for _ in range(2):
+        pragmas = engine.writer_pragmas()
+        assert (pragmas["synchronous"], pragmas["journal_mode"]) == (synchronous, "wal")
+        assert (pragmas["application_id"], pragmas["user_version"]) == (APPLICATION_ID, FORMAT)
+        commit(engine, put(b"a"))
+    # A fork closes the connection; the one that is opened after it has the same settings.
+    child = os.fork()
+    if child == 0:
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert engine.writer_pragmas()["synchronous"] == synchronous
+    engine.close()
+
+
+def test_review_23_versionstamps_are_never_used_twice_over_reopening(tmp_path: Path):
+    now = [5_000]
+    path = tmp_path / "store.db"
+    seen: list[bytes] = []
+    for clock_ms in (5_000, 5_000, 9_000, 1_000, 1_000):
+        now[0] = clock_ms
+        engine = SqliteEngine(path, clock=lambda: now[0])
+        opened = engine.read([])
+        assert isinstance(opened, ReadResult)
+        seen.append(opened.versionstamp)
+        seen += [commit(engine, put(b"a")), commit(engine)]
+        engine.close()
+    assert seen == sorted(set(seen))
+    assert int.from_bytes(seen[0][:8], "big") == 5_000_000
+    assert int.from_bytes(seen[6][:8], "big") == 9_000_000
+
+
+def test_review_23_a_restored_copy_does_not_repeat_the_numbers_that_were_given_out_after_it(tmp_path: Path):
+    path, now = tmp_path / "store.db", [1_000]
+    engine = SqliteEngine(path, clock=lambda: now[0])
+    commit(engine, put(b"a", b"old"))
+    engine.close()
+    backup = path.read_bytes()
+    now[0] += 1
+    engine = SqliteEngine(path, clock=lambda: now[0])
+    lost = [commit(engine, put(b"a", b"lost %d" % i)) for i in range(5)]
+    engine.close()
+    path.write_bytes(backup)
+    now[0] += 1
+    engine = SqliteEngine(path, clock=lambda: now[0])
+    fresh = [commit(engine, put(b"a", b"new %d" % i)) for i in range(5)]
+    assert set(lost).isdisjoint(fresh)
+    for stamp in lost:
+        assert not isinstance(engine.commit(AtomicWrite((Check(b"a", stamp),), ())), Committed)
+    engine.close()
+
+
+def test_review_23_a_named_memory_store_that_is_opened_again_goes_on_above_its_numbers():
+    now = [9_000]
+    engine = MemoryEngine(url="memory://review-23", clock=lambda: now[0])
+    last = commit(engine, put(b"a"))
+    engine.close()
+    now[0] = 1_000
+    engine = MemoryEngine(url="memory://review-23", clock=lambda: now[0])
+    assert keys(engine, EVERYTHING) == []
+    assert commit(engine) > last
+    engine.close()
+
+
+def test_the_clock_does_not_go_back_over_reopening(tmp_path: Path):
+    path, now = tmp_path / "store.db", [10_000]
+    engine = SqliteEngine(path, clock=lambda: now[0])
+    commit(engine, put(b"k", expire_at=10_500))
+    now[0] = 10_500
+    commit(engine)
+    engine.close()
+    now[0] = 200
+    for readonly in (True, False):
+        engine = SqliteEngine(path, clock=lambda: now[0], readonly=readonly)
+        assert get(engine, b"k") is None
+        assert keys(engine, ReadRange(b"a", b"z")) == []
+        assert keys(engine, ReadRange(b"a", b"z"), ReadRange(b"k")) == []
+        assert keys(engine.snapshot(), EVERYTHING) == []
+        engine.close()
+
+
+def test_what_another_process_committed_is_read_at_once(tmp_path: Path):
+    path = tmp_path / "store.db"
+    engine = SqliteEngine(path)
+    run(
+        """
+        import sys
+        from kvmodels.engines.sqlite import SqliteEngine
+        from tests.contract.shorthand import commit, put
+        engine = SqliteEngine(sys.argv[1])
+        commit(engine, put(b"a"))
+        engine.close()
+        """,
+        path,
+    )
+    assert keys(engine, EVERYTHING) == [b"a"]
+    engine.close()
+
+
+def test_fifty_killed_writers_lose_nothing_acknowledged(tmp_path: Path):
+    """Each writer is killed with SIGKILL at a random moment between its first and its last acknowledgement."""
+    path = tmp_path / "store.db"
+    SqliteEngine(path).close()
+    rng = random.Random(SEED)
+    acknowledged: dict[int, int] = {}
+    inside = in_flight = 0
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.engines.kill_writers", str(path)],
+        cwd=ROOT,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as writers:
+        assert writers.stdin is not None
+        assert writers.stdout is not None
+        for writer in range(KILLS):
+            writers.stdin.write("go\n")
+            writers.stdin.flush()
+            child = int(writers.stdout.readline().removeprefix("writer "))
+            wanted = rng.randrange(1, 25)
+            for _ in range(wanted):
+                acknowledged[writer] = int(writers.stdout.readline())
+            time.sleep(rng.random() * 0.002)
+            os.kill(child, signal.SIGKILL)
+            for line in writers.stdout:
+                if line.startswith("ended"):
+                    assert line == f"ended {-signal.SIGKILL}\n"
+                    break
+                acknowledged[writer] = int(line)
+            inside += 0 <= acknowledged[writer] < COMMITS_AT_MOST - 1
+            in_flight += check_after_kill(path, writer, acknowledged)
+    total = sum(last + 1 for last in acknowledged.values())
+    print(f"seed {SEED}: {KILLS} kills, {inside} between first and last acknowledgement,", end=" ")
+    print(f"{total} commits acknowledged, {in_flight} more found applied, 0 lost")
+    assert inside >= 40
+
+
+def check_after_kill(path: Path, writer: int, acknowledged: dict[int, int]) -> int:
+    """All that was acknowledged is there, whole; returns 1 if the commit in flight was applied."""
+    engine = SqliteEngine(path)
+    result = engine.read([ReadRange(b"record/", b"record0"), ReadRange(b"entry/", b"entry0"), ReadRange(b"count")])
+    engine.close()
+    assert isinstance(result, ReadResult)
+    records, entries, (count,) = result.ranges
+    assert [(row.key, row.versionstamp) for row in records] == [(row.value, row.versionstamp) for row in entries]
+    assert int.from_bytes(count.value, "little") == len(records)
+    mine = [row.key for row in records if row.key.startswith(b"record/%03d-" % writer)]
+    applied = len(mine) - (acknowledged[writer] + 1)
+    assert mine == [b"record/%03d-%06d" % (writer, number) for number in range(len(mine))]
+    assert applied in (0, 1)
+    return applied

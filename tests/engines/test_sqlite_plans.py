@@ -1,0 +1,106 @@
+"""Every read is an index search, and no more rows are visited than are returned."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kvmodels.engines import sqlite_statements as statements
+from kvmodels.engines.sqlite import SqliteEngine
+from kvmodels.operations import AtomicWrite, Check, ReadRange
+from tests.contract.shorthand import commit, put, rows
+
+
+@pytest.fixture
+def engine(tmp_path: Path):
+    opened = SqliteEngine(tmp_path / "store.db", durability="relaxed")
+    yield opened
+    opened.close()
+
+
+def writer(engine: SqliteEngine) -> sqlite3.Connection:
+    connection = engine.check_open().writer
+    assert connection is not None
+    return connection
+
+
+@pytest.mark.parametrize(
+    ("sql", "parameters"),
+    [
+        (statements.SCAN[False], 4),
+        (statements.SCAN[True], 4),
+        (statements.POINT, 1),
+        (statements.POINT_WITH_VERSION, 1),
+        (statements.CHECK, 1),
+        (statements.CHECK_MANY, statements.CHECKS_PER_STATEMENT),
+        (statements.DELETE, 1),
+        (statements.STATE, 0),
+        (statements.NEXT_VERSION, 1),
+    ],
+)
+@pytest.mark.parametrize("analyzed", [False, True])
+def test_every_statement_is_an_index_search_without_sorting(engine: SqliteEngine, sql: str, parameters: int, analyzed):
+    connection = writer(engine)
+    if analyzed:
+        commit(engine, *(put(b"k%05d" % i) for i in range(500)))
+        connection.execute("ANALYZE").fetchall()
+    plan = [row[3] for row in connection.execute("EXPLAIN QUERY PLAN " + sql, (b"k",) * parameters).fetchall()]
+    assert plan
+    for step in plan:
+        # With statistics SQLite knows that meta has one row, and does not search for it.
+        assert step.startswith(("SEARCH kv USING PRIMARY KEY", "SEARCH meta USING INTEGER PRIMARY KEY")) or (
+            analyzed and step == "SCAN meta"
+        )
+
+
+def steps(engine: SqliteEngine, call: Callable[[], object]) -> int:
+    """Tens of instructions of SQLite's machine that the call took on the one reading connection."""
+    store = engine.check_open()
+    connection = store.borrow()
+    counted = [0]
+
+    def count() -> int:
+        counted[0] += 1
+        return 0
+
+    connection.set_progress_handler(count, 10)
+    store.give_back(connection)
+    call()
+    connection.set_progress_handler(None, 0)
+    return counted[0]
+
+
+@pytest.mark.parametrize("limit", [1, 10])
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("several", [False, True])
+def test_a_limited_read_costs_the_same_at_any_size(engine: SqliteEngine, limit: int, reverse: bool, several: bool):
+    ranges = [ReadRange(b"k", b"l", limit, reverse)] * (2 if several else 1)
+    costs = []
+    writer(engine).execute("ANALYZE").fetchall()
+    for start, end in ((0, 100), (100, 1_000), (1_000, 20_000)):
+        commit(engine, *(put(b"k%06d" % i) for i in range(start, end)))
+        engine.read(ranges)
+        costs.append(steps(engine, lambda: engine.read(ranges)))
+        assert len(rows(engine, *ranges)) == limit * len(ranges)
+    assert max(costs) - min(costs) <= 2
+
+
+def test_unlimited_reads_are_counted_by_the_same_means_and_grow(engine: SqliteEngine):
+    """The measure above is able to see the difference."""
+    commit(engine, *(put(b"k%06d" % i) for i in range(1_000)))
+    everything, few = [ReadRange(b"k", b"l")], [ReadRange(b"k", b"l", 10)]
+    engine.read(few)
+    assert steps(engine, lambda: engine.read(everything)) > 10 * steps(engine, lambda: engine.read(few))
+
+
+def test_a_commit_of_many_rows_takes_few_statements(engine: SqliteEngine):
+    seen: list[str] = []
+    writer(engine).set_trace_callback(seen.append)
+    checks = tuple(Check(b"k%06d" % i, None) for i in range(128))
+    engine.commit(AtomicWrite(checks, tuple(put(b"k%06d" % i) for i in range(128))))
+    writer(engine).set_trace_callback(None)
+    assert sum(text.startswith("SELECT") for text in seen) == 128 // statements.CHECKS_PER_STATEMENT
+    assert (seen[0], seen[-1]) == ("BEGIN IMMEDIATE", "COMMIT")

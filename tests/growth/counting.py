@@ -1,0 +1,113 @@
+"""An engine that counts what is read from it, and SQLite's own count of the work for a statement."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from kvmodels.engines.base import Engine, Snapshot
+from kvmodels.engines.sqlite import SqliteEngine
+from kvmodels.limits import Limits, Traits
+from kvmodels.operations import AtomicWrite, Committed, Conflict, Follow, Guard, GuardFailed, ReadRange, ReadResult, Row
+
+
+class Reads(NamedTuple):
+    """What one call read."""
+
+    calls: int
+    ranges: int
+    rows: int
+    size: int
+    commits: int
+
+
+class CountingEngine:
+    """Counts calls, ranges, rows and bytes that another engine hands out."""
+
+    def __init__(self, inner: Engine) -> None:
+        self.inner = inner
+        self.reset()
+
+    def reset(self) -> None:
+        self.calls = self.ranges = self.rows = self.size = self.commits = 0
+
+    @property
+    def counts(self) -> Reads:
+        return Reads(self.calls, self.ranges, self.rows, self.size, self.commits)
+
+    @property
+    def limits(self) -> Limits:
+        return self.inner.limits
+
+    @property
+    def traits(self) -> Traits:
+        return self.inner.traits
+
+    @property
+    def url(self) -> str:
+        return self.inner.url
+
+    def now_ms(self) -> int:
+        return self.inner.now_ms()
+
+    def read(
+        self,
+        ranges: Sequence[ReadRange],
+        guard: Guard | None = None,
+        *,
+        include_expired: bool = False,
+        follow: Follow | None = None,
+    ) -> ReadResult | GuardFailed:
+        self.calls += 1
+        self.ranges += len(ranges) + (guard is not None)
+        result = self.inner.read(ranges, guard, include_expired=include_expired, follow=follow)
+        assert isinstance(result, ReadResult)
+        for rows in (*result.ranges, *result.followed):
+            self._count(rows)
+        self.ranges += len(result.followed)
+        return result
+
+    def _count(self, rows: Iterable[Row]) -> None:
+        for row in rows:
+            self.rows += 1
+            self.size += len(row.key) + len(row.value)
+
+    def snapshot(self) -> Snapshot:
+        return self.inner.snapshot()
+
+    def commit(self, write: AtomicWrite) -> Committed | Conflict:
+        self.commits += 1
+        return self.inner.commit(write)
+
+    def close(self) -> None:
+        self.inner.close()
+
+
+@contextmanager
+def virtual_machine_steps(engine: SqliteEngine, grain: int = 10) -> Iterator[list[int]]:
+    """Counts the instructions that SQLite executes, in units of ``grain``: stepping over a row costs several."""
+    store = engine.check_open()
+    seen = [0]
+
+    def tick() -> int:
+        seen[0] += 1
+        return 0
+
+    connections: list[sqlite3.Connection] = []
+    borrow = store.borrow
+
+    def watched() -> sqlite3.Connection:
+        connection = borrow()
+        connection.set_progress_handler(tick, grain)
+        connections.append(connection)
+        return connection
+
+    store.borrow = watched  # type: ignore[method-assign, assignment]
+    try:
+        yield seen
+    finally:
+        store.borrow = borrow  # type: ignore[method-assign]
+        for connection in connections:
+            connection.set_progress_handler(None, grain)

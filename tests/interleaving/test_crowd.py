@@ -1,0 +1,102 @@
+"""Random interleavings of a crowd of clients: nothing is ever wrong, and without any one rule something is."""
+
+from __future__ import annotations
+
+import multiprocessing
+from concurrent.futures import ProcessPoolExecutor
+from functools import cache
+
+import pytest
+
+from tests.interleaving.crowd import Crowd, Tally, run_seeds
+from tests.interleaving.mutants import MUTANTS, Mutant
+
+RUNS = 300
+RUNS_PER_TEST = 50
+SOAK_RUNS = 20_000
+SOAK_CHUNK = 250
+MUTANT_RUNS = 2_000
+ENOUGH_HITS = 10
+FIRST_SOAK_SEED = 1_000_000
+
+
+def explained(tally: Tally) -> str:
+    """What went wrong, and how to see it."""
+    return "\n".join(
+        f"seed {seed}: {faults}\n  python -m tests.interleaving.crowd {seed}" for seed, faults in tally.faults.items()
+    )
+
+
+@cache
+def tally_of(first: int) -> Tally:
+    """The runs of one test, counted once for all that look at them."""
+    return run_seeds(range(first, first + RUNS_PER_TEST))
+
+
+@pytest.mark.parametrize("first", range(0, RUNS, RUNS_PER_TEST))
+def test_a_crowd_never_leaves_or_sees_anything_wrong(first):
+    tally = tally_of(first)
+    print(f"seeds {first} to {first + RUNS_PER_TEST - 1}: {tally}")
+    assert not tally.faults, explained(tally)
+    assert len(tally.schedules) == RUNS_PER_TEST
+    assert tally.conflicts > RUNS_PER_TEST
+
+
+def test_every_verb_every_read_and_every_fault_occurs():
+    total = Tally()
+    for first in range(0, RUNS, RUNS_PER_TEST):
+        total.merge(tally_of(first))
+    verbs = {"create", "bulk", "patch", "hit", "save", "remove", "renew", "find", "swap", "visit", "outcome"}
+    reads = {f"read {field}" for field in ("city", "zone", "team", "score", "email", "phone", "ranking", "pages")}
+    faults = {"lose_answer", "lose_request", "repeat", "echo", "hold", "cancel", "abandon", "deliver"}
+    assert verbs | reads | {"IndexNotReadyError"} <= set(total.verbs)
+    assert faults <= set(total.injected)
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_run_is_repeated_by_its_seed_and_by_its_lines(seed):
+    first = Crowd(seed)
+    history = first.run()
+    assert Crowd(seed).run().lines == history.lines
+    again = Crowd(seed, schedule=history.lines)
+    assert str(again.run()) == str(history)
+    assert again.faults == first.faults
+
+
+def hits(mutant: Mutant, runs: int, enough: int) -> tuple[int, int, list[str]]:
+    """Runs with violations, runs, and the first finding."""
+    found: list[str] = []
+    convicted = run = 0
+    with pytest.MonkeyPatch.context() as patch:
+        mutant.apply(patch)
+        for run in range(1, runs + 1):
+            crowd = Crowd(run, judge_tokens=mutant.keeps_tokens)
+            crowd.run()
+            convicted += bool(crowd.faults)
+            found = found or [f"seed {run}: {fault}" for fault in crowd.faults]
+            if convicted == enough:
+                break
+    return convicted, run, found
+
+
+@pytest.mark.soak
+def test_twenty_thousand_crowds_never_leave_or_see_anything_wrong():
+    total = Tally()
+    chunks = [
+        range(start, start + SOAK_CHUNK) for start in range(FIRST_SOAK_SEED, FIRST_SOAK_SEED + SOAK_RUNS, SOAK_CHUNK)
+    ]
+    with ProcessPoolExecutor(2, mp_context=multiprocessing.get_context("spawn")) as pool:
+        for tally in pool.map(run_seeds, chunks):
+            total.merge(tally)
+    print(f"seeds {FIRST_SOAK_SEED} to {FIRST_SOAK_SEED + SOAK_RUNS - 1}: {total}")
+    assert not total.faults, explained(total)
+    assert total.runs == SOAK_RUNS
+    assert len(total.schedules) > 0.99 * SOAK_RUNS
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.name)
+def test_chance_alone_convicts_the_mutant(mutant):
+    convicted, runs, found = hits(mutant, MUTANT_RUNS, ENOUGH_HITS)
+    print(f"{mutant.name} ({mutant.lost}): {convicted} of {runs} runs convict it, the first: {found[:1]}")
+    assert convicted > 0

@@ -1,0 +1,100 @@
+"""Schedules on which the library was wrong once; each was found by the crowd and then written out."""
+
+from __future__ import annotations
+
+from kvmodels import DoesNotExist, SchemaMismatchError
+from kvmodels.testing.interleaving import Interleaving
+from tests.interleaving.models import OldPerson, Person
+from tests.interleaving.scenes import build
+from tests.interleaving.verdict import OLD_SPEC, records_of, store_faults
+
+
+def test_the_first_batch_of_a_drop_that_arrives_again_leaves_nothing_behind():
+    test = Interleaving(
+        schedule=(
+            "drop read",
+            "drop commit",  # the index is DROPPING
+            "drop read",
+            "drop read",
+            "drop read",
+            "drop commit echo",  # its only entry is gone
+            "drop end",  # and so are its progress and its place in the header
+            "deliver",
+        )
+    )
+    ada = test.process(OldPerson)
+    test.at_once(ada[OldPerson].create(id="a"))
+    test.add("drop", ada.drop_index(OldPerson, "zone"))
+    history = test.run()
+    assert history.steps[-1].line == "deliver 0"
+    assert store_faults(test.engine, OLD_SPEC) == []
+
+
+def test_an_old_writer_whose_write_was_delivered_twice_is_not_told_that_it_may_not_write():
+    test = Interleaving(
+        schedule=(
+            "old read",
+            "old now",
+            "old commit repeat",  # applied; the second delivery meets a conflict, and that is what the writer hears
+            "build read",
+            "build commit",  # from here on the old release may not write any more
+            "old end",
+        )
+    )
+    old = test.process(OldPerson)
+    test.at_once(old[OldPerson].create(id="a", city="x"))
+    test.add("old", old[OldPerson].patch("a", city="y"))
+    test.add("build", build(test.process(Person), "score"))
+    history = test.run()
+    assert history.outcomes["old"].error is None
+    assert records_of(test.engine)["a"]["city"] == "y"
+
+
+def test_a_check_beside_a_build_of_a_new_column_takes_copies_as_they_are_stored():
+    test = Interleaving(schedule=("build read", "build commit", "check end", "build end"))
+    old = test.process(OldPerson)
+    test.at_once(old[OldPerson].create(id="a", team="red"))
+    test.add("build", build(test.process(Person), "score"))
+    test.add("check", test.process(Person).check())
+    history = test.run()
+    assert history.outcomes["check"].returned.ok
+
+
+def test_an_old_writer_is_refused_from_the_moment_the_build_begins_and_nothing_of_it_is_written():
+    test = Interleaving(schedule=("old read", "build read", "build commit", "old commit", "old end", "build end"))
+    old = test.process(OldPerson)
+    test.at_once(old[OldPerson].create(id="a", city="x"))
+    test.add("old", old[OldPerson].patch("a", city="y"))
+    test.add("build", build(test.process(Person), "score"))
+    history = test.run()
+    assert isinstance(history.outcomes["old"].error, SchemaMismatchError)
+    assert records_of(test.engine)["a"]["city"] == "x"
+    assert store_faults(test.engine) == []
+
+
+def test_the_address_of_an_expired_record_is_taken_over_with_all_of_it():
+    test = Interleaving(schedule=("advance 20", "ada end", "bob end"))
+    ada = test.process(OldPerson)
+    test.at_once(ada[OldPerson].create(id="a", email="e", expire_in=10))
+    test.add("ada", ada[OldPerson].create(id="b", email="e"))
+    test.add("bob", ada[OldPerson].patch("a", city="y"))
+    history = test.run()
+    assert history.outcomes["ada"].error is None
+    assert isinstance(history.outcomes["bob"].error, DoesNotExist)
+    assert list(records_of(test.engine)) == ["b"]
+    assert store_faults(test.engine, OLD_SPEC) == []
+
+
+def test_a_build_that_was_killed_at_any_request_is_finished_by_another():
+    for killed_at in range(20):
+        test = Interleaving(schedule=[*["first"] * killed_at, "first abandon", "second end"])
+        old = test.process(OldPerson)
+        for name in "abc":
+            test.at_once(old[OldPerson].create(id=name, phone="p"))
+        one, two = test.process(Person), test.process(Person)
+        test.add("first", build(one, "phone"))
+        test.add("second", build(two, "phone"))
+        history = test.run()
+        assert history.outcomes["first"].stopped
+        assert [violation.key for violation in history.outcomes["second"].returned.violations] == ["b", "c"]
+        assert store_faults(test.engine) == []

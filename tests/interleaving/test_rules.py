@@ -1,0 +1,27 @@
+"""Each rule of concurrency has a schedule that is harmless with it, and that the judges condemn without it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.interleaving.mutants import BY_NAME
+from tests.interleaving.scenes import SCENES, Scene
+
+
+def test_every_mutant_has_a_schedule():
+    assert {scene.mutant for scene in SCENES} == set(BY_NAME)
+
+
+@pytest.mark.parametrize("scene", SCENES, ids=lambda scene: f"{scene.mutant}-{scene.name}")
+def test_the_schedule_is_harmless(scene: Scene):
+    faults, history = scene.faults()
+    assert not faults, f"{faults}\n{history}"
+
+
+@pytest.mark.parametrize("scene", SCENES, ids=lambda scene: f"{scene.mutant}-{scene.name}")
+def test_the_schedule_convicts_the_mutant(scene: Scene, monkeypatch):
+    mutant = BY_NAME[scene.mutant]
+    mutant.apply(monkeypatch)
+    faults, history = scene.faults()
+    print(f"{mutant.name} ({mutant.lost}) in {scene.name}: {faults}")
+    assert faults, str(history)
