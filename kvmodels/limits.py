@@ -7,7 +7,7 @@ the tests read these values. Sizes are bytes of the encoding, never characters o
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 __all__ = ["Limits", "Traits"]
 
@@ -65,7 +65,7 @@ class Limits:
             >>> smaller.max_value_bytes, smaller.whose("max_value_bytes"), smaller.whose("max_key_runes")
             (65536, 'DENO', 'MATTERMOST')
         """
-        numbers: dict[str, int | None] = {}
+        numbers: dict[str, Any] = {}
         borrowed: list[tuple[str, str]] = []
         for field in fields(self):
             limit = field.name
