@@ -58,7 +58,7 @@ from kvmodels.schema.expressions import col
 from kvmodels.schema.markers import Field, Index, Indexed, PrimaryKey, Stored, Unique, UniqueConstraint
 from kvmodels.schema.model import KvModel
 from kvmodels.ulid import ULID
-from kvmodels.values import UNDEFINED, KvU64
+from kvmodels.values import UNDEFINED, KvMap, KvU64
 
 __all__ = [
     "ULID",
@@ -86,6 +86,7 @@ __all__ = [
     "InvalidValueError",
     "KeyNumber",
     "KeyTooLargeError",
+    "KvMap",
     "KvModel",
     "KvModelsError",
     "KvU64",

@@ -25,13 +25,13 @@ from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
-from kvmodels.engines.base import Engine
+from kvmodels.engines.base import Engine, Snapshot
 from kvmodels.engines.signals import RECHECK_S
 from kvmodels.errors import CommitUnknownError, KvModelsError
 from kvmodels.flows.requests import Commit, Flow, Read, Request, Sleep, WaitForCommit
 from kvmodels.operations import AtomicWrite, Committed, Conflict
 
-__all__ = ["aclose", "arun", "run"]
+__all__ = ["aclose", "apin", "arelease", "arun", "run"]
 
 T = TypeVar("T")
 
@@ -39,12 +39,19 @@ READ_THREADS = 4
 """Threads that read from one blocking engine; SQLite gains nothing beyond, since rows are decoded under the GIL."""
 
 
-def run(engine: Engine, flow: Flow[T], *, sleep: Callable[[float], object] = time.sleep) -> T:
+def run(
+    engine: Engine,
+    flow: Flow[T],
+    *,
+    snapshot: Snapshot | None = None,
+    sleep: Callable[[float], object] = time.sleep,
+) -> T:
     """Run a flow to its end in this thread.
 
     Args:
         engine: answers the reads and commits of the flow.
         flow: a generator that has not been started.
+        snapshot: where the flow reads, without guards; None for the present state at each read.
         sleep: waits for a number of seconds; tests inject their own.
 
     Returns:
@@ -79,7 +86,7 @@ def run(engine: Engine, flow: Flow[T], *, sleep: Callable[[float], object] = tim
                     sleep(request.seconds)
                     answer = None
                 else:
-                    answer = _perform(engine, request)
+                    answer = _perform(engine, request, snapshot)
             except KvModelsError as error:
                 step, answer = flow.throw, error
     finally:
@@ -87,7 +94,13 @@ def run(engine: Engine, flow: Flow[T], *, sleep: Callable[[float], object] = tim
         answer = None  # an error kept here would hold its traceback, and this frame, in a cycle
 
 
-async def arun(engine: Engine, flow: Flow[T], *, sleep: Callable[[float], Awaitable[object]] = asyncio.sleep) -> T:
+async def arun(
+    engine: Engine,
+    flow: Flow[T],
+    *,
+    snapshot: Snapshot | None = None,
+    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+) -> T:
     """Run a flow to its end in the running event loop.
 
     An engine that waits for nothing (trait ``blocking`` false) is called directly; another one in threads that
@@ -97,6 +110,7 @@ async def arun(engine: Engine, flow: Flow[T], *, sleep: Callable[[float], Awaita
     Args:
         engine: answers the reads and commits of the flow.
         flow: a generator that has not been started.
+        snapshot: where the flow reads, without guards; None for the present state at each read.
         sleep: waits for a number of seconds; tests inject their own.
 
     Returns:
@@ -124,9 +138,9 @@ async def arun(engine: Engine, flow: Flow[T], *, sleep: Callable[[float], Awaita
                 elif type(request) is WaitForCommit:
                     answer = await _wait_for_commit(engine, request)
                 elif blocking:
-                    answer = await _perform_in_thread(engine, request)
+                    answer = await _perform_in_thread(engine, request, snapshot)
                 else:
-                    answer = _perform(engine, request)
+                    answer = _perform(engine, request, snapshot)
             except KvModelsError as error:
                 step, answer = flow.throw, error
     finally:
@@ -148,8 +162,30 @@ async def aclose(engine: Engine) -> None:
     closing.result()
 
 
-def _perform(engine: Engine, request: Request) -> Any:
+async def apin(engine: Engine) -> Snapshot:
+    """A snapshot of the engine, made without blocking the event loop.
+
+    Raises:
+        UnsupportedError: the engine has no snapshots; and what the engine raises.
+    """
+    if not engine.traits.blocking:
+        return engine.snapshot()
+    # If the task is cancelled meanwhile, nobody holds the snapshot that the thread makes, and its finalizer closes it.
+    return await asyncio.wrap_future(_threads.of(engine).reads.submit(engine.snapshot))
+
+
+async def arelease(engine: Engine, snapshot: Snapshot) -> None:
+    """Close a snapshot without blocking the event loop: it waits for a read that a cancelled task has left behind."""
+    if not engine.traits.blocking:
+        snapshot.close()
+    else:
+        await asyncio.wrap_future(_threads.of(engine).reads.submit(snapshot.close))
+
+
+def _perform(engine: Engine, request: Request, snapshot: Snapshot | None = None) -> Any:
     if type(request) is Read:
+        if snapshot is not None:
+            return snapshot.read(request.ranges, include_expired=request.include_expired, follow=request.follow)
         return engine.read(
             request.ranges, request.guard, include_expired=request.include_expired, follow=request.follow
         )
@@ -194,9 +230,9 @@ async def _present_versionstamp(engine: Engine) -> bytes:
     return await asyncio.wrap_future(_threads.of(engine).reads.submit(engine.wait_for_commit, b"", 0))
 
 
-async def _perform_in_thread(engine: Engine, request: Request) -> Any:
+async def _perform_in_thread(engine: Engine, request: Request, snapshot: Snapshot | None) -> Any:
     if type(request) is Read:
-        return await asyncio.wrap_future(_threads.of(engine).reads.submit(_perform, engine, request))
+        return await asyncio.wrap_future(_threads.of(engine).reads.submit(_perform, engine, request, snapshot))
     if type(request) is Commit:
         return await _commit_in_thread(engine, request.write)
     return engine.now_ms()  # a clock is read, nothing waits

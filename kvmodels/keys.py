@@ -17,13 +17,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from struct import Struct
-from typing import Any, cast
+from typing import Any, Final, cast, final
 
 from kvmodels.errors import InvalidArgumentError, InvalidKeyError
 
 __all__ = [
+    "COMMIT_VERSIONSTAMP",
+    "CommitVersionstamp",
     "Key",
     "KeyPart",
+    "SetKey",
     "decode_key",
     "encode_key",
     "encode_part",
@@ -36,6 +39,38 @@ __all__ = [
 
 KeyPart = bytes | str | int | float | bool
 Key = tuple[KeyPart, ...]
+
+
+@final
+class CommitVersionstamp:
+    """The type of ``COMMIT_VERSIONSTAMP``; calling it returns that one object."""
+
+    __slots__ = ()
+    _instance: CommitVersionstamp | None = None
+
+    def __new__(cls) -> CommitVersionstamp:
+        """The one object."""
+        if cls._instance is None:
+            cls._instance = super().__new__(cls)
+        return cls._instance
+
+    def __repr__(self) -> str:
+        return "COMMIT_VERSIONSTAMP"
+
+    def __reduce__(self) -> str:
+        return "COMMIT_VERSIONSTAMP"
+
+
+COMMIT_VERSIONSTAMP: Final = CommitVersionstamp()
+"""As the last part of the key of a ``set``: the versionstamp of the commit, a str of 20 hexadecimal digits.
+
+Keys that end with it are in the order of their commits. Two such sets with equal parts before it, in one operation,
+are two writes of one key: the later one holds. Any other use is an InvalidKeyError.
+"""
+
+SetKey = tuple[KeyPart | CommitVersionstamp, ...]
+"""A key that a value is stored under: its last part may be ``COMMIT_VERSIONSTAMP``."""
+
 
 BYTES_TAG, STR_TAG, FLOAT_TAG = 0x01, 0x02, 0x21
 NEGATIVE_LONG_INT_TAG, INT_ZERO_TAG, LONG_INT_TAG = 0x0B, 0x14, 0x1D

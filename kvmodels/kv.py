@@ -6,23 +6,24 @@ and behaviour are those of ``kvmodels.kv_async``, which a test compares.
 
 from __future__ import annotations
 
-import builtins
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable
 from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
 
 from kvmodels.drivers import run
 from kvmodels.engines.base import Engine
-from kvmodels.flows.keyvalue import Listing, StoreFormat, commit_operation, get_entries, get_entry, listing
-from kvmodels.keys import Key
+from kvmodels.flows.keyvalue import commit_operation
+from kvmodels.flows.store_format import StoreFormat
+from kvmodels.keys import Key, SetKey
 from kvmodels.kv_atomic import AtomicBuilder
 from kvmodels.kv_opening import Durability, Opening, store_format
+from kvmodels.kv_reading import KvReading, KvSnapshot
 from kvmodels.limits import Limits
-from kvmodels.operations import CommitResult, Entry
+from kvmodels.operations import CommitResult
 
-__all__ = ["AtomicOperation", "Kv", "KvListIterator", "open_kv"]
+__all__ = ["AtomicOperation", "Kv", "open_kv"]
 
 
 def open_kv(
@@ -69,7 +70,7 @@ def open_kv(
     return Kv(opening.open(), form)
 
 
-class Kv:
+class Kv(KvReading):
     """An ordered key-value store; made by ``open_kv``.
 
     A key is a tuple of ``bytes``, ``str``, ``int``, ``float`` and ``bool``; ``True``, ``1`` and ``1.0`` are three
@@ -81,53 +82,16 @@ class Kv:
         form: how keys and values are packed, and which first key parts are reserved.
     """
 
-    __slots__ = ("_engine", "_form")
+    __slots__ = ()
 
     def __init__(self, engine: Engine, form: StoreFormat) -> None:
-        self._engine = engine
-        self._form = form
+        super().__init__(engine, form)
 
-    def get(self, key: Key) -> Entry:
-        """Read one key: one read of one row.
-
-        Args:
-            key: the key; the empty key is always absent.
-
-        Returns:
-            The entry; its value and versionstamp are None when the key is absent or expired.
-
-        Raises:
-            InvalidKeyError, KeyTooLargeError: not a key, or too long.
-            DecodeError: what is stored cannot be read.
-
-        Examples:
-            >>> with open_kv() as kv:
-            ...     kv.get(("nobody",))
-            Entry(key=('nobody',), value=None, versionstamp=None, expires_at=None)
-        """
-        return run(self._engine, get_entry(self._form, self._engine.limits, key))
-
-    def get_many(self, keys: Iterable[Key]) -> builtins.list[Entry]:
-        """Read several keys in one snapshot: one read of as many rows.
-
-        Args:
-            keys: the keys, in any order, with or without repetition.
-
-        Returns:
-            One entry for each key, in their order.
-
-        Raises:
-            InvalidKeyError, KeyTooLargeError: not a key, or too long.
-            OperationTooLargeError: more keys than the engine reads at once.
-            DecodeError: what is stored cannot be read.
-        """
-        return run(self._engine, get_entries(self._form, self._engine.limits, keys))
-
-    def set(self, key: Key, value: Any, *, expire_in: float | timedelta | None = None) -> CommitResult:
+    def set(self, key: SetKey, value: Any, *, expire_in: float | timedelta | None = None) -> CommitResult:
         """Store a value, whatever is there: one commit.
 
         Args:
-            key: the key, not empty.
+            key: the key, not empty; its last part may be ``COMMIT_VERSIONSTAMP``.
             value: any value that can be stored.
             expire_in: seconds or a timedelta, 0 or more, exact to the millisecond; None to keep it for ever,
                 whatever deadline was there.
@@ -155,44 +119,6 @@ class Kv:
         """
         self.atomic().delete(key).commit()
 
-    def list(
-        self,
-        prefix: Key | None = None,
-        *,
-        start: Key | None = None,
-        end: Key | None = None,
-        limit: int | None = None,
-        reverse: bool = False,
-    ) -> KvListIterator:
-        """Iterate over a range of keys in key order, in batches of ``limit`` or 100, at most 500.
-
-        Each batch is its own snapshot; between batches nothing stays open. Give ``prefix``, ``prefix`` with
-        ``start`` or ``end``, or ``start`` and ``end``.
-
-        Args:
-            prefix: list keys that begin with these parts and have more; ``()`` lists everything.
-            start: the first key, included; it need not exist.
-            end: the key after the last, excluded; it need not exist.
-            limit: the largest number of entries, 1 or more; None for all.
-            reverse: the same keys in descending order.
-
-        Returns:
-            An iterator of entries; nothing is read before its first item.
-
-        Raises:
-            InvalidArgumentError: a selector or option that makes no sense.
-            InvalidKeyError: a selector that is not a key.
-
-        Examples:
-            >>> with open_kv() as kv:
-            ...     for name in ("Ada", "Bob", "Cleo"):
-            ...         _ = kv.set(("users", name), len(name))
-            ...     [entry.key[-1] for entry in kv.list(("users",), reverse=True, limit=2)]
-            ['Cleo', 'Bob']
-        """
-        selected = listing(self._form, prefix=prefix, start=start, end=end, limit=limit, reverse=reverse)
-        return KvListIterator(self._engine, selected)
-
     def atomic(self) -> AtomicOperation:
         """Begin an atomic operation: checks and mutations that are applied all or not at all.
 
@@ -208,6 +134,25 @@ class Kv:
             (True, False, (('hits',),))
         """
         return AtomicOperation(self._engine, self._form)
+
+    def snapshot(self) -> KvSnapshot:
+        """Pin the present state, to read it in several steps while others write.
+
+        Returns:
+            The state, to read from; close it soon, or use it in a ``with`` statement.
+
+        Raises:
+            UnsupportedError: the engine has no snapshots.
+
+        Examples:
+            >>> with open_kv() as kv:
+            ...     _ = kv.set(("a",), 1)
+            ...     with kv.snapshot() as state:
+            ...         _ = kv.set(("b",), 2)
+            ...         [entry.key for entry in state.list(())], kv.count(())
+            ([('a',)], 2)
+        """
+        return KvSnapshot(self._engine, self._form, self._engine.snapshot())
 
     def unsafe(self) -> Kv:
         """The same store without reserved keys.
@@ -252,27 +197,9 @@ class AtomicOperation(AtomicBuilder):
 
         Raises:
             KeyTooLargeError, ValueTooLargeError, OperationTooLargeError: a limit; nothing was sent.
-            InvalidValueError: a sum, min or max met a value that is no ``KvU64``; nothing was applied.
+            InvalidValueError: a sum, min or max met a value that it cannot be applied to; nothing was applied.
             InvalidArgumentError: the operation was committed before.
             CommitUnknownError: the answer was lost; the operation may have been applied.
         """
-        return run(self._engine, commit_operation(self._engine.limits, self._take()))
-
-
-class KvListIterator(Iterator[Entry]):
-    """The entries of ``Kv.list``, fetched in batches as they are asked for."""
-
-    __slots__ = ("_engine", "_listing")
-
-    def __init__(self, engine: Engine, selected: Listing) -> None:
-        self._engine = engine
-        self._listing = selected
-
-    def __next__(self) -> Entry:
-        entry = self._listing.take()
-        if entry is None:
-            run(self._engine, self._listing.fetch(self._engine.limits))
-            entry = self._listing.take()
-        if entry is None:
-            raise StopIteration
-        return entry
+        limits = self._form.limits_within(self._engine.limits)
+        return run(self._engine, commit_operation(self._form, limits, self._take()))

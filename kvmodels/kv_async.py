@@ -8,26 +8,23 @@ and behaviour are those of ``kvmodels.kv``, which a test compares; only the stor
 from __future__ import annotations
 
 import asyncio
-import builtins
 import os
-from collections.abc import AsyncIterator, Callable, Iterable
+from collections.abc import Callable
 from datetime import timedelta
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 from kvmodels.drivers import aclose, arun
-from kvmodels.engines.base import Engine
-from kvmodels.flows.keyvalue import Listing, StoreFormat, commit_operation, get_entries, get_entry, listing
-from kvmodels.flows.requests import Flow
-from kvmodels.keys import Key
+from kvmodels.flows.keyvalue import commit_operation
+from kvmodels.flows.store_format import StoreFormat
+from kvmodels.keys import Key, SetKey
 from kvmodels.kv_atomic import AtomicBuilder
 from kvmodels.kv_opening import Durability, Opening, store_format
+from kvmodels.kv_reading_async import AsyncKvReading, AsyncKvSnapshot, opened
 from kvmodels.limits import Limits
-from kvmodels.operations import CommitResult, Entry
+from kvmodels.operations import CommitResult
 
-__all__ = ["AsyncAtomicOperation", "AsyncKv", "AsyncKvListIterator", "open_async_kv"]
-
-T = TypeVar("T")
+__all__ = ["AsyncAtomicOperation", "AsyncKv", "open_async_kv"]
 
 
 def open_async_kv(
@@ -61,7 +58,6 @@ def open_async_kv(
         EngineError: when it is opened: the file cannot be used, such as ForeignFileError.
 
     Examples:
-        >>> import asyncio
         >>> async def main():
         ...     async with open_async_kv() as kv:
         ...         done = await kv.set(("users", 1), {"name": "Ada"})
@@ -77,7 +73,7 @@ def open_async_kv(
     return AsyncKv(opening, form)
 
 
-class AsyncKv:
+class AsyncKv(AsyncKvReading):
     """An ordered key-value store; made by ``open_async_kv``.
 
     A key is a tuple of ``bytes``, ``str``, ``int``, ``float`` and ``bool``; ``True``, ``1`` and ``1.0`` are three
@@ -90,56 +86,13 @@ class AsyncKv:
         form: how keys and values are packed, and which first key parts are reserved.
     """
 
-    __slots__ = ("_form", "_opening")
+    __slots__ = ()
 
-    def __init__(self, opening: Opening, form: StoreFormat) -> None:
-        self._opening = opening
-        self._form = form
-
-    async def get(self, key: Key) -> Entry:
-        """Read one key: one read of one row.
-
-        Args:
-            key: the key; the empty key is always absent.
-
-        Returns:
-            The entry; its value and versionstamp are None when the key is absent or expired.
-
-        Raises:
-            InvalidKeyError, KeyTooLargeError: not a key, or too long.
-            DecodeError: what is stored cannot be read.
-
-        Examples:
-            >>> import asyncio
-            >>> async def main():
-            ...     async with open_async_kv() as kv:
-            ...         return await kv.get(("nobody",))
-            >>> asyncio.run(main())
-            Entry(key=('nobody',), value=None, versionstamp=None, expires_at=None)
-        """
-        return await _perform(self._opening, lambda limits: get_entry(self._form, limits, key))
-
-    async def get_many(self, keys: Iterable[Key]) -> builtins.list[Entry]:
-        """Read several keys in one snapshot: one read of as many rows.
-
-        Args:
-            keys: the keys, in any order, with or without repetition.
-
-        Returns:
-            One entry for each key, in their order.
-
-        Raises:
-            InvalidKeyError, KeyTooLargeError: not a key, or too long.
-            OperationTooLargeError: more keys than the engine reads at once.
-            DecodeError: what is stored cannot be read.
-        """
-        return await _perform(self._opening, lambda limits: get_entries(self._form, limits, keys))
-
-    async def set(self, key: Key, value: Any, *, expire_in: float | timedelta | None = None) -> CommitResult:
+    async def set(self, key: SetKey, value: Any, *, expire_in: float | timedelta | None = None) -> CommitResult:
         """Store a value, whatever is there: one commit.
 
         Args:
-            key: the key, not empty.
+            key: the key, not empty; its last part may be ``COMMIT_VERSIONSTAMP``.
             value: any value that can be stored.
             expire_in: seconds or a timedelta, 0 or more, exact to the millisecond; None to keep it for ever,
                 whatever deadline was there.
@@ -167,47 +120,6 @@ class AsyncKv:
         """
         await self.atomic().delete(key).commit()
 
-    def list(
-        self,
-        prefix: Key | None = None,
-        *,
-        start: Key | None = None,
-        end: Key | None = None,
-        limit: int | None = None,
-        reverse: bool = False,
-    ) -> AsyncKvListIterator:
-        """Iterate over a range of keys in key order, in batches of ``limit`` or 100, at most 500.
-
-        Each batch is its own snapshot; between batches nothing stays open. Give ``prefix``, ``prefix`` with
-        ``start`` or ``end``, or ``start`` and ``end``.
-
-        Args:
-            prefix: list keys that begin with these parts and have more; ``()`` lists everything.
-            start: the first key, included; it need not exist.
-            end: the key after the last, excluded; it need not exist.
-            limit: the largest number of entries, 1 or more; None for all.
-            reverse: the same keys in descending order.
-
-        Returns:
-            An asynchronous iterator of entries; nothing is read before its first item.
-
-        Raises:
-            InvalidArgumentError: a selector or option that makes no sense.
-            InvalidKeyError: a selector that is not a key.
-
-        Examples:
-            >>> import asyncio
-            >>> async def main():
-            ...     async with open_async_kv() as kv:
-            ...         for name in ("Ada", "Bob", "Cleo"):
-            ...             await kv.set(("users", name), len(name))
-            ...         return [entry.key[-1] async for entry in kv.list(("users",), reverse=True, limit=2)]
-            >>> asyncio.run(main())
-            ['Cleo', 'Bob']
-        """
-        selected = listing(self._form, prefix=prefix, start=start, end=end, limit=limit, reverse=reverse)
-        return AsyncKvListIterator(self._opening, selected)
-
     def atomic(self) -> AsyncAtomicOperation:
         """Begin an atomic operation: checks and mutations that are applied all or not at all.
 
@@ -215,7 +127,6 @@ class AsyncKv:
             An operation without parts, which is used once; nothing is sent before its ``commit``.
 
         Examples:
-            >>> import asyncio
             >>> async def main():
             ...     async with open_async_kv() as kv:
             ...         entry = await kv.get(("hits",))
@@ -226,6 +137,24 @@ class AsyncKv:
             (True, False, (('hits',),))
         """
         return AsyncAtomicOperation(self._opening, self._form)
+
+    def snapshot(self) -> AsyncKvSnapshot:
+        """Pin the present state, to read it in several steps while others write.
+
+        Returns:
+            The state, to read from: that at ``async with``, ``open()`` or the first read. Close it soon.
+
+        Examples:
+            >>> async def main():
+            ...     async with open_async_kv() as kv:
+            ...         await kv.set(("a",), 1)
+            ...         async with kv.snapshot() as state:
+            ...             await kv.set(("b",), 2)
+            ...             return [entry.key async for entry in state.list(())], await kv.count(())
+            >>> asyncio.run(main())
+            ([('a',)], 2)
+        """
+        return AsyncKvSnapshot(self._opening, self._form)
 
     def unsafe(self) -> AsyncKv:
         """The same store without reserved keys.
@@ -245,7 +174,7 @@ class AsyncKv:
             EngineError: the file cannot be used, such as ForeignFileError.
             ClosedError: it was closed.
         """
-        engine = await _opened(self._opening)
+        engine = await opened(self._opening)
         engine.now_ms()  # a closed engine does not tell the time
 
     async def close(self) -> None:
@@ -287,41 +216,11 @@ class AsyncAtomicOperation(AtomicBuilder):
 
         Raises:
             KeyTooLargeError, ValueTooLargeError, OperationTooLargeError: a limit; nothing was sent.
-            InvalidValueError: a sum, min or max met a value that is no ``KvU64``; nothing was applied.
+            InvalidValueError: a sum, min or max met a value that it cannot be applied to; nothing was applied.
             InvalidArgumentError: the operation was committed before.
             CommitUnknownError: the answer was lost; the operation may have been applied.
         """
         pending = self._take()
-        return await _perform(self._opening, lambda limits: commit_operation(limits, pending))
-
-
-class AsyncKvListIterator(AsyncIterator[Entry]):
-    """The entries of ``AsyncKv.list``, fetched in batches as they are asked for."""
-
-    __slots__ = ("_listing", "_opening")
-
-    def __init__(self, opening: Opening, selected: Listing) -> None:
-        self._opening = opening
-        self._listing = selected
-
-    async def __anext__(self) -> Entry:
-        entry = self._listing.take()
-        if entry is None:
-            # An engine in memory waits for nothing: without this a long listing would keep other tasks from running.
-            await asyncio.sleep(0)
-            await _perform(self._opening, self._listing.fetch)
-            entry = self._listing.take()
-        if entry is None:
-            raise StopAsyncIteration
-        return entry
-
-
-async def _opened(opening: Opening) -> Engine:
-    # If the task is cancelled meanwhile, the thread finishes the opening and ``opening`` owns the engine.
-    engine = opening.engine
-    return await asyncio.to_thread(opening.open) if engine is None else engine
-
-
-async def _perform(opening: Opening, make_flow: Callable[[Limits], Flow[T]]) -> T:
-    engine = await _opened(opening)
-    return await arun(engine, make_flow(engine.limits))
+        engine = await opened(self._opening)
+        limits = self._form.limits_within(engine.limits)
+        return await arun(engine, commit_operation(self._form, limits, pending))

@@ -9,16 +9,21 @@ from __future__ import annotations
 
 from datetime import timedelta
 from enum import Enum
-from typing import Any, Literal, Self, overload
+from typing import Any, Final, Literal, Self, overload
 
-from kvmodels.errors import InvalidArgumentError
-from kvmodels.flows.keyvalue import PendingWrite, StoreFormat, pack_checked_key
+from kvmodels.encoding.arithmetic import Bounds, Number, sum_function
+from kvmodels.errors import InvalidArgumentError, InvalidValueError
+from kvmodels.flows.keyvalue import PendingWrite
 from kvmodels.flows.lifetimes import lifetime_ms
-from kvmodels.keys import Key
-from kvmodels.operations import Arithmetic, Check, Delete, Entry, Mutation, Set, parse_versionstamp
+from kvmodels.flows.store_format import StoreFormat
+from kvmodels.keys import Key, SetKey
+from kvmodels.operations import Apply, Arithmetic, Check, Delete, Entry, Mutation, Set, parse_versionstamp
 from kvmodels.values import KvU64
 
 __all__ = ["AtomicBuilder"]
+
+
+_KINDS: Final = ("set", "delete", "sum", "min", "max")
 
 
 class _Unset(Enum):
@@ -71,14 +76,14 @@ class AtomicBuilder:
                 hint="Pass an entry that was read, or a key and its versionstamp; None if the key must be absent.",
             )
         self._require_unused()
-        self._checks.append(Check(pack_checked_key(key), _pack_versionstamp(versionstamp)))
+        self._checks.append(Check(self._form.pack_checked_key(key), _pack_versionstamp(versionstamp)))
         return self
 
-    def set(self, key: Key, value: Any, *, expire_in: float | timedelta | None = None) -> Self:
+    def set(self, key: SetKey, value: Any, *, expire_in: float | timedelta | None = None) -> Self:
         """Store a value, whatever is there.
 
         Args:
-            key: the key, not empty.
+            key: the key, not empty; its last part may be ``COMMIT_VERSIONSTAMP``.
             value: any value that can be stored; it is packed now.
             expire_in: seconds or a timedelta from the commit on, 0 or more, exact to the millisecond; None for ever.
 
@@ -91,9 +96,9 @@ class AtomicBuilder:
             InvalidArgumentError: ``expire_in`` makes no sense; the operation was used.
         """
         lifetime = None if expire_in is None else lifetime_ms(expire_in)
-        packed = self._form.pack_written_key(key)
+        packed, versionstamped = self._form.pack_set_key(key)
         data, encoding = self._form.codec.encode(value)
-        self._append(Set(packed, data, encoding))
+        self._append(Set(packed, data, encoding, versionstamped=versionstamped))
         if lifetime is not None:
             self._lifetimes[len(self._mutations) - 1] = lifetime
         return self
@@ -165,6 +170,79 @@ class AtomicBuilder:
         """
         return self._append_arithmetic("max", key, n)
 
+    def mutate(
+        self,
+        kind: Literal["set", "delete", "sum", "min", "max"],
+        key: Key,
+        value: Any = _Unset.UNSET,
+        *,
+        minimum: float | None = None,
+        maximum: float | None = None,
+        clamp: bool = False,
+        expire_in: float | timedelta | None = None,
+    ) -> Self:
+        """Add a mutation by its name, as Deno's ``mutate``; ``sum`` takes any kind of number.
+
+        A sum adds to a stored value of the type of ``value``: an int to an int of any size (Deno's bigint), a float
+        to a float (its number), a ``KvU64``, or an int below 2**64, to a ``KvU64``, modulo 2**64. An absent key gets
+        the operand, and the deadline is cleared.
+
+        Args:
+            kind: ``"set"``, ``"delete"``, ``"sum"``, ``"min"`` or ``"max"``.
+            key: the key, not empty; that of a set may end with ``COMMIT_VERSIONSTAMP``.
+            value: what to store, or the operand: for ``min`` and ``max`` a ``KvU64``. A delete has none.
+            minimum: of a sum of int or float: the smallest result, of the type of the operand.
+            maximum: of a sum of int or float: the largest result, of the type of the operand.
+            clamp: a result outside becomes the bound that it passes, instead of making the commit fail.
+            expire_in: of a set, as in ``set``.
+
+        Returns:
+            This operation.
+
+        Raises:
+            InvalidKeyError, ReservedKeyError: the key cannot be written.
+            InvalidValueError: a value or a bound of a wrong type.
+            InvalidArgumentError: an unknown kind, a value that is missing or too many, a bound or a deadline where
+                it means nothing; the operation was used.
+
+        Examples:
+            >>> from kvmodels import open_kv
+            >>> with open_kv() as kv:
+            ...     _ = kv.set(("stock",), 5)
+            ...     for sold in (3, 4):
+            ...         _ = kv.atomic().mutate("sum", ("stock",), -sold, minimum=0, clamp=True).commit()
+            ...     kv.get(("stock",)).value
+            0
+        """
+        _require_fitting(kind, value, {"minimum": minimum, "maximum": maximum, "clamp": clamp or None}, expire_in)
+        if kind == "set":
+            return self.set(key, value, expire_in=expire_in)
+        if kind == "delete":
+            return self.delete(key)
+        if isinstance(value, KvU64):
+            if minimum is not None or maximum is not None or clamp:
+                raise InvalidArgumentError(
+                    "a sum on a KvU64 takes no bounds",
+                    argument="minimum" if minimum is not None else "maximum" if maximum is not None else "clamp",
+                    hint="Store an int or a float instead, whose sums may be bounded.",
+                )
+            return self._append_arithmetic(kind, key, value)
+        if kind != "sum" or isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise InvalidValueError(
+                "this operand cannot be combined with a stored value",
+                path=kind,
+                type=type(value).__name__,
+                hint="A sum takes an int, a float or a KvU64, min and max take a KvU64.",
+            )
+        # A subclass, such as an IntEnum, counts as its number: it could not be stored as it is.
+        operand = int(value) if isinstance(value, int) else float(value)
+        return self._append_sum(key, operand, Bounds(operand, minimum, maximum, clamp=clamp))
+
+    def _append_sum(self, key: Key, operand: Number, bounds: Bounds) -> Self:
+        codec = self._form.codec
+        add = sum_function(codec, operand, bounds, repr(key))
+        return self._append(Apply(self._form.pack_written_key(key), add, len(codec.encode(operand)[0])))
+
     def _append_arithmetic(self, kind: Literal["sum", "min", "max"], key: Key, n: int | KvU64) -> Self:
         operand = n if isinstance(n, KvU64) else KvU64(n)
         return self._append(Arithmetic(kind, self._form.pack_written_key(key), operand.value))
@@ -185,6 +263,29 @@ class AtomicBuilder:
         self._require_unused()
         self._used = True
         return PendingWrite(tuple(self._checks), tuple(self._mutations), self._lifetimes)
+
+
+def _require_fitting(kind: object, value: object, bounds: dict[str, object], expire_in: object) -> None:
+    """Refuse what the mutation of this kind has no use for, and a value that is missing."""
+    if kind not in _KINDS:
+        raise InvalidArgumentError("there is no mutation of this kind", argument="kind", value=kind, expected=_KINDS)
+    if kind == "delete":
+        # Deno looks whether the value is truthy, so None and 0 pass with it, and with us.
+        if value is not _Unset.UNSET and value:
+            raise InvalidArgumentError("a delete takes no value", argument="value", hint="Leave it out.")
+    elif value is _Unset.UNSET:
+        raise InvalidArgumentError(
+            "this mutation needs a value", argument="value", hint="Give the value to store, or the operand."
+        )
+    for argument, bound in bounds.items():
+        if bound is not None and kind != "sum":
+            raise InvalidArgumentError(
+                "only a sum has bounds", argument=argument, value=bound, hint="Leave it out, or use kind 'sum'."
+            )
+    if expire_in is not None and kind != "set":
+        raise InvalidArgumentError(
+            "only a set has a deadline", argument="expire_in", value=expire_in, hint="Every other mutation clears it."
+        )
 
 
 def _pack_versionstamp(versionstamp: Any) -> bytes | None:

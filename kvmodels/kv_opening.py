@@ -17,7 +17,7 @@ from kvmodels.encoding.values import MsgpackCodec, ValueCodec
 from kvmodels.engines.base import Engine
 from kvmodels.engines.opening import open_engine
 from kvmodels.errors import ClosedError, InvalidArgumentError, UnsupportedError
-from kvmodels.flows.keyvalue import StoreFormat
+from kvmodels.flows.store_format import StoreFormat
 from kvmodels.limits import Limits
 
 __all__ = ["Durability", "Opening", "store_format"]

@@ -58,7 +58,7 @@ class Limits:
         Returns:
             Limits of this name, which know for each number whose it is.
 
-        Example:
+        Examples:
             >>> Limits.DENO.within(Limits.EMBEDDED) == Limits.DENO
             True
             >>> smaller = Limits.MATTERMOST.within(Limits.DENO)

@@ -121,7 +121,7 @@ class KvMap(dict[Any, Any]):
 
     It equals a dict with equal items. Only codec ``v8`` stores it: for the others it is a dict, so convert it.
 
-    Example:
+    Examples:
         >>> KvMap({"a": 1}), KvMap({"a": 1}) == {"a": 1}
         (KvMap({'a': 1}), True)
     """
@@ -141,7 +141,7 @@ class KvArray(list[Any]):
         items: the elements.
         properties: the others, by name.
 
-    Example:
+    Examples:
         >>> found = KvArray(["b"], {"index": 1})
         >>> found == ["b"], found.properties
         (True, {'index': 1})

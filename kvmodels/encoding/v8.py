@@ -28,7 +28,7 @@ class V8Codec:
     comes back in UTC, a pattern must be one that JavaScript has too, and a ``memoryview`` of numbers is a typed array.
     docs/concepts/deno-values.md has the table of both directions.
 
-    Example:
+    Examples:
         >>> codec = V8Codec()
         >>> codec.encode([1, 1.0])[0].hex(" ")
         'ff 0f 41 02 5a 10 01 00 00 00 00 00 00 00 49 02 24 00 02'

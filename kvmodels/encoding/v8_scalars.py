@@ -56,7 +56,7 @@ def milliseconds_of(value: datetime) -> float:
         )
     microseconds = (value - _EPOCH) // _MICROSECOND
     milliseconds = microseconds / _PER_MILLISECOND
-    if round(milliseconds * _PER_MILLISECOND) != microseconds:
+    if _microseconds_of(milliseconds) != microseconds:
         raise InvalidValueError(
             "the microseconds of this datetime cannot be a JavaScript Date",
             type="datetime",
@@ -72,9 +72,15 @@ def datetime_of(milliseconds: float) -> datetime:
         MalformedError: Python has no such datetime; its years are 1 to 9999.
     """
     try:
-        return _EPOCH + timedelta(microseconds=round(milliseconds * _PER_MILLISECOND))
+        return _EPOCH + timedelta(microseconds=_microseconds_of(milliseconds))
     except (OverflowError, ValueError):
         raise MalformedError("a Date that Python's datetime cannot hold") from None
+
+
+def _microseconds_of(milliseconds: float) -> int:
+    # In two parts: the product of the whole would exceed what a double holds exactly.
+    whole = math.floor(milliseconds)
+    return whole * _PER_MILLISECOND + round((milliseconds - whole) * _PER_MILLISECOND)
 
 
 # -- RegExp

@@ -270,7 +270,7 @@ class _Writer:
     def order(self, member: Any, depth: int = 0) -> bytes:
         if type(member) in _FROZEN and depth <= MAX_MEMBER_DEPTH:
             parts = [self.order(item, depth + 1) for item in member]
-            return b"A" + b"".join(parts if type(member) is tuple else sorted(parts))
+            return b"A" + b"".join(parts) + b"$" if type(member) is tuple else b"'" + b"".join(sorted(parts)) + b","
         write = _WRITERS.get(cast("type[object]", type(member)))
         if write is None:
             return b""  # an object with an identity has no order, and what cannot be stored is refused in its turn

@@ -25,7 +25,7 @@ class BackgroundTask:
         name: of the thread.
         work: a bound method, referenced weakly; it handles its own errors.
 
-    Example:
+    Examples:
         >>> class Bell:
         ...     def __init__(self):
         ...         self.rung = threading.Event()

@@ -19,7 +19,7 @@ class ChangeLog:
         retention_ms: how long a change is kept at least.
         floor: the last versionstamp of which nothing is known.
 
-    Example:
+    Examples:
         >>> log = ChangeLog(1_000, b"0")
         >>> log.record([b"a", b"b"], b"1", 10)
         >>> log.record([b"a"], b"2", 20)

@@ -22,7 +22,7 @@ RECHECK_S: Final = 1.0
 class CommitSignal:
     """Calls everybody who subscribed, once for each commit; costs 0.05 us when nobody did.
 
-    Example:
+    Examples:
         >>> signal, calls = CommitSignal(), []
         >>> unsubscribe = signal.subscribe(lambda: calls.append("woken"))
         >>> signal.notify()

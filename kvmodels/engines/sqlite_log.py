@@ -15,7 +15,11 @@ from kvmodels.operations import Change, ReadRange, Row
 
 __all__ = ["LogState", "changes_in", "log_state", "set_up", "trim"]
 
-_RECORD: Final = "BEGIN INSERT OR REPLACE INTO log (k, s, t) SELECT {row}.k, version, clock FROM meta WHERE id = 0; END"
+# An upsert and not INSERT OR REPLACE: inside a trigger the outer statement's conflict clause would hold instead.
+_RECORD: Final = (
+    "BEGIN INSERT INTO log (k, s, t) SELECT {row}.k, version, clock FROM meta WHERE id = 0"
+    " ON CONFLICT (k) DO UPDATE SET s = excluded.s, t = excluded.t; END"
+)
 
 _CREATE: Final = (
     "CREATE TABLE log_state (id INTEGER PRIMARY KEY CHECK (id = 0), retention INTEGER NOT NULL, floor INTEGER)",

@@ -47,7 +47,7 @@ def seconds_until(due_ms: int | None, now_ms: int, *, swept: int, watched: bool)
         swept: how many rows this sweep removed.
         watched: somebody waits for commits, to whom an expiry is shown by the sweep.
 
-    Example:
+    Examples:
         >>> seconds_until(12_000, 10_000, swept=3, watched=False), seconds_until(None, 0, swept=0, watched=True)
         (2.001, None)
         >>> seconds_until(10_001, 10_000, swept=3, watched=False), seconds_until(10_001, 10_000, swept=3, watched=True)
@@ -91,7 +91,7 @@ def require_retention(change_log: float | timedelta | None) -> int | None:
     Raises:
         InvalidArgumentError: neither a timedelta nor a number of seconds, 0 or more.
 
-    Example:
+    Examples:
         >>> require_retention(0.5), require_retention(timedelta(hours=1)), require_retention(0), require_retention(None)
         (500, 3600000, 0, None)
     """

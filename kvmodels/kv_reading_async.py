@@ -1,0 +1,305 @@
+"""Reading through the key-value API, asynchronous: what a store and a snapshot of it have in common.
+
+Rules of this module: a method runs one flow and decides nothing. Names, signatures and behaviour are those of
+``kvmodels.kv_reading``, which a test compares; only the engine is opened, and a snapshot taken, at the first
+``await``, because both wait for a disk.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import builtins
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from types import TracebackType
+from typing import Literal, Self, TypeVar
+
+from kvmodels.drivers import apin, arelease, arun
+from kvmodels.engines.base import Engine, Snapshot
+from kvmodels.errors import ClosedError
+from kvmodels.flows.keyvalue import get_entries, get_entry
+from kvmodels.flows.listing import Listing, ListOptions, count_entries, select
+from kvmodels.flows.requests import Flow
+from kvmodels.flows.store_format import StoreFormat
+from kvmodels.keys import Key
+from kvmodels.kv_opening import Opening
+from kvmodels.limits import Limits
+from kvmodels.operations import Entry, format_versionstamp
+
+__all__ = ["AsyncKvListIterator", "AsyncKvReading", "AsyncKvSnapshot", "opened"]
+
+T = TypeVar("T")
+
+
+class AsyncKvReading:
+    """The reads of a store: each sees the state at its moment, or all of them that of a snapshot.
+
+    Args:
+        opening: the engine, open or to be opened.
+        form: how keys and values are packed.
+    """
+
+    __slots__ = ("_form", "_opening")
+
+    def __init__(self, opening: Opening, form: StoreFormat) -> None:
+        self._opening = opening
+        self._form = form
+
+    async def get(self, key: Key) -> Entry:
+        """Read one key: one read of one row.
+
+        Args:
+            key: the key; the empty key is always absent.
+
+        Returns:
+            The entry; its value and versionstamp are None when the key is absent or expired.
+
+        Raises:
+            InvalidKeyError, KeyTooLargeError: not a key, or too long.
+            DecodeError: what is stored cannot be read.
+
+        Examples:
+            >>> from kvmodels import open_async_kv
+            >>> async def main():
+            ...     async with open_async_kv() as kv:
+            ...         return await kv.get(("nobody",))
+            >>> asyncio.run(main())
+            Entry(key=('nobody',), value=None, versionstamp=None, expires_at=None)
+        """
+        return await self._perform(lambda limits: get_entry(self._form, limits, key))
+
+    async def get_many(self, keys: Iterable[Key]) -> builtins.list[Entry]:
+        """Read several keys in one snapshot: one read of as many rows.
+
+        Args:
+            keys: the keys, in any order, with or without repetition.
+
+        Returns:
+            One entry for each key, in their order.
+
+        Raises:
+            InvalidKeyError, KeyTooLargeError: not a key, or too long.
+            OperationTooLargeError: more keys than the engine reads at once.
+            DecodeError: what is stored cannot be read.
+        """
+        return await self._perform(lambda limits: get_entries(self._form, limits, keys))
+
+    def list(
+        self,
+        prefix: Key | None = None,
+        *,
+        start: Key | None = None,
+        end: Key | None = None,
+        limit: int | None = None,
+        reverse: bool = False,
+        cursor: str | None = None,
+        batch_size: int | None = None,
+        consistency: Literal["strong", "eventual"] = "strong",
+        keys_only: bool = False,
+    ) -> AsyncKvListIterator:
+        """Iterate over a range of keys in key order, in batches.
+
+        On a store each batch is its own snapshot, and between batches nothing stays open; on a snapshot all of them
+        see its state. Give ``prefix``, ``prefix`` with ``start`` or ``end``, or ``start`` and ``end``.
+
+        Args:
+            prefix: list keys that begin with these parts and have more; ``()`` lists everything.
+            start: the first key, included; it need not exist.
+            end: the key after the last, excluded; it need not exist.
+            limit: the largest number of entries, 1 or more; None for all.
+            reverse: the same keys in descending order.
+            cursor: go on behind the entry where another listing of the same selector had this ``cursor``; it may go
+                in the other direction. None or ``""``: from the beginning.
+            batch_size: entries that are fetched at once, 1 or more; None for ``limit`` or 100, at most 500.
+            consistency: ``"eventual"`` allows an answer from a replica that lags behind. An engine without replicas,
+                as in memory and on SQLite, reads the last commit in either case.
+            keys_only: leave the values where they are: entries have the value None, and nothing is decoded.
+
+        Returns:
+            An asynchronous iterator of entries with a ``cursor``; nothing is read before its first item.
+
+        Raises:
+            InvalidArgumentError: a selector or option that makes no sense.
+            InvalidCursorError: no cursor, or one that is outside the selector.
+            InvalidKeyError: a selector that is not a key.
+            OperationTooLargeError: at the first item: a ``batch_size`` above what the engine reads at once.
+
+        Examples:
+            >>> from kvmodels import open_async_kv
+            >>> async def main():
+            ...     async with open_async_kv() as kv:
+            ...         for name in ("Ada", "Bob", "Cleo"):
+            ...             await kv.set(("users", name), len(name))
+            ...         page = kv.list(("users",), reverse=True, limit=2)
+            ...         print([entry.key[-1] async for entry in page])
+            ...         print([entry.key[-1] async for entry in kv.list(("users",), reverse=True, cursor=page.cursor)])
+            >>> asyncio.run(main())
+            ['Cleo', 'Bob']
+            ['Ada']
+        """
+        selection = select(self._form, prefix=prefix, start=start, end=end)
+        options = ListOptions(limit, reverse, cursor, batch_size, consistency, keys_only)
+        return AsyncKvListIterator(self._fetch, Listing(self._form, selection, options))
+
+    async def count(self, prefix: Key | None = None, *, start: Key | None = None, end: Key | None = None) -> int:
+        """Count the keys of a range in one snapshot: one read of keys, without values, for each thousand.
+
+        Args:
+            prefix: count keys that begin with these parts and have more; ``()`` counts everything.
+            start: the first key, included.
+            end: the key after the last, excluded.
+
+        Returns:
+            The number of keys that ``list`` would return.
+
+        Raises:
+            InvalidArgumentError, InvalidKeyError: as for ``list``.
+            SnapshotExpiredError: it took longer than the engine keeps a snapshot.
+
+        Examples:
+            >>> from kvmodels import open_async_kv
+            >>> async def main():
+            ...     async with open_async_kv() as kv:
+            ...         await kv.atomic().set(("users", 1), "Ada").set(("users", 2), "Bob").commit()
+            ...         return await kv.count(("users",)), await kv.count(("users",), start=("users", 2))
+            >>> asyncio.run(main())
+            (2, 1)
+        """
+        selection = select(self._form, prefix=prefix, start=start, end=end)
+        engine, snapshot = await self._source()
+        counting = count_entries(selection, self._form.limits_within(engine.limits))
+        if snapshot is not None or not engine.traits.snapshots:
+            return await arun(engine, counting, snapshot=snapshot)
+        pinned = await apin(engine)
+        try:
+            return await arun(engine, counting, snapshot=pinned)
+        finally:
+            await arelease(engine, pinned)
+
+    async def _source(self) -> tuple[Engine, Snapshot | None]:
+        """The engine, and the snapshot that is read instead of its present state."""
+        return await opened(self._opening), None
+
+    async def _perform(self, make_flow: Callable[[Limits], Flow[T]]) -> T:
+        engine, snapshot = await self._source()
+        return await arun(engine, make_flow(self._form.limits_within(engine.limits)), snapshot=snapshot)
+
+    async def _fetch(self, listing: Listing) -> bool:
+        # An engine in memory waits for nothing: without this a long listing would keep other tasks from running.
+        await asyncio.sleep(0)
+        return await self._perform(listing.fetch)
+
+
+class AsyncKvSnapshot(AsyncKvReading):
+    """A state of a store that stays as it is while others write; made by ``AsyncKv.snapshot``.
+
+    It is the state at ``async with``, ``open()`` or the first read. Close it soon: it holds a connection of SQLite
+    and keeps its log from being shortened, and memory keeps every row that is replaced meanwhile. After the option
+    ``snapshot_max_age`` (60 seconds) its reads raise SnapshotExpiredError.
+
+    Args:
+        opening: the engine, open or to be opened.
+        form: how keys and values are packed.
+    """
+
+    __slots__ = ("_closed", "_lock", "_state")
+
+    def __init__(self, opening: Opening, form: StoreFormat) -> None:
+        super().__init__(opening, form)
+        self._lock = asyncio.Lock()
+        self._state: Snapshot | None = None
+        self._closed = False
+
+    @property
+    def versionstamp(self) -> str:
+        """The versionstamp of the last commit that the snapshot contains: 20 hexadecimal digits.
+
+        Raises:
+            ClosedError: the snapshot is closed, or not open yet.
+        """
+        if self._state is None:
+            raise self._not_open("this snapshot is closed" if self._closed else "this snapshot is not open yet")
+        return format_versionstamp(self._state.versionstamp)
+
+    async def open(self) -> None:
+        """Take the snapshot now; idempotent. Without it, ``async with`` or the first read takes it.
+
+        Raises:
+            ClosedError: the snapshot or its store is closed.
+            EngineError: the engine cannot take it.
+        """
+        await self._source()
+
+    async def close(self) -> None:
+        """Let the engine forget the state; idempotent."""
+        self._closed = True
+        async with self._lock:
+            state, self._state = self._state, None
+        if state is not None:
+            await arelease(await opened(self._opening), state)
+
+    async def __aenter__(self) -> Self:
+        await self.open()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    def __repr__(self) -> str:
+        engine = self._opening.engine
+        return f"<AsyncKvSnapshot of {'a store that is not open' if engine is None else engine.url}>"
+
+    async def _source(self) -> tuple[Engine, Snapshot | None]:
+        engine = await opened(self._opening)
+        async with self._lock:
+            if self._closed:
+                raise self._not_open("this snapshot is closed")
+            if self._state is None:
+                self._state = await apin(engine)
+            return engine, self._state
+
+    def _not_open(self, message: str) -> ClosedError:
+        engine = self._opening.engine
+        return ClosedError(
+            message,
+            url=None if engine is None else engine.url,
+            hint="Use it in `async with kv.snapshot() as state:`.",
+        )
+
+
+class AsyncKvListIterator(AsyncIterator[Entry]):
+    """The entries of ``list``, fetched in batches as they are asked for."""
+
+    __slots__ = ("_fetch", "_listing")
+
+    def __init__(self, fetch: Callable[[Listing], Awaitable[bool]], listing: Listing) -> None:
+        self._fetch = fetch
+        self._listing = listing
+
+    @property
+    def cursor(self) -> str:
+        """Where another listing goes on: behind the last entry, or ``""`` behind the end.
+
+        It holds the key parts that the selector leaves open, in base64url, exactly as Deno's. At the ``limit`` it is
+        that of the last entry, even if nothing follows.
+
+        Raises:
+            InvalidArgumentError: before the first entry, unless the listing began with a cursor.
+        """
+        return self._listing.cursor
+
+    async def __anext__(self) -> Entry:
+        while (entry := self._listing.take()) is None:
+            if not await self._fetch(self._listing):
+                raise StopAsyncIteration
+        return entry
+
+
+async def opened(opening: Opening) -> Engine:
+    """The engine, opened in a thread if nobody did.
+
+    If the task is cancelled meanwhile, the thread finishes the opening and ``opening`` owns the engine.
+    """
+    engine = opening.engine
+    return await asyncio.to_thread(opening.open) if engine is None else engine

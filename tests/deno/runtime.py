@@ -1,0 +1,58 @@
+"""Runs the real Deno, from PyPI, on a file of Deno KV."""
+
+from __future__ import annotations
+
+import json
+import os
+import sqlite3
+import subprocess
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from deno import find_deno_bin
+
+from kvmodels.keys import encode_key
+
+SCRIPT = Path(__file__).with_name("describe.ts")
+
+
+def run_deno(file: Path) -> dict[int, Any]:
+    """The descriptions of all values under ``written``, by number; Deno stores each again under ``again``."""
+    command = [
+        find_deno_bin(),
+        "run",
+        "-A",
+        "--unstable-kv",
+        "--no-lock",
+        "--no-config",
+        "--quiet",
+        str(SCRIPT),
+        str(file),
+    ]
+    # Nothing is fetched and nothing is left in the home directory.
+    environment = {**os.environ, "DENO_DIR": str(file.parent / "deno"), "DENO_NO_UPDATE_CHECK": "1", "NO_COLOR": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return {int(number): described for number, described in map(json.loads, done.stdout.splitlines())}
+
+
+def put(file: Path, encoded: Sequence[tuple[bytes, int]]) -> None:
+    """Put rows into the tables that Deno made."""
+    with sqlite3.connect(file) as connection:
+        connection.executemany(
+            "INSERT INTO kv (k, v, v_encoding, version) VALUES (?, ?, ?, 1)",
+            [(encode_key(("written", float(number))), *row) for number, row in enumerate(encoded)],
+        )
+    connection.close()
+
+
+def stored_again(file: Path) -> list[tuple[bytes, int]]:
+    """What Deno wrote, in the order of the numbers."""
+    connection = sqlite3.connect(file)
+    rows = connection.execute(
+        "SELECT v, v_encoding FROM kv WHERE k >= ? AND k < ? ORDER BY k",
+        (encode_key(("again",)), encode_key(("again\x01",))),
+    ).fetchall()
+    connection.close()
+    return rows
