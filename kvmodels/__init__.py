@@ -51,6 +51,7 @@ from kvmodels.errors import (
     ValueTooLargeError,
 )
 from kvmodels.flows.context import RetryPolicy
+from kvmodels.keys import COMMIT_VERSIONSTAMP
 from kvmodels.kv import open_kv
 from kvmodels.kv_async import open_async_kv
 from kvmodels.limits import Limits
@@ -61,6 +62,7 @@ from kvmodels.ulid import ULID
 from kvmodels.values import UNDEFINED, KvMap, KvU64
 
 __all__ = [
+    "COMMIT_VERSIONSTAMP",
     "ULID",
     "UNDEFINED",
     "AlreadyExistsError",
@@ -127,7 +129,7 @@ __all__ = [
 def _show_public_path() -> None:
     """Let tracebacks, reprs and pickles name the public path, as httpx does; the modules inside may then move."""
     for name in __all__:
-        if name != "UNDEFINED":
+        if name not in {"COMMIT_VERSIONSTAMP", "UNDEFINED"}:
             globals()[name].__module__ = __name__
 
 

@@ -10,6 +10,7 @@ import kvmodels
 PUBLIC = [
     "AlreadyExistsError",
     "AsyncDatabase",
+    "COMMIT_VERSIONSTAMP",
     "ClosedError",
     "CommitUnknownError",
     "ConcurrencyError",

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from kvmodels.kv import open_kv
 from kvmodels.kv_async import open_async_kv
@@ -57,6 +57,27 @@ class AsyncOperationFace:
         return call
 
 
+class AsyncListFace:
+    """An asynchronous listing, taken in a loop."""
+
+    def __init__(self, loop: Loop, iterator: Any) -> None:
+        self._loop = loop
+        self._iterator = iterator
+
+    @property
+    def cursor(self) -> str:
+        return self._iterator.cursor
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            return self._loop.wait(self._iterator.__anext__())
+        except StopAsyncIteration:
+            raise StopIteration from None
+
+
 class AsyncFace:
     """An ``AsyncKv`` that is called like a ``Kv``."""
 
@@ -76,16 +97,26 @@ class AsyncFace:
     def delete(self, *args: Any, **options: Any) -> Any:
         return self._loop.wait(self.kv.delete(*args, **options))
 
-    def list(self, *args: Any, **options: Any) -> Iterator[Any]:
-        iterator = self.kv.list(*args, **options)
-        return self._items(iterator)
+    def list(self, *args: Any, **options: Any) -> AsyncListFace:
+        return AsyncListFace(self._loop, self.kv.list(*args, **options))
 
-    def _items(self, iterator: Any) -> Iterator[Any]:
-        while True:
-            try:
-                yield self._loop.wait(iterator.__anext__())
-            except StopAsyncIteration:
-                return
+    def count(self, *args: Any, **options: Any) -> int:
+        return self._loop.wait(self.kv.count(*args, **options))
+
+    def snapshot(self) -> AsyncFace:
+        state = self.kv.snapshot()
+        self._loop.wait(state.open())
+        return AsyncFace(self._loop, state)
+
+    @property
+    def versionstamp(self) -> str:
+        return self.kv.versionstamp
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
 
     def atomic(self) -> AsyncOperationFace:
         return AsyncOperationFace(self._loop, self.kv.atomic())
