@@ -28,7 +28,7 @@ from typing import Any, TypeVar
 from kvmodels.engines.base import Engine, Snapshot
 from kvmodels.engines.signals import RECHECK_S
 from kvmodels.errors import CommitUnknownError, KvModelsError
-from kvmodels.flows.requests import Commit, Flow, Read, Request, Sleep, WaitForCommit
+from kvmodels.flows.requests import Commit, Flow, Read, ReadChanges, Request, Sleep, WaitForCommit
 from kvmodels.operations import AtomicWrite, Committed, Conflict
 
 __all__ = ["aclose", "apin", "arelease", "arun", "run"]
@@ -193,6 +193,8 @@ def _perform(engine: Engine, request: Request, snapshot: Snapshot | None = None)
         return engine.commit(request.write)
     if type(request) is WaitForCommit:
         return engine.wait_for_commit(request.after, request.seconds)
+    if type(request) is ReadChanges:
+        return engine.changes(request.one, request.after)
     return engine.now_ms()
 
 
@@ -231,7 +233,7 @@ async def _present_versionstamp(engine: Engine) -> bytes:
 
 
 async def _perform_in_thread(engine: Engine, request: Request, snapshot: Snapshot | None) -> Any:
-    if type(request) is Read:
+    if type(request) in (Read, ReadChanges):
         return await asyncio.wrap_future(_threads.of(engine).reads.submit(_perform, engine, request, snapshot))
     if type(request) is Commit:
         return await _commit_in_thread(engine, request.write)

@@ -20,6 +20,7 @@ from kvmodels.keys import Key, SetKey
 from kvmodels.kv_atomic import AtomicBuilder
 from kvmodels.kv_opening import Durability, Opening, store_format
 from kvmodels.kv_reading import KvReading, KvSnapshot
+from kvmodels.kv_watch import KvWatching
 from kvmodels.limits import Limits
 from kvmodels.operations import CommitResult
 
@@ -70,7 +71,7 @@ def open_kv(
     return Kv(opening.open(), form)
 
 
-class Kv(KvReading):
+class Kv(KvWatching, KvReading):
     """An ordered key-value store; made by ``open_kv``.
 
     A key is a tuple of ``bytes``, ``str``, ``int``, ``float`` and ``bool``; ``True``, ``1`` and ``1.0`` are three

@@ -21,6 +21,7 @@ from kvmodels.keys import Key, SetKey
 from kvmodels.kv_atomic import AtomicBuilder
 from kvmodels.kv_opening import Durability, Opening, store_format
 from kvmodels.kv_reading_async import AsyncKvReading, AsyncKvSnapshot, opened
+from kvmodels.kv_watch_async import AsyncKvWatching
 from kvmodels.limits import Limits
 from kvmodels.operations import CommitResult
 
@@ -73,7 +74,7 @@ def open_async_kv(
     return AsyncKv(opening, form)
 
 
-class AsyncKv(AsyncKvReading):
+class AsyncKv(AsyncKvWatching, AsyncKvReading):
     """An ordered key-value store; made by ``open_async_kv``.
 
     A key is a tuple of ``bytes``, ``str``, ``int``, ``float`` and ``bool``; ``True``, ``1`` and ``1.0`` are three

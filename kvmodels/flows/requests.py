@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeAlias, TypeVar, overload
 
 from kvmodels.operations import (
     AtomicWrite,
+    Changes,
     Committed,
     Conflict,
     Follow,
@@ -28,12 +29,14 @@ __all__ = [
     "Flow",
     "Now",
     "Read",
+    "ReadChanges",
     "Request",
     "Sleep",
     "WaitForCommit",
     "commit",
     "now",
     "read",
+    "read_changes",
     "sleep",
     "wait_for_commit",
 ]
@@ -73,7 +76,14 @@ class WaitForCommit(NamedTuple):
     seconds: float
 
 
-Request = Read | Commit | Sleep | Now | WaitForCommit
+class ReadChanges(NamedTuple):
+    """Read what changed in a range after a commit; the answer is what ``Engine.changes`` returns."""
+
+    one: ReadRange
+    after: bytes
+
+
+Request = Read | Commit | Sleep | Now | WaitForCommit | ReadChanges
 
 Flow: TypeAlias = Generator[Request, Any, T]
 """A generator that yields requests and returns a ``T``."""
@@ -148,4 +158,15 @@ def wait_for_commit(after: bytes, seconds: float) -> Flow[bytes]:
         ClosedError: the store was closed meanwhile.
     """
     answer: bytes = yield WaitForCommit(after, seconds)
+    return answer
+
+
+def read_changes(one: ReadRange, after: bytes) -> Flow[Changes]:
+    """Return the keys of a range that changed in commits later than ``after``, in the order of their last change.
+
+    Raises:
+        UnsupportedError: the store keeps no change log.
+        ResumeExpiredError: the log no longer reaches back to ``after``.
+    """
+    answer: Changes = yield ReadChanges(one, after)
     return answer

@@ -19,7 +19,7 @@ from kvmodels.drivers import run
 from kvmodels.engines.memory import MemoryEngine
 from kvmodels.errors import CommitUnknownError, InvalidArgumentError, KvModelsError, RetriesExhaustedError
 from kvmodels.flows.context import RetryPolicy
-from kvmodels.flows.requests import Commit, Flow, Read, Request, Sleep, WaitForCommit
+from kvmodels.flows.requests import Commit, Flow, Read, ReadChanges, Request, Sleep, WaitForCommit
 from kvmodels.limits import Limits
 from kvmodels.operations import AtomicWrite, Committed, Conflict
 from kvmodels.schema.model import KvModel
@@ -278,6 +278,11 @@ class Interleaving:
             if stamp <= request.after:
                 self.time.reach(client.asked_at + request.seconds)
             return stamp
+        if isinstance(request, ReadChanges):
+            try:
+                return self.engine.changes(request.one, request.after)
+            except KvModelsError as error:
+                return error
         if isinstance(request, Read):
             try:
                 return self.engine.read(
