@@ -7,7 +7,7 @@ common whose values differ; the rest is refused when the class is created, becau
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from kvmodels.schema.forms import Form, Function
@@ -94,7 +94,16 @@ def _by_stored(members: Sequence[Form], tag: str | None) -> Function | None:
         if tagged and stored.__class__ is dict:
             apply = tagged[stored[tag]]
         else:
-            apply = exact[stored.__class__]
+            apply = exact[_stored_kind(stored.__class__, exact)]
         return stored if apply is None else apply(stored)
 
     return dispatched
+
+
+def _stored_kind(kind: type[Any], known: Mapping[type[Any], Function | None]) -> type[Any]:
+    """The type that stands for the type of a stored value; only what JavaScript wrote has another than its own."""
+    if kind in known:
+        return kind
+    if kind is int and float in known:
+        return float
+    return dict if issubclass(kind, dict) else list if issubclass(kind, list) else kind

@@ -34,7 +34,7 @@ def run_deno(file: Path) -> dict[int, Any]:
     environment = {**os.environ, "DENO_DIR": str(file.parent / "deno"), "DENO_NO_UPDATE_CHECK": "1", "NO_COLOR": "1"}
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return {int(number): described for number, described in map(json.loads, done.stdout.splitlines())}
+    return {int(number): described for number, described in map(json.loads, done.stdout.split("\n")[:-1])}
 
 
 def put(file: Path, encoded: Sequence[tuple[bytes, int]]) -> None:

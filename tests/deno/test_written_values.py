@@ -14,8 +14,6 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from kvmodels.encoding.v8 import V8Codec
-from kvmodels.encoding.v8_identity import IdentityList, IdentitySet
-from kvmodels.errors import DecodeError
 from kvmodels.values import UNDEFINED, KvArray, KvMap, KvU64
 from tests.deno.runtime import put, run_deno, stored_again
 from tests.source_tree import REPOSITORY
@@ -83,6 +81,9 @@ DESCRIBED = {
     },
 }
 
+COMPARED_APART = (8, 15, 20, 25)
+"""NaN equals nothing, a Date of Deno has no microseconds, a member has its identity, a cycle no end."""
+
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
@@ -96,13 +97,17 @@ def test_deno_reads_what_was_written_and_its_own_copy_is_read_as_equal(file: Pat
     described = run_deno(file)
     for number, (_, expected) in enumerate(VALUES):
         assert described[number] == (expected or DESCRIBED[number]), number
-    for (value, _), row in zip(VALUES, stored_again(file), strict=True):
-        found = CODEC.decode(*row)
-        if isinstance(value, datetime):
-            value = value.replace(microsecond=123_000)
-        # JavaScript has no frozenset and no tuple, and NaN equals nothing.
-        if not (isinstance(found, IdentitySet | IdentityList) or value != value or value in ({(None,)}, cyclic)):
-            assert repr(found) == repr(value).replace("frozenset({None})", "{None}") or found == value
+    copies = [CODEC.decode(*row) for row in stored_again(file)]
+    for number, (value, _) in enumerate(VALUES):
+        if number not in COMPARED_APART:
+            assert copies[number] == value, number
+            assert isinstance(copies[number], type(value)) or isinstance(value, frozenset), number
+    nan, moment, members, cycle = (copies[number] for number in COMPARED_APART)
+    assert math.isnan(nan)
+    assert moment == datetime(2026, 1, 1, 0, 0, 0, 123_000, UTC)
+    assert [list(member) for member in members] == [[None]]
+    assert cycle["self"] is cycle
+    assert cycle["inner"][0] is cycle["inner"][1]
 
 
 def test_deno_computes_with_the_ints_of_a_document(file: Path):
@@ -134,15 +139,12 @@ def test_deno_reads_generated_values_and_what_it_stores_is_read_again(file: Path
     collect()
     put(file, collected)
     assert len(run_deno(file)) == len(collected)
-    refused = 0
-    for ours, theirs in zip(collected, stored_again(file), strict=True):
-        try:
-            assert type(CODEC.decode(*theirs)) in (type(CODEC.decode(*ours)), set, KvMap)
-        except DecodeError as error:
-            assert error.reason is not None
-            assert "equal in Python" in error.reason
-            refused += 1
-    assert refused == 0
+    copies = stored_again(file)
+    for ours, theirs in zip(collected, copies, strict=True):
+        value, copy = CODEC.decode(*ours), CODEC.decode(*theirs)
+        # Deno does not know the marks of a frozenset and of a plain dict among Maps.
+        assert isinstance(copy, set if isinstance(value, frozenset) else type(value))
+        assert not hasattr(value, "__len__") or len(copy) == len(value)
 
 
 def test_deno_writes_the_recorded_values_as_it_did(file: Path):

@@ -10,6 +10,7 @@ import random
 import re
 import resource
 import sys
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -88,10 +89,8 @@ def read(codec: Codec, encoding: int, data: bytes) -> bool:
     except DecodeError:
         return False
     if isinstance(codec, V8Codec):
-        try:
+        with suppress(DecodeError):
             codec.decode_document(data, encoding)
-        except DecodeError:
-            pass
     try:
         written = codec.encode(value)
     except InvalidValueError:  # such as a pattern that Python compiles and JavaScript does not
