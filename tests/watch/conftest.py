@@ -1,0 +1,87 @@
+"""Every test of this folder runs on memory and on SQLite, through the synchronous and the asynchronous iterator."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvmodels.engines.opening import open_engine
+from kvmodels.kv import Kv
+from kvmodels.kv_async import AsyncKv
+from kvmodels.kv_opening import Opening, store_format
+from kvmodels.operations import Entry
+from tests.kv.stores import Clock
+
+
+class WatchedStore:
+    """One engine: written through ``kv``, watched through either API."""
+
+    def __init__(self, kind: str, folder: Path) -> None:
+        engine, self.world = kind.split("-")
+        self.url = "memory://" if engine == "memory" else str(folder / "watched.db")
+        self.clock = Clock()
+        self._runner = asyncio.Runner()
+        self._open: list[Kv] = []
+
+    def open(self, *, system_clock: bool = False, **options: Any) -> Kv:
+        """The store for writing; the first one is what ``watch`` watches."""
+        clock = None if system_clock else self.clock
+        kv = Kv(open_engine(self.url, clock=clock, durability="relaxed", **options), store_format("msgpack"))
+        self._open.append(kv)
+        return kv
+
+    def watch(self, *arguments: Any, **options: Any) -> Any:
+        """A watch as an iterator, whichever API it belongs to."""
+        kv = self._open[0]
+        if self.world == "sync":
+            return kv.watch(*arguments, **options)
+        opening = Opening.done(kv._engine)
+        return TakenInALoop(self._runner, AsyncKv(opening, kv._form).watch(*arguments, **options))
+
+    def close(self) -> None:
+        self._runner.close()
+        for kv in self._open:
+            kv.close()
+
+
+class TakenInALoop:
+    """An asynchronous watch, taken item by item."""
+
+    def __init__(self, runner: asyncio.Runner, watch: Any) -> None:
+        self._runner = runner
+        self._watch = watch
+
+    @property
+    def versionstamp(self) -> str | None:
+        return self._watch.versionstamp
+
+    def close(self) -> None:
+        self._watch.close()
+
+    def __iter__(self) -> TakenInALoop:
+        return self
+
+    def __next__(self) -> list[Entry]:
+        async def take() -> list[Entry] | None:
+            return await anext(self._watch, None)
+
+        entries = self._runner.run(take())
+        if entries is None:
+            raise StopIteration
+        return entries
+
+
+@pytest.fixture(params=["memory-sync", "memory-async", "sqlite-sync", "sqlite-async"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[WatchedStore]:
+    opened = WatchedStore(request.param, tmp_path)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def kv(store: WatchedStore) -> Kv:
+    return store.open()
