@@ -9,9 +9,8 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping
-from importlib import import_module
 from types import MappingProxyType
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, Literal
 
 from kvmodels.encoding.values import MsgpackCodec, ValueCodec
 from kvmodels.engines.base import Engine
@@ -20,6 +19,17 @@ from kvmodels.errors import ClosedError, InvalidArgumentError, UnsupportedError
 from kvmodels.flows.store_format import StoreFormat
 from kvmodels.limits import Limits
 
+try:
+    # Here and not when it is chosen, although it takes 60 ms where it is installed: no import of this package is
+    # deferred, so that a program which has started has all that it needs.
+    from kvmodels.encoding.v8 import V8Codec
+except ModuleNotFoundError as missing:
+    if missing.name != "v8serialize":
+        raise
+    _make_v8: Callable[[], ValueCodec] | None = None
+else:
+    _make_v8 = V8Codec
+
 __all__ = ["Durability", "Opening", "store_format"]
 
 Durability = Literal["commit", "relaxed"]
@@ -27,21 +37,17 @@ Durability = Literal["commit", "relaxed"]
 NOTHING_RESERVED: Final[Mapping[str, str]] = MappingProxyType({})
 
 
-def _v8_codec() -> ValueCodec:
-    # Imported when it is chosen: the package is optional, and takes 60 ms of every start of the program.
-    try:
-        return cast("ValueCodec", import_module("kvmodels.encoding.v8").V8Codec())
-    except ModuleNotFoundError as error:
-        if error.name is None or error.name.partition(".")[0] != "v8serialize":
-            raise
-        raise UnsupportedError(
-            "the codec v8 needs a package that is not installed",
-            reason="v8serialize",
-            hint="Install it: pip install 'kvmodels[v8]'.",
-        ) from error
+def _missing_v8() -> ValueCodec:
+    raise UnsupportedError(
+        "the codec v8 needs a package that is not installed",
+        reason="v8serialize",
+        hint="Install it: pip install 'kvmodels[v8]'.",
+    )
 
 
-_CODECS: Final[Mapping[str, Callable[[], ValueCodec]]] = MappingProxyType({"msgpack": MsgpackCodec, "v8": _v8_codec})
+_CODECS: Final[Mapping[str, Callable[[], ValueCodec]]] = MappingProxyType(
+    {"msgpack": MsgpackCodec, "v8": _make_v8 or _missing_v8}
+)
 
 
 def store_format(codec: str, reserved: Mapping[str, str] = NOTHING_RESERVED) -> StoreFormat:

@@ -32,6 +32,7 @@ PUBLIC = [
     "InvalidValueError",
     "KeyNumber",
     "KeyTooLargeError",
+    "KvMap",
     "KvModel",
     "KvModelsError",
     "KvU64",

@@ -70,6 +70,7 @@ class MsgpackCodec:
     come back as something else.
 
     Examples:
+        >>> from kvmodels.values import KvU64
         >>> codec = MsgpackCodec()
         >>> data, encoding = codec.encode({"tags": {"a", "b"}, "n": 2**70})
         >>> codec.decode(data, encoding) == {"tags": {"a", "b"}, "n": 2**70}

@@ -67,6 +67,7 @@ class Comparison:
             assert value == expected
 
     def array(self, value: Any, described: dict[str, Any]) -> None:
+        kept: dict[str, Any] = getattr(value, "properties", {})
         properties = {key["v"]: item for key, item in described.get("props", ())}
         assert isinstance(value, KvArray if set(properties) - set(map(str, range(len(value)))) else list)
         assert len(value) == described["length"]
@@ -74,9 +75,9 @@ class Comparison:
             hole = {"t": "undefined"}
             listed = described["v"][position] if "v" in described else properties.pop(str(position), hole)
             self.check(item, hole if listed["t"] == "hole" else listed)
-        assert set(getattr(value, "properties", ())) == set(properties)
+        assert set(kept) == set(properties)
         for name, item in properties.items():
-            self.check(value.properties[name], item)
+            self.check(kept[name], item)
 
     def object(self, value: Any, described: dict[str, Any]) -> None:
         assert isinstance(value, dict)

@@ -15,7 +15,7 @@ from kvmodels.values import UNDEFINED, KvArray, KvMap, KvU64
 from tests.source_tree import REPOSITORY
 
 CODEC = V8Codec()
-PAGE = REPOSITORY / "docs/design/0003-v8-values.md"
+PAGE = REPOSITORY / "docs/design/0004-v8-values.md"
 
 
 def v8(text: str) -> bytes:
