@@ -184,20 +184,21 @@ class KvSnapshot(KvReading):
         snapshot: the state; closed with this object.
     """
 
-    __slots__ = ("_state",)
+    __slots__ = ("_state", "_versionstamp")
 
     def __init__(self, engine: Engine, form: StoreFormat, snapshot: Snapshot) -> None:
         super().__init__(engine, form, snapshot)
         self._state = snapshot
+        self._versionstamp = format_versionstamp(snapshot.versionstamp)
 
     @property
     def versionstamp(self) -> str:
         """The versionstamp of the last commit that the snapshot contains: 20 hexadecimal digits.
 
         Raises:
-            ClosedError: the snapshot is closed.
+            ClosedError: only of an asynchronous snapshot: it was not taken yet.
         """
-        return format_versionstamp(self._state.versionstamp)
+        return self._versionstamp
 
     def close(self) -> None:
         """Let the engine forget the state; idempotent."""

@@ -201,12 +201,13 @@ class AsyncKvSnapshot(AsyncKvReading):
         form: how keys and values are packed.
     """
 
-    __slots__ = ("_closed", "_lock", "_state")
+    __slots__ = ("_closed", "_lock", "_state", "_versionstamp")
 
     def __init__(self, opening: Opening, form: StoreFormat) -> None:
         super().__init__(opening, form)
         self._lock = asyncio.Lock()
         self._state: Snapshot | None = None
+        self._versionstamp: str | None = None
         self._closed = False
 
     @property
@@ -214,11 +215,11 @@ class AsyncKvSnapshot(AsyncKvReading):
         """The versionstamp of the last commit that the snapshot contains: 20 hexadecimal digits.
 
         Raises:
-            ClosedError: the snapshot is closed, or not open yet.
+            ClosedError: only of an asynchronous snapshot: it was not taken yet.
         """
-        if self._state is None:
-            raise self._not_open("this snapshot is closed" if self._closed else "this snapshot is not open yet")
-        return format_versionstamp(self._state.versionstamp)
+        if self._versionstamp is None:
+            raise self._not_open("this snapshot is not open yet")
+        return self._versionstamp
 
     async def open(self) -> None:
         """Take the snapshot now; idempotent. Without it, ``async with`` or the first read takes it.
@@ -257,6 +258,7 @@ class AsyncKvSnapshot(AsyncKvReading):
                 raise self._not_open("this snapshot is closed")
             if self._state is None:
                 self._state = await apin(engine)
+                self._versionstamp = format_versionstamp(self._state.versionstamp)
             return engine, self._state
 
     def _not_open(self, message: str) -> ClosedError:
