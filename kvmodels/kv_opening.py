@@ -24,7 +24,7 @@ try:
     # deferred, so that a program which has started has all that it needs.
     from kvmodels.encoding.v8 import V8Codec
 except ModuleNotFoundError as missing:
-    if missing.name != "v8serialize":
+    if (missing.name or "").partition(".")[0] != "v8serialize":
         raise
     _make_v8: Callable[[], ValueCodec] | None = None
 else:
