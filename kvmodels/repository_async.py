@@ -8,13 +8,13 @@ all records.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar, overload
 
 from kvmodels.flows import bulk, crud, fetch
 from kvmodels.flows.bulk import BulkItem, OnConflict
 from kvmodels.flows.crud import KEEP, Keep
-from kvmodels.flows.lifetimes import deadline_of, lifetime_of
+from kvmodels.flows.lifetimes import deadline_of
 from kvmodels.query.query import Query
 from kvmodels.queryset_async import AsyncQuerySet, AsyncRunner
 from kvmodels.schema.expressions import Expression
@@ -130,6 +130,20 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         await self._runner.run(fetch.refresh(self._runner.context, self._runner.schema, obj))
         return obj
 
+    async def expires_at(self, target: Any) -> datetime | None:
+        """When a record expires, as it is stored now.
+
+        Args:
+            target: an object or a primary key, a tuple when it is composite.
+
+        Returns:
+            The deadline in UTC, to the millisecond; None for a record that does not expire. Cost: one read.
+
+        Raises:
+            DoesNotExist: no record has this primary key, or it has expired.
+        """
+        return await self._runner.run(fetch.expires_at(self._runner.context, self._runner.schema, target))
+
     def detach(self, obj: M) -> M:
         """Forget that the object was loaded: ``save`` will insert it as a new record.
 
@@ -143,11 +157,11 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
 
     # --- writing one record -----------------------------------------------------------------------------------
 
-    async def create(self, *, expire_in: float | timedelta | None = None, **fields: Any) -> M:
+    async def create(self, *, expire_in: float | timedelta | Keep | None = KEEP, **fields: Any) -> M:
         """Make an object and insert it.
 
         Args:
-            expire_in: seconds or a timedelta until the record expires; None for never.
+            expire_in: seconds or a timedelta until the record expires; None for never; by default ``Meta.ttl``.
             fields: values of the model's fields, by the names that its constructor takes.
 
         Returns:
@@ -159,12 +173,12 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         """
         return await self.insert(self._runner.schema.model(**fields), expire_in=expire_in)
 
-    async def insert(self, obj: M, *, expire_in: float | timedelta | None = None) -> M:
+    async def insert(self, obj: M, *, expire_in: float | timedelta | Keep | None = KEEP) -> M:
         """Store an object as a new record: one commit, no read when nothing is in its way.
 
         Args:
             obj: the object; afterwards it holds the validated values and its versionstamp.
-            expire_in: seconds or a timedelta until the record expires; None for never.
+            expire_in: seconds or a timedelta until the record expires; None for never; by default ``Meta.ttl``.
 
         Returns:
             The same object.
@@ -174,7 +188,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
             UniqueViolationError: a unique index holds these values for another record.
             pydantic.ValidationError, InvalidValueError, LimitExceededError: the object cannot be stored.
         """
-        await self._runner.run(crud.insert(self._runner.context, self._runner.schema, obj, lifetime_of(expire_in)))
+        await self._runner.run(crud.insert(self._runner.context, self._runner.schema, obj, deadline_of(expire_in)))
         return obj
 
     async def save(self, obj: M, *, force: bool = False, expire_in: float | timedelta | Keep | None = KEEP) -> M:
@@ -303,7 +317,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         *,
         batch_size: int | None = None,
         on_conflict: OnConflict = "error",
-        expire_in: float | timedelta | None = None,
+        expire_in: float | timedelta | Keep | None = KEEP,
     ) -> list[BulkItem[M]]:
         """Insert many objects in batches, each one atomic operation.
 
@@ -311,7 +325,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
             objs: the objects, in order.
             batch_size: records per operation; None for a single one.
             on_conflict: ``"error"`` raises at the first that cannot be inserted; ``"ignore"`` leaves such ones out.
-            expire_in: seconds or a timedelta until the records expire; None for never.
+            expire_in: seconds or a timedelta until the records expire; None for never; by default ``Meta.ttl``.
 
         Returns:
             One ``BulkItem(obj, created, error)`` for each object.
@@ -328,6 +342,6 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
                 objs,
                 batch_size=batch_size,
                 on_conflict=on_conflict,
-                expire_in=lifetime_of(expire_in),
+                expire_in=deadline_of(expire_in),
             )
         )

@@ -12,7 +12,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 from kvmodels.errors import AlreadyExistsError, IntegrityError, InvalidArgumentError, UniqueViolationError
 from kvmodels.flows.arguments import items_of
 from kvmodels.flows.context import Context, HeaderView
-from kvmodels.flows.crud import Deadline, Pending, pending, record_change, refused, stored
+from kvmodels.flows.crud import KEEP, Deadline, Pending, needs_clock, pending, record_change, refused, stored
 from kvmodels.flows.operation import Operation, Proposal, Seen
 from kvmodels.flows.requests import Flow
 from kvmodels.flows.retry import execute
@@ -41,7 +41,7 @@ def bulk_create(
     *,
     batch_size: int | None = None,
     on_conflict: OnConflict = "error",
-    expire_in: int | None = None,
+    expire_in: Deadline = KEEP,
 ) -> Flow[list[BulkItem[Any]]]:
     """Insert all objects, in their order.
 
@@ -49,7 +49,7 @@ def bulk_create(
         batch_size: records per atomic operation, 1 or more; None for one operation over all of them.
         on_conflict: ``"error"`` raises at the first object that cannot be inserted; ``"ignore"`` leaves such objects
             out and inserts the others.
-        expire_in: milliseconds until the records expire, or None.
+        expire_in: milliseconds until the records expire, None for never, KEEP for what their model declares.
 
     Raises:
         AlreadyExistsError, UniqueViolationError: with ``position``, the index of the object, and ``committed``, how
@@ -102,7 +102,7 @@ class _Batch:
         items: Sequence[Pending],
         *,
         ignore: bool,
-        expire_in: int | None,
+        expire_in: Deadline,
         start: int,
     ) -> None:
         self._context = context
@@ -110,7 +110,7 @@ class _Batch:
         self._items = items
         self._keys = [item.layout.key(item.pk) for item in items]
         self._ignore = ignore
-        self._deadline: Deadline = expire_in
+        self._deadline = expire_in
         self._start = start
         self._positions: dict[bytes, int] = {}
 
@@ -121,7 +121,7 @@ class _Batch:
             self._propose,
             self._refused,
             reads=self._ignore,
-            timed=self._deadline is not None,
+            timed=needs_clock(self._schema, self._deadline),
         )
 
     def _wanted(self, view: HeaderView) -> Sequence[bytes]:

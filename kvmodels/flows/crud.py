@@ -42,6 +42,7 @@ __all__ = [
     "Pending",
     "insert",
     "mutate",
+    "needs_clock",
     "patch",
     "pending",
     "record_change",
@@ -62,7 +63,7 @@ class Keep(Enum):
 KEEP: Final = Keep.KEEP
 
 Deadline = int | None | Keep
-"""Milliseconds from now until a record expires, None for never, KEEP for no change."""
+"""Milliseconds from now until a record expires, None for never, KEEP for no change: ``Meta.ttl`` for a new record."""
 
 
 class Pending(NamedTuple):
@@ -114,9 +115,10 @@ def record_change(context: Context, item: Pending, seen: Seen, old: Row | None, 
     live = seen.view.live[item.schema.collection]
     if isinstance(deadline, Keep):
         expired = old is None or (old.expire_at is not None and old.expire_at <= seen.now_ms)
-        expire_at = None if expired or old is None else old.expire_at
+        # An expired row is none: the record is a new one.
+        expire_at = _deadline(seen, item.schema.ttl_ms) if expired or old is None else old.expire_at
     else:
-        expire_at = None if deadline is None else seen.now_ms + deadline
+        expire_at = _deadline(seen, deadline)
     return RecordChange(
         live=live,
         pk=item.pk,
@@ -127,6 +129,10 @@ def record_change(context: Context, item: Pending, seen: Seen, old: Row | None, 
         encoding=item.encoding,
         expire_at=expire_at,
     )
+
+
+def _deadline(seen: Seen, lifetime: int | None) -> int | None:
+    return None if lifetime is None else seen.now_ms + lifetime
 
 
 def stored(item: Pending, change: RecordChange, versionstamp: bytes) -> Any:
@@ -167,8 +173,8 @@ def _shown(values: tuple[Any, ...]) -> Any:
     return values[0] if len(values) == 1 else values
 
 
-def insert(context: Context, schema: ModelSchema, instance: Any, expire_in: int | None = None) -> Flow[Any]:
-    """Store a new record.
+def insert(context: Context, schema: ModelSchema, instance: Any, expire_in: Deadline = KEEP) -> Flow[Any]:
+    """Store a new record; KEEP is the lifetime that its model declares.
 
     Raises:
         AlreadyExistsError, UniqueViolationError: nothing was written.
@@ -186,7 +192,12 @@ def insert(context: Context, schema: ModelSchema, instance: Any, expire_in: int 
         change = record_change(context, item, seen, seen.row(key), expire_in)
         return Proposal((change,), partial(stored, item, change))
 
-    return execute(context, _one(schema, (key,), propose, reads=False, timed=expire_in is not None))
+    return execute(context, _one(schema, (key,), propose, reads=False, timed=needs_clock(schema, expire_in)))
+
+
+def needs_clock(schema: ModelSchema, expire_in: Deadline) -> bool:
+    """Whether a new record gets a deadline."""
+    return (schema.ttl_ms if isinstance(expire_in, Keep) else expire_in) is not None
 
 
 def _one(
@@ -218,7 +229,7 @@ def save(
     require_object(schema, instance)
     state = state_of(instance)
     if state is None and not force:
-        return insert(context, schema, instance, None if isinstance(expire_in, Keep) else expire_in)
+        return insert(context, schema, instance, expire_in)
     item = pending(context, schema, instance)
     key = item.layout.key(item.pk)
     if state is not None and state.key != item.key_values:
@@ -240,7 +251,7 @@ def save(
         return Proposal((change,), partial(stored, item, change))
 
     may_expire = loaded is not None and loaded.expire_at is not None
-    timed = not isinstance(expire_in, Keep) or may_expire
+    timed = not isinstance(expire_in, Keep) or may_expire or needs_clock(schema, expire_in)
     return execute(context, _one(schema, (key,), propose, reads=force or may_expire, timed=timed))
 
 

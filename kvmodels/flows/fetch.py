@@ -6,7 +6,8 @@ Rules of this module: no query is planned here (``flows/scan.py`` does), no writ
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, TypeVar, cast
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, TypeVar, cast
 
 from kvmodels.errors import (
     AlreadyExistsError,
@@ -27,7 +28,9 @@ from kvmodels.schema.expressions import Expression
 from kvmodels.schema.model import KvModel
 from kvmodels.schema.state import drop_state, set_state, state_of
 
-__all__ = ["detach", "get", "get_or_create", "get_or_none", "in_bulk", "key_values", "refresh", "remove"]
+__all__ = ["detach", "expires_at", "get", "get_or_create", "get_or_none", "in_bulk", "key_values", "refresh", "remove"]
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 M = TypeVar("M", bound=KvModel)
 
@@ -81,6 +84,23 @@ def refresh(context: Context, schema: ModelSchema, instance: Any) -> Flow[None]:
     fresh = state_of(stored)
     assert fresh is not None
     set_state(instance, fresh)
+
+
+def expires_at(context: Context, schema: ModelSchema, target: Any) -> Flow[datetime | None]:
+    """When a record expires, by its key or that of an object; a deadline after the year 9999 is the end of it."""
+    if isinstance(target, schema.model):
+        state = state_of(target)
+        key = schema.primary_key_of(target) if state is None else state.key
+    else:
+        key = key_values(schema, target)
+    stored = state_of((yield from get_by_key(context, schema, key)))
+    assert stored is not None  # what was read has a state
+    if stored.expire_at is None:
+        return None
+    try:
+        return EPOCH + timedelta(milliseconds=stored.expire_at)
+    except OverflowError:
+        return datetime.max.replace(tzinfo=UTC)
 
 
 def detach(instance: M) -> M:

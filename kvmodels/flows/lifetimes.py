@@ -11,7 +11,7 @@ from typing import Final
 from kvmodels.errors import InvalidArgumentError, InvalidValueError
 from kvmodels.flows.crud import Deadline, Keep
 
-__all__ = ["deadline_of", "lifetime_ms", "lifetime_of"]
+__all__ = ["deadline_of", "lifetime_ms"]
 
 LONGEST_LIFETIME_MS: Final = 2**53 - 1
 """About 285,000 years, the largest that JavaScript counts exactly and Deno takes."""
@@ -55,11 +55,6 @@ def lifetime_ms(expire_in: object) -> int:
     return max(1, round(milliseconds)) if milliseconds else 0
 
 
-def lifetime_of(expire_in: float | timedelta | None) -> int | None:
-    """Milliseconds until a new record expires, None for never; raises what ``lifetime_ms`` raises."""
-    return None if expire_in is None else lifetime_ms(expire_in)
-
-
 def deadline_of(expire_in: float | timedelta | Keep | None) -> Deadline:
-    """The same for a record that may have a deadline already, which KEEP leaves as it is."""
-    return expire_in if isinstance(expire_in, Keep) else lifetime_of(expire_in)
+    """Milliseconds until a record expires, None for never, or KEEP; raises what ``lifetime_ms`` raises."""
+    return expire_in if expire_in is None or isinstance(expire_in, Keep) else lifetime_ms(expire_in)

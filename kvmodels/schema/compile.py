@@ -75,6 +75,7 @@ def compile_schema(model: type[Any]) -> ModelSchema:
         column_codecs=fields.codecs,
         nullable_fields=frozenset(name for name, inner in fields.plain.items() if inner.nullable),
         schema_version=options.schema_version,
+        ttl_ms=options.ttl_ms,
         encode=records.encode,
         decode=records.decode,
         primary_key_of=records.primary_key_of,

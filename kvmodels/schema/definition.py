@@ -99,6 +99,7 @@ class ModelSchema:
         indexes: by index name, in declaration order.
         column_codecs: the ascending codec, without None handling, of every field that can be a column.
         schema_version: ``Meta.schema_version``, 1 unless declared.
+        ttl_ms: ``Meta.ttl``, the lifetime of a new record in milliseconds; None for ever.
         encode: object to document: every field stored, defaults materialised, unknown stored fields added.
         decode: document and primary key values to the validated object and the stored fields that the class does not
             know; DecodeError names that key. The document belongs to the object afterwards.
@@ -117,6 +118,7 @@ class ModelSchema:
     column_codecs: Mapping[str, ColumnCodec]
     nullable_fields: frozenset[str]
     schema_version: int
+    ttl_ms: int | None
     encode: Callable[[Any], Document]
     decode: Callable[[Document, tuple[Any, ...]], tuple[Any, dict[str, Any]]]
     primary_key_of: Callable[[Any], tuple[Any, ...]]

@@ -62,7 +62,8 @@ class KvModel(BaseModel, metaclass=KvModelMeta):
     """A pydantic model whose objects are records of a collection.
 
     Class keywords: ``collection`` (the class name in snake_case, unless given), ``abstract``, and the settings of
-    pydantic's ``ConfigDict``. ``class Meta`` may hold ``indexes``, ``schema_version`` and ``trust_validators`` too.
+    pydantic's ``ConfigDict``. ``class Meta`` may hold ``indexes``,
+    ``schema_version``, ``trust_validators`` and ``ttl`` too.
 
     Examples:
         >>> from kvmodels import Field, Indexed, KvModel, PrimaryKey, Unique

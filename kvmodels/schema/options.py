@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from difflib import get_close_matches
 from typing import Any, cast
 
@@ -20,7 +21,10 @@ from kvmodels.schema.markers import Index
 __all__ = ["CLASS_KEYWORDS", "META_OPTIONS", "ModelOptions", "check_class_keywords", "check_name", "resolve_options"]
 
 CLASS_KEYWORDS = ("collection", "abstract")
-META_OPTIONS = ("abstract", "collection", "indexes", "schema_version", "trust_validators")
+LONGEST_TTL_S = 1e11
+"""About 3,000 years, which a timedelta still holds."""
+
+META_OPTIONS = ("abstract", "collection", "indexes", "schema_version", "trust_validators", "ttl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +37,7 @@ class ModelOptions:
         indexes: indexes declared in ``Meta``, those of abstract parents first.
         schema_version: 1 or more; written into every record when it is above 1.
         trust_validators: skip the proof that validators are idempotent.
+        ttl_ms: milliseconds for which a new record lives unless its insert says otherwise; None for ever.
     """
 
     abstract: bool
@@ -40,6 +45,7 @@ class ModelOptions:
     indexes: tuple[Index, ...]
     schema_version: int
     trust_validators: bool
+    ttl_ms: int | None
 
 
 def check_class_keywords(model: str, keywords: Iterable[str]) -> None:
@@ -119,6 +125,7 @@ def resolve_options(
         )
     inherited = [parent for parent in parents if parent.abstract or parent is origin]
     trusts = any(parent.trust_validators for parent in parents)
+    declared.setdefault("ttl", _inherited_ttl(inherited))
     return ModelOptions(
         abstract=abstract,
         collection="" if abstract else _collection(name, declared),
@@ -128,6 +135,7 @@ def resolve_options(
         ),
         schema_version=_version(name, declared),
         trust_validators=_boolean(name, declared, "trust_validators", default=trusts),
+        ttl_ms=_lifetime(name, declared),
     )
 
 
@@ -194,6 +202,26 @@ def _version(model: str, declared: Mapping[str, Any]) -> int:
             hint="Count it up by one with every incompatible change.",
         )
     return version
+
+
+def _inherited_ttl(parents: Iterable[ModelOptions]) -> timedelta | None:
+    """That of the nearest parent that has one."""
+    return next((timedelta(milliseconds=one.ttl_ms) for one in parents if one.ttl_ms is not None), None)
+
+
+def _lifetime(model: str, declared: Mapping[str, Any]) -> int | None:
+    ttl = declared.get("ttl")
+    if ttl is None:
+        return None
+    seconds = ttl.total_seconds() if isinstance(ttl, timedelta) else ttl
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds <= LONGEST_TTL_S:
+        raise ModelDefinitionError(
+            "a lifetime is no positive number of seconds",
+            model=model,
+            option="ttl",
+            hint="Write ttl = 3600 or ttl = timedelta(hours=1), or leave it out to keep records for ever.",
+        )
+    return max(1, round(seconds * 1_000))
 
 
 def _closest(name: str, known: Iterable[str]) -> str | None:

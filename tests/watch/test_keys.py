@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -128,19 +127,19 @@ def test_no_keys_end_at_once(store, kv):
 def test_a_writer_in_another_thread_wakes_the_watch(store, kv):
     watch = store.watch([A])
     next(watch)
-    with ThreadPoolExecutor(1) as pool:
-        writing = pool.submit(lambda: (time.sleep(0.02), kv.set(A, "woken")))
-        assert values(next(watch)) == ["woken"]
-        writing.result()
+    writing = threading.Timer(0.02, kv.set, (A, "woken"))
+    writing.start()
+    assert values(next(watch)) == ["woken"]
+    writing.join()
 
 
 def test_closing_the_store_ends_the_watch(store, kv):
     watch = store.watch([A])
     next(watch)
-    with ThreadPoolExecutor(1) as pool:
-        closing = pool.submit(lambda: (time.sleep(0.02), kv.close()))
-        assert list(watch) == []
-        closing.result()
+    closing = threading.Timer(0.02, kv.close)
+    closing.start()
+    assert list(watch) == []
+    closing.join()
     assert list(watch) == []
 
 
@@ -154,10 +153,10 @@ def test_a_watch_that_begins_on_a_closed_store_says_so(store, kv):
 def test_closing_the_watch_ends_it(store, kv):
     watch = store.watch([A])
     next(watch)
-    with ThreadPoolExecutor(1) as pool:
-        closing = pool.submit(lambda: (time.sleep(0.02), watch.close()))
-        assert list(watch) == []
-        closing.result()
+    closing = threading.Timer(0.02, watch.close)
+    closing.start()
+    assert list(watch) == []
+    closing.join()
     kv.set(A, 1)
     assert list(watch) == []
 

@@ -133,7 +133,7 @@ def test_an_unknown_class_keyword_is_refused_with_a_suggestion(keyword, suggesti
 
 
 @pytest.mark.parametrize(
-    ("option", "suggestion"), [("index", "indexes"), ("schema_verson", "schema_version"), ("ttl", None)]
+    ("option", "suggestion"), [("index", "indexes"), ("schema_verson", "schema_version"), ("tll", "ttl")]
 )
 def test_an_unknown_option_of_meta_is_refused_with_a_suggestion(option, suggestion):
     error = refused("an option of Meta does not exist", meta={option: 1})
