@@ -20,6 +20,7 @@ _VERSIONS: Final = (15, 16)
 
 _HEADER_BYTES: Final = 2
 _VARINT_BITS: Final = 32
+_LAST_DIGIT: Final = 0x7F
 _SIGN_BIT: Final = 1
 _BIGINT_BYTES: Final = (1 << 30) - 1
 _STRING_ENCODINGS: Final[dict[int, str]] = {
@@ -81,6 +82,10 @@ class V8Stream:
 
     def varint(self) -> int:
         """Read an unsigned number of up to 35 bits: its bound keeps a long run of digits from taking square time."""
+        at = self._stream.pos
+        if at < len(self._data) and self._data[at] <= _LAST_DIGIT:  # nearly all have one digit
+            self._stream.pos = at + 1
+            return self._data[at]
         return self._stream.read_varint(_VARINT_BITS)
 
     def take(self, size: int) -> bytes:
