@@ -30,6 +30,7 @@ GRACE_S: Final = 1.0
 
 BUSY_S: Final = 0.25
 FAILED_S: Final = 60.0
+LOG_LOOK_MS: Final = 60_000
 
 
 class BackgroundStore(Protocol):
@@ -126,7 +127,7 @@ class SqliteBackground:
         if earliest_ms is not None:
             self._plan(earliest_ms)
         elif self._logs and self._planned_ms == NEVER_MS:
-            self._sweeper.schedule(FAILED_S)
+            self._plan(self._store.clock.now_ms() + LOG_LOOK_MS)  # what this commit noted is forgotten some day
 
     def stop(self) -> None:
         """End the threads."""

@@ -252,7 +252,7 @@ class SqliteStore:
         return swept
 
     def trim_log(self, before_ms: int, patience: Patience) -> None:
-        """Forget the changes that were made up to a time; its commit is none of the store, since no row changes."""
+        """Forget the changes that were made up to a time; a commit that changes no row."""
 
         def apply(connection: sqlite3.Connection, _version: int, _now: int) -> None:
             if sqlite_log.log_state(connection) is not None:

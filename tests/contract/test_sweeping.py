@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import random
 import threading
 import time
@@ -267,3 +268,30 @@ def test_writers_and_the_sweeper_do_not_disturb_each_other(open_live):
     assert errors == []
     assert len(keys(engine, include_expired=True)) == 14
     engine.close()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
+def test_a_fork_in_the_middle_of_everything_leaves_both_processes_at_work(tmp_path):
+    engine = SqliteEngine(tmp_path / "store.db", durability="relaxed", poll_interval=0.001)
+    put(engine, b"late", engine.now_ms() + 3_600_000)
+    unsubscribe = engine.subscribe(lambda: None)
+    deadline = engine.now_ms() + 300
+    engine.commit(AtomicWrite(mutations=tuple(Set(b"%04d" % n, b"", 3, deadline) for n in range(600))))
+    child = os.fork()
+    if child == 0:
+        # In the child nothing but the outcome may be said: the test run goes on in the parent.
+        code = 1
+        try:
+            engine.sweep(1)
+        except ClosedError:
+            own = SqliteEngine(tmp_path / "store.db", durability="relaxed")
+            put(own, b"child", own.now_ms() + 3_600_000)
+            own.close()
+            code = 0
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    assert swept(engine, [b"child", b"late"])
+    unsubscribe()
+    engine.close()
+    assert background_threads() == []
