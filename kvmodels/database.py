@@ -215,8 +215,8 @@ class Database:
         return self._run(self._core.outcome(token))
 
     def close(self) -> None:
-        """Close the store; waits for running calls, and may be called twice."""
-        self._engine.close()
+        """Close the store; waits for running handlers and calls, and may be called twice."""
+        self._kv.close()
 
     def __enter__(self) -> Self:
         return self

@@ -19,7 +19,9 @@ from kvmodels.flows.store_format import StoreFormat
 from kvmodels.keys import Key, SetKey
 from kvmodels.kv_atomic import AtomicBuilder
 from kvmodels.kv_opening import Durability, Opening, store_format
+from kvmodels.kv_queue import stop_listeners
 from kvmodels.kv_reading import KvReading, KvSnapshot
+from kvmodels.kv_services import KvServices
 from kvmodels.kv_watch import KvWatching
 from kvmodels.limits import Limits
 from kvmodels.operations import CommitResult
@@ -71,7 +73,7 @@ def open_kv(
     return Kv(opening.open(), form)
 
 
-class Kv(KvWatching, KvReading):
+class Kv(KvServices, KvWatching, KvReading):
     """An ordered key-value store; made by ``open_kv``.
 
     A key is a tuple of ``bytes``, ``str``, ``int``, ``float`` and ``bool``; ``True``, ``1`` and ``1.0`` are three
@@ -166,7 +168,11 @@ class Kv(KvWatching, KvReading):
         return Kv(self._engine, self._form.unreserved())
 
     def close(self) -> None:
-        """Wait for running calls and close the store, for ``unsafe()`` views as well; idempotent."""
+        """Stop its listeners, wait for running handlers and calls, and close the store; idempotent.
+
+        It is closed for views such as ``unsafe()`` and for namespaces as well.
+        """
+        stop_listeners(self._engine)
         self._engine.close()
 
     def __enter__(self) -> Self:

@@ -20,7 +20,9 @@ from kvmodels.flows.store_format import StoreFormat
 from kvmodels.keys import Key, SetKey
 from kvmodels.kv_atomic import AtomicBuilder
 from kvmodels.kv_opening import Durability, Opening, store_format
+from kvmodels.kv_queue_async import astop_listeners
 from kvmodels.kv_reading_async import AsyncKvReading, AsyncKvSnapshot, opened
+from kvmodels.kv_services_async import AsyncKvServices
 from kvmodels.kv_watch_async import AsyncKvWatching
 from kvmodels.limits import Limits
 from kvmodels.operations import CommitResult
@@ -74,7 +76,7 @@ def open_async_kv(
     return AsyncKv(opening, form)
 
 
-class AsyncKv(AsyncKvWatching, AsyncKvReading):
+class AsyncKv(AsyncKvServices, AsyncKvWatching, AsyncKvReading):
     """An ordered key-value store; made by ``open_async_kv``.
 
     A key is a tuple of ``bytes``, ``str``, ``int``, ``float`` and ``bool``; ``True``, ``1`` and ``1.0`` are three
@@ -179,11 +181,15 @@ class AsyncKv(AsyncKvWatching, AsyncKvReading):
         engine.now_ms()  # a closed engine does not tell the time
 
     async def close(self) -> None:
-        """Wait for running calls and close the store, for ``unsafe()`` views as well; idempotent."""
+        """Stop its listeners, wait for running handlers and calls, and close the store; idempotent.
+
+        It is closed for views such as ``unsafe()`` and for namespaces as well.
+        """
         engine = self._opening.engine
         if engine is None:
             await asyncio.to_thread(self._opening.close)
         else:
+            await astop_listeners(engine)
             await aclose(engine)
 
     async def __aenter__(self) -> Self:

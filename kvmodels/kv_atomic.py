@@ -7,17 +7,20 @@ used once.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
 from enum import Enum
-from typing import Any, Final, Literal, Self, overload
+from typing import Any, Final, Literal, Self, cast, overload
 
 from kvmodels.encoding.arithmetic import Bounds, Number, sum_function
 from kvmodels.errors import InvalidArgumentError, InvalidValueError
 from kvmodels.flows.keyvalue import PendingWrite
 from kvmodels.flows.lifetimes import lifetime_ms
+from kvmodels.flows.queue import NewMessage, new_message
 from kvmodels.flows.store_format import StoreFormat
 from kvmodels.keys import Key, SetKey
 from kvmodels.operations import Apply, Arithmetic, Check, Delete, Entry, Mutation, Set, parse_versionstamp
+from kvmodels.ulid import ULID
 from kvmodels.values import KvU64
 
 __all__ = ["AtomicBuilder"]
@@ -36,13 +39,14 @@ class AtomicBuilder:
     Checks see the state before the operation, wherever they are called; mutations apply in call order.
     """
 
-    __slots__ = ("_checks", "_form", "_lifetimes", "_mutations", "_used")
+    __slots__ = ("_checks", "_form", "_lifetimes", "_messages", "_mutations", "_used")
 
     def __init__(self, form: StoreFormat) -> None:
         self._form = form
         self._checks: list[Check] = []
         self._mutations: list[Mutation] = []
         self._lifetimes: dict[int, int] = {}
+        self._messages: list[NewMessage] = []
         self._used = False
 
     @overload
@@ -173,7 +177,7 @@ class AtomicBuilder:
     def mutate(
         self,
         kind: Literal["set", "delete", "sum", "min", "max"],
-        key: Key,
+        key: SetKey,
         value: Any = _Unset.UNSET,
         *,
         minimum: float | None = None,
@@ -217,8 +221,10 @@ class AtomicBuilder:
         _require_fitting(kind, value, {"minimum": minimum, "maximum": maximum, "clamp": clamp or None}, expire_in)
         if kind == "set":
             return self.set(key, value, expire_in=expire_in)
+        # Only the key of a set may end with COMMIT_VERSIONSTAMP; packing any other refuses it.
+        plain = cast("Key", key)
         if kind == "delete":
-            return self.delete(key)
+            return self.delete(plain)
         if isinstance(value, KvU64):
             if minimum is not None or maximum is not None or clamp:
                 raise InvalidArgumentError(
@@ -226,7 +232,7 @@ class AtomicBuilder:
                     argument="minimum" if minimum is not None else "maximum" if maximum is not None else "clamp",
                     hint="Store an int or a float instead, whose sums may be bounded.",
                 )
-            return self._append_arithmetic(kind, key, value)
+            return self._append_arithmetic(kind, plain, value)
         if kind != "sum" or isinstance(value, bool) or not isinstance(value, (int, float)):
             raise InvalidValueError(
                 "this operand cannot be combined with a stored value",
@@ -236,7 +242,45 @@ class AtomicBuilder:
             )
         # A subclass, such as an IntEnum, counts as its number: it could not be stored as it is.
         operand = int(value) if isinstance(value, int) else float(value)
-        return self._append_sum(key, operand, Bounds(operand, minimum, maximum, clamp=clamp))
+        return self._append_sum(plain, operand, Bounds(operand, minimum, maximum, clamp=clamp))
+
+    def enqueue(
+        self,
+        value: Any,
+        *,
+        delay: float | timedelta = 0,
+        keys_if_undelivered: Iterable[Key] = (),
+        backoff_schedule: Iterable[float | timedelta] | None = None,
+    ) -> Self:
+        """Put a message into the queue, with the rest of the operation or not at all.
+
+        Args:
+            value: the message, any value that can be stored; it is packed now.
+            delay: seconds or a timedelta from the commit on, at most 30 days, before it is delivered.
+            keys_if_undelivered: where the message is stored when every delivery has failed.
+            backoff_schedule: seconds or timedeltas before each further delivery of a message whose handler failed,
+                at most 5 of an hour each; None for 0.1, 1, 5, 30 and 60 seconds, ``()`` for no further delivery.
+
+        Returns:
+            This operation.
+
+        Raises:
+            InvalidValueError: the message cannot be stored, or a duration is none.
+            InvalidArgumentError: a duration is out of range, or there are too many; the operation was used.
+            InvalidKeyError, ReservedKeyError: a key that cannot be written.
+        """
+        self._require_unused()
+        self._messages.append(
+            new_message(
+                self._form,
+                str(ULID()),
+                value,
+                delay=delay,
+                keys_if_undelivered=keys_if_undelivered,
+                backoff_schedule=backoff_schedule,
+            )
+        )
+        return self
 
     def _append_sum(self, key: Key, operand: Number, bounds: Bounds) -> Self:
         codec = self._form.codec
@@ -262,7 +306,7 @@ class AtomicBuilder:
         """What was built; afterwards the operation is used."""
         self._require_unused()
         self._used = True
-        return PendingWrite(tuple(self._checks), tuple(self._mutations), self._lifetimes)
+        return PendingWrite(tuple(self._checks), tuple(self._mutations), self._lifetimes, tuple(self._messages))
 
 
 def _require_fitting(kind: object, value: object, bounds: dict[str, object], expire_in: object) -> None:

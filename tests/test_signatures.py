@@ -20,7 +20,7 @@ PROTOCOLS = {
 }
 
 # An asynchronous store is opened where an event loop runs, so only it has a method for that.
-ONLY_ASYNCHRONOUS = {("Database", "open"), ("Kv", "open")}
+ONLY_ASYNCHRONOUS = {("Database", "open"), ("Kv", "open"), ("KvSnapshot", "open")}
 
 REQUIRED_PAIRS = {"Database", "Kv", "QuerySet", "Repository"}
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 from kvmodels.errors import KeyTooLargeError, OperationTooLargeError
+from kvmodels.flows.queue import NewMessage
 from kvmodels.flows.requests import Flow, commit, now, read
 from kvmodels.flows.store_format import StoreFormat
 from kvmodels.keys import Key
@@ -83,11 +84,15 @@ def check_read_size(size: int, limits: Limits, key: Key | None = None) -> None:
 
 
 class PendingWrite(NamedTuple):
-    """A built operation; ``lifetimes`` holds the milliseconds from the commit on, by position of the Set."""
+    """A built operation; ``lifetimes`` holds the milliseconds from the commit on, by position of the Set.
+
+    ``messages`` are put into the queue by the same commit.
+    """
 
     checks: tuple[Check, ...]
     mutations: tuple[Mutation, ...]
     lifetimes: Mapping[int, int]
+    messages: tuple[NewMessage, ...] = ()
 
 
 def commit_operation(form: StoreFormat, limits: Limits, pending: PendingWrite) -> Flow[CommitResult]:
@@ -96,7 +101,8 @@ def commit_operation(form: StoreFormat, limits: Limits, pending: PendingWrite) -
     Deadlines are computed here, when the operation is committed and not when it was built, as in Deno.
     """
     mutations = pending.mutations
-    if pending.lifetimes:
+    committed_at = 0
+    if pending.lifetimes or pending.messages:
         committed_at = yield from now()
         mutations = tuple(
             mutation._replace(expire_at=committed_at + pending.lifetimes[position])
@@ -104,10 +110,16 @@ def commit_operation(form: StoreFormat, limits: Limits, pending: PendingWrite) -
             else mutation
             for position, mutation in enumerate(mutations)
         )
-    write = AtomicWrite(pending.checks, mutations)
+    letters = tuple(letter for new in pending.messages for letter in new.dead_letters)
     if limits.max_key_runes is not None:
-        for part in (*write.checks, *mutations):
+        for part in (*pending.checks, *mutations, *letters):
             form.check_key_runes(part.key, limits)
+    if pending.messages:
+        for new in pending.messages:
+            # A message that could not be given up in the end would be tried for ever.
+            check_budget(AtomicWrite(mutations=new.dead_letters), limits)
+        mutations += tuple(new.arrival(form, committed_at) for new in pending.messages)
+    write = AtomicWrite(pending.checks, mutations)
     check_budget(write, limits)
     outcome = yield from commit(write)
     if isinstance(outcome, Committed):

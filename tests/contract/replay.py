@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 from kvmodels.engines.base import Engine
 from kvmodels.operations import (
+    Apply,
     Arithmetic,
     AtomicWrite,
     Check,
@@ -133,12 +135,19 @@ def _read(engine: Engine, rng: random.Random, journal: Journal) -> dict[bytes, b
 
 def _mutation(rng: random.Random) -> Mutation:
     key = rng.choice(KEYS)
-    kind = rng.randrange(4)
+    kind = rng.randrange(5)
     if kind == 0:
         return Delete(key)
+    if kind == 4:
+        return Apply(key, partial(_exclusive_or, rng.randrange(2**64)), 8)
     if kind == 1:
         return Arithmetic(rng.choice(("sum", "min", "max")), key, rng.randrange(2**64))
     return Set(key, rng.randbytes(8), 2)
+
+
+def _exclusive_or(operand: int, stored: tuple[bytes, int] | None) -> tuple[bytes, int]:
+    present = 0 if stored is None else int.from_bytes(stored[0], "little")
+    return (present ^ operand).to_bytes(8, "little"), 2
 
 
 def _apply(state: dict[bytes, Row], mutation: Mutation, stamp: bytes) -> None:
@@ -146,6 +155,10 @@ def _apply(state: dict[bytes, Row], mutation: Mutation, stamp: bytes) -> None:
         state[mutation.key] = Row(mutation.key, mutation.value, mutation.encoding, stamp, None)
     elif isinstance(mutation, Delete):
         state.pop(mutation.key, None)
+    elif isinstance(mutation, Apply):
+        row = state.get(mutation.key)
+        stored = mutation.function(None if row is None else (row.value, row.encoding))
+        state[mutation.key] = Row(mutation.key, *stored, stamp, None)
     else:
         number = mutation.operand
         if mutation.key in state:

@@ -12,7 +12,7 @@ from kvmodels.engines.base import Engine
 from kvmodels.engines.memory import MemoryEngine
 from kvmodels.engines.sqlite import SqliteEngine
 from kvmodels.errors import InvalidValueError, KvModelsError, ReadOnlyError
-from kvmodels.operations import Arithmetic, AtomicWrite, Check, Committed, Conflict, Delete, ReadRange, Set
+from kvmodels.operations import Apply, Arithmetic, AtomicWrite, Check, Committed, Conflict, Delete, ReadRange, Set
 from tests.contract.shorthand import BYTES, EVERYTHING, commit, counter, get, keys, number, put, rows, stored
 
 
@@ -218,11 +218,20 @@ def test_many_commits_keep_values_of_one_megabyte(engine):
     assert [(len(row.value), row.value[0]) for row in rows(engine, EVERYTHING)] == [(1_000_000, i) for i in range(3)]
 
 
+def reversed_value(stored: tuple[bytes, int] | None) -> tuple[bytes, int]:
+    """What is stored, backwards; it refuses an odd number of bytes."""
+    if stored is not None and len(stored[0]) % 2:
+        raise InvalidValueError("odd")
+    return (b"", 3) if stored is None else (stored[0][::-1], stored[1])
+
+
 _KEYS = st.sampled_from([b"a", b"ab", b"b", b"b\x00", b"\xfe"])
 _MUTATIONS = st.one_of(
     st.builds(Set, _KEYS, st.binary(max_size=8), st.sampled_from([2, 3]), st.sampled_from([None, 1_000, 1_001])),
     st.builds(Delete, _KEYS),
     st.builds(Arithmetic, st.sampled_from(["sum", "min", "max"]), _KEYS, st.integers(0, 2**64 - 1)),
+    st.builds(Set, _KEYS, st.binary(max_size=8), st.just(3), st.none(), st.just(True)),
+    st.builds(Apply, _KEYS, st.just(reversed_value), st.just(8)),
 )
 _OPERATIONS = st.lists(
     st.tuples(st.lists(st.tuples(_KEYS, st.booleans()), max_size=3), st.lists(_MUTATIONS, max_size=5)), max_size=12

@@ -270,7 +270,6 @@ def test_writers_and_the_sweeper_do_not_disturb_each_other(open_live):
     engine.close()
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="the system has no fork")
 def test_a_fork_in_the_middle_of_everything_leaves_both_processes_at_work(tmp_path):
     engine = SqliteEngine(tmp_path / "store.db", durability="relaxed", poll_interval=0.001)
     put(engine, b"late", engine.now_ms() + 3_600_000)

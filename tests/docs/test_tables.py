@@ -35,12 +35,17 @@ def error_rows() -> list[str]:
 
 def limit_rows() -> list[str]:
     """The table of limits as the page has to show it."""
-    known = [Limits.EMBEDDED, Limits.DENO, Limits.DENOKV_SERVER]
+    known = [Limits.EMBEDDED, Limits.DENO, Limits.DENOKV_SERVER, Limits.MATTERMOST]
     return [
-        f"| `{field.name}` | " + " | ".join(f"{getattr(limits, field.name):,}" for limits in known) + " |"
+        f"| `{field.name}` | " + " | ".join(number_or_none(getattr(limits, field.name)) for limits in known) + " |"
         for field in fields(Limits)
-        if field.name != "name"
+        if field.name.startswith("max_")
     ]
+
+
+def number_or_none(limit: int | None) -> str:
+    """A limit as the table has it."""
+    return "none" if limit is None else f"{limit:,}"
 
 
 def test_the_page_of_errors_lists_every_error_with_its_code_its_meaning_and_what_to_do():

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from kvmodels import Database, Field, Index, Indexed, KvModel, PrimaryKey, Unique
+from kvmodels import AsyncDatabase, Database, Field, Index, Indexed, KvModel, PrimaryKey, Unique
 from kvmodels.errors import (
     AlreadyExistsError,
     DoesNotExist,
@@ -357,3 +357,13 @@ def test_random_lives_agree_with_a_mapping_beside_the_sweep(at):
     while at.sweep(7):
         at.require_whole()
     assert [user.id for user in at.users.all()] == sorted(one for one, end in alive.items() if end is None)
+
+
+async def test_the_asynchronous_repository_says_and_changes_deadlines_too():
+    clock = Clock()
+    async with AsyncDatabase("memory://", models=[Session], clock=clock) as db:
+        sessions = db[Session]
+        session = await sessions.create(id=1, token="a")
+        assert await sessions.expires_at(session) == moment(clock, 60)
+        await sessions.patch(1, expire_in=None)
+        assert await sessions.expires_at(1) is None

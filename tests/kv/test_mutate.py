@@ -6,6 +6,7 @@ import enum
 import math
 import pickle
 import struct
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -64,7 +65,7 @@ def test_a_sum_of_floats_knows_minus_zero_and_one_nan(kv):
     assert struct.pack(">d", summed(kv, math.inf, -math.inf)) == bytes.fromhex("7ff8000000000000")
 
 
-BOUNDED = [
+BOUNDED: list[tuple[Any, Any, dict[str, Any], Any]] = [
     (5, 3, {"maximum": 8}, 8),
     (5, 3, {"maximum": 7, "clamp": True}, 7),
     (5, -9, {"minimum": 0, "clamp": True}, 0),
@@ -88,7 +89,7 @@ def test_bounds_hold_for_the_result(kv):
         assert (type(result), result) == (type(expected), expected), (stored, operand, bounds)
 
 
-IMPOSSIBLE = [
+IMPOSSIBLE: list[tuple[Any, Any, dict[str, Any]]] = [
     (5, 3, {"maximum": 7}),
     (5, -9, {"minimum": 0}),
     (ABSENT, 6, {"maximum": 5}),

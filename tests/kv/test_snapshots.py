@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
+from kvmodels import COMMIT_VERSIONSTAMP
 from kvmodels.engines.memory import MemoryEngine
-from kvmodels.errors import ClosedError, InvalidKeyError, SnapshotExpiredError
+from kvmodels.errors import ClosedError, InvalidKeyError, ReadOnlyError, SnapshotExpiredError
 from kvmodels.kv_async import AsyncKv, open_async_kv
 from kvmodels.kv_opening import Opening, store_format
 from tests.kv.stores import Clock
@@ -157,3 +158,43 @@ async def test_many_tasks_take_one_snapshot():
         assert engine.taken == 1
         await kv.count(())
         assert engine.taken == 2
+
+
+async def test_a_snapshot_whose_taking_is_cancelled_leaves_nothing_that_keeps_the_store_from_closing(tmp_path):
+    kv = open_async_kv(tmp_path / "store.db", durability="relaxed")
+    await kv.set(("k",), 1)
+    for steps in range(6):
+        state = kv.snapshot()
+        taking = asyncio.create_task(state.open())
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        taking.cancel()
+        await asyncio.wait((taking,))
+        assert (await state.get(("k",))).value == 1, "it may be taken again"
+        await state.close()
+    await asyncio.wait_for(kv.close(), 30)
+
+
+def test_a_read_only_store_has_every_read_and_no_write(stores):
+    url = stores.url()
+    writable = stores.open(url)
+    for number in range(5):
+        writable.set(("k", number), number)
+    if stores.engine == "sqlite":
+        writable.close()  # handles of one file in one process share its connections, and so their options
+    kv = stores.open(url, readonly=True)
+    with kv.snapshot() as state:
+        assert state.count(("k",)) == kv.count(("k",)) == len(list(kv.list(("k",), keys_only=True))) == 5
+    page = kv.list(("k",), limit=2)
+    assert [entry.value for entry in page] == [0, 1]
+    assert [entry.value for entry in kv.list(("k",), cursor=page.cursor)] == [2, 3, 4]
+    for use in (
+        lambda: kv.set(("k", COMMIT_VERSIONSTAMP), 1),
+        lambda: kv.delete(("k", 1)),
+        lambda: kv.atomic().mutate("sum", ("k", 1), 1).commit(),
+        lambda: kv.atomic().sum(("n",), 1).commit(),
+        lambda: kv.atomic().commit(),
+    ):
+        with pytest.raises(ReadOnlyError):
+            use()
+    assert kv.get(("k", 1)).value == 1
