@@ -31,6 +31,7 @@ R = TypeVar("R")
 
 class _Done(NamedTuple, Generic[R]):
     result: R
+    written: bool = True
 
 
 def execute(context: Context, operation: Operation[R]) -> Flow[R]:
@@ -61,7 +62,9 @@ def execute(context: Context, operation: Operation[R]) -> Flow[R]:
             run.annotate(error)
             raise
         if outcome is not None:
-            return outcome.result
+            # That nothing had to be written is no success either while an earlier attempt may still be applied.
+            applied = None if outcome.written else (yield from run.settle())
+            return (applied or outcome).result
         exhausted = run.exhausted()
         if exhausted is None:
             yield from run.pause()
@@ -171,7 +174,7 @@ class _Run(Generic[R]):
 
     def _commit(self, proposal: Proposal[R], write: AtomicWrite | None) -> Flow[_Done[R] | None]:
         if write is None:
-            return _Done(proposal.done(b""))
+            return _Done(proposal.done(b""), written=False)
         self._proposals[self._attempts] = proposal
         outcome = yield from commit(write)
         if isinstance(outcome, Committed):
@@ -215,7 +218,11 @@ class _Run(Generic[R]):
         if not self.lost or self.token is None:
             return None
         row = yield from burn(self._context, self.token, self._started)
-        return None if row is None else self._result_of(row)
+        if row is not None:
+            return self._result_of(row)
+        # Burned: whatever is still under way is refused, so there is nothing left to ask for or to look at.
+        self.lost, self.token = False, None
+        return None
 
     def annotate(self, error: BaseException) -> None:
         """Tell an interruption that the outcome is open, and by which token it can be asked for."""
@@ -230,9 +237,10 @@ class _Run(Generic[R]):
     def _result_of(self, row: Row) -> _Done[R]:
         attempt = token_row_attempt(self._context, row)
         if attempt is None:
+            burned, self.lost, self.token = self.token, False, None
             raise CommitUnknownError(
                 "the token of an operation was burned while it ran",
-                token=self.token.text if self.token else None,
+                token=burned.text if burned else None,
                 hint="Somebody called db.outcome(token), which gave the operation up; nothing was written.",
             )
         return _Done(self._proposals[attempt].done(row.versionstamp))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kvmodels import DoesNotExist, SchemaMismatchError
+from kvmodels import CommitUnknownError, DoesNotExist, RetriesExhaustedError, RetryPolicy, SchemaMismatchError
 from kvmodels.testing.interleaving import Interleaving
 from tests.interleaving.models import OldPerson, Person
 from tests.interleaving.scenes import build
@@ -98,3 +98,48 @@ def test_a_build_that_was_killed_at_any_request_is_finished_by_another():
         assert history.outcomes["first"].stopped
         assert [violation.key for violation in history.outcomes["second"].returned.violations] == ["b", "c"]
         assert store_faults(test.engine) == []
+
+
+def test_nothing_to_do_is_no_answer_while_an_earlier_attempt_is_under_way():
+    test = Interleaving(
+        schedule=(
+            "ada read",  # neither the record nor the address is there
+            "ada now",
+            "ada commit hold",
+            "bob end",  # takes the address
+            "ada end",  # finds it taken, so there is nothing left to create
+            "carol end",  # gives it back
+            "deliver",
+        )
+    )
+    ada = test.process(OldPerson)
+    test.add("ada", ada[OldPerson].bulk_create([OldPerson(id="a", email="e")], on_conflict="ignore"))
+    test.add("bob", ada[OldPerson].create(id="b", email="e"))
+    test.add("carol", ada[OldPerson].remove("b"))
+    history = test.run()
+    assert [item.created for item in history.outcomes["ada"].returned] == [False]
+    assert records_of(test.engine) == {}
+
+
+def test_a_write_that_gave_up_and_burned_its_own_token_says_why_it_gave_up():
+    test = Interleaving(schedule=("ada read", "ada now", "ada commit lose_request"), retry=RetryPolicy(attempts=1))
+    ada = test.process(OldPerson)
+    test.at_once(ada[OldPerson].create(id="a", city="x"))
+    test.add("ada", ada[OldPerson].patch("a", city="y"))
+    assert isinstance(test.run().outcomes["ada"].error, RetriesExhaustedError)
+    assert records_of(test.engine)["a"]["city"] == "x"
+
+
+def test_a_write_that_somebody_gave_up_by_asking_for_its_outcome_ends_at_once():
+    test = Interleaving(schedule=("ada read", "ada now", "ada commit hold", "bob end", "ada end", "deliver"))
+    ada, bob = test.process(OldPerson), test.process(OldPerson)
+    test.at_once(ada[OldPerson].create(id="a", city="x"))
+    test.add("ada", ada[OldPerson].patch("a", city="y"))
+    test.add("bob", bob.outcome("process1-2"))
+    history = test.run()
+    assert history.outcomes["bob"].returned is False
+    error = history.outcomes["ada"].error
+    assert isinstance(error, CommitUnknownError)
+    assert error.token == "process1-2"
+    assert sum(line.startswith("ada") for line in history.lines) == 4
+    assert records_of(test.engine)["a"]["city"] == "x"
