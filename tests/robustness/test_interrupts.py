@@ -140,9 +140,11 @@ def test_an_interrupt_at_very_many_moments_of_a_write(tmp_path, verb):
 
 
 INTERRUPTED_WRITER = """
-    import json, sys
+    import json, signal, sys
     from kvmodels import Database
     from tests.robustness.test_interrupts import Account, change_to, values
+    # A shell starts jobs in the background with SIGINT ignored, and children inherit that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     acknowledged, tried, interrupted, n = 0, 0, 0, 0
     with Database(sys.argv[1], models=[Account], durability="relaxed") as db:
         db[Account].create(id=0, **values(0))
