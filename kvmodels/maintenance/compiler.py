@@ -171,10 +171,12 @@ class _Fold:
     ) -> None:
         copied = index.definition.store is not None
         elided = not (copied or change.rewrite or rules.predates_fence(change, index)) and rules.same_deadline(change)
+        # A record that has expired is absent: what is inserted in its place has no older claim to a slot.
+        absent = change.old is not None and rules.is_expired(change.old, self._now_ms)
         for key, slot in new.items():
             held = key in old
             if slot and (careful or change.rewrite or not held):
-                self._claims.setdefault(key, []).append(_Claim(change, index, held or change.tolerant))
+                self._claims.setdefault(key, []).append(_Claim(change, index, (held and not absent) or change.tolerant))
             elif not (held and elided):
                 self._set(Set(key, *entry_value(self._codec, index, slot, change), change.expire_at))
 

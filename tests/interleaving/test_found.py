@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from kvmodels import CommitUnknownError, DoesNotExist, RetriesExhaustedError, RetryPolicy, SchemaMismatchError
+from kvmodels import (
+    CommitUnknownError,
+    DoesNotExist,
+    RetriesExhaustedError,
+    RetryPolicy,
+    SchemaMismatchError,
+    UniqueViolationError,
+)
 from kvmodels.testing.interleaving import Interleaving
 from tests.interleaving.models import OldPerson, Person
 from tests.interleaving.scenes import build
@@ -143,3 +150,35 @@ def test_a_write_that_somebody_gave_up_by_asking_for_its_outcome_ends_at_once():
     assert error.token == "process1-2"
     assert sum(line.startswith("ada") for line in history.lines) == 4
     assert records_of(test.engine)["a"]["city"] == "x"
+
+
+def test_what_is_inserted_over_an_expired_record_is_a_new_duplicate_also_while_the_index_is_built():
+    test = Interleaving(
+        schedule=(
+            "advance 20",  # the record a, which had the number, has expired and is still stored
+            "build read",
+            "build commit",  # the index is WRITE_ONLY
+            "bob end",  # takes the number
+            "build read",
+            "build read",
+            "build read",  # progress and records
+            "build now",
+            "build commit",  # all records are dealt with
+            "build read",  # no record is left
+            "build read",  # no violation to resolve
+            "build read",
+            "build read",
+            "build read",  # no violation left
+            "ada end",  # a new record with the old key and the old number
+            "build commit",  # the index is READABLE
+        )
+    )
+    old = test.process(OldPerson)
+    test.at_once(old[OldPerson].create(id="a", phone="p", expire_in=10))
+    ada, bob, builder = test.process(Person), test.process(Person), test.process(Person)
+    test.add("build", build(builder, "phone"))
+    test.add("bob", bob[Person].create(id="b", phone="p"))
+    test.add("ada", ada[Person].create(id="a", phone="p"))
+    history = test.run()
+    assert isinstance(history.outcomes["ada"].error, UniqueViolationError)
+    assert store_faults(test.engine) == []
