@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from kvmodels.errors import CommitUnknownError, KvModelsError, RetriesExhaustedError
+from kvmodels.errors import CommitUnknownError, EngineError, KvModelsError, RetriesExhaustedError
 from kvmodels.flows.context import Context, HeaderView, header_view, reload_header
 from kvmodels.flows.operation import Operation, Proposal, Seen
 from kvmodels.flows.requests import Flow, commit, now, read, sleep
@@ -159,7 +159,12 @@ class _Run(Generic[R]):
         if not proposal.changes:
             return None
         compiled = compile_write(
-            proposal.changes, seen.rows, header=seen.view.guard, codec=self._context.codec, now_ms=seen.now_ms
+            proposal.changes,
+            seen.rows,
+            header=seen.view.guard,
+            codec=self._context.codec,
+            now_ms=seen.now_ms,
+            max_key_bytes=self._context.limits.max_key_bytes,
         )
         if isinstance(compiled, Violation):
             raise self._operation.refused(compiled)
@@ -217,7 +222,17 @@ class _Run(Generic[R]):
         """
         if not self.lost or self.token is None:
             return None
-        row = yield from burn(self._context, self.token, self._started)
+        try:
+            row = yield from burn(self._context, self.token, self._started)
+        except CommitUnknownError:
+            raise
+        except EngineError as error:
+            # The failure that was to be reported may be untrue, and the engine does not say.
+            raise CommitUnknownError(
+                "the answer to a commit was lost and its outcome could not be found out",
+                token=self.token.text,
+                reason=str(error),
+            ) from error
         if row is not None:
             return self._result_of(row)
         # Burned: whatever is still under way is refused, so there is nothing left to ask for or to look at.
