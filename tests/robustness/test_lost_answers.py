@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator
 from functools import partial
+from itertools import count
 from typing import Any
 
 import pytest
@@ -54,11 +55,15 @@ class Faults:
         return self.coming.pop(0) if self.coming else self.always
 
 
-QUICK = RetryPolicy(attempts=5, deadline_s=0.05, initial_s=0.0, cap_s=0.0)
+QUICK = RetryPolicy(attempts=20, deadline_s=1.0, initial_s=0.0, cap_s=0.0)
 
 
-def core() -> DatabaseCore:
-    return DatabaseCore([Counter], retry=QUICK, readonly=False, must_be_current=False)
+def core(model: type[KvModel] = Counter) -> DatabaseCore:
+    """With a clock that goes on by 20 ms whenever it is asked, so that deadlines do not depend on the machine."""
+    looks = count()
+    return DatabaseCore(
+        [model], retry=QUICK, readonly=False, must_be_current=False, monotonic=lambda: next(looks) * 0.02
+    )
 
 
 @pytest.fixture(params=["memory", "sqlite"])
@@ -277,8 +282,7 @@ def test_a_build_and_a_drop_go_through_lost_answers(inner, fault):
         kind: str = "plain"
         n: int = 0
 
-    plain = DatabaseCore([Plain], retry=QUICK, readonly=False, must_be_current=False)
-    opened = Database.from_engine(inner, plain)
+    opened = Database.from_engine(inner, core(Plain))
     opened[Plain].bulk_create([Plain(id=n, name=f"{n}") for n in range(250)])
     turn = iter(range(10**6))
     engine = FaultEngine(inner, plan=lambda _: fault if next(turn) % 2 else None)
