@@ -32,7 +32,8 @@ LONG = "x" * 3_000
 
 @pytest.fixture(params=["memory://", "sqlite"])
 def db(request, tmp_path):
-    with Database(request.param if request.param != "sqlite" else tmp_path / "app.db", models=MODELS) as opened:
+    url = request.param if request.param != "sqlite" else tmp_path / "app.db"
+    with Database(url, models=MODELS, durability="relaxed") as opened:
         opened[Member].insert(ada())
         opened[Seat].create(hall="A", number=1)
         yield opened
