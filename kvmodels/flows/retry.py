@@ -121,7 +121,9 @@ class _Run(Generic[R]):
             else:
                 rows = None
             seen = Seen(view, rows, (yield from self._now(rows)))
-            basis = None if rows is None else [rows[key] for key in sorted(self._operation.keys(view))]
+            # Time passes between two reads: a record may have expired, although its row is still the same.
+            wanted = sorted(self._operation.keys(view))
+            basis = None if rows is None else [(rows[key], seen.live_row(key) is None) for key in wanted]
             if proposed is None or proposed[1] != basis:
                 proposed = self._operation.propose(seen), basis
             compiled = yield from self._compile(proposed[0], seen)

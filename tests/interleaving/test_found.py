@@ -182,3 +182,20 @@ def test_what_is_inserted_over_an_expired_record_is_a_new_duplicate_also_while_t
     history = test.run()
     assert isinstance(history.outcomes["ada"].error, UniqueViolationError)
     assert store_faults(test.engine) == []
+
+
+def test_a_record_that_expires_between_two_reads_of_a_write_is_absent():
+    test = Interleaving(
+        schedule=(
+            "ada read",  # her record, which has ten seconds to live
+            "ada now",
+            "ada read",  # the record again, with the slot of the new address
+            "advance 20",
+            "ada end",
+        )
+    )
+    ada = test.process(OldPerson)
+    test.at_once(ada[OldPerson].create(id="a", email="e1", expire_in=10))
+    test.add("ada", ada[OldPerson].patch("a", email="e2"))
+    assert isinstance(test.run().outcomes["ada"].error, DoesNotExist)
+    assert store_faults(test.engine, OLD_SPEC) == []
