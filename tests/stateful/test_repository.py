@@ -30,7 +30,7 @@ WORLDS = ("memory-sync", "memory-async", "sqlite-sync", "sqlite-async")
 CONFIGURATIONS = pytest.mark.parametrize("world", WORLDS)
 
 
-def drive(world: str, examples: int, folder, capsys, *, fixed: bool) -> None:
+def drive(world: str, examples: int, folder, *, fixed: bool) -> None:
     """Run examples in one world and print how often each verb ran."""
     engine, style = world.split("-")
     opened = World(engine, style == "async", folder)
@@ -44,21 +44,19 @@ def drive(world: str, examples: int, folder, capsys, *, fixed: bool) -> None:
         )
     finally:
         opened.close()
-    with capsys.disabled():
-        print(
-            f"\n{world}: {examples} examples of up to {STEPS} steps; "
-            + ", ".join(f"{v} {n}" for v, n in sorted(ran.items()))
-        )
+    print(
+        f"{world}: {examples} examples of up to {STEPS} steps; " + ", ".join(f"{v} {n}" for v, n in sorted(ran.items()))
+    )
     assert VERBS - set(ran) == set(), "a verb never ran"
     assert set(ran) - VERBS == set(), "a verb is not listed"
 
 
 @CONFIGURATIONS
-def test_every_verb_agrees_with_a_dict(world, tmp_path, capsys):
-    drive(world, EXAMPLES, tmp_path, capsys, fixed=True)
+def test_every_verb_agrees_with_a_dict(world, tmp_path):
+    drive(world, EXAMPLES, tmp_path, fixed=True)
 
 
 @pytest.mark.soak
 @CONFIGURATIONS
-def test_every_verb_agrees_with_a_dict_for_long(world, tmp_path, capsys):
-    drive(world, 10 * EXAMPLES, tmp_path, capsys, fixed=False)
+def test_every_verb_agrees_with_a_dict_for_long(world, tmp_path):
+    drive(world, 10 * EXAMPLES, tmp_path, fixed=False)
