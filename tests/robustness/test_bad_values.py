@@ -155,7 +155,7 @@ def test_a_bulk_write_over_the_limit_is_refused_whole_and_never_split(tmp_path):
         assert db.check().ok
 
 
-@pytest.mark.parametrize("key", ["1", 1.0, True, None, (1, 2), (), [1], math.nan, object(), b"1"], ids=repr)
+@pytest.mark.parametrize("key", ["1", 1.0, True, None, (1, 2), (), [1], math.nan, ..., b"1"], ids=repr)
 @pytest.mark.parametrize(
     "verb",
     [
