@@ -5,6 +5,8 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
 # Two processes halve the time on two cores; `make test PARALLEL=` runs the tests in one, in order.
 PARALLEL ?= -n 2 --dist worksteal
+# The two must name parametrised tests alike, and some names show a set.
+export PYTHONHASHSEED ?= 0
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test check format lint types docs soak clean
