@@ -18,7 +18,7 @@ from kvmodels.flows.build import BuildReport, build_index
 from kvmodels.flows.context import DEFAULT_RETRY, Context, RetryPolicy, header_view, reload_header
 from kvmodels.flows.drop import drop_generations, drop_index
 from kvmodels.flows.findings import CheckReport
-from kvmodels.flows.opening import open_database, require_current
+from kvmodels.flows.opening import open_database, raise_schema_version, require_current
 from kvmodels.flows.requests import Flow
 from kvmodels.flows.scrub import Repair, check_collection, check_database
 from kvmodels.flows.token import Token, burn
@@ -185,6 +185,7 @@ class DatabaseCore:
             obstacle = live.refused or live.read_only
             if obstacle is not None:
                 raise obstacle
+            yield from raise_schema_version(context, schema)
             for definition in list(pending_definitions(view.header.collections[schema.collection], schema)):
                 report = yield from build_index(context, schema, definition.name)
                 reports.append(report)

@@ -103,6 +103,15 @@ def _rebuild(
     return error
 
 
+LONGEST_SHOWN = 200
+"""Characters of one attribute in a message; the attribute itself is whole."""
+
+
+def _shortened(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 40]} ... {text[-30:]}"
+
+
 class KvModelsError(Exception):
     """Base of every error of this library; catch it to catch them all.
 
@@ -143,7 +152,7 @@ class KvModelsError(Exception):
         return {name: value for name, value in values.items() if value is not None}
 
     def __str__(self) -> str:
-        details = ", ".join(f"{name}={value!r}" for name, value in self.data.items())
+        details = ", ".join(f"{name}={_shortened(value)}" for name, value in self.data.items())
         text = f"[{self.code}] {self.message}" + (f" ({details})" if details else "")
         return f"{text}. {self.hint}" if self.hint else text
 

@@ -1,4 +1,4 @@
-"""Hypothesis profiles: the same examples in every run, and a blob to replay a failure with.
+"""Hypothesis profiles: the same examples in every run, and a blob to replay a failure with; what tests print is shown.
 
 ``default`` is for ``make test``; ``soak`` looks at ten times as many examples and draws new ones in each run
 (the seed that pytest prints repeats them: ``pytest -m soak --hypothesis-seed=N``).
@@ -6,7 +6,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from hypothesis import HealthCheck, settings
+
+if TYPE_CHECKING:
+    from _pytest.terminal import TerminalReporter
+
+LONGEST_LINE = 500
 
 _SHARED = settings(
     # A shared machine may pause us anywhere; a deadline would be a timing assertion.
@@ -20,3 +27,21 @@ _SHARED = settings(
 settings.register_profile("default", _SHARED, derandomize=True)
 settings.register_profile("soak", _SHARED, derandomize=False, max_examples=1000)
 settings.load_profile("default")
+
+
+def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:
+    """Show what the tests that passed have printed: seeds, counts of verbs, kills, conflicts, findings.
+
+    Not ``capsys.disabled()``: the processes of pytest-xdist have no terminal to print to.
+    """
+    told = [
+        (report.nodeid, report.capstdout.strip())
+        for report in terminalreporter.getreports("passed")
+        if report.when == "call" and report.capstdout.strip()
+    ]
+    if told:
+        terminalreporter.section("what the tests saw")
+    for nodeid, text in told:
+        terminalreporter.write_line(nodeid)
+        for line in text.splitlines():
+            terminalreporter.write_line(f"    {line[:LONGEST_LINE]}")

@@ -72,7 +72,7 @@ def test_the_declaration_of_a_model_is_read_as_it_was_written():
     assert spec_of(Account) == oracle.CollectionSpec(
         "accounts",
         ("id",),
-        {"id": "int", "email": "str", "color": "str", "n": "int"},
+        {"id": "int", "email": "str", "color": "str", "n": "int", "note": "str"},
         (oracle.IndexSpec("email", (("email", False),), True), oracle.IndexSpec("color", (("color", False),))),
     )
     by_name = {index.name: index for index in ANIMALS.indexes}

@@ -76,3 +76,4 @@ class Account(KvModel, collection="accounts"):
     email: Unique[str | None] = Field(default=None)
     color: Indexed[str] = Field(default="red")
     n: int = 0
+    note: str = ""

@@ -179,7 +179,14 @@ def _compile(
     rows: dict[bytes, Row | None] = {change.key: change.old for change in changes}
     keys = set(rows)
     while True:
-        compiled = compile_write(changes, rows, header=view.guard, codec=context.codec, now_ms=now_ms)
+        compiled = compile_write(
+            changes,
+            rows,
+            header=view.guard,
+            codec=context.codec,
+            now_ms=now_ms,
+            max_key_bytes=context.limits.max_key_bytes,
+        )
         if isinstance(compiled, Compiled):
             return compiled.write
         if not isinstance(compiled, NeedRows):
@@ -232,6 +239,8 @@ def _resolve(context: Context, schema: ModelSchema, index: LiveIndex, view: Head
     change = _change(context, live, current, result.ranges[0][0])
     if not isinstance(change, RecordChange):
         return
+    # Every entry, whatever the fence says: that the violation is listed means that they are not there.
+    change = change._replace(rewrite=True)
     compiled = yield from _compile(context, view, (change,), (yield from now()))
     if compiled is not None:
         written = {mutation.key for mutation in compiled.mutations}

@@ -10,6 +10,7 @@ Rules of this module: each change of the header is one commit that checks the he
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import combinations
 
 from kvmodels.errors import ModelDefinitionError, SchemaMismatchError
@@ -19,9 +20,10 @@ from kvmodels.flows.headers import commit_header
 from kvmodels.flows.requests import Flow, read
 from kvmodels.operations import ReadRange, after_prefix
 from kvmodels.schema.catalogue import pending_definitions, stored_collection
+from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.keyspace import RESERVED, index_prefix
 
-__all__ = ["check_prefixes", "open_database", "require_current"]
+__all__ = ["check_prefixes", "open_database", "raise_schema_version", "require_current"]
 
 
 def open_database(context: Context, *, writable: bool) -> Flow[HeaderView]:
@@ -56,6 +58,20 @@ def open_database(context: Context, *, writable: bool) -> Flow[HeaderView]:
                 yield from build_index(context, schema, definition.name)
             view = yield from reload_header(context)
     return view
+
+
+def raise_schema_version(context: Context, schema: ModelSchema) -> Flow[None]:
+    """Raise the stored schema version to the declared one; from then on, code of a lower version only reads.
+
+    Not done at open: the first process of a rolling deployment would stop the writes of all others.
+    """
+    while True:
+        view = yield from reload_header(context)
+        stored = view.header.collections[schema.collection]
+        if stored.schema_version >= schema.schema_version:
+            return
+        raised = replace(stored, schema_version=schema.schema_version)
+        yield from commit_header(context, view, view.header.with_collection(raised))
 
 
 def check_prefixes(context: Context, view: HeaderView) -> None:

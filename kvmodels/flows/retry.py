@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from kvmodels.errors import CommitUnknownError, KvModelsError, RetriesExhaustedError
+from kvmodels.errors import CommitUnknownError, EngineError, KvModelsError, RetriesExhaustedError
 from kvmodels.flows.context import Context, HeaderView, header_view, reload_header
 from kvmodels.flows.operation import Operation, Proposal, Seen
 from kvmodels.flows.requests import Flow, commit, now, read, sleep
@@ -31,6 +31,7 @@ R = TypeVar("R")
 
 class _Done(NamedTuple, Generic[R]):
     result: R
+    written: bool = True
 
 
 def execute(context: Context, operation: Operation[R]) -> Flow[R]:
@@ -61,7 +62,9 @@ def execute(context: Context, operation: Operation[R]) -> Flow[R]:
             run.annotate(error)
             raise
         if outcome is not None:
-            return outcome.result
+            # That nothing had to be written is no success either while an earlier attempt may still be applied.
+            applied = None if outcome.written else (yield from run.settle())
+            return (applied or outcome).result
         exhausted = run.exhausted()
         if exhausted is None:
             yield from run.pause()
@@ -118,7 +121,9 @@ class _Run(Generic[R]):
             else:
                 rows = None
             seen = Seen(view, rows, (yield from self._now(rows)))
-            basis = None if rows is None else [rows[key] for key in sorted(self._operation.keys(view))]
+            # Time passes between two reads: a record may have expired, although its row is still the same.
+            wanted = sorted(self._operation.keys(view))
+            basis = None if rows is None else [(rows[key], seen.live_row(key) is None) for key in wanted]
             if proposed is None or proposed[1] != basis:
                 proposed = self._operation.propose(seen), basis
             compiled = yield from self._compile(proposed[0], seen)
@@ -156,7 +161,12 @@ class _Run(Generic[R]):
         if not proposal.changes:
             return None
         compiled = compile_write(
-            proposal.changes, seen.rows, header=seen.view.guard, codec=self._context.codec, now_ms=seen.now_ms
+            proposal.changes,
+            seen.rows,
+            header=seen.view.guard,
+            codec=self._context.codec,
+            now_ms=seen.now_ms,
+            max_key_bytes=self._context.limits.max_key_bytes,
         )
         if isinstance(compiled, Violation):
             raise self._operation.refused(compiled)
@@ -171,7 +181,7 @@ class _Run(Generic[R]):
 
     def _commit(self, proposal: Proposal[R], write: AtomicWrite | None) -> Flow[_Done[R] | None]:
         if write is None:
-            return _Done(proposal.done(b""))
+            return _Done(proposal.done(b""), written=False)
         self._proposals[self._attempts] = proposal
         outcome = yield from commit(write)
         if isinstance(outcome, Committed):
@@ -214,8 +224,22 @@ class _Run(Generic[R]):
         """
         if not self.lost or self.token is None:
             return None
-        row = yield from burn(self._context, self.token, self._started)
-        return None if row is None else self._result_of(row)
+        try:
+            row = yield from burn(self._context, self.token, self._started)
+        except CommitUnknownError:
+            raise
+        except EngineError as error:
+            # The failure that was to be reported may be untrue, and the engine does not say.
+            raise CommitUnknownError(
+                "the answer to a commit was lost and its outcome could not be found out",
+                token=self.token.text,
+                reason=str(error),
+            ) from error
+        if row is not None:
+            return self._result_of(row)
+        # Burned: whatever is still under way is refused, so there is nothing left to ask for or to look at.
+        self.lost, self.token = False, None
+        return None
 
     def annotate(self, error: BaseException) -> None:
         """Tell an interruption that the outcome is open, and by which token it can be asked for."""
@@ -230,9 +254,10 @@ class _Run(Generic[R]):
     def _result_of(self, row: Row) -> _Done[R]:
         attempt = token_row_attempt(self._context, row)
         if attempt is None:
+            burned, self.lost, self.token = self.token, False, None
             raise CommitUnknownError(
                 "the token of an operation was burned while it ran",
-                token=self.token.text if self.token else None,
+                token=burned.text if burned else None,
                 hint="Somebody called db.outcome(token), which gave the operation up; nothing was written.",
             )
         return _Done(self._proposals[attempt].done(row.versionstamp))

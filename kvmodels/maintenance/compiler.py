@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kvmodels.encoding.values import ValueCodec
-from kvmodels.errors import DecodeError, KvModelsError
+from kvmodels.errors import DecodeError, InvalidValueError, KvModelsError
 from kvmodels.keys import decode_key, encode_key
 from kvmodels.maintenance import rules
 from kvmodels.maintenance.changes import Compiled, NeedRows, RecordChange, Violation
@@ -40,6 +40,7 @@ def compile_write(
     header: Guard,
     codec: ValueCodec,
     now_ms: int,
+    max_key_bytes: int,
 ) -> Compiled | NeedRows | Violation:
     """Compile all record changes of one commit.
 
@@ -49,6 +50,7 @@ def compile_write(
             slot which would be claimed is free (the checks make that safe, and an insert needs no read).
         header: key and versionstamp of the header that the changes were planned with.
         now_ms: the time by the clock of the engine, which decides whether a row has expired.
+        max_key_bytes: what the engine takes; a longer entry was never written.
 
     Returns:
         Compiled: checks: header, one per record, one per claimed slot (and one per released slot while its index is
@@ -58,7 +60,7 @@ def compile_write(
     """
     changes = list(changes)
     while True:
-        fold = _Fold(rows, codec, now_ms)
+        fold = _Fold(rows, codec, now_ms, max_key_bytes)
         fold.check(rules.header_check(header))
         for change in changes:
             fold.add(change)
@@ -129,7 +131,9 @@ class _Release:
 class _Fold:
     """The checks and mutations of one commit, at most one of each per key."""
 
-    def __init__(self, rows: Mapping[bytes, Row | None] | None, codec: ValueCodec, now_ms: int) -> None:
+    def __init__(
+        self, rows: Mapping[bytes, Row | None] | None, codec: ValueCodec, now_ms: int, max_key_bytes: int
+    ) -> None:
         self.checks: dict[bytes, Check] = {}
         self.mutations: dict[bytes, Mutation] = {}
         self.needed: set[bytes] = set()
@@ -139,6 +143,7 @@ class _Fold:
         self._rows = rows
         self._codec = codec
         self._now_ms = now_ms
+        self._max_key_bytes = max_key_bytes
 
     def check(self, check: Check | None) -> None:
         if check is not None:
@@ -161,20 +166,36 @@ class _Fold:
             self._delete(change.key)
         expired = change.old is not None and rules.is_expired(change.old, self._now_ms)
         for index in change.live.maintained if change.only is None else (change.only,):
-            old = dict(entry_keys(index, change.old_document, change.pk))
+            old = self._old_keys(index, change)
             new = dict(entry_keys(index, change.new_document, change.pk))
             self._write_entries(change, index, old, new, careful=expired or not index.readable)
             self._drop_entries(change, index, old, new, careful=expired or not index.readable)
+
+    def _old_keys(self, index: LiveIndex, change: RecordChange) -> dict[bytes, bool]:
+        """The entries that the old document may have.
+
+        While an index is being built, that is not all: what it cannot hold was listed as a violation, and a change
+        that makes the record fit, or removes it, must not fail on entries that nobody could write.
+        """
+        if index.readable:
+            return dict(entry_keys(index, change.old_document, change.pk))
+        try:
+            keys = entry_keys(index, change.old_document, change.pk)
+        except InvalidValueError:
+            return {}
+        return {key: slot for key, slot in keys if len(key) <= self._max_key_bytes}
 
     def _write_entries(
         self, change: RecordChange, index: LiveIndex, old: dict[bytes, bool], new: dict[bytes, bool], *, careful: bool
     ) -> None:
         copied = index.definition.store is not None
         elided = not (copied or change.rewrite or rules.predates_fence(change, index)) and rules.same_deadline(change)
+        # A record that has expired is absent: what is inserted in its place has no older claim to a slot.
+        absent = change.old is not None and rules.is_expired(change.old, self._now_ms)
         for key, slot in new.items():
             held = key in old
             if slot and (careful or change.rewrite or not held):
-                self._claims.setdefault(key, []).append(_Claim(change, index, held or change.tolerant))
+                self._claims.setdefault(key, []).append(_Claim(change, index, (held and not absent) or change.tolerant))
             elif not (held and elided):
                 self._set(Set(key, *entry_value(self._codec, index, slot, change), change.expire_at))
 

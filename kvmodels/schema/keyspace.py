@@ -49,6 +49,9 @@ RESERVED = "__kvmodels__"
 
 HEADER_KEY = encode_key((RESERVED, "header"))
 
+SLOT_SHOWN_BYTES = 1_000
+"""The longest slot that a violation row repeats."""
+
 
 def index_prefix(collection: str, index: str, generation: int) -> str:
     """The first part of every entry key of one generation of an index, as the Deno documentation names it."""
@@ -77,8 +80,12 @@ def violation_prefix(collection: str, index: str, generation: int) -> bytes:
 
 
 def violation_key(prefix: bytes, slot: bytes | None, pk: bytes) -> bytes:
-    """The violation row of a record: for a duplicate with the slot that another record holds, else without."""
-    return prefix + encode_key((slot or b"",)) + pk
+    """The violation row of a record: for a duplicate with the slot that another record holds, else without.
+
+    A long slot is left out, because the row would be over the limit although slot and record are not.
+    """
+    shown = b"" if slot is None or len(slot) > SLOT_SHOWN_BYTES else slot
+    return prefix + encode_key((shown,)) + pk
 
 
 def token_key(token: str) -> bytes:

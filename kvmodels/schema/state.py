@@ -39,6 +39,11 @@ class ObjectState:
     key: tuple[Any, ...]
     unknown: Mapping[str, Any]
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The mapping may be a read-only view, which cannot be pickled.
+        fields = (self.versionstamp, self.value, self.encoding, self.expire_at, self.key, dict(self.unknown))
+        return ObjectState, fields
+
 
 # Of object itself: pydantic's __getattr__ and __setattr__ know nothing of the slot, and asking them for an empty one
 # costs a microsecond.

@@ -32,7 +32,8 @@ LONG = "x" * 3_000
 
 @pytest.fixture(params=["memory://", "sqlite"])
 def db(request, tmp_path):
-    with Database(request.param if request.param != "sqlite" else tmp_path / "app.db", models=MODELS) as opened:
+    url = request.param if request.param != "sqlite" else tmp_path / "app.db"
+    with Database(url, models=MODELS, durability="relaxed") as opened:
         opened[Member].insert(ada())
         opened[Seat].create(hall="A", number=1)
         yield opened
@@ -154,7 +155,7 @@ def test_a_bulk_write_over_the_limit_is_refused_whole_and_never_split(tmp_path):
         assert db.check().ok
 
 
-@pytest.mark.parametrize("key", ["1", 1.0, True, None, (1, 2), (), [1], math.nan, object(), b"1"], ids=repr)
+@pytest.mark.parametrize("key", ["1", 1.0, True, None, (1, 2), (), [1], math.nan, ..., b"1"], ids=repr)
 @pytest.mark.parametrize(
     "verb",
     [

@@ -1,0 +1,62 @@
+"""Every verb against a dict, at random, on both engines and in both worlds."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import seed, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from tests.stateful.faces import World
+from tests.stateful.reads import Repository
+
+EXAMPLES = 100
+STEPS = 50
+
+VERBS = {
+    "create", "insert", "save a new object", "save a loaded object", "save a stale object", "save by force", "patch",
+    "mutate", "abort a mutation", "remove by key", "remove an object", "refresh", "get by key",
+    "get by a unique value", "get_or_none", "in_bulk", "get_or_create", "bulk_create", "bulk_create refused",
+    "bulk_create ignoring conflicts", "filter", "all", "exclude", "order_by", "order refused", "slice", "item", "first",
+    "last",    "count", "exists", "pages", "iterate", "clock moved on", "deadline carried", "deadline changed",
+    "deadline cleared", "slot of an expired record taken over", "refused by a unique index",
+    "refused because the key exists", "later release deployed", "earlier release beside the later one",
+    "build_indexes", "built and readable", "built and pending",
+    "duplicates before a build", "drop_index", "query by a late index", "check",
+}  # fmt: skip
+
+WORLDS = ("memory-sync", "memory-async", "sqlite-sync", "sqlite-async")
+CONFIGURATIONS = pytest.mark.parametrize("world", WORLDS)
+
+
+def drive(world: str, examples: int, folder, *, fixed: bool) -> None:
+    """Run examples in one world and print how often each verb ran."""
+    engine, style = world.split("-")
+    opened = World(engine, style == "async", folder)
+    ran: Counter[str] = Counter()
+    machine = type("Machine", (Repository,), {"world": opened, "ran": ran})
+    if fixed:  # a seed of its own, or every world would see the same examples
+        machine = seed(WORLDS.index(world))(machine)
+    try:
+        run_state_machine_as_test(
+            machine, settings=settings(settings(), max_examples=examples, stateful_step_count=STEPS)
+        )
+    finally:
+        opened.close()
+    print(
+        f"{world}: {examples} examples of up to {STEPS} steps; " + ", ".join(f"{v} {n}" for v, n in sorted(ran.items()))
+    )
+    assert VERBS - set(ran) == set(), "a verb never ran"
+    assert set(ran) - VERBS == set(), "a verb is not listed"
+
+
+@CONFIGURATIONS
+def test_every_verb_agrees_with_a_dict(world, tmp_path):
+    drive(world, EXAMPLES, tmp_path, fixed=True)
+
+
+@pytest.mark.soak
+@CONFIGURATIONS
+def test_every_verb_agrees_with_a_dict_for_long(world, tmp_path):
+    drive(world, 10 * EXAMPLES, tmp_path, fixed=False)
