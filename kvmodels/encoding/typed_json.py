@@ -397,12 +397,16 @@ def _read_datetime(payload: Any) -> datetime:
 
 
 def _read_pattern(payload: Any) -> re.Pattern[Any]:
-    source, flags = payload
-    pattern = _read(source, _no_reference)
-    if _kind_of(pattern) not in (str, bytes) or _kind_of(flags) is not int:
+    form, flags = payload
+    source = _read(form, _no_reference)
+    if _kind_of(source) not in (str, bytes) or _kind_of(flags) is not int:
         raise MalformedError("a pattern in another form")
-    compiled: re.Pattern[Any] = re.compile(pattern, flags & ~re.DEBUG)
-    return compiled
+    if flags & re.DEBUG:
+        raise MalformedError("a pattern that prints what it compiles")
+    return _COMPILE(source, flags)
+
+
+_COMPILE: Final[Callable[[Any, int], re.Pattern[Any]]] = re.compile
 
 
 def _read_view(payload: Any) -> memoryview:

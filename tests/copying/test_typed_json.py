@@ -126,7 +126,7 @@ def test_containers_that_are_keys_by_identity_come_back_as_such():
 
 def test_equal_sets_have_equal_texts():
     names = [f"{number:03}" for number in range(100)]
-    assert json.dumps(value_to_json(set(names))) == json.dumps(value_to_json(set(sorted(names, key=hash))))
+    assert json.dumps(value_to_json(set(names))) == json.dumps(value_to_json(set().union(reversed(names))))
 
 
 @pytest.mark.parametrize(
