@@ -403,17 +403,17 @@ def _read_pattern(payload: Any) -> re.Pattern[Any]:
         raise MalformedError("a pattern in another form")
     if flags & re.DEBUG:
         raise MalformedError("a pattern that prints what it compiles")
-    return _COMPILE(source, flags)
-
-
-_COMPILE: Final[Callable[[Any, int], re.Pattern[Any]]] = re.compile
+    text, number = cast("tuple[str, int]", (source, flags))  # or bytes, which it takes alike
+    return re.compile(text, number)
 
 
 def _read_view(payload: Any) -> memoryview:
     code, text = payload
     if code not in VIEW_FORMATS:
         raise MalformedError("a typed array of unknown elements")
-    return memoryview(_read_bytes(text)).cast(code)
+    view: Any = memoryview(_read_bytes(text))  # its cast takes a literal only
+    typed: memoryview = view.cast(code)
+    return typed
 
 
 _READERS: Final[dict[str, Callable[[Any], Any]]] = {
