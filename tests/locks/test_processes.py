@@ -58,7 +58,7 @@ def test_eight_processes_count_exactly_although_some_are_paused_for_longer_than_
 
 @pytest.mark.soak
 def test_eight_processes_count_exactly_for_long(tmp_path):
-    _, lost = count_together(tmp_path, rounds=300)
+    _, lost = count_together(tmp_path, rounds=100)
     assert all(lost[::3])
 
 
