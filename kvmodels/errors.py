@@ -10,7 +10,8 @@
     │   └── UniqueViolationError
     ├── ConcurrencyError
     │   ├── StaleObjectError
-    │   └── RetriesExhaustedError
+    │   ├── RetriesExhaustedError
+    │   └── LockLostError
     ├── InvalidKeyError(ValueError)
     ├── InvalidValueError(TypeError)
     ├── InvalidArgumentError(ValueError)
@@ -70,6 +71,7 @@ __all__ = [
     "KeyTooLargeError",
     "KvModelsError",
     "LimitExceededError",
+    "LockLostError",
     "ModelDefinitionError",
     "MultipleObjectsReturned",
     "NoUsableIndexError",
@@ -270,6 +272,18 @@ class RetriesExhaustedError(ConcurrencyError):
     attempts: int
     elapsed_s: float
     failed_checks: tuple[Any, ...]
+
+
+class LockLostError(ConcurrencyError):
+    """The lease of a lock ended before it was released: another holder may be at work."""
+
+    code = "KV403"
+    attributes = ("name", "fencing_token")
+    default_hint = (
+        "Undo or repeat the work under a new lock; let the resource refuse the fencing tokens of earlier holders."
+    )
+    name: str
+    fencing_token: int
 
 
 class InvalidKeyError(KvModelsError, ValueError):

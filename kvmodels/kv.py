@@ -18,6 +18,7 @@ from kvmodels.flows.keyvalue import commit_operation
 from kvmodels.flows.store_format import StoreFormat
 from kvmodels.keys import Key, SetKey
 from kvmodels.kv_atomic import AtomicBuilder
+from kvmodels.kv_copying import KvCopying
 from kvmodels.kv_opening import Durability, Opening, store_format
 from kvmodels.kv_queue import stop_listeners
 from kvmodels.kv_reading import KvReading, KvSnapshot
@@ -73,7 +74,7 @@ def open_kv(
     return Kv(opening.open(), form)
 
 
-class Kv(KvServices, KvWatching, KvReading):
+class Kv(KvCopying, KvServices, KvWatching, KvReading):
     """An ordered key-value store; made by ``open_kv``.
 
     A key is a tuple of ``bytes``, ``str``, ``int``, ``float`` and ``bool``; ``True``, ``1`` and ``1.0`` are three

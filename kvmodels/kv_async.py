@@ -19,6 +19,7 @@ from kvmodels.flows.keyvalue import commit_operation
 from kvmodels.flows.store_format import StoreFormat
 from kvmodels.keys import Key, SetKey
 from kvmodels.kv_atomic import AtomicBuilder
+from kvmodels.kv_copying_async import AsyncKvCopying
 from kvmodels.kv_opening import Durability, Opening, store_format
 from kvmodels.kv_queue_async import astop_listeners
 from kvmodels.kv_reading_async import AsyncKvReading, AsyncKvSnapshot, opened
@@ -76,7 +77,7 @@ def open_async_kv(
     return AsyncKv(opening, form)
 
 
-class AsyncKv(AsyncKvServices, AsyncKvWatching, AsyncKvReading):
+class AsyncKv(AsyncKvCopying, AsyncKvServices, AsyncKvWatching, AsyncKvReading):
     """An ordered key-value store; made by ``open_async_kv``.
 
     A key is a tuple of ``bytes``, ``str``, ``int``, ``float`` and ``bool``; ``True``, ``1`` and ``1.0`` are three

@@ -27,6 +27,7 @@ CODES = {
     "ConcurrencyError": "KV400",
     "StaleObjectError": "KV401",
     "RetriesExhaustedError": "KV402",
+    "LockLostError": "KV403",
     "InvalidKeyError": "KV501",
     "InvalidValueError": "KV502",
     "InvalidArgumentError": "KV503",

@@ -38,6 +38,7 @@ PUBLIC = [
     "KvU64",
     "LimitExceededError",
     "Limits",
+    "LockLostError",
     "ModelDefinitionError",
     "MultipleObjectsReturned",
     "NoUsableIndexError",

@@ -48,7 +48,7 @@ from kvmodels.encoding.column_scalars import (
 from kvmodels.errors import DecodeError, InvalidValueError, ModelDefinitionError
 from kvmodels.ulid import ULID
 
-__all__ = ["ColumnCodec", "KeyNumber", "column_codec", "descending", "nullable"]
+__all__ = ["ColumnCodec", "KeyNumber", "column_codec", "column_codec_named", "descending", "nullable"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +88,8 @@ _CODECS: Final[dict[Any, ColumnCodec]] = {
     IPvAnyAddress: IP,
 }
 
+_BY_NAME: Final[dict[str, ColumnCodec]] = {codec.name: codec for codec in (*_CODECS.values(), NUMBER)}
+
 
 def column_codec(annotation: Any, metadata: Sequence[Any] = ()) -> ColumnCodec | None:
     """The codec of a field's type, or None when the type cannot be a column.
@@ -114,6 +116,18 @@ def column_codec(annotation: Any, metadata: Sequence[Any] = ()) -> ColumnCodec |
             "KeyNumber marks an int field", option="KeyNumber", hint="Remove it, or declare the field as int."
         )
     return NUMBER
+
+
+def column_codec_named(name: str) -> ColumnCodec | None:
+    """The codec that the catalogue of a store lists by this name, or None for one that this release does not know.
+
+    It packs stored values; for an Enum it takes and gives values, because the store does not know the members.
+
+    Example:
+        >>> column_codec_named("number").pack_stored(7) == column_codec(int, [KeyNumber()]).pack(7)
+        True
+    """
+    return _BY_NAME.get(name)
 
 
 def _codec_of(annotation: Any) -> ColumnCodec | None:

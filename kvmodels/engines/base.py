@@ -157,6 +157,20 @@ class Engine(Protocol):
         """
         ...
 
+    def backup(self, path: str) -> None:
+        """Write the present state into a new SQLite file that this library opens, beside readers and writers.
+
+        It holds one snapshot with all versionstamps and deadlines. The file appears whole or not at all.
+
+        Args:
+            path: where no file is; its folder must exist.
+
+        Raises:
+            EngineError: there is a file already, or it cannot be written; StorageFullError: no room.
+            ClosedError, EngineTimeoutError, DecodeError, SnapshotExpiredError.
+        """
+        ...
+
     def close(self) -> None:
         """Wait for running calls, wake those that wait for a commit, then release everything; idempotent."""
         ...

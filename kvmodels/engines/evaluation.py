@@ -13,6 +13,7 @@ __all__ = [
     "U64_ENCODING",
     "U64_MODULUS",
     "combine",
+    "from_versionstamp",
     "require_storable_deadline",
     "to_versionstamp",
     "versionstamped_key",
@@ -26,6 +27,11 @@ U64_MODULUS = 1 << 64
 def to_versionstamp(counter: int) -> bytes:
     """Eight bytes big endian and two zero bytes, as Deno's own store lays a versionstamp out."""
     return counter.to_bytes(8, "big") + b"\0\0"
+
+
+def from_versionstamp(versionstamp: bytes) -> int:
+    """The counter in a versionstamp."""
+    return int.from_bytes(versionstamp[:8], "big")
 
 
 def versionstamped_key(prefix: bytes, versionstamp: bytes) -> bytes:

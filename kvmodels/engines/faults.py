@@ -180,6 +180,10 @@ class FaultEngine:
         """The changes of the inner engine, without faults."""
         return self.inner.changes(one, after)
 
+    def backup(self, path: str) -> None:
+        """Back up the inner engine, without faults."""
+        self.inner.backup(path)
+
     def deliver_late(self) -> list[Committed | Conflict | KvModelsError]:
         """Let everything arrive that is still on its way, in the order it was sent; what became of each."""
         with self._lock:

@@ -7,13 +7,16 @@ assignment and applied; what an interrupt cuts short, the next holder of the loc
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, cast
 
+from kvmodels.engines.backup import SHARED_FILE_MODE, all_rows, new_backup, write_rows
 from kvmodels.engines.clock import EngineClock
 from kvmodels.engines.evaluation import (
     combine,
+    from_versionstamp,
     require_storable_deadline,
     to_versionstamp,
     versionstamped_key,
@@ -276,6 +279,23 @@ class MemoryEngine:
             if found is None:
                 raise resume_expired(self._url, after, store.log.floor)
             return found
+
+    def backup(self, path: str) -> None:
+        """Write one snapshot into a new SQLite file; O(n), and commits go on meanwhile.
+
+        Raises:
+            EngineError: there is a file already, or it cannot be written; StorageFullError: no room.
+            SnapshotExpiredError: it took longer than ``snapshot_max_age``.
+            ClosedError: the engine is closed.
+        """
+        with self.snapshot() as state:
+            version, now = from_versionstamp(state.versionstamp), self.now_ms()
+            new_backup(
+                os.path.abspath(path),
+                self._url,
+                SHARED_FILE_MODE,
+                lambda connection: write_rows(connection, all_rows(state), version, now),
+            )
 
     def close(self) -> None:
         """Wait for running calls, then let go of the store; idempotent."""

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import stat
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Literal
 
 from kvmodels.engines import sqlite_log
 from kvmodels.engines import sqlite_statements as statements
+from kvmodels.engines.backup import SHARED_FILE_MODE, new_backup
 from kvmodels.engines.evaluation import to_versionstamp
 from kvmodels.engines.forking import forget_after_fork
 from kvmodels.engines.registry import StoreRegistry, require_same_options
@@ -257,6 +259,19 @@ class SqliteEngine:
         """
         return self.check_open().writer_pragmas()
 
+    def backup(self, path: str) -> None:
+        """Copy one snapshot into a new file, with SQLite's own backup; O(pages), and commits go on meanwhile.
+
+        A private database in memory has one connection: there, commits wait.
+
+        Raises:
+            EngineError: there is a file already, or it cannot be written; StorageFullError: no room.
+            ClosedError, EngineTimeoutError, DecodeError (a damaged file).
+        """
+        store = self.check_open()
+        mode = SHARED_FILE_MODE if store.in_memory else stat.S_IMODE(os.stat(store.path).st_mode)
+        new_backup(os.path.abspath(path), self._url, mode, lambda target: store.reading(_copy_into(target)))
+
     def close(self) -> None:
         """Wait for running calls; the last handle closes the connections. Idempotent."""
         with _files.lock:
@@ -315,6 +330,16 @@ def _read(
     if isinstance(found, GuardFailed):
         return found
     return ReadResult(found[0], found[1], to_versionstamp(version))
+
+
+def _copy_into(target: sqlite3.Connection) -> Callable[[Connection], None]:
+    def copy(connection: Connection) -> None:
+        # The snapshot is pinned first: the backup itself would wait for a busy file without an end.
+        connection.execute("BEGIN")
+        statements.pinned_state(connection)
+        connection.backup(target)
+
+    return copy
 
 
 def _changes(connection: Connection, store: SqliteStore, one: ReadRange, after: bytes) -> Changes:

@@ -22,19 +22,27 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
+from kvmodels.encoding.columns import column_codec_named, descending, nullable
 from kvmodels.errors import DecodeError, SchemaMismatchError
-from kvmodels.schema.definition import IndexDefinition, ModelSchema
+from kvmodels.schema.definition import Column, IndexDefinition, ModelSchema
 from kvmodels.schema.keyspace import FORMAT, index_prefix
 
 __all__ = [
+    "LOADING",
     "Header",
     "IndexState",
     "StoredCollection",
     "StoredIndex",
+    "index_definition",
+    "loading_value",
     "pending_definitions",
     "stored_collection",
     "stored_index",
 ]
+
+
+LOADING = "loading"
+"""The name in the header under which a load leaves its token until it is complete."""
 
 
 class IndexState(StrEnum):
@@ -129,6 +137,21 @@ class Header:
                 owners[index.prefix(collection.name)] = collection.name
         return owners
 
+    def without_unfinished(self) -> tuple[Header, frozenset[str]]:
+        """This header with nothing but READABLE indexes, and the first key parts of the entries that go with the rest.
+
+        For a copy of the store: a build goes on from versionstamps, which a copy does not keep. What is no longer
+        listed is DISABLED, and its generation stays used.
+        """
+        header, dropped = self, set[str]()
+        for collection in self.collections.values():
+            for index in collection.indexes:
+                if index.state is not IndexState.READABLE:
+                    collection = collection.without_index(index.name, index.generation)
+                    dropped.add(index.prefix(collection.name))
+            header = header.with_collection(collection)
+        return header, frozenset(dropped)
+
     def to_value(self) -> dict[str, Any]:
         """The value of the header key: plain maps, lists, strings and numbers."""
         return {
@@ -141,10 +164,16 @@ class Header:
         """The reverse of ``to_value``.
 
         Raises:
-            SchemaMismatchError: a newer release of this library wrote the header.
+            SchemaMismatchError: a newer release of this library wrote the header, or the store holds half of a dump.
             DecodeError: the value is not a header.
         """
         try:
+            if value.get(LOADING) is not None:
+                raise SchemaMismatchError(
+                    "a dump is being loaded into this store, or its load was cut off",
+                    collection="*",
+                    hint="Wait for the load; if it was cut off: open_kv(url).load(file, restart=True).",
+                )
             if value["format"] > FORMAT:
                 raise SchemaMismatchError(
                     "the store has a newer format than this release reads",
@@ -158,6 +187,16 @@ class Header:
             raise DecodeError(
                 "the header is damaged", key=key, reason=str(error), hint="Restore the store from a backup."
             ) from error
+
+
+def loading_value(token: str, before: dict[str, Any] | None) -> dict[str, Any]:
+    """The value of the header key while a dump is loaded: no model can be used, and one load alone writes.
+
+    Args:
+        token: of the load.
+        before: the value of the header before, to go back to; None when there was none.
+    """
+    return {"format": FORMAT, "collections": {}, LOADING: token, "before": before}
 
 
 def _collection_value(collection: StoredCollection) -> dict[str, Any]:
@@ -220,6 +259,30 @@ def stored_collection(schema: ModelSchema) -> StoredCollection:
 def stored_index(definition: IndexDefinition, generation: int, state: IndexState) -> StoredIndex:
     """A declared index as the header lists it."""
     return StoredIndex(definition.name, generation, state, definition.hash(), definition.signature())
+
+
+def index_definition(index: StoredIndex) -> IndexDefinition:
+    """The definition of a stored generation from the catalogue alone, without the class of the model.
+
+    Raises:
+        SchemaMismatchError: a column has a type that this release does not know.
+    """
+    columns: list[Column] = []
+    for field, name, direction, is_nullable in index.signature["columns"]:
+        codec = column_codec_named(name)
+        if codec is None:
+            raise SchemaMismatchError(
+                "the store has a column of a type that this release does not know",
+                collection="*",
+                index=index.name,
+                stored=name,
+                hint="Update kvmodels in this process.",
+            )
+        codec = nullable(codec) if is_nullable else codec
+        codec = descending(codec) if direction == "desc" else codec
+        columns.append(Column(field, codec, direction == "desc", is_nullable))
+    signature = index.signature
+    return IndexDefinition(index.name, tuple(columns), signature["unique"], signature["nulls"], signature["store"])
 
 
 def pending_definitions(stored: StoredCollection, schema: ModelSchema) -> Iterable[IndexDefinition]:

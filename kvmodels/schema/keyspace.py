@@ -32,6 +32,7 @@ __all__ = [
     "EntryKey",
     "EntryLayout",
     "RecordLayout",
+    "belongs_to_a_build",
     "build_key",
     "drop_key",
     "fence_key",
@@ -86,6 +87,11 @@ def violation_key(prefix: bytes, slot: bytes | None, pk: bytes) -> bytes:
     """
     shown = b"" if slot is None or len(slot) > SLOT_SHOWN_BYTES else slot
     return prefix + encode_key((shown,)) + pk
+
+
+def belongs_to_a_build(key: tuple[Any, ...]) -> bool:
+    """Whether a key holds the progress or the findings of a change of an index, which ends with the change."""
+    return key[:1] == (RESERVED,) and key[1:2] in (("fence",), ("build",), ("drop",), ("violation",))
 
 
 def token_key(token: str) -> bytes:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import re
+import threading
+import time
 from dataclasses import fields
+from typing import Any
 
-from kvmodels import Index, KvModel, PrimaryKey, UniqueConstraint, errors
+from kvmodels import Index, KvModel, PrimaryKey, UniqueConstraint, errors, open_kv
 from kvmodels.errors import KvModelsError
 from kvmodels.keys import decode_key, encode_key
+from kvmodels.kv import Kv
 from kvmodels.limits import Limits
 from kvmodels.schema import keyspace
 from kvmodels.schema.compile import schema_of
@@ -98,10 +102,35 @@ def keys_of_the_layout() -> set[tuple[object, ...]]:
     return {decode_key(key) for key in packed}
 
 
+def keys_of_the_services(kv: Kv) -> dict[str, tuple[Any, ...]]:
+    """One key of every kind that queue, namespaces and locks write."""
+    kv.enqueue("message")
+    kv.namespace("name").set("key", 1)
+
+    def wait_in_line() -> None:
+        with kv.lock("name"):
+            pass
+
+    with kv.lock("name"):
+        waiter = threading.Thread(target=wait_in_line)
+        waiter.start()
+        while not kv.count(("__kvmodels__", "lock", "name")):
+            time.sleep(0.001)
+        held, ticket = (entry.key for entry in kv.list(("__kvmodels__", "lock")))
+    waiter.join()
+    (message,) = (entry.key for entry in kv.list(("__kvmodels__", "queue")))
+    (value,) = (entry.key for entry in kv.list(("__kvmodels__", "ns")))
+    return {"message": message, "value": value, "held": held, "ticket": ticket}
+
+
 def test_the_page_of_the_layout_shows_the_keys_that_the_keyspace_builds():
     page = (DOCS / "concepts" / "layout.md").read_text("utf-8")
     names = {name: name for name in ("collection", "index", "token")} | {"n": 2, "pk": ["pk"], "columns": ["column"]}
     names |= {"slot": encode_key(("slot",)), "collection_by_unique": "collection_by_unique"}
     names |= {"collection_by_index": "collection_by_index"}
+    with open_kv() as kv:
+        services = keys_of_the_services(kv)
+    names |= {"name": "name", "key": ["key"], "versionstamp": services["ticket"][3]}
+    names |= {"ready_ms": services["message"][2], "id": services["message"][3]}
     shown = re.findall(r"^\| `(\(.*?\))` \|", page, re.MULTILINE)
-    assert {eval(key, {}, names) for key in shown} == keys_of_the_layout()
+    assert {eval(key, {}, names) for key in shown} == keys_of_the_layout() | set(services.values())

@@ -347,3 +347,18 @@ async def until(empty):
     async with asyncio.timeout(PATIENCE_S):
         while await empty():
             await asyncio.sleep(0.005)
+
+
+def test_queue_lock_and_namespace_work_with_the_codec_of_deno():
+    handled: Queue = Queue()
+    with open_kv(codec="v8") as kv:
+        kv.enqueue({"n": 1, "x": b"raw"}, keys_if_undelivered=[("failed",)])
+        with kv.listen(handled.put):
+            assert handled.get(timeout=PATIENCE_S) == {"n": 1, "x": b"raw"}
+        with kv.lock("a") as lock:
+            lock.check()
+            assert not kv.lock("a", wait=0).acquire()
+        space = kv.namespace("plugin")
+        assert space.compare_and_set("a", None, 1)
+        assert not space.compare_and_set("a", 1.0, 2)
+        assert space.compare_and_set("a", 1, 2)
