@@ -62,7 +62,7 @@ class AsyncKvCopying(AsyncKvReading):
     async def dump(self, file: DumpFile) -> int:
         """Write one snapshot of all keys as lines of JSON that every engine and codec loads, with all types.
 
-        Keys of models and of the library are included, expired ones are not. Memory holds a few MiB of it. The
+        Keys of models and of the library are included, expired ones are not. Memory holds some MiB of it, 100 keys at most. The
         snapshot is kept until the end: for a large store raise the option ``snapshot_max_age`` (60 seconds).
 
         Args:
@@ -95,8 +95,7 @@ class AsyncKvCopying(AsyncKvReading):
             with DumpWriter(file) as writer:
                 writer.write(await arun(engine, dumping.begin(), snapshot=state))
                 while rows := await arun(engine, dumping.rows(limits), snapshot=state):
-                    lines = await asyncio.to_thread(dumping.lines, rows)
-                    await asyncio.to_thread(writer.write, lines)
+                    await asyncio.to_thread(writer.write, dumping.lines(rows))
                 writer.write([dumping.end()])
                 await asyncio.to_thread(writer.sync)
         finally:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable
 from types import TracebackType
 from typing import IO, Any, Final, Self, cast
 
@@ -40,10 +40,10 @@ class DumpWriter:
         self._file: Any = target if self._path is None else _open(self._path, "xb")
         self._text = isinstance(self._file, io.TextIOBase) or hasattr(self._file, "encoding")
 
-    def write(self, lines: Sequence[str]) -> None:
+    def write(self, lines: Iterable[str]) -> None:
         """Append lines."""
-        text = "".join(lines)
-        self._file.write(text if self._text else text.encode())
+        for line in lines:
+            self._file.write(line if self._text else line.encode())
 
     def sync(self) -> None:
         """Hand everything to the operating system, and on to the disk if it was opened here."""

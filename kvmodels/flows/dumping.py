@@ -15,7 +15,7 @@ function of the snapshot.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from kvmodels.encoding.typed_json import is_graph_form, key_to_json, value_to_json
@@ -33,8 +33,11 @@ __all__ = ["DUMP_FORMAT", "DUMP_MARK", "Dumping", "document_owners"]
 DUMP_FORMAT: Final = 1
 DUMP_MARK: Final = "kvmodels_dump"
 
-FIRST_BATCH: Final = 16
-LARGEST_BATCH: Final = 1_000
+LINE_ENDS: Final = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
+"""What JSON allows inside a text, and some programs take for the end of a line."""
+
+FIRST_BATCH: Final = 4
+LARGEST_BATCH: Final = 100
 BATCH_BYTES: Final = 4 * 1024 * 1024
 
 
@@ -81,7 +84,7 @@ class Dumping:
         if rows:
             entry = self._form.entry(rows[0])
             self._owners = document_owners(Header.from_value(entry.value, entry.key))
-        return [_line(mark), *self._lines_of(rows)]
+        return [_line(mark), *map(self._line_of, rows)]
 
     def rows(self, limits: Limits) -> Flow[Sequence[Row]]:
         """The next rows, none at the end; one request. As many as hold about 4 MiB, by the size of the last ones."""
@@ -94,30 +97,28 @@ class Dumping:
             self._batch = max(1, min(LARGEST_BATCH, 4 * self._batch, BATCH_BYTES // average))
         return rows
 
-    def lines(self, rows: Sequence[Row]) -> list[str]:
-        """The lines of rows.
+    def lines(self, rows: Sequence[Row]) -> Iterator[str]:
+        """The lines of rows, one made after the other, because a line may be larger than all other memory in use.
 
         Raises:
             DecodeError: a key or value cannot be read; it is named.
         """
-        return self._lines_of([row for row in rows if row.key != self._header_key])
+        for row in rows:
+            if row.key != self._header_key:
+                yield self._line_of(row)
 
     def end(self) -> str:
         """The last line."""
         return _line({"end": {"keys": self.keys}})
 
-    def _lines_of(self, rows: Sequence[Row]) -> list[str]:
-        lines = [_line(self._content(row)) for row in rows]
-        self.keys += len(lines)
-        return lines
-
-    def _content(self, row: Row) -> dict[str, Any]:
+    def _line_of(self, row: Row) -> str:
         key = self._form.entry_without_value(row).key
         content: dict[str, Any] = {"key": key_to_json(key)}
         content.update(self._value(row, key))
         if row.expire_at is not None:
             content["expires_at"] = row.expire_at
-        return content
+        self.keys += 1
+        return _line(content)
 
     def _value(self, row: Row, key: Key) -> dict[str, Any]:
         codec = self._form.codec
@@ -133,4 +134,5 @@ class Dumping:
 
 
 def _line(content: dict[str, Any]) -> str:
-    return json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":")) + "\n"
+    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return (text if text.isascii() else text.translate(LINE_ENDS)) + "\n"

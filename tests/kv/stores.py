@@ -121,6 +121,15 @@ class AsyncFace:
     def atomic(self) -> AsyncOperationFace:
         return AsyncOperationFace(self._loop, self.kv.atomic())
 
+    def backup(self, *args: Any) -> None:
+        self._loop.wait(self.kv.backup(*args))
+
+    def dump(self, *args: Any) -> int:
+        return self._loop.wait(self.kv.dump(*args))
+
+    def load(self, *args: Any, **options: Any) -> int:
+        return self._loop.wait(self.kv.load(*args, **options))
+
     def unsafe(self) -> AsyncFace:
         return AsyncFace(self._loop, self.kv.unsafe())
 
