@@ -74,7 +74,7 @@ class LockClaim:
         self._owner = owner
         self._lease_ms = lease_ms
         self._ticket: Row | None = None
-        self._versionstamp = b""
+        self._versionstamp: bytes = b""
         self.fencing_token = 0
         self.held_until_ms = 0
 

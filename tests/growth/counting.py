@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from kvmodels.engines.base import Engine, Snapshot
+from kvmodels.engines.base import Engine
 from kvmodels.engines.sqlite import SqliteEngine
-from kvmodels.limits import Limits, Traits
 from kvmodels.operations import AtomicWrite, Committed, Conflict, Follow, Guard, GuardFailed, ReadRange, ReadResult, Row
+from tests.passing_engine import PassingEngine
 
 
 class Reads(NamedTuple):
@@ -23,11 +23,11 @@ class Reads(NamedTuple):
     commits: int
 
 
-class CountingEngine:
+class CountingEngine(PassingEngine):
     """Counts calls, ranges, rows and bytes that another engine hands out."""
 
     def __init__(self, inner: Engine) -> None:
-        self.inner = inner
+        super().__init__(inner)
         self.reset()
 
     def reset(self) -> None:
@@ -36,21 +36,6 @@ class CountingEngine:
     @property
     def counts(self) -> Reads:
         return Reads(self.calls, self.ranges, self.rows, self.size, self.commits)
-
-    @property
-    def limits(self) -> Limits:
-        return self.inner.limits
-
-    @property
-    def traits(self) -> Traits:
-        return self.inner.traits
-
-    @property
-    def url(self) -> str:
-        return self.inner.url
-
-    def now_ms(self) -> int:
-        return self.inner.now_ms()
 
     def read(
         self,
@@ -74,15 +59,9 @@ class CountingEngine:
             self.rows += 1
             self.size += len(row.key) + len(row.value)
 
-    def snapshot(self) -> Snapshot:
-        return self.inner.snapshot()
-
     def commit(self, write: AtomicWrite) -> Committed | Conflict:
         self.commits += 1
         return self.inner.commit(write)
-
-    def close(self) -> None:
-        self.inner.close()
 
 
 @contextmanager

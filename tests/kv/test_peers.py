@@ -49,7 +49,7 @@ def test_M10_a_filter_is_in_the_store_so_that_pages_are_full_and_the_end_can_be_
 
 
 def test_M11_an_empty_value_is_present_and_a_missing_key_is_not(kv):
-    empty = [b"", "", None, 0, False, [], {}]
+    empty: list[object] = [b"", "", None, 0, False, [], {}]
     for number, value in enumerate(empty):
         kv.set((number,), value)
     found = kv.get_many([(number,) for number in range(len(empty) + 1)])

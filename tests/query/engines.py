@@ -8,10 +8,11 @@ from typing import Any
 
 from kvmodels import Database, RetryPolicy, UnsupportedError
 from kvmodels.database_core import DatabaseCore
-from kvmodels.engines.base import Engine, Snapshot
+from kvmodels.engines.base import Engine
 from kvmodels.engines.memory import MemoryEngine
 from kvmodels.limits import Limits, Traits
-from kvmodels.operations import AtomicWrite, Changes, Committed, Conflict, Follow, Guard, GuardFailed, ReadRange, ReadResult
+from kvmodels.operations import Follow, Guard, GuardFailed, ReadRange, ReadResult
+from tests.passing_engine import PassingEngine
 
 
 @dataclass
@@ -28,11 +29,11 @@ class Meter:
         self.reads = self.rows = self.followed = self.bytes = self.guards_failed = 0
 
 
-class WatchedEngine:
+class WatchedEngine(PassingEngine):
     """An engine that counts the rows it gives, may pretend to have no snapshots, and calls back before each read."""
 
     def __init__(self, engine: Engine | None = None, *, snapshots: bool = True, max_ranges: int | None = None) -> None:
-        self.inner: Any = engine or MemoryEngine()
+        super().__init__(engine or MemoryEngine())
         self.meter = Meter()
         self.before_read: Callable[[], object] | None = None
         self._snapshots = snapshots
@@ -40,33 +41,12 @@ class WatchedEngine:
 
     @property
     def limits(self) -> Limits:
-        limits: Limits = self.inner.limits
+        limits = self.inner.limits
         return limits if self._max_ranges is None else replace(limits, max_ranges=self._max_ranges)
 
     @property
     def traits(self) -> Traits:
         return replace(self.inner.traits, snapshots=self._snapshots)
-
-    @property
-    def url(self) -> str:
-        return str(self.inner.url)
-
-    def now_ms(self) -> int:
-        return int(self.inner.now_ms())
-
-    def subscribe(self, wake: Callable[[], object]) -> Callable[[], None]:
-        unsubscribe: Callable[[], None] = self.inner.subscribe(wake)
-        return unsubscribe
-
-    def wait_for_commit(self, after: bytes, timeout_s: float) -> bytes:
-        return bytes(self.inner.wait_for_commit(after, timeout_s))
-
-    def sweep(self, limit: int) -> int:
-        return int(self.inner.sweep(limit))
-
-    def changes(self, one: ReadRange, after: bytes) -> Changes:
-        found: Changes = self.inner.changes(one, after)
-        return found
 
     def read(
         self,
@@ -93,19 +73,7 @@ class WatchedEngine:
             self.meter.followed += len(found)
         for found in (*result.ranges, *result.followed):
             self.meter.bytes += sum(len(row.key) + len(row.value) for row in found)
-        answer: ReadResult = result
-        return answer
-
-    def snapshot(self) -> Snapshot:
-        snapshot: Snapshot = self.inner.snapshot()
-        return snapshot
-
-    def commit(self, write: AtomicWrite) -> Committed | Conflict:
-        answer: Committed | Conflict = self.inner.commit(write)
-        return answer
-
-    def close(self) -> None:
-        self.inner.close()
+        return result
 
 
 def watched(models: Iterable[type[Any]], **options: Any) -> tuple[Database, WatchedEngine]:

@@ -20,7 +20,7 @@ from kvmodels import (
     Unique,
 )
 from kvmodels.keys import encode_key
-from kvmodels.operations import AtomicWrite, Delete, Set, point
+from kvmodels.operations import AtomicWrite, Delete, ReadResult, Set, point
 from tests.query.engines import WatchedEngine, watched
 
 
@@ -115,7 +115,9 @@ def raw_set(engine: WatchedEngine, *key: Any, value: bytes = b"", encoding: int 
 @pytest.mark.parametrize("snapshots", [True, False])
 def test_an_entry_whose_record_does_not_reproduce_it_is_passed_over(snapshots: bool):
     db, engine = fleet(snapshots=snapshots)
-    row = engine.inner.read([point(encode_key(("ships", 1)))]).ranges[0][0]
+    found = engine.inner.read([point(encode_key(("ships", 1)))])
+    assert isinstance(found, ReadResult)
+    row = found.ranges[0][0]
     raw_set(engine, "ships_by_port", "a", 1)  # ship 1 lies in port b
     raw_set(engine, "ships_by_port", "a", 99)  # there is no ship 99
     raw_set(engine, "ships_by_port", "a")  # not an entry at all
@@ -137,7 +139,9 @@ def test_a_record_that_cannot_be_read_is_an_error_and_never_left_out():
 
 def test_a_foreign_key_among_the_records_is_an_error_that_names_it():
     db, engine = fleet()
-    row = engine.inner.read([point(encode_key(("ships", 1)))]).ranges[0][0]
+    found = engine.inner.read([point(encode_key(("ships", 1)))])
+    assert isinstance(found, ReadResult)
+    row = found.ranges[0][0]
     raw_set(engine, "ships", 3, "extra", value=row.value, encoding=row.encoding)
     with pytest.raises(DecodeError) as foreign:
         db[Ship].to_list()

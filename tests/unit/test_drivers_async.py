@@ -17,19 +17,16 @@ from kvmodels.drivers import READ_THREADS, aclose, arun
 from kvmodels.engines.memory import MemoryEngine
 from kvmodels.errors import ClosedError, CommitUnknownError, InvalidValueError
 from kvmodels.flows.requests import commit, now, read, sleep
-from kvmodels.limits import Limits, Traits
+from kvmodels.limits import Traits
 from kvmodels.operations import AtomicWrite, Check, Committed, Conflict, Set, point
+from tests.passing_engine import PassingEngine
 
 
-class BlockingEngine:
+class BlockingEngine(PassingEngine):
     """A memory engine that says it blocks; a gate per kind of call holds it, and every step is recorded."""
 
-    traits = Traits(may_lose_answers=True, snapshots=True, hides_expired=True, blocking=True, persistent=False)
-    limits = Limits.EMBEDDED
-    url = "blocking://"
-
     def __init__(self):
-        self.inner = MemoryEngine()
+        super().__init__(MemoryEngine())
         self.events = []
         self.threads = set()
         self.read_gate = threading.Event()
@@ -39,8 +36,9 @@ class BlockingEngine:
         self.error_before = None
         self.error_after = None
 
-    def now_ms(self):
-        return self.inner.now_ms()
+    @property
+    def traits(self):
+        return Traits(may_lose_answers=True, snapshots=True, hides_expired=True, blocking=True, persistent=False)
 
     def read(self, ranges, guard=None, *, include_expired=False, follow=None):
         self._enter("read")
@@ -59,9 +57,6 @@ class BlockingEngine:
         if self.error_after is not None:
             raise self.error_after
         return outcome
-
-    def snapshot(self):
-        return self.inner.snapshot()
 
     def close(self):
         self._enter("close")
