@@ -138,12 +138,19 @@ class Loading:
         return self.written + (self._header is not None)
 
     def abandon(self) -> Flow[None]:
-        """Remove what this load has written, and its token; nothing happens if another load took over."""
+        """Remove what this load has written, and its token; nothing happens if another load took over.
+
+        The token is written again first: a commit of this load that is still on its way, above all its last one,
+        must be refused from here on.
+
+        Raises:
+            EngineError: the catalogue was written meanwhile, by another load or by a late commit of this one.
+        """
         found = yield from read([point(self._header_key)])
         for row in found.ranges[0]:
             value: Any = self._form.entry(row).value
             if _is_cut_off(value) and value[LOADING] == self._token:
-                self._guard = Check(self._header_key, row.versionstamp, physical=True)
+                yield from self._mark([row])
                 yield from self._remove()
                 yield from self.store((self._header_mutation(self._before),))
 

@@ -9,6 +9,8 @@ import json
 import random
 import threading
 import tracemalloc
+from collections.abc import Callable
+from typing import Any, Literal
 
 import pytest
 from hypothesis import given
@@ -76,7 +78,7 @@ def test_k26_a_copy_is_one_snapshot_with_deadlines_and_is_verified(stores):
     kv = stores.open()
     kv.atomic().set(("a",), 0, expire_in=60).set(("z",), 0, expire_in=60).commit()
     stop = threading.Event()
-    options = {"durability": "relaxed"} if stores.engine == "sqlite" else {}
+    durability: Literal["commit", "relaxed"] = "relaxed" if stores.engine == "sqlite" else "commit"
 
     def write():
         for number in itertools.count(1):
@@ -84,7 +86,7 @@ def test_k26_a_copy_is_one_snapshot_with_deadlines_and_is_verified(stores):
                 return
             beside.atomic().set(("a",), number, expire_in=60).set(("z",), number, expire_in=60).commit()
 
-    with open_kv(engine_of(kv).url, clock=stores.clock, **options) as beside:
+    with open_kv(engine_of(kv).url, clock=stores.clock, durability=durability) as beside:
         writer = threading.Thread(target=write)
         writer.start()
         try:
@@ -144,7 +146,7 @@ def test_a_dump_goes_to_a_path_or_to_any_file_object(stores, tmp_path, mode):
         assert kv.dump(path) == len(EVERYTHING)
         assert copy.load(path) == len(EVERYTHING)
     else:
-        opened = {"text": open, "binary": open, "gzip": gzip.open}[mode]
+        opened: Callable[..., Any] = gzip.open if mode == "gzip" else open
         letter, options = ("t", {"encoding": "utf-8"}) if mode == "text" else ("b", {})
         with opened(path, f"w{letter}", **options) as file:
             kv.dump(file)

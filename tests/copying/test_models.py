@@ -20,7 +20,7 @@ from tests.copying.contents import contents, dumped
 from tests.oracle import audit, read_store, spec_of
 from tests.zoo import Account, Animal
 
-ZOO = [Animal, Account]
+ZOO: list[type[KvModel]] = [Animal, Account]
 
 
 def stock(db):
@@ -72,6 +72,7 @@ def test_a_record_and_its_copies_have_one_versionstamp(tmp_path):
         db.kv.load(io.StringIO(text))
         assert exact(db), "the judges compare versionstamps too"
         for found in (db[Animal].get(tag="t1"), db[Animal].filter(diet="fish").first()):
+            assert found is not None
             found.note = "seen"
             db[Animal].save(found)
         assert exact(db)
@@ -291,6 +292,7 @@ def test_a_late_delivery_of_a_batch_is_refused():
     with open_kv() as kv:
         loading = Loading(kv._form, kv._engine.limits, "late")
         run(kv._engine, loading.begin(restart=False))
+        assert loading._guard is not None
         late = AtomicWrite((loading._guard,), loading.take(['{"kvmodels_dump":1}', '{"key":["a"],"value":1}'])[0])
         run(kv._engine, loading.abandon())
         assert not isinstance(kv._engine.commit(late), Committed)
