@@ -1,8 +1,9 @@
 """The drivers: the only place where a flow meets an engine.
 
 Rules of this module: a driver performs requests and decides nothing else. Errors of the library are thrown into
-the flow, so that it can handle them; every other exception, KeyboardInterrupt and cancellation included, closes
-the flow and goes on. Whatever happens, the flow is closed when the driver returns, and no lock is held.
+the flow, so that it can handle them; every other exception closes the flow and goes on. KeyboardInterrupt and
+cancellation pass through the flow, which may add a note with the token of an operation whose answer was lost.
+Whatever happens, the flow is closed when the driver returns, and no lock is held.
 
 What cancellation of ``arun`` leaves behind:
 
@@ -21,6 +22,7 @@ import time
 import weakref
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from kvmodels.engines.base import Engine
@@ -79,6 +81,9 @@ def run(engine: Engine, flow: Flow[T], *, sleep: Callable[[float], object] = tim
                     answer = _perform(engine, request)
             except KvModelsError as error:
                 step, answer = flow.throw, error
+            except BaseException as interruption:
+                _tell(flow, interruption)
+                raise
     finally:
         flow.close()
         answer = None  # an error kept here would hold its traceback, and this frame, in a cycle
@@ -124,6 +129,9 @@ async def arun(engine: Engine, flow: Flow[T], *, sleep: Callable[[float], Awaita
                     answer = _perform(engine, request)
             except KvModelsError as error:
                 step, answer = flow.throw, error
+            except BaseException as interruption:
+                _tell(flow, interruption)
+                raise
     finally:
         flow.close()
         answer = None  # as in run
@@ -141,6 +149,13 @@ async def aclose(engine: Engine) -> None:
     _threads.forget(engine)
     await asyncio.wait((closing,))
     closing.result()
+
+
+def _tell(flow: Flow[Any], interruption: BaseException) -> None:
+    """Let a flow note on a KeyboardInterrupt or a cancellation what it knows of the outcome; it cannot go on."""
+    if not isinstance(interruption, Exception):
+        with suppress(StopIteration):
+            flow.throw(interruption)
 
 
 def _perform(engine: Engine, request: Request) -> Any:

@@ -33,7 +33,7 @@ from kvmodels.operations import Row, format_versionstamp
 from kvmodels.schema.definition import Document, ModelSchema
 from kvmodels.schema.keyspace import RecordLayout
 from kvmodels.schema.record_codec import Prepared, apply_changes
-from kvmodels.schema.state import ObjectState, drop_state, set_state, state_of
+from kvmodels.schema.state import ObjectState, drop_state, set_state, state_of, with_state_of
 
 __all__ = [
     "KEEP",
@@ -306,15 +306,13 @@ def mutate(
                 "no record has this primary key", model=schema.name, lookup=_shown(key_values)
             )
         instance = object_of(context, seen.view.live[schema.collection], row)
-        state = state_of(instance)
         returned = function(instance)
-        if returned is not None:
-            require_object(schema, returned)
-            instance = returned
-            drop_state(instance)
-            if state is not None:
-                set_state(instance, state)
-        item = pending(context, schema, instance)
+        if returned is None:
+            returned = instance
+        require_object(schema, returned)
+        # What was returned may be an object of the caller, so it gets the state with the commit and not before.
+        prepared = returned if returned is instance else with_state_of(instance, returned.model_copy())
+        item = pending(context, schema, prepared)._replace(instance=returned)
         if item.pk != pk:
             raise PrimaryKeyChangedError(
                 "a change of a record changed its primary key",

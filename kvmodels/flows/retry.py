@@ -45,22 +45,24 @@ def execute(context: Context, operation: Operation[R]) -> Flow[R]:
     Atomicity: one commit. Cost: an attempt is at most two reads and one commit.
     """
     run = _Run(context, operation)
+    try:
+        return (yield from _carried_out(run))
+    except Exception:
+        raise
+    except BaseException as interruption:
+        run.annotate(interruption)
+        raise
+
+
+def _carried_out(run: _Run[R]) -> Flow[R]:
     while True:
         try:
             outcome = yield from run.attempt()
-        except CommitUnknownError:
-            if run.token is None:
-                raise
-            run.lost = True
-            outcome = None
         except Exception:
             applied = yield from run.settle()
             if applied is None:
                 raise
             return applied.result
-        except BaseException as error:
-            run.annotate(error)
-            raise
         if outcome is not None:
             # That nothing had to be written is no success either while an earlier attempt may still be applied.
             applied = None if outcome.written else (yield from run.settle())
@@ -183,7 +185,13 @@ class _Run(Generic[R]):
         if write is None:
             return _Done(proposal.done(b""), written=False)
         self._proposals[self._attempts] = proposal
-        outcome = yield from commit(write)
+        try:
+            outcome = yield from commit(write)
+        except CommitUnknownError:
+            if self.token is None:
+                raise
+            self.lost = True
+            return None
         if isinstance(outcome, Committed):
             return _Done(proposal.done(outcome.versionstamp))
         self._failed = tuple(write.checks[position].key for position in outcome.failed_checks)
@@ -211,8 +219,14 @@ class _Run(Generic[R]):
         )
 
     def pause(self) -> Flow[None]:
-        """Wait before the next attempt, with full jitter."""
-        seconds = self._context.retry.pause(self._attempts, self._context.random())
+        """Wait before the next attempt, with full jitter, and not beyond the deadline.
+
+        The second attempt follows at once: the first may have gone without a read, and then its conflict says
+        nothing of contention.
+        """
+        policy = self._context.retry
+        left = policy.deadline_s - (self._context.monotonic() - self._started)
+        seconds = min(policy.pause(self._attempts, self._context.random()), left)
         if seconds > 0:
             yield from sleep(seconds)
 
