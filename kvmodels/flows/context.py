@@ -43,7 +43,8 @@ class RetryPolicy:
 
     The pause before attempt n, the second or a later one, is uniform between 0 and
     ``min(cap_s, initial_s * 2**(n - 2))`` seconds ("full jitter", the AWS Architecture Blog's name), and no attempt
-    starts after ``deadline_s``. A write counts from its second attempt, which follows the first at once.
+    starts after ``deadline_s``. A write counts from its second attempt, which follows the first at once; where the
+    first goes without a read, it is not one of the ``attempts``.
 
     Examples:
         >>> RetryPolicy().pause(attempt=3, uniform=0.5)

@@ -192,6 +192,11 @@ class _Run(Generic[R]):
                 raise
             self.lost = True
             return None
+        except Exception:
+            raise
+        except BaseException:
+            self.lost = True  # it may be on its way
+            raise
         if isinstance(outcome, Committed):
             return _Done(proposal.done(outcome.versionstamp))
         self._failed = tuple(write.checks[position].key for position in outcome.failed_checks)
@@ -209,7 +214,9 @@ class _Run(Generic[R]):
         """The error when there may be no further attempt."""
         elapsed = self._context.monotonic() - self._started
         policy = self._context.retry
-        if self._attempts < policy.attempts and elapsed < policy.deadline_s:
+        # An attempt without a read only guesses: what it met may be a row that has expired, or another header.
+        informed = self._attempts if self._operation.reads else self._attempts - 1
+        if informed < policy.attempts and elapsed < policy.deadline_s:
             return None
         return RetriesExhaustedError(
             "every attempt met a conflict",
@@ -256,9 +263,9 @@ class _Run(Generic[R]):
         return None
 
     def annotate(self, error: BaseException) -> None:
-        """Tell an interruption that the outcome is open, and by which token it can be asked for."""
+        """Tell an interruption by which token the outcome can be asked for, if it is not certain."""
         if self.lost and self.token is not None:
-            error.add_note(f"kvmodels: the outcome is unknown; db.outcome({self.token.text!r}) resolves it")
+            error.add_note(f"kvmodels: db.outcome({self.token.text!r}) tells whether the operation was applied")
 
     def _finished(self, rows: dict[bytes, Row | None]) -> _Done[R] | None:
         """The result when an earlier attempt turns out to have been applied."""

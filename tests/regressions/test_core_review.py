@@ -23,11 +23,12 @@ from kvmodels import (
 )
 from kvmodels.database_core import DatabaseCore
 from kvmodels.drivers import arun, run
-from kvmodels.engines.faults import FaultEngine
+from kvmodels.engines.faults import CommitFault, FaultEngine
 from kvmodels.engines.memory import MemoryEngine
 from kvmodels.flows.build import build_index
 from kvmodels.flows.crud import mutate, patch
 from kvmodels.limits import Limits
+from kvmodels.operations import AtomicWrite
 from kvmodels.testing.interleaving import Interleaving
 
 
@@ -155,6 +156,34 @@ async def test_a_cancelled_write_whose_answer_was_lost_says_by_which_token_to_as
 
 def test_a_pause_after_thousands_of_conflicts_is_the_longest_and_no_error():
     assert RetryPolicy(attempts=10_000).pause(5_000, 1.0) == RetryPolicy().cap_s
+
+
+def test_a_write_over_what_has_expired_needs_no_retry():
+    test = Interleaving(retry=RetryPolicy(attempts=1))
+    process = test.process(Session)
+    for name, email in (("a", "e"), ("b", "f")):
+        test.at_once(process[Session].create(id=name, email=email, expire_in=10))
+    test.time.advance(20)
+    test.at_once(process[Session].create(id="a"))
+    test.at_once(process[Session].create(id="c", email="f"))
+    assert test.at_once(process.check()).ok
+
+
+def test_an_operation_that_cannot_be_given_up_does_not_ask_without_a_pause():
+    commits: list[AtomicWrite] = []
+    engine = MemoryEngine()
+    core = DatabaseCore([Session], retry=RetryPolicy(attempts=1, deadline_s=0.3, initial_s=0.02), uniform=lambda: 1.0)
+    run(engine, core.open(engine))
+    Database.from_engine(engine, core)[Session].create(id="a")
+
+    def lose(write: AtomicWrite) -> CommitFault:
+        commits.append(write)
+        return "lose_request"
+
+    core.context.traits = dataclasses.replace(core.context.traits, may_lose_answers=True)
+    with pytest.raises(CommitUnknownError):
+        run(FaultEngine(engine, plan=lose), patch(core.context, core.schema_for(Session), ("a",), {"hits": 1}))
+    assert len(commits) < 10
 
 
 def test_no_attempt_of_a_write_starts_after_the_deadline():
