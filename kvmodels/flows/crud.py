@@ -245,14 +245,15 @@ def save(
 
 
 def _stale(schema: ModelSchema, key: tuple[Any, ...], loaded: Row, current: Row | None) -> StaleObjectError:
+    names = {"model": schema.name, "key": _shown(key), "expected": format_versionstamp(loaded.versionstamp)}
+    if current is None:
+        return StaleObjectError(
+            "the record was removed, or has expired, since the object was loaded",
+            **names,
+            hint="There is nothing left to refresh. save(force=True) stores the object as a new record.",
+        )
     return StaleObjectError(
-        "the record changed since the object was loaded"
-        if current is not None
-        else "the record was removed since the object was loaded",
-        model=schema.name,
-        key=_shown(key),
-        expected=format_versionstamp(loaded.versionstamp),
-        actual=None if current is None else format_versionstamp(current.versionstamp),
+        "the record changed since the object was loaded", **names, actual=format_versionstamp(current.versionstamp)
     )
 
 
