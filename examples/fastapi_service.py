@@ -24,8 +24,10 @@ from kvmodels import (
     Field,
     Indexed,
     InvalidCursorError,
+    InvalidValueError,
     KvModel,
     KvModelsError,
+    LimitExceededError,
     PrimaryKey,
     RetriesExhaustedError,
     StaleObjectError,
@@ -38,6 +40,8 @@ STATUS: dict[type[KvModelsError], int] = {
     UniqueViolationError: 409,
     StaleObjectError: 412,
     InvalidCursorError: 400,
+    InvalidValueError: 422,
+    LimitExceededError: 422,
     RetriesExhaustedError: 503,
 }
 
@@ -62,13 +66,16 @@ class NewUser(BaseModel):
 
 
 class UserChange(BaseModel):
-    """What a client may change; fields that it does not send stay as they are."""
+    """What a client may change; fields that it does not send stay as they are.
+
+    The defaults only say that a field may be left out. They are never stored, and null is refused.
+    """
 
     model_config = ConfigDict(extra="forbid")
 
-    email: str | None = Field(default=None, pattern="@")
-    favorite_color: str | None = None
-    name: str | None = None
+    email: str = Field(default="", pattern="@")
+    favorite_color: str = ""
+    name: str = ""
 
 
 class UserPage(BaseModel):

@@ -108,8 +108,8 @@ class DatabaseCore:
                 "two models have the same collection",
                 model=schema.name,
                 option=schema.collection,
-                suggestion=other.name,
-                hint="Give one of them another name: class User(KvModel, collection=...).",
+                hint=f"{other.name} has it too. Give one of them another name: class User(KvModel, collection=...); "
+                "two versions of one model are opened in two databases.",
             )
         self.schemas[schema.collection] = schema
 

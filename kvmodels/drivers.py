@@ -1,8 +1,9 @@
 """The drivers: the only place where a flow meets an engine.
 
 Rules of this module: a driver performs requests and decides nothing else. Errors of the library are thrown into
-the flow, so that it can handle them; every other exception, KeyboardInterrupt and cancellation included, closes
-the flow and goes on. Whatever happens, the flow is closed when the driver returns, and no lock is held.
+the flow, so that it can handle them; every other exception closes the flow and goes on. KeyboardInterrupt and
+cancellation pass through the flow, which may add a note with the token of an operation whose answer was lost.
+Whatever happens, the flow is closed when the driver returns, and no lock is held.
 
 What cancellation of ``arun`` leaves behind:
 
@@ -23,6 +24,7 @@ import time
 import weakref
 from collections.abc import Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from kvmodels.engines.base import Engine, Snapshot
@@ -89,6 +91,9 @@ def run(
                     answer = _perform(engine, request, snapshot)
             except KvModelsError as error:
                 step, answer = flow.throw, error
+            except BaseException as interruption:
+                _tell(flow, interruption)
+                raise
     finally:
         flow.close()
         answer = None  # an error kept here would hold its traceback, and this frame, in a cycle
@@ -143,6 +148,9 @@ async def arun(
                     answer = _perform(engine, request, snapshot)
             except KvModelsError as error:
                 step, answer = flow.throw, error
+            except BaseException as interruption:
+                _tell(flow, interruption)
+                raise
     finally:
         flow.close()
         answer = None  # as in run
@@ -180,6 +188,13 @@ async def arelease(engine: Engine, snapshot: Snapshot) -> None:
         snapshot.close()
     else:
         await asyncio.wrap_future(_threads.of(engine).reads.submit(snapshot.close))
+
+
+def _tell(flow: Flow[Any], interruption: BaseException) -> None:
+    """Let a flow note on a KeyboardInterrupt or a cancellation what it knows of the outcome; it cannot go on."""
+    if not isinstance(interruption, Exception):
+        with suppress(StopIteration):
+            flow.throw(interruption)
 
 
 def _perform(engine: Engine, request: Request, snapshot: Snapshot | None = None) -> Any:

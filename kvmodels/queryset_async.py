@@ -6,7 +6,7 @@ Rules of this module: as ``kvmodels.queryset``; the same names and signatures, a
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable
-from typing import Any, Generic, Protocol, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
 
 from kvmodels.flows.batches import plan_of
 from kvmodels.flows.context import Context
@@ -73,6 +73,12 @@ class AsyncQuerySet(Generic[M]):
 
     def __bool__(self) -> bool:
         raise self._query.no_truth()
+
+    if not TYPE_CHECKING:  # type checkers refuse `for` by themselves as long as this is not declared
+
+        def __iter__(self):
+            # Without it, Python would ask for [0], [1], … and never be told to stop.
+            raise self._query.no_sync_iteration()
 
     # --- what is asked for ------------------------------------------------------------------------------------
 

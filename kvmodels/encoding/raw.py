@@ -87,7 +87,8 @@ def refuse_value(key: bytes, reason: str, cause: Exception | None = None) -> NoR
         "a stored value is damaged",
         key=_key_of(key),
         reason=reason,
-        hint="The file was damaged, or another program wrote to it: restore a backup, or remove the key.",
+        hint="The file was damaged, or another program wrote to it: restore a backup, or remove the key "
+        'with kv.unsafe(); db.check(repair="all") removes records that cannot be read.',
     ) from cause
 
 

@@ -31,6 +31,7 @@ OPTIONS = {
 """What each engine takes besides ``limits``, ``durability``, ``clock`` and ``readonly``, which all of them take."""
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_HALF_A_SCHEME = re.compile(r"(memory|sqlite):", re.IGNORECASE)
 
 
 def open_engine(
@@ -119,6 +120,15 @@ def _split(text: str) -> tuple[str | None, str]:
             expected=KNOWN_URLS,
             suggestion=_closest(scheme.lower(), OPTIONS),
             hint="Give one of these, or a path for an SQLite file.",
+        )
+    if match := _HALF_A_SCHEME.match(text):
+        raise InvalidArgumentError(
+            "the URL lacks a slash",
+            argument="url",
+            value=text,
+            expected=KNOWN_URLS,
+            suggestion=MEMORY if match[1].lower() == "memory" else None,
+            hint=f"Give one of these; a file of this name is './{text}'.",
         )
     if text.startswith(":"):
         raise InvalidArgumentError(

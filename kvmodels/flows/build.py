@@ -132,7 +132,10 @@ def _scan(context: Context, schema: ModelSchema, index: LiveIndex) -> Flow[int]:
             if batch.committed:
                 scanned, size = scanned + batch.scanned, min(size * 2, LARGEST_BATCH)
             continue
-        conflicts, size = conflicts + 1, max(size // 2, 1)
+        size = max(size // 2, 1)
+        if batch.too_large:
+            continue
+        conflicts += 1
         if conflicts > context.retry.attempts:
             raise RetriesExhaustedError(
                 "every attempt to index a batch of records met a conflict",

@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from kvmodels.errors import CommitUnknownError, DecodeError, InvalidValueError, KvModelsError, OperationTooLargeError
+from kvmodels.errors import CommitUnknownError, DecodeError, KvModelsError, OperationTooLargeError
 from kvmodels.flows.context import Context, HeaderView, header_view
 from kvmodels.flows.records import document_of, object_of
 from kvmodels.flows.requests import Flow, commit, now, read
 from kvmodels.keys import key_successor, skip_parts
 from kvmodels.maintenance.budget import check_budget
 from kvmodels.maintenance.changes import Compiled, NeedRows, RecordChange
-from kvmodels.maintenance.compiler import compile_write
+from kvmodels.maintenance.compiler import compile_write, misfit
 from kvmodels.maintenance.rules import is_expired
 from kvmodels.operations import (
     AtomicWrite,
@@ -55,12 +55,16 @@ class Progress(NamedTuple):
 
 
 class Batch(NamedTuple):
-    """How one batch went: where the next one begins, and whether this one was committed by this builder."""
+    """How one batch went: where the next one begins, and whether this one was committed by this builder.
+
+    ``too_large``: nothing was sent, because one operation cannot take so many records.
+    """
 
     cursor: bytes
     scanned: int
     committed: bool
     finished: bool
+    too_large: bool = False
 
 
 def build_batch(context: Context, schema: ModelSchema, index: LiveIndex, cursor: bytes, size: int) -> Flow[Batch]:
@@ -92,7 +96,12 @@ def build_batch(context: Context, schema: ModelSchema, index: LiveIndex, cursor:
         Check(progress_key, progress_rows[0].versionstamp, physical=True),
         Set(progress_key, *context.codec.encode(moved.to_value())),
     )
-    committed = yield from _index_rows(context, live, current, view, rows, advance=advance)
+    try:
+        committed = yield from _index_rows(context, live, current, view, rows, advance=advance)
+    except OperationTooLargeError:
+        if len(rows) == 1:
+            raise
+        return Batch(cursor, 0, False, False, too_large=True)
     return Batch(moved.cursor if committed else cursor, len(rows), committed, False)
 
 
@@ -109,6 +118,8 @@ def _index_rows(
     now_ms = yield from now()
     fence = index.fence
     old = [row for row in rows if not is_expired(row, now_ms) and (fence is None or row.versionstamp <= fence)]
+    # A key that is none of a record has no primary key to list it by; a check reports it as foreign.
+    old = [row for row in old if live.layout.is_record_key(row.key)]
     changes: list[RecordChange] = []
     checks, mutations = [advance[0]], [advance[1]]
     for row in old:
@@ -125,12 +136,7 @@ def _index_rows(
     if write is None:
         return False
     write = AtomicWrite((*write.checks, *checks), (*write.mutations, *mutations))
-    try:
-        check_budget(write, context.limits, (live,))
-    except OperationTooLargeError:
-        if len(rows) == 1:
-            raise
-        return False
+    check_budget(write, context.limits, (live,))
     return (yield from _committed(context, write))
 
 
@@ -162,13 +168,12 @@ def _change(context: Context, live: LiveCollection, index: LiveIndex, row: Row) 
         return "not_decodable"
     except KvModelsError:
         return "not_encodable"
-    try:
-        keys = index.layout.keys(new_document, pk)
-    except InvalidValueError:
-        return "not_encodable"
-    if any(len(key) > context.limits.max_key_bytes for key, _ in keys):
-        return "too_long"
+    kind = misfit(index, new_document, pk, context.limits.max_key_bytes)
+    if kind is not None:
+        return kind
     only = index if covered and index.definition.store is None else None
+    if only is None and len(value) > context.limits.max_value_bytes:
+        return "too_long"  # with the columns that the record did not store yet
     return RecordChange(live, pk, row, document, new_document, value, encoding, row.expire_at, only=only, tolerant=True)
 
 

@@ -33,13 +33,18 @@ __all__ = [
 ]
 
 
+_MOST_DOUBLINGS: Final = 64
+"""Of the pause; far beyond any cap, and a float holds it."""
+
+
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
     """How often and how long a conflicting operation is tried again.
 
     The pause before attempt n, the second or a later one, is uniform between 0 and
     ``min(cap_s, initial_s * 2**(n - 2))`` seconds ("full jitter", the AWS Architecture Blog's name), and no attempt
-    starts after ``deadline_s``.
+    starts after ``deadline_s``. A write counts from its second attempt, which follows the first at once; where the
+    first goes without a read, it is not one of the ``attempts``.
 
     Examples:
         >>> RetryPolicy().pause(attempt=3, uniform=0.5)
@@ -71,7 +76,10 @@ class RetryPolicy:
 
     def pause(self, attempt: int, uniform: float) -> float:
         """Seconds to wait before this attempt (the first is 1 and never waits)."""
-        return uniform * min(self.cap_s, self.initial_s * 2.0 ** (attempt - 2)) if attempt > 1 else 0.0
+        if attempt < 2:
+            return 0.0
+        doublings = min(attempt - 2, _MOST_DOUBLINGS)
+        return uniform * min(self.cap_s, self.initial_s * 2.0**doublings)
 
 
 DEFAULT_RETRY: Final = RetryPolicy()

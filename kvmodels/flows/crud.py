@@ -33,7 +33,7 @@ from kvmodels.operations import Row, format_versionstamp
 from kvmodels.schema.definition import Document, ModelSchema
 from kvmodels.schema.keyspace import RecordLayout
 from kvmodels.schema.record_codec import Prepared, apply_changes
-from kvmodels.schema.state import ObjectState, drop_state, set_state, state_of
+from kvmodels.schema.state import ObjectState, drop_state, set_state, state_of, with_state_of
 
 __all__ = [
     "KEEP",
@@ -256,14 +256,15 @@ def save(
 
 
 def _stale(schema: ModelSchema, key: tuple[Any, ...], loaded: Row, current: Row | None) -> StaleObjectError:
+    names = {"model": schema.name, "key": _shown(key), "expected": format_versionstamp(loaded.versionstamp)}
+    if current is None:
+        return StaleObjectError(
+            "the record was removed, or has expired, since the object was loaded",
+            **names,
+            hint="There is nothing left to refresh. save(force=True) stores the object as a new record.",
+        )
     return StaleObjectError(
-        "the record changed since the object was loaded"
-        if current is not None
-        else "the record was removed since the object was loaded",
-        model=schema.name,
-        key=_shown(key),
-        expected=format_versionstamp(loaded.versionstamp),
-        actual=None if current is None else format_versionstamp(current.versionstamp),
+        "the record changed since the object was loaded", **names, actual=format_versionstamp(current.versionstamp)
     )
 
 
@@ -317,15 +318,13 @@ def mutate(
                 "no record has this primary key", model=schema.name, lookup=_shown(key_values)
             )
         instance = object_of(context, seen.view.live[schema.collection], row)
-        state = state_of(instance)
         returned = function(instance)
-        if returned is not None:
-            require_object(schema, returned)
-            instance = returned
-            drop_state(instance)
-            if state is not None:
-                set_state(instance, state)
-        item = pending(context, schema, instance)
+        if returned is None:
+            returned = instance
+        require_object(schema, returned)
+        # What was returned may be an object of the caller, so it gets the state with the commit and not before.
+        prepared = returned if returned is instance else with_state_of(instance, returned.model_copy())
+        item = pending(context, schema, prepared)._replace(instance=returned)
         if item.pk != pk:
             raise PrimaryKeyChangedError(
                 "a change of a record changed its primary key",

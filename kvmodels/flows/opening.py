@@ -11,7 +11,6 @@ Rules of this module: each change of the header is one commit that checks the he
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import combinations
 
 from kvmodels.errors import ModelDefinitionError, SchemaMismatchError
 from kvmodels.flows.build import build_index
@@ -75,7 +74,7 @@ def raise_schema_version(context: Context, schema: ModelSchema) -> Flow[None]:
 
 
 def check_prefixes(context: Context, view: HeaderView) -> None:
-    """Compare the first key parts of all collections and index generations, declared and stored, pairwise.
+    """Compare the first key parts of all collections and index generations, declared and stored.
 
     Raises:
         ModelDefinitionError: two of them are equal, or one is reserved.
@@ -88,13 +87,15 @@ def check_prefixes(context: Context, view: HeaderView) -> None:
         owners.extend(
             (index_prefix(schema.collection, index, 1), schema.collection, schema.name) for index in schema.indexes
         )
-    for (prefix, collection, model), (other_prefix, other_collection, other_model) in combinations(owners, 2):
-        if prefix == other_prefix and collection != other_collection:
+    taken: dict[str, tuple[str, str | None]] = {}
+    for prefix, collection, model in owners:
+        other_collection, other_model = taken.setdefault(prefix, (collection, model))
+        if collection != other_collection:
             raise ModelDefinitionError(
                 "two collections or indexes would store their entries under the same prefix",
-                model=model or other_model,
+                model=other_model or model,
                 option=prefix,
-                suggestion=f"{collection} / {other_collection}",
+                suggestion=f"{other_collection} / {collection}",
                 hint="Rename one of the collections or indexes.",
             )
     for schema in context.schemas.values():

@@ -45,22 +45,24 @@ def execute(context: Context, operation: Operation[R]) -> Flow[R]:
     Atomicity: one commit. Cost: an attempt is at most two reads and one commit.
     """
     run = _Run(context, operation)
+    try:
+        return (yield from _carried_out(run))
+    except Exception:
+        raise
+    except BaseException as interruption:
+        run.annotate(interruption)
+        raise
+
+
+def _carried_out(run: _Run[R]) -> Flow[R]:
     while True:
         try:
             outcome = yield from run.attempt()
-        except CommitUnknownError:
-            if run.token is None:
-                raise
-            run.lost = True
-            outcome = None
         except Exception:
             applied = yield from run.settle()
             if applied is None:
                 raise
             return applied.result
-        except BaseException as error:
-            run.annotate(error)
-            raise
         if outcome is not None:
             # That nothing had to be written is no success either while an earlier attempt may still be applied.
             applied = None if outcome.written else (yield from run.settle())
@@ -183,7 +185,18 @@ class _Run(Generic[R]):
         if write is None:
             return _Done(proposal.done(b""), written=False)
         self._proposals[self._attempts] = proposal
-        outcome = yield from commit(write)
+        try:
+            outcome = yield from commit(write)
+        except CommitUnknownError:
+            if self.token is None:
+                raise
+            self.lost = True
+            return None
+        except Exception:
+            raise
+        except BaseException:
+            self.lost = True  # it may be on its way
+            raise
         if isinstance(outcome, Committed):
             return _Done(proposal.done(outcome.versionstamp))
         self._failed = tuple(write.checks[position].key for position in outcome.failed_checks)
@@ -201,7 +214,9 @@ class _Run(Generic[R]):
         """The error when there may be no further attempt."""
         elapsed = self._context.monotonic() - self._started
         policy = self._context.retry
-        if self._attempts < policy.attempts and elapsed < policy.deadline_s:
+        # An attempt without a read only guesses: what it met may be a row that has expired, or another header.
+        informed = self._attempts if self._operation.reads else self._attempts - 1
+        if informed < policy.attempts and elapsed < policy.deadline_s:
             return None
         return RetriesExhaustedError(
             "every attempt met a conflict",
@@ -211,8 +226,14 @@ class _Run(Generic[R]):
         )
 
     def pause(self) -> Flow[None]:
-        """Wait before the next attempt, with full jitter."""
-        seconds = self._context.retry.pause(self._attempts, self._context.random())
+        """Wait before the next attempt, with full jitter, and not beyond the deadline.
+
+        The second attempt follows at once: the first may have gone without a read, and then its conflict says
+        nothing of contention.
+        """
+        policy = self._context.retry
+        left = policy.deadline_s - (self._context.monotonic() - self._started)
+        seconds = min(policy.pause(self._attempts, self._context.random()), left)
         if seconds > 0:
             yield from sleep(seconds)
 
@@ -242,9 +263,9 @@ class _Run(Generic[R]):
         return None
 
     def annotate(self, error: BaseException) -> None:
-        """Tell an interruption that the outcome is open, and by which token it can be asked for."""
+        """Tell an interruption by which token the outcome can be asked for, if it is not certain."""
         if self.lost and self.token is not None:
-            error.add_note(f"kvmodels: the outcome is unknown; db.outcome({self.token.text!r}) resolves it")
+            error.add_note(f"kvmodels: db.outcome({self.token.text!r}) tells whether the operation was applied")
 
     def _finished(self, rows: dict[bytes, Row | None]) -> _Done[R] | None:
         """The result when an earlier attempt turns out to have been applied."""

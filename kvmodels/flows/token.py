@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from kvmodels.errors import CommitUnknownError
 from kvmodels.flows.context import Context
-from kvmodels.flows.requests import Flow, commit, now, read
+from kvmodels.flows.requests import Flow, commit, now, read, sleep
 from kvmodels.maintenance import rules
 from kvmodels.operations import AtomicWrite, Check, Committed, Row, Set, point
 from kvmodels.schema.keyspace import token_key
@@ -60,6 +60,7 @@ def burn(context: Context, token: Token, started: float) -> Flow[Row | None]:
     Raises:
         CommitUnknownError: every answer was lost until the deadline; it carries the token.
     """
+    attempt = 1
     while True:
         value = token.row(context, VOID, (yield from now()))
         try:
@@ -68,10 +69,15 @@ def burn(context: Context, token: Token, started: float) -> Flow[Row | None]:
                 return None
             result = yield from read((point(token.key),), include_expired=True)
         except CommitUnknownError as error:
-            if context.monotonic() - started < context.retry.deadline_s:
-                continue
-            raise CommitUnknownError(
-                "the answer to a commit was lost and its outcome could not be found out in time", token=token.text
-            ) from error
+            left = context.retry.deadline_s - (context.monotonic() - started)
+            if left <= 0:
+                raise CommitUnknownError(
+                    "the answer to a commit was lost and its outcome could not be found out in time", token=token.text
+                ) from error
+            attempt += 1
+            pause = min(context.retry.pause(attempt, context.random()), left)
+            if pause > 0:
+                yield from sleep(pause)
+            continue
         row = result.ranges[0][0] if result.ranges[0] else None
         return None if row is None or token_row_attempt(context, row) is None else row

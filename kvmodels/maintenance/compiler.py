@@ -27,7 +27,7 @@ from kvmodels.schema.definition import Document
 from kvmodels.schema.keyspace import EntryKey, violation_key
 from kvmodels.schema.live import LiveCollection, LiveIndex
 
-__all__ = ["compile_write", "entry_keys", "entry_value", "slot_owner"]
+__all__ = ["compile_write", "entry_keys", "entry_value", "misfit", "slot_owner"]
 
 RAW_BYTES = 3
 """Encoding number of raw bytes; a pointer entry has the empty value."""
@@ -79,6 +79,15 @@ def entry_keys(index: LiveIndex, document: Document | None, pk: bytes) -> tuple[
     if document is None or not index.layout.covers(document):
         return ()
     return index.layout.keys(document, pk)
+
+
+def misfit(index: LiveIndex, document: Document, pk: bytes, max_key_bytes: int) -> str | None:
+    """Why an index cannot hold a document, as the kind of a violation; None when it can."""
+    try:
+        keys = entry_keys(index, document, pk)
+    except InvalidValueError:
+        return "not_encodable"
+    return "too_long" if any(len(key) > max_key_bytes for key, _ in keys) else None
 
 
 def entry_value(codec: ValueCodec, index: LiveIndex, slot: bool, change: RecordChange) -> tuple[bytes, int]:
@@ -159,17 +168,32 @@ class _Fold:
 
     def add(self, change: RecordChange) -> None:
         """Take in one record: its own key, and the difference of its entries in every maintained index."""
-        self.check(rules.record_check(change))
+        self.check(rules.record_check(change, self._now_ms))
         if change.only is None and change.new_document is not None:
             self._set(Set(change.key, change.value, change.encoding, change.expire_at))
         elif change.only is None and change.old is not None:
             self._delete(change.key)
         expired = change.old is not None and rules.is_expired(change.old, self._now_ms)
         for index in change.live.maintained if change.only is None else (change.only,):
+            if change.tolerant and not index.readable and self._listed_as_misfit(change, index):
+                continue
             old = self._old_keys(index, change)
             new = dict(entry_keys(index, change.new_document, change.pk))
             self._write_entries(change, index, old, new, careful=expired or not index.readable)
             self._drop_entries(change, index, old, new, careful=expired or not index.readable)
+
+    def _listed_as_misfit(self, change: RecordChange, index: LiveIndex) -> bool:
+        """Whether a build rewrites a record that another index under construction cannot hold.
+
+        The record is newer than the fence of that index afterwards, so that its own build would pass over it.
+        """
+        document = change.new_document
+        kind = None if document is None else misfit(index, document, change.pk, self._max_key_bytes)
+        if kind is None:
+            return False
+        key = violation_key(index.violations, None, change.pk)
+        self._set(Set(key, *self._codec.encode({"kind": kind}), change.expire_at))
+        return True
 
     def _old_keys(self, index: LiveIndex, change: RecordChange) -> dict[bytes, bool]:
         """The entries that the old document may have.

@@ -25,9 +25,16 @@ def header_check(header: Guard) -> Check | None:
     return Check(header.key, header.versionstamp, physical=True)
 
 
-def record_check(change: RecordChange) -> Check | None:
-    """R2, and R5 for an insert: the record is what the entries to delete were computed from, or still absent."""
-    return Check(change.key, change.old.versionstamp if change.old else None, physical=True)
+def record_check(change: RecordChange, now_ms: int) -> Check | None:
+    """R2, and R5 for an insert: the record is what the entries to delete were computed from, or still absent.
+
+    A record that was alive must be so at the commit: one that has expired since is absent and must not come back.
+    """
+    old = change.old
+    if old is None:
+        return Check(change.key, None, physical=True)
+    alive = old.expire_at is not None and not is_expired(old, now_ms)
+    return Check(change.key, old.versionstamp, physical=not alive)
 
 
 def slot_check(key: bytes, row: Row | None) -> Check | None:

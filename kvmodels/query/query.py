@@ -153,6 +153,15 @@ class Query:
             "a query has no truth value", model=self.schema.name, type="QuerySet", hint="Ask exists() or count()."
         )
 
+    def no_sync_iteration(self) -> InvalidValueError:
+        """The error for ``for user in users`` on an asynchronous query, which would never end."""
+        return InvalidValueError(
+            "an asynchronous query is not iterated with 'for'",
+            model=self.schema.name,
+            type="AsyncQuerySet",
+            hint="Write 'async for obj in query', or 'await query.to_list()'.",
+        )
+
     def _refuse_slice(self, method: str) -> None:
         if self.sliced:
             raise InvalidArgumentError(

@@ -51,7 +51,7 @@ RESERVED = "__kvmodels__"
 HEADER_KEY = encode_key((RESERVED, "header"))
 
 SLOT_SHOWN_BYTES = 1_000
-"""The longest slot that a violation row repeats."""
+"""The most that a violation row holds of slot and primary key together before it leaves out the slot."""
 
 
 def index_prefix(collection: str, index: str, generation: int) -> str:
@@ -85,8 +85,8 @@ def violation_key(prefix: bytes, slot: bytes | None, pk: bytes) -> bytes:
 
     A long slot is left out, because the row would be over the limit although slot and record are not.
     """
-    shown = b"" if slot is None or len(slot) > SLOT_SHOWN_BYTES else slot
-    return prefix + encode_key((shown,)) + pk
+    shown = encode_key((slot or b"",))
+    return prefix + (shown if len(shown) + len(pk) <= SLOT_SHOWN_BYTES else encode_key((b"",))) + pk
 
 
 def belongs_to_a_build(key: tuple[Any, ...]) -> bool:

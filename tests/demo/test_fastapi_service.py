@@ -97,3 +97,16 @@ def test_ids_that_are_no_ulids_are_refused(client):
 def test_the_service_describes_itself(client):
     schema = client.get("/openapi.json").json()
     assert set(schema["components"]["schemas"]["User"]["properties"]) == {"id", "email", "favorite_color", "name"}
+
+
+@pytest.mark.parametrize("field", ["email", "favorite_color", "name"])
+def test_null_is_no_change(client, field):
+    created = client.post("/users", json=user("ada")).json()
+    refused = client.patch(f"/users/{created['id']}", json={field: None})
+    assert refused.status_code == 422
+    assert client.get(f"/users/{created['id']}").json() == created
+
+
+def test_an_address_that_is_too_long_for_its_index_is_the_clients_mistake(client):
+    refused = client.post("/users", json=user("a" * 3_000))
+    assert (refused.status_code, refused.json()["code"]) == (422, "KV602")

@@ -125,7 +125,7 @@ def test_an_error_that_a_flow_raises_while_handling_one_keeps_its_cause():
     "error", [KeyboardInterrupt(), SystemExit(3), ZeroDivisionError(), StopIteration(5)], ids=lambda error: repr(error)
 )
 @pytest.mark.parametrize("step", [0, 1, 2], ids=["read", "commit", "now"])
-def test_any_other_exception_closes_the_flow_and_goes_on(error, step):
+def test_any_other_exception_ends_the_flow_and_goes_on_and_an_interrupt_passes_through_it(error, step):
     answers: list[Any] = [ReadResult([], [], bytes(10)), Committed(bytes(10)), 1]
     answers[step] = error
     events = []
@@ -147,7 +147,18 @@ def test_any_other_exception_closes_the_flow_and_goes_on(error, step):
     with pytest.raises(type(error)) as caught:
         run(ScriptedEngine(*answers), flow())
     assert caught.value is error
-    assert events == ["closed", "finally"]
+    assert events == ["closed" if isinstance(error, Exception) else repr(error), "finally"]
+
+
+def test_a_flow_cannot_go_on_after_an_interrupt():
+    def flow():
+        try:
+            yield from now()
+        except KeyboardInterrupt:
+            return 5
+
+    with pytest.raises(KeyboardInterrupt):
+        run(ScriptedEngine(KeyboardInterrupt()), flow())
 
 
 def test_an_interrupt_while_sleeping_closes_the_flow():
