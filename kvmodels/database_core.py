@@ -127,7 +127,7 @@ class DatabaseCore:
             argument="model",
             value=getattr(model, "__name__", repr(model)),
             expected=tuple(schema.name for schema in self.schemas.values()),
-            hint="Name it in Database(url, models=[...]).",
+            hint="Give a model class, not a name, that was named in Database(url, models=[...]).",
         )
 
     @property

@@ -14,7 +14,7 @@ from inspect import signature
 from typing import Annotated, Any, Generic, Literal, TypeVar, cast, get_args, overload
 
 import pydantic
-from pydantic_core import PydanticUndefined
+from pydantic_core import CoreSchema, PydanticUndefined
 
 from kvmodels.encoding.columns import KeyNumber
 from kvmodels.errors import ModelDefinitionError
@@ -60,6 +60,17 @@ class FieldMarker(Generic[T]):
             model=type(instance).__name__,
             option=type(self).__name__,
             hint=f"Write it in the annotation: name: {type(self).__name__}[type].",
+        )
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: pydantic.GetCoreSchemaHandler) -> CoreSchema:
+        # Asked for a marker in metadata too, which changes nothing; as the type itself it is a forgotten argument.
+        if source is not cls:
+            return handler(source)
+        raise ModelDefinitionError(
+            "a marker stands without the type of its field",
+            option=cls.__name__,
+            hint=f"Write the type in brackets: {cls.__name__}[int], or Annotated[int, {cls.__name__}()].",
         )
 
     def __repr__(self) -> str:

@@ -417,3 +417,11 @@ def test_definition_errors_are_typeerrors_of_the_tree():
         declare(keywords={"colection": "x"})
     assert isinstance(caught.value, KvModelsError)
     assert "KV101" in str(caught.value)
+
+
+@pytest.mark.parametrize("marker", [PrimaryKey, Unique, Indexed])
+def test_a_marker_without_the_type_of_its_field_is_refused_in_our_words(marker: Any):
+    with pytest.raises(ModelDefinitionError, match="without the type") as refused:
+        create_model("Bare", __base__=KvModel, id=(PrimaryKey[int], ...), x=(marker, ...))
+    assert refused.value.option == marker.__name__
+    assert f"{marker.__name__}[int]" in str(refused.value)
