@@ -162,7 +162,7 @@ def test_builds_of_large_collections_beside_writers(tmp_path, seed):
     unique_with_duplicates(tmp_path / "name.db", seed, records=10_000, kills=20)
 
 
-def test_review_5_an_old_process_writes_until_the_build_begins_and_then_only_reads(tmp_path):
+def test_review_05_an_old_process_writes_until_the_build_begins_and_then_only_reads(tmp_path):
     path = tmp_path / "app.db"
     fill(path, 300)
     old = ready(start("old", path, 5, 300))

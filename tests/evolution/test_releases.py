@@ -71,7 +71,7 @@ def prefixes(db: Database) -> set[object]:
     return {entry.key[0] for entry in db.kv.list(prefix=())}
 
 
-def test_review_5_old_code_writes_until_the_build_begins_and_reads_on_afterwards(url, opened):
+def test_review_05_old_code_writes_until_the_build_begins_and_reads_on_afterwards(url, opened):
     old = opened(First)
     old[First].bulk_create([First(**user(n)) for n in range(20)])
     new = opened(WithPlan)
@@ -149,7 +149,7 @@ def test_a_changed_definition_is_the_next_generation_and_the_old_one_serves_unti
     assert new.check().ok
 
 
-def test_review_7_a_generation_is_never_used_again(opened):
+def test_review_07_a_generation_is_never_used_again(opened):
     db = opened(First)
     db[First].create(**user(1))
     seen = []
@@ -168,7 +168,7 @@ def test_review_7_a_generation_is_never_used_again(opened):
     assert db.check().ok
 
 
-def test_review_4_a_new_index_of_an_empty_collection_is_ready_at_open_and_keeps_old_writers_out(opened):
+def test_review_04_a_new_index_of_an_empty_collection_is_ready_at_open_and_keeps_old_writers_out(opened):
     old = opened(First)
     new = opened(Compound, require_current=True)
     new[Compound].create(**user(1))
@@ -178,7 +178,7 @@ def test_review_4_a_new_index_of_an_empty_collection_is_ready_at_open_and_keeps_
     assert new.check().ok
 
 
-def test_review_3_a_reader_notices_that_its_index_was_dropped_between_two_batches(opened):
+def test_review_03_a_reader_notices_that_its_index_was_dropped_between_two_batches(opened):
     db, other = opened(First), opened(First)
     db[First].bulk_create([First(**user(n, color="red")) for n in range(1_500)])
     rows = iter(db[First].filter(color="red"))

@@ -125,7 +125,7 @@ def untouched(counters: Any) -> bool:
 
 @pytest.mark.parametrize("verb", VERBS)
 @pytest.mark.parametrize("fault", sorted(COMMIT_FAULTS))
-def test_review_8_every_verb_happens_exactly_once_under_every_fault(db, engine, faults, verb, fault):
+def test_review_08_every_verb_happens_exactly_once_under_every_fault(db, engine, faults, verb, fault):
     call, happened = VERBS[verb]
     counters = db[Counter]
     faults.coming = [fault]
