@@ -304,6 +304,14 @@ def test_an_older_release_does_not_repair_what_a_newer_one_wrote():
             assert new[RenamedNote].get("b").text == ""
 
 
+def test_opening_a_store_that_answers_no_commit_ends_with_an_error():
+    engine = FaultEngine(MemoryEngine(), plan=lambda write: "lose_request")
+    core = DatabaseCore([Session], retry=RetryPolicy(attempts=5))
+    with pytest.raises(CommitUnknownError):
+        run(engine, core.open(engine))
+    assert engine.injected["lose_request"] == 5
+
+
 def test_a_foreign_key_among_the_records_does_not_stop_a_build():
     with Database("memory://foreign", models=[Note]) as old:
         old.kv.unsafe().set(("notes", "a", "b"), "not a record")
