@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from kvmodels.errors import CommitUnknownError, DecodeError, KvModelsError, OperationTooLargeError
-from kvmodels.flows.context import Context, HeaderView, header_view
+from kvmodels.flows.context import Context, HeaderView, writable_collection
 from kvmodels.flows.records import document_of, object_of
 from kvmodels.flows.requests import Flow, commit, now, read
 from kvmodels.keys import key_successor, skip_parts
@@ -68,9 +68,12 @@ class Batch(NamedTuple):
 
 
 def build_batch(context: Context, schema: ModelSchema, index: LiveIndex, cursor: bytes, size: int) -> Flow[Batch]:
-    """Index the next ``size`` records behind the stored cursor (``cursor`` is what this builder believes it to be)."""
-    view = yield from header_view(context)
-    live = view.live[schema.collection]
+    """Index the next ``size`` records behind the stored cursor (``cursor`` is what this builder believes it to be).
+
+    Raises:
+        SchemaMismatchError: this process may not write the collection, since another one began to build an index.
+    """
+    view, live = yield from writable_collection(context, schema)
     current = next((ix for ix in live.maintained if ix.stored == index.stored), None)
     if current is None or current.stored.state is not IndexState.WRITE_ONLY:
         return Batch(cursor, 0, False, True)
@@ -211,7 +214,7 @@ def resolve_violations(context: Context, schema: ModelSchema, index: LiveIndex) 
     """Look at every violation row once more: take the slot if it is free by now, drop the row if it is out of date."""
     start = index.violations
     while True:
-        view = yield from header_view(context)
+        view, _ = yield from writable_collection(context, schema)
         span = ReadRange(start, after_prefix(index.violations), VIOLATIONS_AT_ONCE)
         result = yield from read((span,), view.guard)
         if isinstance(result, GuardFailed):

@@ -30,6 +30,7 @@ __all__ = [
     "header_view",
     "live_collection",
     "reload_header",
+    "writable_collection",
 ]
 
 
@@ -134,6 +135,23 @@ def live_collection(context: Context, schema: ModelSchema) -> Flow[tuple[HeaderV
     live = view.live[schema.collection]
     if live.refused is not None:
         raise live.refused
+    return view, live
+
+
+def writable_collection(context: Context, schema: ModelSchema) -> Flow[tuple[HeaderView, LiveCollection]]:
+    """The same for a write; to be asked for every commit anew, because another process may have begun a build.
+
+    Raises:
+        SchemaMismatchError: this process may not write the collection.
+    """
+    view = yield from header_view(context)
+    live = view.live[schema.collection]
+    if live.refused or live.read_only:
+        view = yield from reload_header(context)
+        live = view.live[schema.collection]
+    obstacle = live.refused or live.read_only
+    if obstacle is not None:
+        raise obstacle
     return view, live
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from kvmodels.errors import CommitUnknownError
 from kvmodels.flows.context import Context, HeaderView
-from kvmodels.flows.requests import Flow, commit
+from kvmodels.flows.requests import Flow, commit, sleep
 from kvmodels.operations import AtomicWrite, Check, Committed, Mutation, Set
 from kvmodels.schema.catalogue import Header
 from kvmodels.schema.keyspace import HEADER_KEY
@@ -29,16 +29,27 @@ def commit_header(
     """Replace the header, with further checks and mutations in the same commit.
 
     Returns:
-        False when somebody else was faster, or when the answer was lost: read the header again and look. Every
-        schema change is computed anew from what is stored, so a change that was applied after all is simply found.
+        False when somebody else was faster, or when a lost answer was that of a change that was applied: read the
+        header again and look. Every schema change is computed anew from what is stored, so it is simply found.
+
+    Raises:
+        CommitUnknownError: the answer was lost in every attempt. The header is checked, so sending again is safe.
     """
+    policy, started, attempt = context.retry, context.monotonic(), 1
     value, encoding = context.codec.encode(header.to_value())
     write = AtomicWrite(
         (Check(HEADER_KEY, view.versionstamp, physical=True), *checks),
         (Set(HEADER_KEY, value, encoding), *mutations),
     )
     context.view = None
-    try:
-        return isinstance((yield from commit(write)), Committed)
-    except CommitUnknownError:
-        return False
+    while True:
+        try:
+            return isinstance((yield from commit(write)), Committed)
+        except CommitUnknownError:
+            attempt += 1
+            left = policy.deadline_s - (context.monotonic() - started)
+            if attempt > policy.attempts or left <= 0:
+                raise
+        pause = min(policy.pause(attempt, context.random()), left)
+        if pause > 0:
+            yield from sleep(pause)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kvmodels.errors import CommitUnknownError, KvModelsError
-from kvmodels.flows.context import Context, HeaderView, header_view
+from kvmodels.flows.context import Context, HeaderView, writable_collection
 from kvmodels.flows.crud import refused
 from kvmodels.flows.findings import FindingKind
 from kvmodels.flows.operation import Operation, Proposal, Seen, always
@@ -51,7 +51,7 @@ def mend(context: Context, schema: ModelSchema, suspect: Suspect, *, everything:
 
 def _remove(context: Context, schema: ModelSchema, suspect: Suspect) -> Flow[bool]:
     """Delete one key, if it, the header and the record concerned are still as they were seen."""
-    view = yield from header_view(context)
+    view, _ = yield from writable_collection(context, schema)
     checks = [
         Check(HEADER_KEY, view.versionstamp, physical=True),
         Check(suspect.row.key, suspect.row.versionstamp, physical=True),

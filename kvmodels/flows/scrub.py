@@ -53,11 +53,16 @@ def check_database(context: Context, *, repair: Repair = False) -> Flow[CheckRep
 
 
 def check_collection(context: Context, schema: ModelSchema, *, repair: Repair = False) -> Flow[CheckReport]:
-    """Check one collection; see ``check_database``."""
+    """Check one collection; see ``check_database``.
+
+    Raises:
+        SchemaMismatchError: this process may not use the collection, or not write what it is to repair.
+    """
     view = yield from reload_header(context)
     live = view.live[schema.collection]
-    if live.refused is not None:
-        raise live.refused
+    obstacle = live.refused or (live.read_only if repair else None)
+    if obstacle is not None:
+        raise obstacle
     scrub = _Scrub(context, schema, repair)
     yield from scrub.records()
     for index in live.maintained:

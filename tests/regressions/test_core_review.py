@@ -16,6 +16,7 @@ from kvmodels import (
     KvModel,
     PrimaryKey,
     RetryPolicy,
+    SchemaMismatchError,
     StaleObjectError,
     Unique,
     UniqueConstraint,
@@ -51,6 +52,26 @@ class TaggedNote(KvModel, collection="notes"):
 
     class Meta:
         indexes = (UniqueConstraint("tag"),)
+
+
+class OlderNote(KvModel, collection="notes"):
+    """A release that knows one index of the next."""
+
+    id: PrimaryKey[str]
+    text: str = ""
+    tag: str = ""
+
+    class Meta:
+        indexes = (Index("tag", store="record"),)
+
+
+class RenamedNote(KvModel, collection="notes"):
+    id: PrimaryKey[str]
+    text: str = ""
+    tag: str = ""
+
+    class Meta:
+        schema_version = 2
 
 
 class CopiedNote(KvModel, collection="notes"):
@@ -244,6 +265,51 @@ def test_a_record_that_is_too_large_with_its_new_column_is_listed_and_does_not_s
     limits = dataclasses.replace(Limits.EMBEDDED, max_value_bytes=300)
     notes = (Note(id="a", text="x" * 270), Note(id="b"))
     assert built(Interleaving(limits=limits), LongerNote, *notes) == [("source", "pending", [("a", "too_long")])]
+
+
+def test_a_builder_of_an_older_release_stops_when_a_newer_one_begins_an_index_that_it_does_not_know():
+    test = Interleaving(
+        schedule=(
+            "older read",
+            "older commit",  # its index is WRITE_ONLY
+            "older read",
+            "older read",
+            "newer read",
+            "newer read",
+            "newer commit",  # and so is one that the older release does not declare
+            "older end",
+            "newer end",
+        )
+    )
+    first = test.process(Note)
+    test.at_once(first[Note].create(id="a", tag="t"))
+    older, newer = test.process(OlderNote), test.process(CopiedNote)
+    test.add("older", older.run(build_index(older.context, older.schema(OlderNote), "tag")))
+    test.add("newer", newer.run(build_index(newer.context, newer.schema(CopiedNote), "text")))
+    history = test.run()
+    assert isinstance(history.outcomes["older"].error, SchemaMismatchError)
+    assert history.outcomes["newer"].returned.state == "readable"
+    assert test.at_once(newer.check()).findings == ()
+
+
+def test_an_older_release_does_not_repair_what_a_newer_one_wrote():
+    with Database("memory://repair", models=[Note]) as old:
+        old[Note].create(id="a")
+        with Database("memory://repair", models=[RenamedNote]) as new:
+            new.build_indexes()
+            new[RenamedNote].create(id="b")
+            with pytest.raises(SchemaMismatchError):
+                old.check(repair="all")
+            assert {finding.kind for finding in old.check().findings} == {"undecodable"}
+            assert new[RenamedNote].get("b").text == ""
+
+
+def test_opening_a_store_that_answers_no_commit_ends_with_an_error():
+    engine = FaultEngine(MemoryEngine(), plan=lambda write: "lose_request")
+    core = DatabaseCore([Session], retry=RetryPolicy(attempts=5))
+    with pytest.raises(CommitUnknownError):
+        run(engine, core.open(engine))
+    assert engine.injected["lose_request"] == 5
 
 
 def test_a_foreign_key_among_the_records_does_not_stop_a_build():
