@@ -62,8 +62,8 @@ class AsyncKvCopying(AsyncKvReading):
     async def dump(self, file: DumpFile) -> int:
         """Write one snapshot of all keys as lines of JSON that every engine and codec loads, with all types.
 
-        Keys of models and of the library are included, expired ones are not. Memory holds some MiB of it, 100 keys at most. The
-        snapshot is kept until the end: for a large store raise the option ``snapshot_max_age`` (60 seconds).
+        Keys of models and of the library are included, expired ones are not. Memory holds some MiB of it, 100 keys
+        at most. The snapshot is kept until the end: for a large store raise ``snapshot_max_age`` (60 seconds).
 
         Args:
             file: a path where no file is, or a file object that is open for writing text (UTF-8) or bytes.
