@@ -36,12 +36,14 @@ class Suspect:
     pk: bytes | None
     reason: str
     record: Row | None = None
+    newer: bool = False
+    """A newer release wrote the record: it is not damaged, and is never deleted."""
 
 
 def mend(context: Context, schema: ModelSchema, suspect: Suspect, *, everything: bool) -> Flow[bool]:
     """Repair one finding; foreign keys and undecodable records only with ``everything``."""
     if suspect.kind in ("foreign", "undecodable"):
-        return everything and (yield from _remove(context, schema, suspect))
+        return everything and not suspect.newer and (yield from _remove(context, schema, suspect))
     if suspect.kind == "dangling" and not (yield from _remove(context, schema, suspect)):
         return False
     if suspect.record is None or suspect.pk is None:

@@ -27,6 +27,7 @@ from kvmodels.operations import GuardFailed, ReadRange, Row, after_prefix, point
 from kvmodels.schema.definition import Document, ModelSchema
 from kvmodels.schema.keyspace import EntryKey
 from kvmodels.schema.live import LiveCollection, LiveIndex
+from kvmodels.schema.record_codec import RESERVED_FIELD
 
 __all__ = ["Repair", "check_collection", "check_database"]
 
@@ -120,7 +121,8 @@ class _Scrub:
         try:
             object_of(self._context, live, row)
         except KvModelsError as error:
-            return Suspect("undecodable", row, None, pk, getattr(error, "reason", None) or error.message)
+            reason = getattr(error, "reason", None) or error.message
+            return Suspect("undecodable", row, None, pk, reason, newer=getattr(error, "field", None) == RESERVED_FIELD)
         if not live.layout.names(document_of(self._context, row), row.key):
             return Suspect("undecodable", row, None, pk, "it has the primary key of another record")
         return None

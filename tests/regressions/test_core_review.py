@@ -327,3 +327,14 @@ def test_a_batch_of_a_build_that_is_too_large_is_halved_also_when_few_attempts_a
     test = Interleaving(limits=limits, retry=RetryPolicy(attempts=1))
     notes = [Note(id=f"{n:03}", tag="x" * 400) for n in range(100)]
     assert built(test, CopiedNote, *notes) == [("text", "readable", []), ("tag", "readable", [])]
+
+
+def test_a_repair_by_older_code_leaves_what_newer_code_wrote_before_the_build():
+    newer = Database("memory://notes-of-two-releases", models=[RenamedNote])
+    older = Database("memory://notes-of-two-releases", models=[Note])
+    with newer, older:
+        newer[RenamedNote].create(id="a", text="kept")
+        report = older.check(repair="all")
+        assert [(finding.kind, finding.repaired) for finding in report.undecodable] == [("undecodable", False)]
+        assert not report.ok
+        assert newer[RenamedNote].get("a").text == "kept"
