@@ -62,6 +62,7 @@ def open_async_kv(
         EngineError: when it is opened: the file cannot be used, such as ForeignFileError.
 
     Examples:
+        >>> import asyncio
         >>> async def main():
         ...     async with open_async_kv() as kv:
         ...         done = await kv.set(("users", 1), {"name": "Ada"})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+from functools import partial
 
 import pytest
 
@@ -12,6 +13,7 @@ from kvmodels import (
     CommitUnknownError,
     Database,
     DoesNotExist,
+    Field,
     Index,
     KvModel,
     PrimaryKey,
@@ -35,7 +37,7 @@ from kvmodels.testing.interleaving import Interleaving
 
 class Session(KvModel, collection="sessions"):
     id: PrimaryKey[str]
-    email: Unique[str | None] = None
+    email: Unique[str | None] = Field(default=None)
     hits: int = 0
 
 
@@ -93,6 +95,10 @@ class LongerNote(KvModel, collection="notes"):
         indexes = (Index("source"),)
 
 
+def always(returned: Session, _: Session) -> Session:
+    return returned
+
+
 # --- writes -----------------------------------------------------------------------------------------------------------
 
 
@@ -118,7 +124,7 @@ def test_an_object_that_a_refused_change_returned_is_as_it_was():
         loaded.email = "taken"
         for returned in (loaded, fresh):
             with pytest.raises(UniqueViolationError):
-                sessions.mutate("a", lambda _, returned=returned: returned)
+                sessions.mutate("a", partial(always, returned))
             returned.email = "free"
         with pytest.raises(StaleObjectError):
             sessions.save(loaded)
@@ -155,7 +161,7 @@ def test_a_lost_answer_of_another_store_inside_a_change_is_not_taken_for_its_own
 
 
 async def test_a_cancelled_write_whose_answer_was_lost_says_by_which_token_to_ask():
-    faults = ["lose_request", "lose_request"]
+    faults: list[CommitFault | None] = ["lose_request", "lose_request"]
     engine = FaultEngine(MemoryEngine())
     core = DatabaseCore(
         [Session],
@@ -330,9 +336,9 @@ def test_a_batch_of_a_build_that_is_too_large_is_halved_also_when_few_attempts_a
 
 
 def test_a_repair_by_older_code_leaves_what_newer_code_wrote_before_the_build():
-    newer = Database("memory://notes-of-two-releases", models=[RenamedNote])
     older = Database("memory://notes-of-two-releases", models=[Note])
-    with newer, older:
+    newer = Database("memory://notes-of-two-releases", models=[RenamedNote])
+    with older, newer:
         newer[RenamedNote].create(id="a", text="kept")
         report = older.check(repair="all")
         assert [(finding.kind, finding.repaired) for finding in report.undecodable] == [("undecodable", False)]

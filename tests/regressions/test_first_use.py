@@ -49,7 +49,7 @@ def test_the_other_model_of_a_collection_is_named():
 
     with pytest.raises(ModelDefinitionError) as caught:
         Database("memory://", models=[Account, Rival])
-    assert "Account" in caught.value.hint
+    assert "Account" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize("verb", ["save", "remove"])
@@ -59,6 +59,6 @@ def test_an_object_whose_record_is_gone_is_not_sent_to_refresh(accounts, verb):
     with pytest.raises(StaleObjectError) as caught:
         getattr(accounts, verb)(loaded)
     assert caught.value.actual is None
-    assert "nothing left" in caught.value.hint
+    assert "nothing left" in str(caught.value.hint)
     accounts.save(loaded, force=True)
     assert accounts.get(1) == loaded

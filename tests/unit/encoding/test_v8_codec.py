@@ -66,7 +66,9 @@ DOCUMENTS: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("value", "text"), GOLDEN, ids=lambda part: part if isinstance(part, str) else type(part).__name__)
+@pytest.mark.parametrize(
+    ("value", "text"), GOLDEN, ids=lambda part: part if isinstance(part, str) else type(part).__name__
+)
 def test_the_bytes_of_a_value_are_a_promise(value: Any, text: str):
     assert CODEC.encode(value) == (v8(text), 1)
     found = read(text)
