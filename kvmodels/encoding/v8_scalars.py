@@ -85,24 +85,25 @@ def _microseconds_of(milliseconds: float) -> int:
 
 # -- RegExp
 
-_TO_PYTHON: Final[dict[JSRegExpFlag, re.RegexFlag]] = {
-    JSRegExpFlag.IgnoreCase: re.IGNORECASE,
-    JSRegExpFlag.Multiline: re.MULTILINE,
-    JSRegExpFlag.DotAll: re.DOTALL,
+# By plain ints: the complement of an IntFlag differs between the patch releases of Python 3.11.
+_TO_PYTHON: Final[dict[int, re.RegexFlag]] = {
+    JSRegExpFlag.IgnoreCase.value: re.IGNORECASE,
+    JSRegExpFlag.Multiline.value: re.MULTILINE,
+    JSRegExpFlag.DotAll.value: re.DOTALL,
     # These say how JavaScript's own methods go on after a match, or what Python's text patterns are anyway.
-    JSRegExpFlag.Global: re.NOFLAG,
-    JSRegExpFlag.Sticky: re.NOFLAG,
-    JSRegExpFlag.HasIndices: re.NOFLAG,
-    JSRegExpFlag.Unicode: re.NOFLAG,
-    JSRegExpFlag.UnicodeSets: re.NOFLAG,
+    JSRegExpFlag.Global.value: re.NOFLAG,
+    JSRegExpFlag.Sticky.value: re.NOFLAG,
+    JSRegExpFlag.HasIndices.value: re.NOFLAG,
+    JSRegExpFlag.Unicode.value: re.NOFLAG,
+    JSRegExpFlag.UnicodeSets.value: re.NOFLAG,
 }
 _TO_JAVASCRIPT: Final = {python: flag for flag, python in _TO_PYTHON.items() if python}
 _TRANSLATABLE: Final = int(re.IGNORECASE | re.MULTILINE | re.DOTALL | re.UNICODE)
 _COMMON_SYNTAX: Final = re.compile(
-    r"(?:[^\\\[(*+?}]|\\[^AZNUa]|\[\^?(?!\])(?:[^\\\]]|\\[^NUa])+\]|\((?!\?)|\(\?(?:[:=!]|<[=!])|[*+?}](?!\+))*+",
+    r"[^\\\[(*+?}]|\\[^AZNUa]|\[\^?(?!\])(?:[^\\\]]|\\[^NUa])+\]|\((?!\?)|\(\?(?:[:=!]|<[=!])|[*+?}](?!\+)",
     re.DOTALL,
 )
-"""Matches a pattern up to the first group, escape, class or quantifier that JavaScript reads otherwise."""
+"""Matches one character, escape, class, opening of a group or quantifier that JavaScript reads as Python does."""
 
 
 def source_of(pattern: re.Pattern[Any]) -> tuple[str, int]:
@@ -122,17 +123,28 @@ def source_of(pattern: re.Pattern[Any]) -> tuple[str, int]:
             type="Pattern",
             hint="JavaScript has re.IGNORECASE, re.MULTILINE and re.DOTALL.",
         )
-    if _COMMON_SYNTAX.fullmatch(source) is None:
+    if not _has_common_syntax(source):
         raise InvalidValueError(
             "this re.Pattern has a construct that JavaScript lacks",
             type="Pattern",
             hint=r"Named groups, inline flags, \A, \Z, atomic groups and possessive quantifiers are Python's own.",
         )
-    flags = JSRegExpFlag.NoFlag
+    flags = 0
     for python, flag in _TO_JAVASCRIPT.items():
         if pattern.flags & python:
             flags |= flag
-    return source, int(flags)
+    return source, flags
+
+
+def _has_common_syntax(source: str) -> bool:
+    # One element after the other, not one possessive repetition: Python 3.11.2 backtracks into that.
+    at = 0
+    while at < len(source):
+        element = _COMMON_SYNTAX.match(source, at)
+        if element is None:
+            return False
+        at = element.end()
+    return True
 
 
 def pattern_of(source: str, flags: int) -> re.Pattern[str]:
