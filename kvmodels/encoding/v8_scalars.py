@@ -87,15 +87,15 @@ def _microseconds_of(milliseconds: float) -> int:
 
 # By plain ints: the complement of an IntFlag differs between the patch releases of Python 3.11.
 _TO_PYTHON: Final[dict[int, re.RegexFlag]] = {
-    JSRegExpFlag.IgnoreCase.value: re.IGNORECASE,
-    JSRegExpFlag.Multiline.value: re.MULTILINE,
-    JSRegExpFlag.DotAll.value: re.DOTALL,
+    int(JSRegExpFlag.IgnoreCase): re.IGNORECASE,
+    int(JSRegExpFlag.Multiline): re.MULTILINE,
+    int(JSRegExpFlag.DotAll): re.DOTALL,
     # These say how JavaScript's own methods go on after a match, or what Python's text patterns are anyway.
-    JSRegExpFlag.Global.value: re.NOFLAG,
-    JSRegExpFlag.Sticky.value: re.NOFLAG,
-    JSRegExpFlag.HasIndices.value: re.NOFLAG,
-    JSRegExpFlag.Unicode.value: re.NOFLAG,
-    JSRegExpFlag.UnicodeSets.value: re.NOFLAG,
+    int(JSRegExpFlag.Global): re.NOFLAG,
+    int(JSRegExpFlag.Sticky): re.NOFLAG,
+    int(JSRegExpFlag.HasIndices): re.NOFLAG,
+    int(JSRegExpFlag.Unicode): re.NOFLAG,
+    int(JSRegExpFlag.UnicodeSets): re.NOFLAG,
 }
 _TO_JAVASCRIPT: Final = {python: flag for flag, python in _TO_PYTHON.items() if python}
 _TRANSLATABLE: Final = int(re.IGNORECASE | re.MULTILINE | re.DOTALL | re.UNICODE)
