@@ -30,11 +30,13 @@ __all__ = [
     "initialise_memory",
     "is_writable",
     "prepare",
+    "read_pragma",
     "reading_mode",
     "recognise",
     "refuse_network_file_system",
     "refuse_uninitialised",
     "refuse_unusable_path",
+    "set_pragma",
 ]
 
 APPLICATION_ID = 0x6B764D31
@@ -177,6 +179,24 @@ def connect(path: str, mode: str) -> Connection:
         check_same_thread=False,
         factory=Connection,
     )
+
+
+def set_pragma(connection: sqlite3.Connection, setting: str, patience: Patience) -> None:
+    """Change a setting of the connection.
+
+    SQLite reads the schema of the file before some settings, such as ``synchronous``, and so finds it busy while
+    another process makes the file or recovers its log.
+
+    Raises:
+        EngineTimeoutError: it was busy until the deadline; any other error of SQLite is translated.
+    """
+    with_patience(patience, lambda: connection.execute(f"PRAGMA {setting}").fetchall())
+
+
+def read_pragma(connection: sqlite3.Connection, name: str, patience: Patience) -> int | str:
+    """What the connection says of one setting; raises as ``set_pragma``."""
+    value: int | str = with_patience(patience, lambda: connection.execute(f"PRAGMA {name}").fetchall())[0][0]
+    return value
 
 
 def connect_memory() -> Connection:

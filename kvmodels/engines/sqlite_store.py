@@ -199,7 +199,7 @@ class SqliteStore:
             self._readers = [*map(weakref.ref, self.open_readers()), weakref.ref(connection)]
             try:
                 with_patience(patience, lambda: self._check_file(connection))
-                connection.execute("PRAGMA query_only = ON").fetchall()
+                sqlite_file.set_pragma(connection, "query_only = ON", patience)
             except BaseException:
                 self._discard(connection)
                 raise
@@ -320,16 +320,16 @@ class SqliteStore:
         connection = with_patience(patience, lambda: sqlite_file.connect(self.path, "rwc" if create else "rw"))
         try:
             # FULL while the file is made and its counter raised, whatever the durability of the commits.
-            connection.execute("PRAGMA synchronous = FULL")
+            sqlite_file.set_pragma(connection, "synchronous = FULL", patience)
             if create:
                 sqlite_file.initialise(connection, self.url, patience, self.clock)
             else:
                 with_patience(patience, lambda: self._check_file(connection))
-            connection.execute(f"PRAGMA synchronous = {SYNCHRONOUS[self.options.durability]}")
+            sqlite_file.set_pragma(connection, f"synchronous = {SYNCHRONOUS[self.options.durability]}", patience)
             if self.options.durability == "commit":
                 # Only macOS knows the difference: its fsync does not reach the platter.
-                connection.execute("PRAGMA fullfsync = ON")
-                connection.execute("PRAGMA checkpoint_fullfsync = ON")
+                sqlite_file.set_pragma(connection, "fullfsync = ON", patience)
+                sqlite_file.set_pragma(connection, "checkpoint_fullfsync = ON", patience)
         except BaseException:
             self._discard(connection)
             raise
@@ -348,8 +348,9 @@ class SqliteStore:
         if self.readonly:
             raise ReadOnlyError("this store is open for reading only", url=self.url)
         with self.write_lock:
-            connection = self._writing_connection(self.patience())
-            return {name: connection.execute(f"PRAGMA {name}").fetchall()[0][0] for name in REPORTED_PRAGMAS}
+            patience = self.patience()
+            connection = self._writing_connection(patience)
+            return {name: sqlite_file.read_pragma(connection, name, patience) for name in REPORTED_PRAGMAS}
 
     def translated(self, error: sqlite3.Error) -> KvModelsError:
         """The error of this library for an error of SQLite."""

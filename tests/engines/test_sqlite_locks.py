@@ -9,9 +9,11 @@ import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any, ClassVar, Literal
 
 import pytest
 
+from kvmodels.engines import sqlite_file
 from kvmodels.engines.sqlite import SqliteEngine
 from kvmodels.engines.sqlite_store import IDLE_CONNECTIONS
 from kvmodels.errors import EngineTimeoutError, ForeignFileError, SnapshotExpiredError
@@ -300,3 +302,39 @@ def test_no_more_reading_connections_are_kept_than_the_pool_holds(path: Path):
     engine.close()
     open_files = [os.readlink(entry.path) for entry in os.scandir("/proc/self/fd") if os.path.lexists(entry.path)]
     assert [name for name in open_files if name.startswith(str(path))] == []
+
+
+class FirstBusyConnection(sqlite_file.Connection):
+    """Answers every statement with SQLITE_BUSY once, as a file does that others are making."""
+
+    answered: ClassVar[set[tuple[int, str]]] = set()
+
+    def execute(self, sql: str, /, *parameters: Any) -> sqlite3.Cursor:
+        call = (id(self), sql)
+        if call not in self.answered:
+            self.answered.add(call)
+            error = sqlite3.OperationalError("database is locked")
+            error.sqlite_errorcode, error.sqlite_errorname = sqlite3.SQLITE_BUSY, "SQLITE_BUSY"
+            raise error
+        return super().execute(sql, *parameters)
+
+
+@pytest.mark.parametrize("durability", ["commit", "relaxed"])
+def test_review_29_a_file_that_is_busy_at_any_statement_of_opening_is_waited_for(
+    path: Path, durability: Literal["commit", "relaxed"], monkeypatch: pytest.MonkeyPatch
+):
+    """Only the settings of a connection were not repeated: one opening of thousands met a file being made."""
+    monkeypatch.setattr(sqlite_file, "Connection", FirstBusyConnection)
+    monkeypatch.setattr(FirstBusyConnection, "answered", set())
+    for number in range(2):  # a file that is made, and one that is there
+        engine = SqliteEngine(path, durability=durability, change_log=60)
+        assert engine.writer_pragmas()["journal_mode"] == "wal"
+        assert len(keys(engine, EVERYTHING)) == 0
+        with closing(engine.snapshot()) as snapshot:
+            assert snapshot.read([EVERYTHING, EVERYTHING]) == engine.read([EVERYTHING, EVERYTHING])
+        engine.close()
+        seen = {sql for _, sql in FirstBusyConnection.answered}
+        assert {"PRAGMA synchronous = FULL", "PRAGMA query_only = ON", "BEGIN IMMEDIATE"} <= seen, number
+    readonly = SqliteEngine(path, readonly=True)
+    assert keys(readonly, EVERYTHING) == []
+    readonly.close()
