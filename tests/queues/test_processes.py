@@ -15,14 +15,15 @@ import pytest
 
 import kvmodels
 from kvmodels import open_kv
+from tests.stopping import stop_between_transactions
 
 ROOT = Path(kvmodels.__file__).parent.parent
 PATIENCE_S = 120
 
 
-def start(path, journal):
+def start(path, journal, pause_s=0.002):
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.queues.worker", str(path), str(journal)],
+        [sys.executable, "-m", "tests.queues.worker", str(path), str(journal), str(pause_s)],
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -80,13 +81,15 @@ def test_with_many_killed_processes_every_message_is_handled_at_least_once(tmp_p
 def test_review_29_a_process_that_was_stopped_for_longer_than_its_lease_loses_its_message(tmp_path):
     path, journal = tmp_path / "queue.db", tmp_path / "journal"
     with open_kv(path, durability="relaxed") as kv:
-        stalled = start(path, journal)
+        stalled = start(path, journal, pause_s=0.3)
         try:
             for number in range(1, 7):
                 kv.enqueue(number)
             while not (journal.exists() and "begin" in journal.read_text()):
                 time.sleep(0.001)
-            stalled.send_signal(signal.SIGSTOP)
+            stop_between_transactions(stalled, path)
+            notes = journal.read_text()
+            assert notes.count("begin") > notes.count("end"), "it is stopped while it handles a message"
             handled: list = []
             with kv.listen(handled.append, concurrency=4):
                 deadline = time.monotonic() + PATIENCE_S

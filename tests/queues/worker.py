@@ -9,12 +9,12 @@ import time
 from kvmodels import open_kv
 
 
-def main(path: str, journal: str) -> None:
+def main(path: str, journal: str, pause_s: str) -> None:
     notes = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     def handle(message: int) -> None:
         os.write(notes, f"begin {message}\n".encode())
-        time.sleep(0.002)
+        time.sleep(float(pause_s))
         if message % 7 == 0 and os.urandom(1)[0] < 64:
             raise ValueError("try again")
         os.write(notes, f"end {message}\n".encode())
