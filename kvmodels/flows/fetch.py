@@ -21,7 +21,7 @@ from kvmodels.flows.context import Context
 from kvmodels.flows.crud import insert, remove_key, remove_object
 from kvmodels.flows.requests import Flow
 from kvmodels.flows.scan import get_by_key, get_many_by_key, get_one
-from kvmodels.query.predicates import key_values
+from kvmodels.schema.predicates import key_values
 from kvmodels.query.query import Query
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.expressions import Expression

@@ -17,7 +17,7 @@ from kvmodels.flows.records import object_of
 from kvmodels.flows.requests import Flow, read
 from kvmodels.operations import point
 from kvmodels.query.continuation import cursor_after
-from kvmodels.query.predicates import PRIMARY_KEY
+from kvmodels.schema.predicates import PRIMARY_KEY
 from kvmodels.query.query import Query
 from kvmodels.schema.definition import ModelSchema
 
@@ -116,7 +116,7 @@ def get_by_key(context: Context, schema: ModelSchema, key_values: tuple[Any, ...
     Args:
         context: shared by the flows of the database.
         schema: the model.
-        key_values: the values of the primary key, as ``kvmodels.query.predicates.key_values`` gives them.
+        key_values: the values of the primary key, as ``kvmodels.schema.predicates.key_values`` gives them.
 
     Raises:
         DoesNotExist: no record has this primary key (the class of the model).

@@ -12,8 +12,8 @@ from typing import Any
 
 from kvmodels.encoding.columns import nullable
 from kvmodels.errors import InvalidValueError
-from kvmodels.query.predicates import PRIMARY_KEY, Condition
-from kvmodels.query.spans import contains, parts_of
+from kvmodels.schema.predicates import PRIMARY_KEY, Condition
+from kvmodels.schema.spans import contains, parts_of
 from kvmodels.schema.definition import Column, ModelSchema
 
 __all__ = ["Matcher", "comparison_column", "matcher", "packed_key"]

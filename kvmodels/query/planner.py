@@ -20,10 +20,10 @@ from kvmodels.errors import IndexNotReadyError
 from kvmodels.operations import after_prefix
 from kvmodels.query.matching import comparison_column, matcher, packed_key
 from kvmodels.query.plans import KeyRange, QueryPlan
-from kvmodels.query.predicates import PRIMARY_KEY, Condition
+from kvmodels.schema.predicates import PRIMARY_KEY, Condition
 from kvmodels.query.query import Query
 from kvmodels.query.refusals import no_usable_index
-from kvmodels.query.spans import Span, contains, matching_parts
+from kvmodels.schema.spans import Span, contains, matching_parts
 from kvmodels.schema.catalogue import IndexState
 from kvmodels.schema.definition import Column, IndexDefinition
 from kvmodels.schema.live import LiveCollection

@@ -15,8 +15,8 @@ import msgpack
 
 from kvmodels.encoding.values import MsgpackCodec
 from kvmodels.query.matching import Matcher, comparison_column, packed_key
-from kvmodels.query.predicates import PRIMARY_KEY, Condition
-from kvmodels.query.spans import parts_of
+from kvmodels.schema.predicates import PRIMARY_KEY, Condition
+from kvmodels.schema.spans import parts_of
 from kvmodels.schema.definition import ModelSchema
 
 __all__ = ["KeyRange", "QueryPlan", "describe"]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, UnknownFieldError, UnknownLookupError
-from kvmodels.query.predicates import PRIMARY_KEY, Condition, known_field, negated, parse
+from kvmodels.schema.predicates import PRIMARY_KEY, Condition, known_field, negated, parse
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.expressions import Expression, FieldRef, Order
 

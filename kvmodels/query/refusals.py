@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from kvmodels.errors import NoUsableIndexError
-from kvmodels.query.predicates import PRIMARY_KEY, Condition
+from kvmodels.schema.predicates import PRIMARY_KEY, Condition
 from kvmodels.query.query import Query
 from kvmodels.schema.definition import IndexDefinition, ModelSchema
 from kvmodels.schema.live import LiveCollection

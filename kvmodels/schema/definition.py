@@ -11,11 +11,27 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from json import dumps
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from kvmodels.encoding.columns import ColumnCodec
 
-__all__ = ["Column", "FieldStorage", "IndexDefinition", "ModelSchema", "Nulls", "Store"]
+__all__ = [
+    "MAX_FAN_OUT",
+    "Aggregates",
+    "Column",
+    "ColumnSource",
+    "Computed",
+    "FieldStorage",
+    "IndexDefinition",
+    "ModelSchema",
+    "Nulls",
+    "Partial",
+    "SpanTest",
+    "Store",
+]
+
+MAX_FAN_OUT = 1_000
+"""The most entries that one record has in one index, unless the index says otherwise."""
 
 Nulls = Literal["distinct", "skip", "equal"]
 Store = Literal["record"]
@@ -37,31 +53,145 @@ class FieldStorage:
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
-    """One column of a primary key or index: a field, its direction and the codec of its key part.
+class Computed:
+    """A column whose value a function makes of fields, and which the document stores under ``$kv`` and ``c``.
 
-    ``codec`` already includes None handling (``nullable``) and direction.
+    A folded field has one too, of its own name: its comparisons and its order are those of what the function gives.
+
+    Attributes:
+        name: of the column in queries: the name of the folded field, or the name that its index declares.
+        stored_as: the key under ``c``: name, ``~`` and version, so that two versions never share a value.
+        of: the fields whose values the function takes, in order.
+        function: value or values to the value of the column; with several elements, for each element of the field.
+        codec: of the result, ascending, without None.
+        many: the column has several values: the field that is folded has, or the function returns a list.
+        to_stored: result to what the document stores; None: as it is.
+        folds: it belongs to the field ``name``: operands are given to the function too.
+    """
+
+    name: str
+    stored_as: str
+    of: tuple[str, ...]
+    function: Callable[..., Any]
+    codec: ColumnCodec
+    many: bool = False
+    to_stored: Callable[[Any], Any] | None = None
+    folds: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnSource:
+    """Something that can be compared and indexed: a field, a field of a nested model, a computed column.
+
+    Attributes:
+        name: ``"email"``, ``"address.city"``, or the name of a computed column.
+        path: the names to walk through stored maps; for a computed column ``("$kv", "c", stored_as)``.
+        codec: of one value, ascending, without None.
+        nullable: the value may be None: the field is optional, or a model on the way is.
+        many: there may be several values: a list, set, frozenset or ``tuple[T, ...]`` on the way, or at its end.
+        computed: how the value is made, if it is computed or folded.
+        normalise: what operands of a folded field are given to before they are compared; None: nothing.
+    """
+
+    name: str
+    path: tuple[str, ...]
+    codec: ColumnCodec
+    nullable: bool = False
+    many: bool = False
+    computed: Computed | None = None
+    normalise: Callable[[Any], Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a primary key or index: what it is taken from, its direction and the codec of its key part.
+
+    Attributes:
+        field: name of the field, of a path (``"address.city"``) or of a computed column.
+        codec: of one key part; it already includes None handling (``nullable``) and direction.
+        many: an entry for each distinct value; None for a field that is None; no entry at all when there is no value.
+        path: where the document stores it; ``(field,)`` unless it is nested or computed.
     """
 
     field: str
     codec: ColumnCodec
     descending: bool = False
     nullable: bool = False
+    many: bool = False
+    path: tuple[str, ...] = ()
+
+    def signature(self) -> list[Any]:
+        """The description that the catalogue stores; the fifth item is there only for what is not a plain field."""
+        plain = [self.field, self.codec.name, "desc" if self.descending else "asc", self.nullable]
+        if self.path in ((), (self.field,)) and not self.many:
+            return plain
+        return [*plain, {"path": list(self.path or (self.field,)), "many": self.many}]
+
+
+class SpanTest(NamedTuple):
+    """Whether the value of a column lies in sorted spans of packed parts; see ``schema/spans.py``.
+
+    ``column`` is ascending, of one value, and holds None if its source does.
+    """
+
+    column: Column
+    spans: tuple[tuple[bytes, bytes], ...]
 
     def signature(self) -> list[Any]:
         """The description that the catalogue stores."""
-        return [self.field, self.codec.name, "desc" if self.descending else "asc", self.nullable]
+        return [self.column.signature(), [[start.hex(), end.hex()] for start, end in self.spans]]
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """Which documents a partial index holds: those that pass every test of one alternative at least.
+
+    Packed spans and not operands, so that a process can maintain the index from the catalogue alone.
+
+    Attributes:
+        alternatives: the tests; each alternative has at most one per column, and at least one.
+        text: the condition as the model declares it, for people; no part of the identity.
+    """
+
+    alternatives: tuple[tuple[SpanTest, ...], ...]
+    text: str = field(default="", compare=False)
+
+    def signature(self) -> list[Any]:
+        """The description that the catalogue stores."""
+        return [[test.signature() for test in tests] for tests in self.alternatives]
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregates:
+    """What an aggregate index keeps per group: always the number of records, and these sums.
+
+    Attributes:
+        sums: fields of int or timedelta columns; None is not added.
+    """
+
+    sums: tuple[Column, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class IndexDefinition:
-    """One secondary index: its columns in order and how its entries are kept."""
+    """One secondary index: its columns in order and how its entries are kept.
+
+    Attributes:
+        where: only documents of which this holds have entries; None: all.
+        include: fields whose values each entry holds.
+        aggregates: counters per group of columns instead of entries.
+        max_fan_out: the most entries of one record, when a column has several values.
+    """
 
     name: str
     columns: tuple[Column, ...]
     unique: bool = False
     nulls: Nulls = "distinct"
     store: Store | None = None
+    where: Partial | None = None
+    include: tuple[str, ...] = ()
+    aggregates: Aggregates | None = None
+    max_fan_out: int = MAX_FAN_OUT
     _digest: str = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -73,14 +203,26 @@ class IndexDefinition:
         """The fields of the columns, in order."""
         return tuple(column.field for column in self.columns)
 
+    @property
+    def fans_out(self) -> bool:
+        """Whether one record may have several entries."""
+        return any(column.many for column in self.columns)
+
     def signature(self) -> dict[str, Any]:
-        """Everything that decides on the bytes of the entries, as plain data."""
-        return {
+        """Everything that decides on the bytes of the entries, as plain data; later kinds only where they are used."""
+        signature: dict[str, Any] = {
             "columns": [column.signature() for column in self.columns],
             "unique": self.unique,
             "nulls": self.nulls,
             "store": self.store,
         }
+        if self.where is not None:
+            signature["where"] = self.where.signature()
+        if self.include:
+            signature["include"] = list(self.include)
+        if self.aggregates is not None:
+            signature["sums"] = [column.signature() for column in self.aggregates.sums]
+        return signature
 
     def hash(self) -> str:
         """A short stable digest of the signature: two definitions with one hash have the same entries."""
@@ -97,7 +239,10 @@ class ModelSchema:
         fields: storage of every stored field by field name, in declaration order.
         primary_key: columns of the primary key in declaration order; never nullable, never descending.
         indexes: by index name, in declaration order.
-        column_codecs: the ascending codec, without None handling, of every field that can be a column.
+        column_codecs: the ascending codec, without None handling, of every field that can be a column of one value.
+        computed: computed columns and folded fields by name; their values are stored in every document.
+        source: the column source of a name: of a field, a path with dots or a computed column; None for a name that
+            is none of them, and for a type that cannot be a column. Answers are remembered.
         schema_version: ``Meta.schema_version``, 1 unless declared.
         ttl_ms: ``Meta.ttl``, the lifetime of a new record in milliseconds; None for ever.
         encode: object to document: every field stored, defaults materialised, unknown stored fields added.
@@ -117,6 +262,8 @@ class ModelSchema:
     indexes: Mapping[str, IndexDefinition]
     column_codecs: Mapping[str, ColumnCodec]
     nullable_fields: frozenset[str]
+    computed: Mapping[str, Computed]
+    source: Callable[[str], ColumnSource | None]
     schema_version: int
     ttl_ms: int | None
     encode: Callable[[Any], Document]

@@ -1,27 +1,61 @@
 """Typed query expressions: what ``User.age >= 18`` and ``User.age.desc()`` evaluate to.
 
-Rules of this module: pure data, no evaluation and no validation against a schema (the query layer does both). The
-field is held by name with its model beside it, never as a ``FieldRef``: that has no usable ``==``, and an expression
-must be comparable and hashable.
+Rules of this module: pure data, no evaluation and no validation against a schema (``schema/predicates.py`` does both).
+The field is held by name with its model beside it, never as a ``FieldRef``: that has no usable ``==``, and an
+expression must be comparable and hashable.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Generic, Literal, TypeVar, cast
 
 from kvmodels.errors import InvalidArgumentError
 
-__all__ = ["Bounds", "Comparison", "Expression", "FieldRef", "Lookup", "Order", "col"]
+__all__ = [
+    "And",
+    "Bounds",
+    "Comparison",
+    "ElementRef",
+    "Expression",
+    "FieldRef",
+    "Lookup",
+    "MultiFieldRef",
+    "Not",
+    "Or",
+    "Order",
+    "Q",
+    "col",
+]
 
 T = TypeVar("T")
+E = TypeVar("E")
 
 Bounds = Literal["[]", "[)", "(]", "()"]
 """Which ends of a range belong to it, as PostgreSQL and mathematics write it."""
 
-Lookup = Literal["exact", "ne", "gt", "gte", "lt", "lte", "in", "not_in", "range", "startswith", "isnull"]
-"""The comparisons that exist; the names are those of Django's keyword lookups where Django has one."""
+Lookup = Literal[
+    "exact",
+    "ne",
+    "gt",
+    "gte",
+    "lt",
+    "lte",
+    "in",
+    "not_in",
+    "range",
+    "startswith",
+    "isnull",
+    "contains",
+    "contains_any",
+    "contains_all",
+]
+"""The comparisons that exist; the names are those of Django's keyword lookups where Django has one.
+
+``contains`` of a text is a part of it; of a field with several values it is one of them, as ``contains_any`` is one of
+several and ``contains_all`` each of several.
+"""
 
 
 class Expression:
@@ -34,16 +68,25 @@ class Expression:
         >>> bool(Comparison("age", "gt", 18))
         Traceback (most recent call last):
         ...
-        TypeError: an Expression has no truth value; pass several expressions to filter(), and use between() ...
+        TypeError: an Expression has no truth value; use & | ~ instead of and, or, not, and between() ...
     """
 
     __slots__ = ()
 
     def __bool__(self) -> bool:
         raise TypeError(
-            "an Expression has no truth value; pass several expressions to filter(), "
-            "and use between() instead of low <= field <= high"
+            "an Expression has no truth value; use & | ~ instead of and, or, not, "
+            "and between() instead of low <= field <= high"
         )
+
+    def __and__(self, other: Expression) -> Expression:
+        return And((self, other)) if isinstance(other, Expression) else NotImplemented
+
+    def __or__(self, other: Expression) -> Expression:
+        return Or((self, other)) if isinstance(other, Expression) else NotImplemented
+
+    def __invert__(self) -> Expression:
+        return Not(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,15 +96,70 @@ class Comparison(Expression):
     Attributes:
         field: name of the field.
         lookup: what is compared; see ``Lookup``.
-        operand: a value; a tuple of values for ``in`` and ``not_in``; ``(low, high, bounds)`` for ``range``; a bool
-            for ``isnull``.
+        operand: a value; a tuple of values for ``in``, ``not_in``, ``contains_any`` and ``contains_all``;
+            ``(low, high, bounds)`` for ``range``; a bool for ``isnull``.
         model: the model class whose attribute made the expression, None for a bare name.
+        any: at least one element of the field satisfies the comparison, instead of the field itself.
     """
 
     field: str
     lookup: Lookup
     operand: Any
     model: type[Any] | None = None
+    any: bool = field(default=False, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class And(Expression):
+    """Every part holds; what ``a & b`` makes."""
+
+    parts: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Or(Expression):
+    """At least one part holds; what ``a | b`` makes."""
+
+    parts: tuple[Expression, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Not(Expression):
+    """The part does not hold; what ``~a`` makes."""
+
+    part: Expression
+
+
+class Q(Expression):
+    """Conditions that all hold, in the form of keyword lookups; to be combined with ``&``, ``|`` and ``~``.
+
+    Args:
+        expressions: such as ``User.age >= 18`` or another ``Q``.
+        lookups: such as ``age__gte=18``, as ``filter`` takes them.
+
+    Examples:
+        >>> Q(plan="pro") | ~Q(age__lt=18)
+        Or(parts=(Q(plan='pro'), Not(part=Q(age__lt=18))))
+    """
+
+    __slots__ = ("expressions", "lookups")
+
+    expressions: tuple[Expression, ...]
+    lookups: tuple[tuple[str, Any], ...]
+
+    def __init__(self, *expressions: Expression, **lookups: Any) -> None:
+        self.expressions = expressions
+        self.lookups = tuple(lookups.items())
+
+    def __repr__(self) -> str:
+        parts = [*map(repr, self.expressions), *(f"{name}={value!r}" for name, value in self.lookups)]
+        return f"Q({', '.join(parts)})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Q) and (self.expressions, self.lookups) == (other.expressions, other.lookups)
+
+    def __hash__(self) -> int:
+        return hash((self.expressions, repr(self.lookups)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,24 +177,12 @@ class Order:
     model: type[Any] | None = None
 
 
-class FieldRef(Generic[T]):
-    """A field of a model in a query; ``User.age`` is one.
-
-    Args:
-        name: name of the field.
-        model: the class that it was taken from.
-
-    Examples:
-        >>> age = FieldRef("age")
-        >>> age >= 18
-        Comparison(field='age', lookup='gte', operand=18, model=None)
-        >>> age.between(18, 65, bounds="[)").operand
-        (18, 65, '[)')
-        >>> age.desc()
-        Order(field='age', descending=True, model=None)
-    """
+class _Comparable(Generic[T]):
+    """The comparisons that a field has, and an element of a field with several values."""
 
     __slots__ = ("model", "name")
+
+    _any = False
 
     name: str
     model: type[Any] | None
@@ -105,37 +191,37 @@ class FieldRef(Generic[T]):
         self.name = name
         self.model = model
 
-    def __repr__(self) -> str:
-        return f"{self.model.__name__}.{self.name}" if self.model else f"FieldRef({self.name!r})"
-
     def __hash__(self) -> int:
-        return hash((self.model, self.name))
+        return hash((type(self), self.model, self.name))
+
+    def _compared(self, lookup: Lookup, operand: Any) -> Comparison:
+        return Comparison(self.name, lookup, operand, self.model, self._any)
 
     def __eq__(self, other: T) -> Comparison:  # type: ignore[override]
-        return Comparison(self.name, "exact", other, self.model)
+        return self._compared("exact", other)
 
     def __ne__(self, other: T) -> Comparison:  # type: ignore[override]
-        return Comparison(self.name, "ne", other, self.model)
+        return self._compared("ne", other)
 
     def __lt__(self, other: T) -> Comparison:
-        return Comparison(self.name, "lt", other, self.model)
+        return self._compared("lt", other)
 
     def __le__(self, other: T) -> Comparison:
-        return Comparison(self.name, "lte", other, self.model)
+        return self._compared("lte", other)
 
     def __gt__(self, other: T) -> Comparison:
-        return Comparison(self.name, "gt", other, self.model)
+        return self._compared("gt", other)
 
     def __ge__(self, other: T) -> Comparison:
-        return Comparison(self.name, "gte", other, self.model)
+        return self._compared("gte", other)
 
     def in_(self, values: Iterable[T]) -> Comparison:
         """The field is one of these values; of none, when there are none."""
-        return Comparison(self.name, "in", tuple(values), self.model)
+        return self._compared("in", tuple(values))
 
     def not_in(self, values: Iterable[T]) -> Comparison:
         """The field is none of these values."""
-        return Comparison(self.name, "not_in", tuple(values), self.model)
+        return self._compared("not_in", tuple(values))
 
     def between(self, low: T, high: T, *, bounds: Bounds = "[]") -> Comparison:
         """The field lies between two values.
@@ -156,17 +242,45 @@ class FieldRef(Generic[T]):
                 expected=("[]", "[)", "(]", "()"),
                 hint="A square bracket takes the end in, a round one leaves it out.",
             )
-        return Comparison(self.name, "range", (low, high, bounds), self.model)
+        return self._compared("range", (low, high, bounds))
 
     def startswith(
-        self: FieldRef[str] | FieldRef[str | None] | FieldRef[bytes] | FieldRef[bytes | None], prefix: str | bytes
+        self: _Comparable[str] | _Comparable[str | None] | _Comparable[bytes] | _Comparable[bytes | None],
+        prefix: str | bytes,
     ) -> Comparison:
         """The text or bytes begin with ``prefix``."""
-        return Comparison(self.name, "startswith", prefix, self.model)
+        return self._compared("startswith", prefix)
+
+
+class FieldRef(_Comparable[T]):
+    """A field of a model in a query; ``User.age`` is one.
+
+    Args:
+        name: name of the field.
+        model: the class that it was taken from.
+
+    Examples:
+        >>> age = FieldRef("age")
+        >>> age >= 18
+        Comparison(field='age', lookup='gte', operand=18, model=None)
+        >>> age.between(18, 65, bounds="[)").operand
+        (18, 65, '[)')
+        >>> age.desc()
+        Order(field='age', descending=True, model=None)
+    """
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"{self.model.__name__}.{self.name}" if self.model else f"{type(self).__name__}({self.name!r})"
+
+    def contains(self: FieldRef[str] | FieldRef[str | None], part: str) -> Comparison:
+        """The text has ``part`` somewhere in it; no index answers that, so it is tested on what was read."""
+        return self._compared("contains", part)
 
     def is_null(self, value: bool = True) -> Comparison:
         """The field is None; with ``value=False``: is not."""
-        return Comparison(self.name, "isnull", value, self.model)
+        return self._compared("isnull", value)
 
     def asc(self) -> Order:
         """Order by this field, smallest first."""
@@ -175,6 +289,67 @@ class FieldRef(Generic[T]):
     def desc(self) -> Order:
         """Order by this field, largest first."""
         return Order(self.name, descending=True, model=self.model)
+
+
+class ElementRef(_Comparable[E]):
+    """At least one element of a field with several values; ``Place.names.any()`` is one.
+
+    Examples:
+        >>> MultiFieldRef("names").any().startswith("Par").any
+        True
+    """
+
+    __slots__ = ()
+
+    _any = True
+
+    def __repr__(self) -> str:
+        return f"{self.model.__name__ if self.model else 'MultiFieldRef'}.{self.name}.any()"
+
+
+class MultiFieldRef(Generic[E]):
+    """A field with several values (list, set, frozenset, ``tuple[T, ...]``) in a query; ``Place.names`` is one.
+
+    Args:
+        name: name of the field.
+        model: the class that it was taken from.
+
+    Examples:
+        >>> tags = MultiFieldRef("tags")
+        >>> tags.contains("red")
+        Comparison(field='tags', lookup='contains', operand='red', model=None)
+        >>> tags.contains_any(["red", "blue"]).operand
+        ('red', 'blue')
+    """
+
+    __slots__ = ("model", "name")
+
+    def __init__(self, name: str, model: type[Any] | None = None) -> None:
+        self.name = name
+        self.model = model
+
+    def __repr__(self) -> str:
+        return f"{self.model.__name__}.{self.name}" if self.model else f"MultiFieldRef({self.name!r})"
+
+    def contains(self, value: E) -> Comparison:
+        """One of the elements is this value."""
+        return Comparison(self.name, "contains", value, self.model)
+
+    def contains_any(self, values: Iterable[E]) -> Comparison:
+        """At least one of these values is among the elements; never, when there are none."""
+        return Comparison(self.name, "contains_any", tuple(values), self.model)
+
+    def contains_all(self, values: Iterable[E]) -> Comparison:
+        """Each of these values is among the elements; always, when there are none."""
+        return Comparison(self.name, "contains_all", tuple(values), self.model)
+
+    def any(self) -> ElementRef[E]:
+        """One of the elements, for other comparisons: ``Place.names.any().startswith("Par")``."""
+        return ElementRef(self.name, self.model)
+
+    def is_null(self, value: bool = True) -> Comparison:
+        """The field is None; with ``value=False``: is not. A field without elements is not None."""
+        return Comparison(self.name, "isnull", value, self.model)
 
 
 def col(attribute: T) -> FieldRef[T]:

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from typing import Final, NamedTuple
 
-from kvmodels.query.predicates import Condition
+from kvmodels.schema.predicates import Condition
 from kvmodels.schema.definition import Column
 
 __all__ = ["EVERYTHING", "Span", "contains", "intersection", "matching_parts", "parts_of"]
