@@ -8,8 +8,7 @@ import time
 from dataclasses import fields
 from typing import Any
 
-from kvmodels import Index, KvModel, PrimaryKey, UniqueConstraint, errors, open_kv
-from kvmodels.errors import KvModelsError
+from kvmodels import Index, KvModel, PrimaryKey, UniqueConstraint, open_kv
 from kvmodels.keys import decode_key, encode_key
 from kvmodels.kv import Kv
 from kvmodels.limits import Limits
@@ -19,22 +18,6 @@ from kvmodels.schema.keyspace import EntryLayout, RecordLayout
 from tests.source_tree import REPOSITORY
 
 DOCS = REPOSITORY / "docs"
-
-
-def error_rows() -> list[str]:
-    """The table of errors as the page has to show it."""
-    rows = []
-    for cls in sorted({getattr(errors, name) for name in errors.__all__}, key=lambda cls: cls.code):
-        said = " ".join((cls.__doc__ or "").split("\n\n")[0].split()).replace("``", "`")
-        caught = ", ".join(
-            f"`{base.__name__}`"
-            for base in cls.__mro__[1:]
-            if base not in (KvModelsError, Exception, BaseException, object)
-        )
-        rows.append(
-            f"| `{cls.code}` | `{cls.__name__}` | {caught} | {said} | {cls.default_hint or ''} |".replace("|  |", "| |")
-        )
-    return rows
 
 
 def limit_rows() -> list[str]:
@@ -50,12 +33,6 @@ def limit_rows() -> list[str]:
 def number_or_none(limit: int | None) -> str:
     """A limit as the table has it."""
     return "none" if limit is None else f"{limit:,}"
-
-
-def test_the_page_of_errors_lists_every_error_with_its_code_its_meaning_and_what_to_do():
-    page = (DOCS / "errors.md").read_text("utf-8")
-    shown = [line for line in page.splitlines() if line.startswith("| `KV")]
-    assert shown == error_rows(), "\n".join(error_rows())
 
 
 def test_the_page_of_limits_shows_the_limits():
