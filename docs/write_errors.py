@@ -16,8 +16,9 @@ PAGE = Path(__file__).with_name("errors.md")
 INTRODUCTION = """\
 # Errors
 
-Everything that the library raises by itself is a `KvModelsError`. An error has a stable `code`, a fixed `message`, a `hint` that says what to do, and its data as attributes; printed, it shows
-all four. Errors survive pickling. Values of fields never appear in them, unless they are keys.
+Everything that the library raises by itself is a `KvModelsError`. An error has a stable `code`, a fixed `message`,
+a `hint` that says what to do, and its data as attributes; printed, it shows all four. Errors survive pickling. Values
+of fields never appear in them, unless they are keys.
 
 ```python
 from kvmodels import Database, KvModel, PrimaryKey, Unique, UniqueViolationError
@@ -47,12 +48,14 @@ KV302 email ('email',) 1
 KV201 3
 ```
 
-Errors of pydantic are not wrapped: `members.create(id="x")` raises pydantic's `ValidationError`. Bad input is refused before anything is written.
+Errors of pydantic are not wrapped: `members.create(id="x")` raises pydantic's `ValidationError`. Bad input is refused
+before anything is written.
 
 ## All errors
 
-The first digit of a code is the group: 1 declarations, 2 lookups, 3 constraints, 4 other writers, 5 arguments, 6 limits, 7 queries, 8 schemas, 9 engines. "Base" is the class of this tree by which an error can also be caught,
-and behind it a class of Python.
+The first digit of a code is the group: 1 declarations, 2 records that are asked for, 3 constraints, 4 other writers,
+5 arguments, 6 limits, 7 queries, 8 schemas, 9 engines. "Base" is the class of this tree by which an error can also be
+caught, and behind it a class of Python.
 """
 
 TABLE = """
