@@ -33,6 +33,11 @@ class Query:
         reverse: the other way round.
         start, stop: the slice of the results, counted from 0; ``stop`` None: to the end.
         scan_allowed: the whole collection may be read to find the results.
+        using: the only index to be read, ``"pk"`` for the primary key; None: the planner chooses.
+        sort_limit: the most results that are held in memory to be put into an order that no index supplies; None: such
+            an order is refused.
+        fields: the fields of each result, which then is a dict of their values; None: results are objects.
+        distinct: of equal results only the first.
     """
 
     schema: ModelSchema
@@ -43,6 +48,10 @@ class Query:
     start: int = 0
     stop: int | None = None
     scan_allowed: bool = False
+    using: str | None = None
+    sort_limit: int | None = None
+    fields: tuple[str, ...] | None = None
+    distinct: bool = False
 
     @property
     def sliced(self) -> bool:
@@ -74,7 +83,8 @@ class Query:
         """In another order, which replaces the one before.
 
         Raises:
-            UnknownFieldError, UnknownLookupError (a type without an order), InvalidValueError (not a column).
+            UnknownFieldError, UnknownLookupError (a type without an order, several values), InvalidValueError (not a
+            column).
         """
         self._refuse_slice("order_by")
         return replace(self, order=tuple(order for column in columns for order in self._orders(column)), reverse=False)
@@ -87,6 +97,47 @@ class Query:
     def scanning(self) -> Query:
         """With the permission to read the whole collection."""
         return replace(self, scan_allowed=True)
+
+    def sorting(self, limit: Any) -> Query:
+        """With the permission to sort in memory.
+
+        Raises:
+            InvalidValueError: the limit is not an int; InvalidArgumentError: it is below 1.
+        """
+        self._refuse_slice("sort_in_memory")
+        if isinstance(limit, bool) or not isinstance(limit, int):
+            raise InvalidValueError(
+                "the limit of a sort in memory is an int",
+                model=self.schema.name,
+                field="limit",
+                type=type(limit).__name__,
+                hint="Give the most results to hold at once: sort_in_memory(limit=10_000).",
+            )
+        if limit < 1:
+            raise InvalidArgumentError(
+                "the limit of a sort in memory is 1 or more",
+                argument="limit",
+                value=limit,
+                hint="Give the most results to hold at once: sort_in_memory(limit=10_000).",
+            )
+        return replace(self, sort_limit=limit)
+
+    def through(self, index: Any) -> Query:
+        """Read through this index only, ``"pk"`` for the primary key.
+
+        Raises:
+            InvalidArgumentError: the model declares no index of this name.
+        """
+        self._refuse_slice("using_index")
+        if index not in (PRIMARY_KEY, *self.schema.indexes):
+            raise InvalidArgumentError(
+                "the model declares no index of this name",
+                argument="index",
+                value=index,
+                expected=(PRIMARY_KEY, *self.schema.indexes),
+                hint='Give the name of an index, or "pk" for the primary key.',
+            )
+        return replace(self, using=index)
 
     def within(self, part: slice) -> Query:
         """A slice of these results, relative to the slice that was taken before.
@@ -193,13 +244,14 @@ class Query:
         order = self._order(column)
         if order.field == PRIMARY_KEY:
             return [Order(key.field, order.descending) for key in self.schema.primary_key]
-        if order.field not in self.schema.column_codecs:
+        source = self.schema.source(order.field)
+        if source is None or source.many:
             raise UnknownLookupError(
                 "values of this field have no order",
                 model=self.schema.name,
                 field=order.field,
                 lookup="order_by",
-                hint="Order by a field of a type that an index can hold.",
+                hint="Order by a field of one value, of a type that an index can hold.",
             )
         return (Order(order.field, order.descending),)
 
