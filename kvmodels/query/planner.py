@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from kvmodels.errors import IndexNotReadyError
 from kvmodels.operations import after_prefix
 from kvmodels.query.matching import comparison_column, matcher, packed_key
-from kvmodels.query.plans import KeyRange, QueryPlan
+from kvmodels.query.plans import KeyRange, QueryPlan, Scan
 from kvmodels.schema.predicates import PRIMARY_KEY, Condition
 from kvmodels.query.query import Query
 from kvmodels.query.refusals import no_usable_index
@@ -134,23 +134,7 @@ def _declared(query: Query, field: str) -> Column | None:
 
 def _empty(query: Query) -> QueryPlan:
     order = tuple(("-" if descending else "") + field for field, descending in query.directions)
-    return QueryPlan(
-        schema=query.schema,
-        index=None,
-        ranges=(),
-        full_scan=False,
-        reverse=query.reverse,
-        order=order,
-        generation=0,
-        copies=True,
-        prefix=b"",
-        start=query.start,
-        stop=query.stop,
-        served=query.where,
-        tested=(),
-        excluded=(),
-        matches=None,
-    )
+    return QueryPlan(query.schema, "nothing", (), order, query.start, query.stop)
 
 
 # --- paths ------------------------------------------------------------------------------------------------------
@@ -317,19 +301,28 @@ def _plan(access: _Access, query: Query, *, full_scan: bool = False) -> QueryPla
     order = tuple(
         ("-" if descending is not access.reverse else "") + field for field, descending in _provided(access, query)
     )
+    scan = Scan(
+        index=definition.name if definition else None,
+        generation=access.path.generation,
+        prefix=access.path.prefix,
+        columns=access.path.columns,
+        unique=definition is not None and definition.unique,
+        ranges=access.ranges,
+        reverse=access.reverse,
+        copies=definition is None or definition.store == "record",
+        covers=False,
+        fans_out=False,
+        order=order,
+        served=access.served,
+    )
     return QueryPlan(
         schema=query.schema,
-        index=definition.name if definition else None,
-        ranges=access.ranges,
-        full_scan=full_scan,
-        reverse=access.reverse,
+        combine="scan",
+        scans=(scan,),
         order=order,
-        generation=access.path.generation,
-        copies=definition is None or definition.store == "record",
-        prefix=access.path.prefix,
         start=query.start,
         stop=query.stop,
-        served=access.served,
+        full_scan=full_scan,
         tested=tested,
         excluded=query.excluded,
         matches=matcher(query.schema, tested, query.excluded),
