@@ -18,7 +18,8 @@ from kvmodels.flows.requests import Flow, commit, now, read
 from kvmodels.keys import key_successor, skip_parts
 from kvmodels.maintenance.budget import check_budget
 from kvmodels.maintenance.changes import Compiled, NeedRows, RecordChange
-from kvmodels.maintenance.compiler import compile_write, misfit
+from kvmodels.maintenance.compiler import compile_write
+from kvmodels.maintenance.entries import misfit
 from kvmodels.maintenance.rules import is_expired
 from kvmodels.operations import (
     AtomicWrite,

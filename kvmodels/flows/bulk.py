@@ -17,7 +17,7 @@ from kvmodels.flows.operation import Operation, Proposal, Seen
 from kvmodels.flows.requests import Flow
 from kvmodels.flows.retry import execute
 from kvmodels.maintenance.changes import RecordChange, Violation
-from kvmodels.maintenance.compiler import slot_owner
+from kvmodels.maintenance.entries import slot_owner
 from kvmodels.schema.definition import ModelSchema
 
 __all__ = ["BulkItem", "OnConflict", "bulk_create"]

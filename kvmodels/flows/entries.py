@@ -17,7 +17,7 @@ from kvmodels.errors import DecodeError, InvalidKeyError, InvalidValueError
 from kvmodels.flows.context import Context
 from kvmodels.flows.records import document_of, object_of, object_of_document
 from kvmodels.keys import decode_key
-from kvmodels.maintenance.compiler import slot_owner
+from kvmodels.maintenance.entries import slot_owner
 from kvmodels.operations import ReadRange, Row, point
 from kvmodels.query.plans import QueryPlan
 from kvmodels.schema.definition import Document

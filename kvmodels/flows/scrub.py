@@ -22,7 +22,7 @@ from kvmodels.flows.repair import Suspect, mend
 from kvmodels.flows.requests import Flow, read
 from kvmodels.keys import decode_key, key_successor
 from kvmodels.maintenance.changes import RecordChange
-from kvmodels.maintenance.compiler import entry_keys, entry_value, slot_owner
+from kvmodels.maintenance.entries import entry_keys, entry_value, slot_owner
 from kvmodels.operations import GuardFailed, ReadRange, Row, after_prefix, point
 from kvmodels.schema.definition import Document, ModelSchema
 from kvmodels.schema.keyspace import EntryKey

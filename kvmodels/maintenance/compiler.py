@@ -1,7 +1,8 @@
 """The write compiler: all record changes of one commit to one atomic operation that keeps every index exact.
 
 Entries are a function of the stored document. For every maintained index the keys of the old and the new document
-are compared, and only differences are written; an entry is its key, its value and its deadline. The compiler takes
+are compared, and only differences are written; an entry is its key, its value and its deadline. An aggregate index
+has counters in place of entries, and gets what the new documents add less what the old ones did. The compiler takes
 all records of a commit at once, because a slot that one of them releases may be claimed by another, and because one
 key gets at most one mutation.
 
@@ -18,19 +19,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from kvmodels.encoding.values import ValueCodec
-from kvmodels.errors import DecodeError, InvalidValueError, KvModelsError
-from kvmodels.keys import decode_key, encode_key
-from kvmodels.maintenance import rules
+from kvmodels.errors import InvalidValueError
+from kvmodels.maintenance import aggregates, rules
 from kvmodels.maintenance.changes import Compiled, NeedRows, RecordChange, Violation
+from kvmodels.maintenance.entries import (
+    entry_keys,
+    entry_value,
+    misfit,
+    require_fan_out,
+    same_included,
+    slot_owner,
+)
 from kvmodels.operations import AtomicWrite, Check, Delete, Guard, Mutation, Row, Set
-from kvmodels.schema.definition import Document
-from kvmodels.schema.keyspace import EntryKey, violation_key
-from kvmodels.schema.live import LiveCollection, LiveIndex
+from kvmodels.schema.keyspace import violation_key
+from kvmodels.schema.live import LiveIndex
 
-__all__ = ["compile_write", "entry_keys", "entry_value", "misfit", "slot_owner"]
-
-RAW_BYTES = 3
-"""Encoding number of raw bytes; a pointer entry has the empty value."""
+__all__ = ["compile_write"]
 
 
 def compile_write(
@@ -52,9 +56,13 @@ def compile_write(
         now_ms: the time by the clock of the engine, which decides whether a row has expired.
         max_key_bytes: what the engine takes; a longer entry was never written.
 
+    Raises:
+        InvalidValueError: an index cannot hold a value; the model and the field are named.
+        OperationTooLargeError: a record has more values than its index takes.
+
     Returns:
         Compiled: checks: header, one per record, one per claimed slot (and one per released slot while its index is
-            being built); mutations: one per record and one per entry that differs.
+            being built); mutations: one per record, one per entry that differs, one per counter that changes.
         NeedRows: rows that must be read as well; read all of them again in one snapshot.
         Violation: a unique slot belongs to another record in the snapshot.
     """
@@ -70,55 +78,8 @@ def compile_write(
         if violation is not None:
             return violation
         if not fold.evicted:
-            return Compiled(AtomicWrite(tuple(fold.checks.values()), tuple(fold.mutations.values())))
+            return Compiled(fold.write())
         changes.extend(fold.evicted)
-
-
-def entry_keys(index: LiveIndex, document: Document | None, pk: bytes) -> tuple[EntryKey, ...]:
-    """The keys that a document has in an index; none when it stores no value for a column yet."""
-    if document is None or not index.layout.covers(document):
-        return ()
-    return index.layout.keys(document, pk)
-
-
-def misfit(index: LiveIndex, document: Document, pk: bytes, max_key_bytes: int) -> str | None:
-    """Why an index cannot hold a document, as the kind of a violation; None when it can."""
-    try:
-        keys = entry_keys(index, document, pk)
-    except InvalidValueError:
-        return "not_encodable"
-    return "too_long" if any(len(key) > max_key_bytes for key, _ in keys) else None
-
-
-def entry_value(codec: ValueCodec, index: LiveIndex, slot: bool, change: RecordChange) -> tuple[bytes, int]:
-    """What an entry of the changed record holds: a copy of the record, its primary key, or nothing."""
-    if index.definition.store == "record":
-        return change.value, change.encoding
-    if slot:
-        return codec.encode(list(decode_key(change.pk)))
-    return b"", RAW_BYTES
-
-
-def slot_owner(codec: ValueCodec, live: LiveCollection, index: LiveIndex, row: Row) -> bytes:
-    """The packed primary key of the record that holds a unique slot.
-
-    Raises:
-        DecodeError: the row is not a slot of this index.
-    """
-    try:
-        if index.definition.store == "record":
-            owner = live.layout.pack_document(codec.decode_document(row.value, row.encoding, row.key))
-        else:
-            owner = encode_key(tuple(codec.decode(row.value, row.encoding, row.key)))
-        live.layout.unpack(owner)
-    except (KvModelsError, ValueError, TypeError, LookupError) as error:
-        raise DecodeError(
-            "an entry of a unique index does not name a record",
-            key=decode_key(row.key),
-            reason=str(error),
-            hint="Another program wrote it, or the store is damaged: run db.check(repair=True).",
-        ) from error
-    return owner
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,12 +108,18 @@ class _Fold:
         self.mutations: dict[bytes, Mutation] = {}
         self.needed: set[bytes] = set()
         self.evicted: list[RecordChange] = []
+        self._counters: dict[bytes, int] = {}
         self._claims: dict[bytes, list[_Claim]] = {}
         self._releases: dict[bytes, list[_Release]] = {}
         self._rows = rows
         self._codec = codec
         self._now_ms = now_ms
         self._max_key_bytes = max_key_bytes
+
+    def write(self) -> AtomicWrite:
+        """The operation, once every slot is resolved."""
+        mutations = (*self.mutations.values(), *aggregates.additions(self._counters))
+        return AtomicWrite(tuple(self.checks.values()), mutations)
 
     def check(self, check: Check | None) -> None:
         if check is not None:
@@ -167,28 +134,71 @@ class _Fold:
     # --- one record -------------------------------------------------------------------------------------------
 
     def add(self, change: RecordChange) -> None:
-        """Take in one record: its own key, and the difference of its entries in every maintained index."""
+        """Take in one record: its own key, and the difference of what it has in every maintained index."""
         self.check(rules.record_check(change, self._now_ms))
         if change.only is None and change.new_document is not None:
             self._set(Set(change.key, change.value, change.encoding, change.expire_at))
         elif change.only is None and change.old is not None:
             self._delete(change.key)
-        expired = change.old is not None and rules.is_expired(change.old, self._now_ms)
         for index in change.live.maintained if change.only is None else (change.only,):
-            if change.tolerant and not index.readable and self._listed_as_misfit(change, index):
-                continue
-            old = self._old_keys(index, change)
-            new = dict(entry_keys(index, change.new_document, change.pk))
-            self._write_entries(change, index, old, new, careful=expired or not index.readable)
-            self._drop_entries(change, index, old, new, careful=expired or not index.readable)
+            try:
+                if index.definition.aggregates is None:
+                    self._maintain_entries(change, index)
+                elif change.only is None:  # what does not set its record does not count it either
+                    self._maintain_counters(change, index)
+            except InvalidValueError as error:
+                error.model = error.model or change.live.schema.name
+                raise
+
+    def _maintain_entries(self, change: RecordChange, index: LiveIndex) -> None:
+        if change.tolerant and not index.readable and self._listed_as_misfit(change, index):
+            return
+        expired = change.old is not None and rules.is_expired(change.old, self._now_ms)
+        old = self._old_keys(index, change)
+        new = dict(entry_keys(index, change.new_document, change.pk))
+        if len(new) > 1:
+            require_fan_out(change.live, index, len(new))
+        self._write_entries(change, index, old, new, careful=expired or not index.readable)
+        self._drop_entries(change, index, old, new, careful=expired or not index.readable)
+
+    def _maintain_counters(self, change: RecordChange, index: LiveIndex) -> None:
+        """Take the record as read out of the counters if it is in them, and add it as it shall be."""
+        listed = not index.readable and rules.is_counted(change, index, listed=False) and self._is_listed(change, index)
+        if rules.is_counted(change, index, listed=listed):
+            assert change.old is not None
+            before = aggregates.contribution(index, change.old_document, change.old.expire_at)
+            aggregates.fold(self._counters, before, -1)
+        lenient = change.tolerant or change.expire_at is not None
+        if lenient and not index.readable and self._listed_as_misfit(change, index):
+            return
+        after = aggregates.contribution(index, change.new_document, change.expire_at)
+        if index.definition.fans_out and after and change.new_document is not None:
+            require_fan_out(change.live, index, len(index.layout.groups(change.new_document)))
+        aggregates.fold(self._counters, after, +1)
+        if change.old is not None and not index.readable:
+            self._delete(violation_key(index.violations, None, change.pk))
+
+    def _is_listed(self, change: RecordChange, index: LiveIndex) -> bool:
+        """Whether an index under construction lists the record as one that it cannot hold.
+
+        The row is read: what the index can hold may have changed since with the declaration or with the limits.
+        """
+        key = violation_key(index.violations, None, change.pk)
+        known, row = self._row(key)
+        if known:
+            self.check(rules.slot_check(key, row))
+        return row is not None
 
     def _listed_as_misfit(self, change: RecordChange, index: LiveIndex) -> bool:
-        """Whether a build rewrites a record that another index under construction cannot hold.
+        """Whether an index under construction cannot hold a record, which is then listed as a violation.
 
-        The record is newer than the fence of that index afterwards, so that its own build would pass over it.
+        For a build that rewrites the record for another index: the record is newer than the fence of this one
+        afterwards, so that its own build would pass over it.
         """
         document = change.new_document
-        kind = None if document is None else misfit(index, document, change.pk, self._max_key_bytes)
+        if document is None:
+            return False
+        kind = misfit(index, document, change.pk, self._max_key_bytes, change.expire_at)
         if kind is None:
             return False
         key = violation_key(index.violations, None, change.pk)
@@ -207,21 +217,37 @@ class _Fold:
             keys = entry_keys(index, change.old_document, change.pk)
         except InvalidValueError:
             return {}
+        if len(keys) > index.definition.max_fan_out and self._is_listed(change, index):
+            return {}
         return {key: slot for key, slot in keys if len(key) <= self._max_key_bytes}
 
     def _write_entries(
         self, change: RecordChange, index: LiveIndex, old: dict[bytes, bool], new: dict[bytes, bool], *, careful: bool
     ) -> None:
-        copied = index.definition.store is not None
-        elided = not (copied or change.rewrite or rules.predates_fence(change, index)) and rules.same_deadline(change)
+        elided = self._may_elide(change, index, held=not old.keys().isdisjoint(new))
         # A record that has expired is absent: what is inserted in its place has no older claim to a slot.
         absent = change.old is not None and rules.is_expired(change.old, self._now_ms)
+        values: dict[bool, tuple[bytes, int]] = {}
         for key, slot in new.items():
             held = key in old
             if slot and (careful or change.rewrite or not held):
                 self._claims.setdefault(key, []).append(_Claim(change, index, (held and not absent) or change.tolerant))
             elif not (held and elided):
-                self._set(Set(key, *entry_value(self._codec, index, slot, change), change.expire_at))
+                # Every entry of a record holds the same, so the value is made once.
+                if slot not in values:
+                    values[slot] = entry_value(self._codec, index, slot, change)
+                self._set(Set(key, *values[slot], change.expire_at))
+
+    def _may_elide(self, change: RecordChange, index: LiveIndex, *, held: bool) -> bool:
+        """Whether an entry that both documents have need not be written: it is there, and stays as it is."""
+        if not held or index.definition.store is not None or change.rewrite or rules.predates_fence(change, index):
+            return False
+        if not rules.same_deadline(change):
+            return False
+        old, new = change.old_document, change.new_document
+        if not index.definition.include or old is None or new is None:
+            return True
+        return same_included(self._codec, index, old, new)
 
     def _drop_entries(
         self, change: RecordChange, index: LiveIndex, old: dict[bytes, bool], new: dict[bytes, bool], *, careful: bool

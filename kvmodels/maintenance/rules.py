@@ -8,6 +8,10 @@
 - R5, self-fencing: every operation checks a key that it writes, so that a second delivery is refused
   (``record_check`` for an insert, ``token_check``, the progress row of a build).
 
+Counters are the one exception of R1: an addition does not depend on what is there, so it is never checked, and writers
+of one group do not meet. That each record is added once and taken away once follows from R2: its versionstamp says
+whether it is counted (``is_counted``), and every commit that counts a record sets it (``must_touch``).
+
 Rules of this module: pure, and each function states one rule, so that a test can take one away and see the harm.
 """
 
@@ -17,7 +21,17 @@ from kvmodels.maintenance.changes import RecordChange
 from kvmodels.operations import Check, Guard, Row
 from kvmodels.schema.live import LiveIndex
 
-__all__ = ["header_check", "is_expired", "predates_fence", "record_check", "same_deadline", "slot_check", "token_check"]
+__all__ = [
+    "header_check",
+    "is_counted",
+    "is_expired",
+    "must_touch",
+    "predates_fence",
+    "record_check",
+    "same_deadline",
+    "slot_check",
+    "token_check",
+]
 
 
 def header_check(header: Guard) -> Check | None:
@@ -53,6 +67,27 @@ def predates_fence(change: RecordChange, index: LiveIndex) -> bool:
     The builder skips every record that is newer than the fence: its writer knew the index.
     """
     return change.old is not None and index.fence is not None and change.old.versionstamp <= index.fence
+
+
+def is_counted(change: RecordChange, index: LiveIndex, *, listed: bool) -> bool:
+    """Whether the record as read is in the counters of an aggregate index, so that it must be taken out of them.
+
+    A record is counted exactly if its versionstamp is above the fence: its last writer, or the builder, added it in
+    the very commit that set it. In an index that is READABLE every record is. Never counted is a record with a
+    deadline, nor one that the index under construction lists as a violation.
+    """
+    old = change.old
+    if old is None or listed or old.expire_at is not None:
+        return False
+    return index.fence is None or old.versionstamp > index.fence
+
+
+def must_touch(index: LiveIndex) -> bool:
+    """Whether a build sets every record that it indexes, although the record stays as it is.
+
+    Copies carry the versionstamp of their record, and counters are told by it; see ``is_counted``.
+    """
+    return index.definition.store == "record" or index.definition.aggregates is not None
 
 
 def same_deadline(change: RecordChange) -> bool:
