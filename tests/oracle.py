@@ -1,8 +1,9 @@
 """An independent judge of a store: what every index entry should be, recomputed from raw rows, against what is there.
 
-It imports neither the write compiler, nor the layout of keys, nor the column codecs: columns are encoded here a second
-time, from the table in ``docs/design/0002-column-encoding.md``. What is shared with the library is the order-preserving
-encoding of key parts, which is held to vectors recorded from Deno, and the value codec, which has golden files.
+It imports neither the write compiler, nor the layout of keys, nor the column codecs, nor the filters: columns are
+encoded a second time in ``tests/oracle_columns.py``, declarations are read and conditions are evaluated in
+``tests/oracle_specs.py``. What is shared with the library is the order-preserving encoding of key parts, which is held
+to vectors recorded from Deno, and the value codec, which has golden files.
 
     assert audit(read_store(db.kv), [spec_of(User)]) == []
 """
@@ -11,20 +12,31 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime, time, timedelta
-from decimal import Decimal
-from enum import Enum
-from ipaddress import IPv4Address, IPv6Address, ip_address
-from types import NoneType, UnionType
-from typing import Any, Literal, NamedTuple, Union, get_args, get_origin
-from uuid import UUID
+from itertools import product
+from typing import Any, NamedTuple
 
 from kvmodels.encoding.values import MsgpackCodec
 from kvmodels.engines.base import Engine
 from kvmodels.errors import KvModelsError
 from kvmodels.keys import decode_key, encode_key
 from kvmodels.operations import Entry, GuardFailed, ReadRange
-from kvmodels.ulid import ULID
+from kvmodels.values import KvU64
+from tests.oracle_columns import column_part, packed_part
+from tests.oracle_specs import CollectionSpec, IndexSpec, computed_values, holds, in_spans, spec_of
+
+__all__ = [
+    "KINDS",
+    "CollectionSpec",
+    "Fault",
+    "IndexSpec",
+    "Undecodable",
+    "audit",
+    "column_part",
+    "read_engine",
+    "read_store",
+    "same",
+    "spec_of",
+]
 
 LIBRARY = "__kvmodels__"
 BUILDING = ("write_only", "pending")
@@ -35,12 +47,16 @@ KINDS = (
     "wrong owner",
     "wrong deadline",
     "wrong versionstamp",
+    "wrong count",
+    "wrong computed",
     "duplicate",
     "foreign",
     "undecodable",
     "undeclared",
     "header",
 )
+HIGH = 2**32
+MODULUS = 2**64
 
 
 class Fault(NamedTuple):
@@ -52,127 +68,10 @@ class Fault(NamedTuple):
     primary_key: tuple[Any, ...] | None = None
 
 
-@dataclass(frozen=True)
-class IndexSpec:
-    """An index as plain test data: columns are (field, descending)."""
-
-    name: str
-    columns: tuple[tuple[str, bool], ...]
-    unique: bool = False
-    nulls: str = "distinct"
-    store: str | None = None
-
-
-@dataclass(frozen=True)
-class CollectionSpec:
-    """A collection as plain test data: ``types`` holds the documented column type of every field in a key."""
-
-    name: str
-    primary_key: tuple[str, ...]
-    types: Mapping[str, str]
-    indexes: tuple[IndexSpec, ...]
-
-
 class Undecodable(NamedTuple):
     """Stands for a stored value that the codec cannot read."""
 
     data: bytes
-
-
-# --- what a model declares, from its annotations ----------------------------------------------------------------------
-
-TYPES: Mapping[Any, str] = {
-    bool: "bool",
-    int: "int",
-    float: "float",
-    str: "str",
-    bytes: "bytes",
-    UUID: "uuid",
-    ULID: "ulid",
-    date: "date",
-    datetime: "datetime",
-    time: "time",
-    timedelta: "timedelta",
-    Decimal: "decimal",
-    IPv4Address: "ip",
-    IPv6Address: "ip",
-}
-
-
-def spec_of(model: Any) -> CollectionSpec:
-    """The declaration of a model class as test data; ``Meta`` of parents is not looked at."""
-    types: dict[str, str] = {}
-    primary_key: list[str] = []
-    indexes: list[IndexSpec] = []
-    for name, info in model.model_fields.items():
-        marks = {type(mark).__name__: mark for mark in info.metadata}
-        documented = _type_name(info.annotation)
-        if documented is not None:
-            types[name] = "number" if "KeyNumber" in marks else documented
-        if "PrimaryKey" in marks:
-            primary_key.append(name)
-        for kind in ("Unique", "Indexed"):
-            if kind in marks:
-                mark = marks[kind]
-                column = (name, getattr(mark, "descending", False))
-                indexes.append(IndexSpec(mark.name or name, (column,), kind == "Unique", mark.nulls, mark.store))
-    for index in getattr(model.__dict__.get("Meta"), "indexes", ()):
-        columns = tuple((column.removeprefix("-"), column.startswith("-")) for column in index.fields)
-        name = index.name or "_".join(column for column, _ in columns)
-        indexes.append(IndexSpec(name, columns, type(index).__name__ == "UniqueConstraint", index.nulls, index.store))
-    return CollectionSpec(model.__kv_options__.collection, tuple(primary_key), types, tuple(indexes))
-
-
-def _type_name(annotation: Any) -> str | None:
-    if get_origin(annotation) in (Union, UnionType):
-        (annotation,) = [member for member in get_args(annotation) if member is not NoneType]
-    if get_origin(annotation) is Literal:
-        return TYPES[type(get_args(annotation)[0])]
-    if isinstance(annotation, type) and issubclass(annotation, Enum):
-        return TYPES[type(next(iter(annotation)).value)]
-    return TYPES.get(annotation) if isinstance(annotation, type) else None
-
-
-# --- the documented table of columns ----------------------------------------------------------------------------------
-
-
-def column_part(kind: str, stored: Any, *, descending: bool = False) -> Any:
-    """The key part of a value as the document stores it."""
-    if descending:
-        packed = encode_key((column_part(kind, stored),)) + b"\x00"
-        return bytes(255 - byte for byte in packed)
-    if stored is None:
-        return b""
-    match kind:
-        case "bytes":
-            return b"\x01" + stored
-        case "number":
-            return float(stored)
-        case "float":
-            return float(stored) + 0.0
-        case "datetime":
-            return datetime.fromisoformat(stored).astimezone(UTC).isoformat(timespec="microseconds")
-        case "time":
-            return time.fromisoformat(stored).isoformat(timespec="microseconds")
-        case "decimal":
-            return _decimal_part(Decimal(stored))
-        case "ip":
-            address = ip_address(stored)
-            return bytes([address.version]) + address.packed
-    return stored
-
-
-def _decimal_part(value: Decimal) -> bytes:
-    sign, digits, exponent = value.as_tuple()
-    assert isinstance(exponent, int)
-    text = "".join(map(str, digits)).lstrip("0")
-    if not text:
-        return b"\x02"
-    first = exponent + len(text) - 1
-    text = text.rstrip("0")
-    pairs = [int((text + "0")[at : at + 2]) + 1 for at in range(0, len(text), 2)]
-    body = bytes([(first + 8192) // 256, (first + 8192) % 256, *pairs])
-    return b"\x01" + bytes(255 - byte for byte in body) + b"\xff" if sign else b"\x03" + body
 
 
 # --- reading a store --------------------------------------------------------------------------------------------------
@@ -209,6 +108,7 @@ class _Index:
     prefix: str
     state: str
     place: tuple[str, str, int]
+    where: Any = None
     fence: str | None = None
     cursor: bytes | None = None
     violations: set[tuple[bytes, bytes]] = field(default_factory=set)
@@ -242,6 +142,8 @@ class _Audit:
             self._by_prefix.setdefault(entry.key[0] if type(entry.key[0]) is str else entry.key, []).append(entry)
         self._library = self._by_prefix.pop(LIBRARY, [])
         self._wanted: dict[bytes, _Wanted] = {}
+        self._counters: list[tuple[_Index, Entry]] = []
+        self._counts: dict[bytes, tuple[_Index, tuple[Any, ...], int]] = {}
 
     def run(self) -> list[Fault]:
         listed = {name: list(self._listed(spec)) for name, spec in self._specs.items()}
@@ -251,6 +153,8 @@ class _Audit:
         for indexes in listed.values():
             for index in indexes:
                 self._entries(index, self._by_prefix.pop(index.prefix, []))
+        for spec in self._specs.values():
+            self._compare_counters(spec)
         for wanted in self._wanted.values():
             if not self._excused(wanted):
                 self._fault("missing", wanted.index.spec.name, wanted.key, wanted.primary_key)
@@ -282,16 +186,20 @@ class _Audit:
             self._fault("header", spec.name, (LIBRARY, "header"))
             return
         for item in stored["indexes"]:
-            signature = item["signature"]
-            columns = tuple((name, direction == "desc") for name, _, direction, _ in signature["columns"])
-            told = IndexSpec(item["name"], columns, signature["unique"], signature["nulls"], signature["store"])
-            number = item["generation"]
-            known = told in spec.indexes and 1 <= number <= stored["generations"].get(told.name, 0)
+            signature, number = item["signature"], item["generation"]
+            dropping = item["state"] == "dropping"
+            told = [
+                index
+                for index in spec.indexes
+                if index.name == item["name"] and (dropping or _is_of(spec, index, signature))
+            ]
+            known = told and 1 <= number <= stored["generations"].get(item["name"], 0)
             if not known or item["state"] not in ("write_only", "pending", "readable", "dropping"):
-                self._fault("header", told.name, (LIBRARY, "header"))
+                self._fault("header", item["name"], (LIBRARY, "header"))
                 continue
-            prefix = f"{spec.name}_by_{told.name}" + (f"~{number}" if number > 1 else "")
-            yield _Index(told, prefix, item["state"], (spec.name, told.name, number))
+            prefix = f"{spec.name}_by_{item['name']}" + (f"~{number}" if number > 1 else "")
+            place = (spec.name, item["name"], number)
+            yield _Index(told[0], prefix, item["state"], place, signature.get("where"))
 
     def _bookkeeping(self, listed: list[_Index]) -> None:
         """Fences, progress and violations: there exactly while a generation is built or dropped."""
@@ -306,6 +214,8 @@ class _Audit:
                 index.cursor = entry.value["cursor"]
             elif kind == "violation" and index and state in (*BUILDING, "dropping"):
                 index.violations.add((entry.key[5], encode_key(entry.key[6:])))
+            elif kind == "counter" and index and index.spec.sums is not None:
+                self._counters.append((index, entry))
             elif kind not in ("header", "token") and not (state == "dropping" and kind in ("fence", "build", "drop")):
                 self._fault("foreign", LIBRARY, entry.key)
         for index in listed:
@@ -326,34 +236,55 @@ class _Audit:
             if _packed((spec.name, *primary_key)) != _packed(record.key):
                 self._fault("foreign", spec.name, record.key)
                 continue
+            self._computed(spec, record, primary_key)
             for index in indexes:
                 if index.state != "dropping":
                     self._want(spec, index, record, primary_key)
 
+    def _computed(self, spec: CollectionSpec, record: Entry, primary_key: tuple[Any, ...]) -> None:
+        """What the record stores of functions of its fields, against what they give."""
+        stored = record.value.get("$kv", {}).get("c", {})
+        for name, column in spec.computed.items():
+            if column.stored_as not in stored:
+                continue  # an index on it, unless it is under construction, lacks its entry, and says so
+            found = {packed_part(spec.types[name], value) for value in spec.values(record.value, name)}
+            wanted = {packed_part(spec.types[name], value) for value in computed_values(spec, name, record.value)}
+            if found != wanted:
+                self._fault("wrong computed", name, record.key, primary_key)
+
     def _want(self, spec: CollectionSpec, index: _Index, record: Entry, primary_key: tuple[Any, ...]) -> None:
-        """Note the entry that a record calls for in an index, if any."""
-        document = record.value
-        if any(name not in document for name, _ in index.spec.columns):
+        """Note the entries that a record calls for in an index, if any, or what it adds to counters."""
+        try:
+            inside = holds(spec, index.spec.where, record.value)
+            if index.where is not None and in_spans(spec, index.where, record.value) != inside:
+                self._fault("header", index.spec.name, (LIBRARY, "header"), primary_key)
+            rows = list(_rows(spec, index.spec, record.value)) if inside else []
+            for name in index.spec.include if inside else ():
+                record.value[name]
+        except KeyError:
             wanted = _Wanted(index, (index.prefix,), False, record, primary_key)
             if not self._excused(wanted):
                 self._fault("missing", index.spec.name, (index.prefix,), primary_key)
             return
-        has_null = any(document[name] is None for name, _ in index.spec.columns)
-        if has_null and index.spec.nulls == "skip":
+        if index.spec.sums is not None:
+            self._count(spec, index, record, [columns for columns, _ in rows])
             return
-        columns = tuple(
-            column_part(spec.types[name], document[name], descending=descending)
-            for name, descending in index.spec.columns
-        )
-        slot = index.spec.unique and not (has_null and index.spec.nulls == "distinct")
-        wanted = _Wanted(index, (index.prefix, *columns, *(() if slot else primary_key)), slot, record, primary_key)
+        for columns, has_null in rows:
+            if not (has_null and index.spec.nulls == "skip"):
+                slot = index.spec.unique and not (has_null and index.spec.nulls == "distinct")
+                key = (index.prefix, *columns, *(() if slot else primary_key))
+                self._note(_Wanted(index, key, slot, record, primary_key))
+
+    def _note(self, wanted: _Wanted) -> None:
+        """One entry, and who else wants it."""
+        index = wanted.index
         other = self._wanted.setdefault(_packed(wanted.key), wanted)
         if other is wanted:
             return
         # Two records with one unique value: legal only while an index is built, and then one of them is listed.
         listed = [claim for claim in (other, wanted) if self._excused(claim)]
         if not listed:
-            self._fault("duplicate", index.spec.name, wanted.key, primary_key)
+            self._fault("duplicate", index.spec.name, wanted.key, wanted.primary_key)
         elif listed == [other]:
             self._wanted[_packed(wanted.key)] = wanted
 
@@ -362,11 +293,57 @@ class _Audit:
         index, record = wanted.index, wanted.record
         if index.state not in BUILDING:
             return False
-        primary_key = encode_key(wanted.primary_key)
-        if (_packed(wanted.key), primary_key) in index.violations or (b"", primary_key) in index.violations:
+        if self._listed_as_violation(index, wanted.primary_key, _packed(wanted.key)):
             return True
-        newer = index.fence is not None and str(record.versionstamp) > index.fence
-        return index.cursor is not None and not newer and _packed(record.key) > index.cursor
+        return index.cursor is not None and not _is_newer(index, record) and _packed(record.key) > index.cursor
+
+    def _listed_as_violation(self, index: _Index, primary_key: tuple[Any, ...], slot: bytes = b"") -> bool:
+        packed = encode_key(primary_key)
+        return (slot, packed) in index.violations or (b"", packed) in index.violations
+
+    # --- counters ---------------------------------------------------------------------------------------------
+
+    def _count(self, spec: CollectionSpec, index: _Index, record: Entry, groups: list[tuple[Any, ...]]) -> None:
+        """Add up what a record adds to its groups: while the index is built, only if it is newer than the fence."""
+        if index.state in BUILDING and not _is_newer(index, record):
+            return
+        if self._listed_as_violation(index, record.key[1:]):
+            return
+        for group in groups:
+            self._add(index, (*group, "count"), 1)
+            for name in index.spec.sums or ():
+                value = record.value[name]
+                if value is not None:
+                    low = value % HIGH if value >= 0 else -(-value % HIGH)
+                    self._add(index, (*group, f"sum:{name}"), low)
+                    self._add(index, (*group, f"sum:{name}:high"), (value - low) // HIGH)
+                    if name in spec.nullable:
+                        self._add(index, (*group, f"present:{name}"), 1)
+
+    def _add(self, index: _Index, rest: tuple[Any, ...], number: int) -> None:
+        key = (LIBRARY, "counter", *index.place, *rest)
+        _, _, before = self._counts.get(_packed(key), (index, key, 0))
+        self._counts[_packed(key)] = (index, key, before + number)
+
+    def _compare_counters(self, spec: CollectionSpec) -> None:
+        """Every counter row of a collection; one that is not there counts as 0, and so does a group that is gone."""
+        for index, entry in self._counters:
+            if index.place[0] != spec.name or index.state == "dropping":
+                continue
+            _, _, wanted = self._counts.pop(_packed(entry.key), (index, entry.key, 0))
+            if not _is_counter_of(spec, index.spec, entry.key[5:]):
+                self._fault("foreign", index.spec.name, entry.key)
+            elif not isinstance(entry.value, KvU64):
+                self._fault("wrong value", index.spec.name, entry.key)
+            elif int(entry.value) != wanted % MODULUS:
+                self._fault("wrong count" if wanted else "dangling", index.spec.name, entry.key)
+            elif entry.expires_at is not None:
+                self._fault("wrong deadline", index.spec.name, entry.key)
+        for packed, (index, key, wanted) in list(self._counts.items()):
+            if index.place[0] == spec.name:
+                del self._counts[packed]
+                if wanted % MODULUS:
+                    self._fault("missing", index.spec.name, key)
 
     # --- entries ----------------------------------------------------------------------------------------------
 
@@ -383,18 +360,76 @@ class _Audit:
                 self._fault("dangling", index.spec.name, entry.key)
 
     def _difference(self, wanted: _Wanted, entry: Entry) -> str | None:
-        record = wanted.record
-        if wanted.index.spec.store == "record":
+        record, index = wanted.record, wanted.index.spec
+        included = {name: record.value[name] for name in index.include}
+        if index.store == "record":
             if not same(entry.value, record.value):
                 return "wrong value"
             if entry.versionstamp != record.versionstamp:
                 return "wrong versionstamp"
         elif wanted.slot:
-            if not same(entry.value, list(wanted.primary_key)):
+            owner = list(wanted.primary_key)
+            found = entry.value[0] if index.include and isinstance(entry.value, list) and entry.value else entry.value
+            if not same(found, owner):
                 return "wrong owner"
-        elif not same(entry.value, b""):
+            if index.include and not same(entry.value, [owner, included]):
+                return "wrong value"
+        elif not same(entry.value, included if index.include else b""):
             return "wrong value"
         return "wrong deadline" if entry.expires_at != record.expires_at else None
+
+
+def _is_of(spec: CollectionSpec, index: IndexSpec, signature: Mapping[str, Any]) -> bool:
+    """Whether a generation in the catalogue was made from this declaration; its condition is judged on records."""
+    columns = [[column[0], column[2], *column[4:]] for column in signature["columns"]]
+    wanted = [_signature(spec, name, "desc" if descending else "asc") for name, descending in index.columns]
+    kind = [signature["unique"], signature["nulls"], signature["store"], signature.get("include", [])]
+    sums = None if index.sums is None else [_signature(spec, name, "asc") for name in index.sums]
+    told = signature.get("sums")
+    return (
+        columns == wanted
+        and kind == [index.unique, index.nulls, index.store, list(index.include)]
+        and (None if told is None else [[column[0], column[2], *column[4:]] for column in told]) == sums
+        and ("where" in signature) == (index.where is not None)
+    )
+
+
+def _signature(spec: CollectionSpec, name: str, direction: str) -> list[Any]:
+    """A column as the catalogue describes it, without codec and None."""
+    plain: list[Any] = [name, direction]
+    if spec.path(name) == (name,) and name not in spec.many:
+        return plain
+    return [*plain, {"path": list(spec.path(name)), "many": name in spec.many}]
+
+
+def _rows(
+    spec: CollectionSpec, index: IndexSpec, document: Mapping[str, Any]
+) -> Iterator[tuple[tuple[Any, ...], bool]]:
+    """The distinct rows of columns that a document has in an index, and whether a column is None."""
+    choices: list[list[tuple[Any, bool]]] = []
+    for name, descending in index.columns:
+        distinct = {packed_part(spec.types[name], value): value for value in spec.values(document, name)}
+        choices.append(
+            [
+                (column_part(spec.types[name], value, descending=descending), value is None)
+                for _, value in sorted(distinct.items())
+            ]
+        )
+    for row in product(*choices):
+        yield tuple(part for part, _ in row), any(null for _, null in row)
+
+
+def _is_newer(index: _Index, record: Entry) -> bool:
+    """Whether a record was last written after the fence of the build."""
+    return index.fence is not None and str(record.versionstamp) > index.fence
+
+
+def _is_counter_of(spec: CollectionSpec, index: IndexSpec, rest: tuple[Any, ...]) -> bool:
+    """Whether the end of a counter key is a group and a counter of this index."""
+    kinds = {"count"}
+    for name in index.sums or ():
+        kinds |= {f"sum:{name}", f"sum:{name}:high", *([f"present:{name}"] if name in spec.nullable else [])}
+    return len(rest) == len(index.columns) + 1 and type(rest[-1]) is str and rest[-1] in kinds
 
 
 def _packed(key: tuple[Any, ...]) -> bytes:
