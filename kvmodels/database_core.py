@@ -14,7 +14,7 @@ from uuid import uuid4
 from kvmodels.engines.base import Engine
 from kvmodels.errors import ClosedError, InvalidArgumentError, ModelDefinitionError
 from kvmodels.flows.arguments import items_of, require_flag, require_text
-from kvmodels.flows.build import BuildReport, build_index
+from kvmodels.flows.build import BuildReport, build_index, outdated_generations, unbuilt_indexes
 from kvmodels.flows.context import DEFAULT_RETRY, Context, RetryPolicy, header_view, reload_header
 from kvmodels.flows.drop import drop_generations, drop_index
 from kvmodels.flows.findings import CheckReport
@@ -23,7 +23,7 @@ from kvmodels.flows.requests import Flow
 from kvmodels.flows.scrub import Repair, check_collection, check_database
 from kvmodels.flows.token import Token, burn
 from kvmodels.kv_opening import store_format
-from kvmodels.schema.catalogue import IndexState, pending_definitions
+from kvmodels.schema.catalogue import IndexState
 from kvmodels.schema.compile import schema_of
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.keyspace import RecordLayout, index_prefix
@@ -181,13 +181,10 @@ class DatabaseCore:
         reports: list[BuildReport] = []
         for schema in chosen:
             view = yield from reload_header(context)
-            live = view.live[schema.collection]
-            obstacle = live.refused or live.read_only
-            if obstacle is not None:
-                raise obstacle
+            collection, _ = outdated_generations(view, schema)
             yield from raise_schema_version(context, schema)
-            for definition in list(pending_definitions(view.header.collections[schema.collection], schema)):
-                report = yield from build_index(context, schema, definition.name)
+            for name in unbuilt_indexes(collection, schema):
+                report = yield from build_index(context, schema, name)
                 reports.append(report)
             view = yield from header_view(context)
             for index in view.header.collections[schema.collection].indexes:

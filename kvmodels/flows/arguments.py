@@ -11,7 +11,7 @@ from typing import Any, TypeVar, cast
 from kvmodels.errors import InvalidArgumentError, InvalidValueError
 from kvmodels.schema.definition import ModelSchema
 
-__all__ = ["items_of", "require_callable", "require_flag", "require_object", "require_text"]
+__all__ = ["items_of", "require_callable", "require_flag", "require_no_counters", "require_object", "require_text"]
 
 T = TypeVar("T")
 
@@ -61,6 +61,22 @@ def require_text(argument: str, value: object, hint: str) -> None:
     """
     if not isinstance(value, str) or not value or any("\ud800" <= character <= "\udfff" for character in value):
         raise _refusal("this is not a text that can be looked for", argument, value, hint)
+
+
+def require_no_counters(schema: ModelSchema) -> None:
+    """Refuse a lifetime for the records of a model with an aggregate index: nothing counts a record out that expires.
+
+    Raises:
+        InvalidArgumentError: the index is named.
+    """
+    for index in schema.indexes.values():
+        if index.aggregates is not None:
+            raise InvalidArgumentError(
+                "a record that an aggregate index counts cannot expire",
+                argument="expire_in",
+                value=index.name,
+                hint="Leave expire_in out, or drop the aggregate index from Meta.indexes of the model.",
+            )
 
 
 def require_object(schema: ModelSchema, instance: object) -> None:

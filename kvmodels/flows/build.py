@@ -8,10 +8,14 @@ is refused. What cannot be indexed becomes a violation row, and the index stays 
 Rules of this module: entries are computed by the write compiler (R4) in ``flows/build_batch.py``; every step can be
 lost, repeated or interrupted. Source: FoundationDB Record Layer, OnlineIndexer, with a versionstamp fence in place of
 its range set.
+
+An aggregate index is built in the same way, but every record is set again in the commit that counts it, which lifts
+its versionstamp above the fence: so a versionstamp says whether a record is counted, for the builder and for writers.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -22,13 +26,14 @@ from kvmodels.flows.drop import drop_generations
 from kvmodels.flows.headers import commit_header
 from kvmodels.flows.requests import Flow, read, sleep
 from kvmodels.keys import skip_parts
-from kvmodels.operations import Delete, GuardFailed, ReadRange, Set, after_prefix
+from kvmodels.operations import Delete, GuardFailed, Mutation, ReadRange, Set, after_prefix
 from kvmodels.schema.catalogue import IndexState, StoredCollection, StoredIndex, stored_index
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.keyspace import build_key, fence_key
-from kvmodels.schema.live import LiveIndex
+from kvmodels.schema.live import LiveCollection, LiveIndex
+from kvmodels.schema.record_codec import RESERVED_FIELD
 
-__all__ = ["BuildReport", "IndexViolation", "build_index"]
+__all__ = ["BuildReport", "IndexViolation", "build_index", "outdated_generations", "rebuild_index", "unbuilt_indexes"]
 
 FIRST_BATCH = 100
 LARGEST_BATCH = 1_000
@@ -62,7 +67,8 @@ def build_index(context: Context, schema: ModelSchema, name: str) -> Flow[BuildR
         SchemaMismatchError: this process may not write the collection.
         RetriesExhaustedError: one batch met a conflict in every attempt.
 
-    Cost: per batch one or two reads and one commit; two header commits. Idempotent.
+    Cost: per batch one or two reads and one commit; two header commits. Idempotent. An aggregate index, a copy and an
+    index over values that the records do not store yet set every record again.
     """
     if name not in schema.indexes:
         raise UnknownFieldError(
@@ -76,13 +82,10 @@ def build_index(context: Context, schema: ModelSchema, name: str) -> Flow[BuildR
     while True:
         view = yield from reload_header(context)
         live = view.live[schema.collection]
-        obstacle = live.refused or live.read_only
-        if obstacle is not None:
-            raise obstacle
-        collection = view.header.collections[schema.collection]
+        collection, outdated = outdated_generations(view, schema)
         stored = _current(collection, schema, name)
-        if stored is None:
-            yield from _begin(context, view, collection, schema, name)
+        if stored is None or outdated:
+            yield from _begin(context, view, schema, name, outdated)
             continue
         if stored.state is IndexState.READABLE:
             yield from drop_generations(context, schema.collection, name)
@@ -103,21 +106,99 @@ def _current(collection: StoredCollection, schema: ModelSchema, name: str) -> St
     return max(found, key=lambda ix: ix.generation, default=None)
 
 
+def rebuild_index(context: Context, schema: ModelSchema, name: str) -> Flow[BuildReport]:
+    """Build a READABLE index once more under a new prefix; the one that there is serves until the switch.
+
+    Raises and cost: as ``build_index``.
+    """
+    view = yield from reload_header(context)
+    collection, outdated = outdated_generations(view, schema)
+    stored = _current(collection, schema, name)
+    if stored is not None and stored.state is IndexState.READABLE and not outdated:
+        yield from _commit_beginning(context, view, collection, schema, (name,))
+    return (yield from build_index(context, schema, name))
+
+
+def unbuilt_indexes(collection: StoredCollection, schema: ModelSchema) -> list[str]:
+    """The declared indexes that are not READABLE, or that somebody has begun to build once more."""
+    found: list[str] = []
+    for name in schema.indexes:
+        stored = _current(collection, schema, name)
+        if stored is None or stored.state is not IndexState.READABLE:
+            found.append(name)
+    return found
+
+
+def outdated_generations(view: HeaderView, schema: ModelSchema) -> tuple[StoredCollection, list[StoredIndex]]:
+    """The collection as it is listed, and the generations that a build must give up before anything can be written.
+
+    Nobody can keep a column that is computed by a function of another release. So the release that has the new
+    function ends the old generation in the very commit that begins the new one.
+
+    Raises:
+        SchemaMismatchError: this process may not write the collection, and no build can change that.
+    """
+    live = view.live[schema.collection]
+    if live.refused is not None:
+        raise live.refused
+    collection = view.header.collections.get(schema.collection)
+    if live.read_only is None and collection is not None:
+        return collection, []
+    if collection is not None and schema.schema_version >= collection.schema_version:
+        unkept = _unkept(live, collection)
+        if unkept and all(_is_superseded(schema, collection, index) for index in unkept):
+            return collection, unkept
+    assert live.read_only is not None, "a collection that is not listed is read-only"
+    raise live.read_only
+
+
+def _unkept(live: LiveCollection, collection: StoredCollection) -> list[StoredIndex]:
+    kept = {(index.stored.name, index.stored.generation) for index in live.maintained}
+    return [ix for ix in collection.indexes if ix.state.maintained and (ix.name, ix.generation) not in kept]
+
+
+def _is_superseded(schema: ModelSchema, collection: StoredCollection, index: StoredIndex) -> bool:
+    """Whether the generation needs a function that this release has replaced; an older release may not say so."""
+    declared = schema.indexes.get(index.name)
+    if declared is None or declared.hash() == index.hash or declared.hash() in collection.retired.get(index.name, ()):
+        return False
+    here = {computed.stored_as for computed in schema.computed.values()}
+    return not _computed_columns(index) <= here
+
+
+def _computed_columns(index: StoredIndex) -> set[str]:
+    """The computed columns that a stored generation needs, as documents name them."""
+    signature = index.signature
+    columns = [*signature["columns"], *signature.get("sums", ())]
+    columns.extend(column for tests in signature.get("where", ()) for column, _ in tests)
+    paths = [column[4]["path"] for column in columns if len(column) > 4]
+    return {path[-1] for path in paths if path[:2] == [RESERVED_FIELD, "c"]}
+
+
 def _begin(
-    context: Context, view: HeaderView, collection: StoredCollection, schema: ModelSchema, name: str
+    context: Context, view: HeaderView, schema: ModelSchema, name: str, outdated: Sequence[StoredIndex]
 ) -> Flow[None]:
-    """DISABLED to WRITE_ONLY: header, fence and progress in one commit."""
-    generation = collection.next_generation(name)
-    stored = stored_index(schema.indexes[name], generation, IndexState.WRITE_ONLY)
-    header = view.header.with_collection(collection.with_index(stored))
-    place = (schema.collection, name, generation)
-    progress = context.codec.encode(Progress(b"", 0).to_value())
-    yield from commit_header(
-        context,
-        view,
-        header,
-        mutations=(Set(fence_key(*place), *context.codec.encode(b"")), Set(build_key(*place), *progress)),
-    )
+    """Begin the build of an index, and of all that must be replaced, because nobody can write before."""
+    collection = view.header.collections[schema.collection]
+    names = [name, *(index.name for index in outdated if index.name != name)]
+    wanted = [name for name in dict.fromkeys(names) if _current(collection, schema, name) is None]
+    for index in outdated:
+        collection = collection.with_index(_in_state(index, IndexState.DROPPING))
+    yield from _commit_beginning(context, view, collection, schema, wanted)
+
+
+def _commit_beginning(
+    context: Context, view: HeaderView, collection: StoredCollection, schema: ModelSchema, names: Sequence[str]
+) -> Flow[None]:
+    """New generations, WRITE_ONLY: header, fences and progress in one commit."""
+    mutations: list[Mutation] = []
+    for name in names:
+        generation = collection.next_generation(name)
+        collection = collection.with_index(stored_index(schema.indexes[name], generation, IndexState.WRITE_ONLY))
+        place = (schema.collection, name, generation)
+        mutations.append(Set(fence_key(*place), *context.codec.encode(b"")))
+        mutations.append(Set(build_key(*place), *context.codec.encode(Progress(b"", 0).to_value())))
+    yield from commit_header(context, view, view.header.with_collection(collection), mutations=mutations)
 
 
 def _scan(context: Context, schema: ModelSchema, index: LiveIndex) -> Flow[int]:
@@ -167,7 +248,7 @@ def _finish(context: Context, schema: ModelSchema, index: LiveIndex) -> Flow[Bui
     if stored.state is state:
         return report
     collection = collection.with_index(_in_state(stored, state))
-    mutations = [Delete(build_key(*place))]
+    mutations: list[Mutation] = [Delete(build_key(*place))]
     if state is IndexState.READABLE:
         mutations.append(Delete(fence_key(*place)))
         for other in collection.indexes:

@@ -2,8 +2,7 @@
 
 Rules of this module: a batch is one commit that checks the header, its progress row and every record it indexes.
 Records that cannot be indexed are listed and passed over, so that one bad record stops nobody. A record is rewritten
-only where it must be: in an index with ``store="record"``, whose copies carry the versionstamp of their record, and
-when it stores no value for a column yet.
+only where it must be (``rules.must_touch``), and when it stores no value yet for a column or an included field.
 """
 
 from __future__ import annotations
@@ -16,11 +15,11 @@ from kvmodels.flows.context import Context, HeaderView, writable_collection
 from kvmodels.flows.records import document_of, object_of
 from kvmodels.flows.requests import Flow, commit, now, read
 from kvmodels.keys import key_successor, skip_parts
+from kvmodels.maintenance import rules
 from kvmodels.maintenance.budget import check_budget
 from kvmodels.maintenance.changes import Compiled, NeedRows, RecordChange
 from kvmodels.maintenance.compiler import compile_write
-from kvmodels.maintenance.entries import misfit
-from kvmodels.maintenance.rules import is_expired
+from kvmodels.maintenance.entries import entry_value, misfit
 from kvmodels.operations import (
     AtomicWrite,
     Check,
@@ -121,7 +120,7 @@ def _index_rows(
     """Commit the entries of these records together with the progress; False after a conflict."""
     now_ms = yield from now()
     fence = index.fence
-    old = [row for row in rows if not is_expired(row, now_ms) and (fence is None or row.versionstamp <= fence)]
+    old = [row for row in rows if not rules.is_expired(row, now_ms) and (fence is None or row.versionstamp <= fence)]
     # A key that is none of a record has no primary key to list it by; a check reports it as foreign.
     old = [row for row in old if live.layout.is_record_key(row.key)]
     changes: list[RecordChange] = []
@@ -172,13 +171,23 @@ def _change(context: Context, live: LiveCollection, index: LiveIndex, row: Row) 
         return "not_decodable"
     except KvModelsError:
         return "not_encodable"
-    kind = misfit(index, new_document, pk, context.limits.max_key_bytes)
+    kind = misfit(index, new_document, pk, context.limits.max_key_bytes, row.expire_at)
     if kind is not None:
         return kind
-    only = index if covered and index.definition.store is None else None
+    only = index if covered and not rules.must_touch(index) else None
     if only is None and len(value) > context.limits.max_value_bytes:
         return "too_long"  # with the columns that the record did not store yet
-    return RecordChange(live, pk, row, document, new_document, value, encoding, row.expire_at, only=only, tolerant=True)
+    change = RecordChange(
+        live, pk, row, document, new_document, value, encoding, row.expire_at, only=only, tolerant=True
+    )
+    return "too_long" if _holds_too_much(context, index, change) else change
+
+
+def _holds_too_much(context: Context, index: LiveIndex, change: RecordChange) -> bool:
+    """Whether a unique slot would hold more than the record: with the primary key, which the record has in its key."""
+    if not (index.definition.include and index.definition.unique):
+        return False
+    return len(entry_value(context.codec, index, True, change)[0]) > context.limits.max_value_bytes
 
 
 def _compile(

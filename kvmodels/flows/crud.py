@@ -22,7 +22,7 @@ from kvmodels.errors import (
     StaleObjectError,
     UniqueViolationError,
 )
-from kvmodels.flows.arguments import require_callable, require_object
+from kvmodels.flows.arguments import require_callable, require_no_counters, require_object
 from kvmodels.flows.context import Context, HeaderView
 from kvmodels.flows.operation import Operation, Proposal, Seen, always
 from kvmodels.flows.records import document_of, object_of
@@ -111,7 +111,13 @@ def _field_in(path: str | None) -> str | None:
 
 
 def record_change(context: Context, item: Pending, seen: Seen, old: Row | None, deadline: Deadline) -> RecordChange:
-    """The change that stores an object over the row that was read."""
+    """The change that stores an object over the row that was read.
+
+    Raises:
+        InvalidArgumentError: a deadline for a record that is counted.
+    """
+    if not isinstance(deadline, Keep) and deadline is not None:
+        require_no_counters(item.schema)
     live = seen.view.live[item.schema.collection]
     if isinstance(deadline, Keep):
         expired = old is None or (old.expire_at is not None and old.expire_at <= seen.now_ms)

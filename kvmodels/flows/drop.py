@@ -1,4 +1,4 @@
-"""Remove the entries of index generations that nobody keeps or reads any more.
+"""Remove the entries and counters of index generations that nobody keeps or reads any more.
 
 A generation in state DROPPING is out of the reach of readers, whose guard fails, and of writers, whose header check
 fails. Its prefix is never used again, so its entries can go at leisure, in batches.
@@ -19,7 +19,7 @@ from kvmodels.flows.requests import Flow, commit, read
 from kvmodels.keys import encode_key
 from kvmodels.operations import AtomicWrite, Check, Committed, Delete, ReadRange, Set, after_prefix, point
 from kvmodels.schema.catalogue import IndexState, StoredCollection, StoredIndex
-from kvmodels.schema.keyspace import HEADER_KEY, build_key, drop_key, fence_key, violation_prefix
+from kvmodels.schema.keyspace import HEADER_KEY, build_key, counter_prefix, drop_key, fence_key, violation_prefix
 
 __all__ = ["drop_generations", "drop_index"]
 
@@ -68,6 +68,7 @@ def _remove_entries(context: Context, view: HeaderView, collection: StoredCollec
     progress_key = drop_key(collection.name, index.name, index.generation)
     prefixes = (
         encode_key((index.prefix(collection.name),)),
+        counter_prefix(collection.name, index.name, index.generation),
         violation_prefix(collection.name, index.name, index.generation),
     )
     for prefix in prefixes:

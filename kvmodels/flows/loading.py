@@ -25,7 +25,7 @@ from kvmodels.limits import Limits
 from kvmodels.maintenance.budget import check_budget
 from kvmodels.operations import AtomicWrite, Check, Conflict, Delete, Mutation, ReadRange, Row, Set, after_prefix, point
 from kvmodels.schema.catalogue import LOADING, Header, index_definition, loading_value
-from kvmodels.schema.keyspace import HEADER_KEY, EntryLayout, RecordLayout, belongs_to_a_build
+from kvmodels.schema.keyspace import HEADER_KEY, EntryLayout, RecordLayout, belongs_to_a_build, counted_by
 
 __all__ = ["Loading"]
 
@@ -69,6 +69,7 @@ class Loading:
         self._before: dict[str, Any] | None = None
         self._header: Header | None = None
         self._skipped: frozenset[str] = frozenset()
+        self._counting: frozenset[tuple[str, str, int]] = frozenset()
         self._copies: Mapping[str, _Copies] = {}
         self._line = 0
         self._keys = 0
@@ -282,6 +283,9 @@ class Loading:
             return []
         if belongs_to_a_build(key) or (type(key[0]) is str and key[0] in self._skipped):
             return []
+        index = counted_by(key)
+        if index is not None and index not in self._counting:
+            return []
         self._form.check_key_runes(packed, self._limits)
         stored = Set(packed, *encode(value), deadline)
         return [stored, *self._copies_of(key, stored)]
@@ -300,6 +304,12 @@ class Loading:
             if layouts:
                 copies[collection.name] = _Copies(RecordLayout(collection.name, ()).prefix, layouts)
         self._header, self._copies = header, copies
+        # Of an index that is not complete the counters go with the fence: what is counted is told by versionstamps.
+        self._counting = frozenset(
+            (collection.name, index.name, index.generation)
+            for collection in header.collections.values()
+            for index in collection.indexes
+        )
         # Copies are written with their record, not where the dump has them.
         self._skipped = unfinished | (document_owners(header).keys() - header.collections.keys())
 

@@ -13,12 +13,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kvmodels.errors import ModelDefinitionError, SchemaMismatchError
-from kvmodels.flows.build import build_index
+from kvmodels.flows.build import build_index, outdated_generations, unbuilt_indexes
 from kvmodels.flows.context import Context, HeaderView, reload_header
 from kvmodels.flows.headers import commit_header
 from kvmodels.flows.requests import Flow, read
 from kvmodels.operations import ReadRange, after_prefix
-from kvmodels.schema.catalogue import pending_definitions, stored_collection
+from kvmodels.schema.catalogue import stored_collection
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.keyspace import RESERVED, index_prefix
 
@@ -50,13 +50,23 @@ def open_database(context: Context, *, writable: bool) -> Flow[HeaderView]:
         check_prefixes(context, view)
     for name, schema in context.schemas.items():
         live = view.live[name]
-        pending = list(pending_definitions(view.header.collections[name], schema))
-        if live.refused is None and live.read_only is None and pending:
+        if not _is_buildable(view, schema):
+            continue
+        pending = unbuilt_indexes(view.header.collections[name], schema)
+        if pending:
             result = yield from read((ReadRange(live.layout.prefix, after_prefix(live.layout.prefix), 1),))
-            for definition in pending if not result.ranges[0] else ():
-                yield from build_index(context, schema, definition.name)
+            for index in pending if not result.ranges[0] else ():
+                yield from build_index(context, schema, index)
             view = yield from reload_header(context)
     return view
+
+
+def _is_buildable(view: HeaderView, schema: ModelSchema) -> bool:
+    try:
+        outdated_generations(view, schema)
+    except SchemaMismatchError:
+        return False
+    return True
 
 
 def raise_schema_version(context: Context, schema: ModelSchema) -> Flow[None]:

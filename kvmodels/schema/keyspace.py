@@ -9,6 +9,7 @@ The layout is a promise (``docs/concepts.md`` has the table, ``tests/golden`` th
     ("__kvmodels__", "fence", collection, index, n)       its versionstamp is the fence of an online build
     ("__kvmodels__", "build", collection, index, n)       progress of an online build
     ("__kvmodels__", "drop", collection, index, n)        progress of removing the entries of an index
+    ("__kvmodels__", "counter", collection, index, n, *group, kind)  a counter of an aggregate index
     ("__kvmodels__", "violation", collection, index, n, slot, *pk)   a record that the index cannot hold
     ("__kvmodels__", "token", token)                      the outcome of one logical operation
 
@@ -34,6 +35,8 @@ __all__ = [
     "RecordLayout",
     "belongs_to_a_build",
     "build_key",
+    "counted_by",
+    "counter_prefix",
     "drop_key",
     "fence_key",
     "index_prefix",
@@ -73,6 +76,19 @@ def build_key(collection: str, index: str, generation: int) -> bytes:
 def drop_key(collection: str, index: str, generation: int) -> bytes:
     """The key that holds the progress of removing the entries of an index."""
     return encode_key((RESERVED, "drop", collection, index, generation))
+
+
+def counter_prefix(collection: str, index: str, generation: int) -> bytes:
+    """The common prefix of the counters of one generation of an aggregate index."""
+    return encode_key((RESERVED, "counter", collection, index, generation))
+
+
+def counted_by(key: tuple[Any, ...]) -> tuple[str, str, int] | None:
+    """Collection, index and generation of a counter; None for every other key."""
+    if key[:2] != (RESERVED, "counter") or len(key) < 6:
+        return None
+    collection, index, generation = key[2:5]
+    return collection, index, generation
 
 
 def violation_prefix(collection: str, index: str, generation: int) -> bytes:
