@@ -101,7 +101,7 @@ class EntryReader:
         return self._matching(object_of_document(self._live, row, document, pk))
 
     def _matching(self, instance: Any) -> Any | None:
-        return instance if self._matches is None or self._matches(instance) else None
+        return instance if self._matches is None or self._matches.on_object(instance) else None
 
 
 class Follower:

@@ -1,42 +1,86 @@
-"""The part of a filter that no index answers: a test of decoded objects.
+"""The part of a filter that no index answers: a test of stored documents.
 
-Rules of this module: pure; a value is compared by its packed key part, so that a field gives the same answers with
-and without an index. What cannot be a part (NaN, a naive datetime) is equal to nothing and has no order.
+A value is compared by its packed key part, so that a column gives the same answers with and without an index. What
+cannot be a part (NaN, a naive datetime) is equal to nothing and has no order.
+
+Rules of this module: pure; what is tested is what the document stores, computed values included, so that an index and a
+scan agree. A field whose type cannot be a column is decoded alone and compared with Python's ``==``.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from operator import attrgetter
-from typing import Any
+from enum import Enum
+from typing import Any, Final
 
-from kvmodels.encoding.columns import nullable
-from kvmodels.errors import InvalidValueError
-from kvmodels.schema.predicates import PRIMARY_KEY, Condition
-from kvmodels.schema.spans import contains, parts_of
-from kvmodels.schema.definition import Column, ModelSchema
+from kvmodels.errors import DecodeError, InvalidValueError
+from kvmodels.schema.definition import Column, ColumnSource, Document, ModelSchema
+from kvmodels.schema.field_values import field_reader
+from kvmodels.schema.names import PRIMARY_KEY
+from kvmodels.schema.operands import folded_whole
+from kvmodels.schema.paths import reader
+from kvmodels.schema.predicate import AllOf, AnyOf, Condition, Predicate, conjunction
+from kvmodels.schema.spans import Spans, column_of, parts_of
 
 __all__ = ["Matcher", "comparison_column", "matcher", "packed_key"]
 
-Matcher = Callable[[Any], bool]
+Test = Callable[[Document], bool]
+ValueTest = Callable[[Any], bool]
+_EQUAL_AS_STORED: Final = frozenset({"str", "int", "bool", "bytes"})
 
 
-def matcher(schema: ModelSchema, where: Iterable[Condition], excluded: Iterable[Sequence[Condition]]) -> Matcher | None:
-    """A test for objects that satisfy every condition of ``where`` and no group of ``excluded`` as a whole.
+class Matcher:
+    """Tests whether records satisfy predicates; made once per query.
 
-    None when there is nothing to test.
+    Args:
+        schema: the model.
+        predicates: all of which must hold.
     """
-    tests = [_test(schema, condition) for condition in where]
-    tests += [_not_all([_test(schema, condition) for condition in group]) for group in excluded]
-    if not tests:
-        return None
-    return tests[0] if len(tests) == 1 else lambda instance: all(test(instance) for test in tests)
+
+    __slots__ = ("_exact", "_lenient", "_predicates", "_schema")
+
+    def __init__(self, schema: ModelSchema, predicates: Sequence[Predicate]) -> None:
+        self._schema = schema
+        self._predicates = conjunction(predicates)
+        self._exact = _test(schema, AllOf(self._predicates), lenient=False)
+        self._lenient: Test | None = None
+
+    def on_document(self, document: Document) -> bool:
+        """Whether a stored document satisfies them.
+
+        Args:
+            document: a stored record, or what an index entry holds of one.
+
+        Raises:
+            KeyError: the document lacks a value that is compared, or holds one that its column cannot hold. Then read
+                the object (which fails if the record is damaged) and ask ``on_object``.
+        """
+        try:
+            return self._exact(document)
+        except (InvalidValueError, DecodeError, TypeError, AttributeError, ValueError) as error:
+            raise KeyError("a value that is compared is not what its column holds") from error
+
+    def on_object(self, instance: Any) -> bool:
+        """Whether an object satisfies them, as the record that it would be stored as; it is encoded for that.
+
+        Raises: what ``schema.prepare`` raises.
+        """
+        if self._lenient is None:
+            self._lenient = _test(self._schema, AllOf(self._predicates), lenient=True)
+        return self._lenient(self._schema.prepare(instance).document)
+
+
+def matcher(schema: ModelSchema, predicates: Iterable[Predicate]) -> Matcher | None:
+    """A test for records that satisfy every predicate; None when there is nothing to test."""
+    wanted = tuple(predicates)
+    return Matcher(schema, wanted) if wanted else None
 
 
 def comparison_column(schema: ModelSchema, field: str) -> Column | None:
     """The ascending column, None included, by which a field is compared; None for a type that cannot be a column."""
-    codec = schema.column_codecs.get(field)
-    return None if codec is None else Column(field, nullable(codec), descending=False, nullable=True)
+    source = None if field == PRIMARY_KEY else schema.source(field)
+    return None if source is None else column_of(source, is_nullable=True)
 
 
 def packed_key(schema: ModelSchema, values: Iterable[Any]) -> bytes:
@@ -44,42 +88,138 @@ def packed_key(schema: ModelSchema, values: Iterable[Any]) -> bytes:
     return b"".join(column.codec.pack(value) for column, value in zip(schema.primary_key, values, strict=True))
 
 
-def _not_all(tests: Sequence[Matcher]) -> Matcher:
-    return lambda instance: not all(test(instance) for test in tests)
+def _test(schema: ModelSchema, predicate: Predicate, *, lenient: bool) -> Test:
+    if isinstance(predicate, AllOf):
+        return _all_of([_test(schema, part, lenient=lenient) for part in predicate.parts])
+    if isinstance(predicate, AnyOf):
+        return _any_of([_test(schema, part, lenient=lenient) for part in predicate.parts])
+    test = _positive(schema, predicate, lenient=lenient)
+    return (lambda document: not test(document)) if predicate.negated else test
 
 
-def _test(schema: ModelSchema, condition: Condition) -> Matcher:
+# Loops, because all() and any() over a generator take twice as long for the two or three tests that a filter has.
+
+
+def _all_of(tests: Sequence[Test]) -> Test:
+    if len(tests) == 1:
+        return tests[0]
+
+    def holds(document: Document) -> bool:
+        for test in tests:  # noqa: SIM110 - see above
+            if not test(document):
+                return False
+        return True
+
+    return holds
+
+
+def _any_of(tests: Sequence[Test]) -> Test:
+    def holds(document: Document) -> bool:
+        for test in tests:  # noqa: SIM110 - see above
+            if test(document):
+                return True
+        return False
+
+    return holds
+
+
+def _positive(schema: ModelSchema, condition: Condition, *, lenient: bool) -> Test:
+    """The test of a condition as if it were not negated."""
     if condition.field == PRIMARY_KEY:
         return _key_test(schema, condition)
-    column = comparison_column(schema, condition.field)
-    if column is None:
-        return _python_test(condition)
-    spans, pack, value_of = parts_of(condition, column), column.codec.pack, attrgetter(condition.field)
-    otherwise = condition.lookup in ("ne", "not_in") or condition == Condition(condition.field, "isnull", False)
+    source = schema.source(condition.field)
+    if source is None or (source.many and not condition.any and condition.lookup != "isnull"):
+        return _whole_test(schema, source, condition)
+    read = reader(source.path, many=source.many)
+    if condition.lookup == "isnull":
+        wanted = condition.operand
+        return lambda document: (read(document) is None) is wanted
+    holds = _value_test(source, condition, lenient=lenient)
+    if not source.many:
+        return lambda document: holds(read(document))
 
-    def test(instance: Any) -> bool:
+    def any_holds(document: Document) -> bool:
+        for element in read(document) or ():  # noqa: SIM110 - see above
+            if holds(element):
+                return True
+        return False
+
+    return any_holds
+
+
+def _value_test(source: ColumnSource, condition: Condition, *, lenient: bool) -> ValueTest:
+    """The test of one stored value, or of one element."""
+    if condition.lookup == "contains":
+        return _part_of_text(condition.operand)
+    column = column_of(source, is_nullable=not source.many)
+    test = _in_spans(parts_of(condition, column), column.codec.pack_stored)
+    if condition.lookup == "exact" and source.codec.name in _EQUAL_AS_STORED:
+        test = _equal(source, condition.operand, test)
+    if not lenient:
+        return test
+    otherwise = condition.lookup in ("ne", "not_in")
+
+    def lenient_test(value: Any) -> bool:
         try:
-            part = pack(value_of(instance))
+            return test(value)
         except InvalidValueError:
             return otherwise
-        return contains(spans, part)
 
-    return test
-
-
-def _key_test(schema: ModelSchema, condition: Condition) -> Matcher:
-    keys = {packed_key(schema, values) for values in condition.operand}
-    wanted = condition.lookup == "in"
-    return lambda instance: (packed_key(schema, schema.primary_key_of(instance)) in keys) is wanted
+    return lenient_test
 
 
-def _python_test(condition: Condition) -> Matcher:
-    value_of, operand = attrgetter(condition.field), condition.operand
-    tests: dict[str, Matcher] = {
-        "exact": lambda instance: bool(value_of(instance) == operand),
-        "ne": lambda instance: not bool(value_of(instance) == operand),
-        "in": lambda instance: value_of(instance) in operand,
-        "not_in": lambda instance: value_of(instance) not in operand,
-        "isnull": lambda instance: (value_of(instance) is None) is operand,
+def _in_spans(spans: Spans, pack_stored: Callable[[Any], bytes]) -> ValueTest:
+    if len(spans) == 1:
+        start, end, _ = spans[0]
+        return lambda value: start <= pack_stored(value) < end
+    starts, ends = [span.start for span in spans], [b"", *(span.end for span in spans)]
+
+    def within(value: Any) -> bool:
+        part = pack_stored(value)
+        return part < ends[bisect_right(starts, part)]
+
+    return within
+
+
+def _equal(source: ColumnSource, operand: Any, otherwise: ValueTest) -> ValueTest:
+    """The same as comparing parts, for types whose stored values are equal exactly if their parts are; much faster."""
+    stored = operand if source.codec.to_stored is None else source.codec.to_stored(operand)
+    kind: type[object] = type(stored)
+    return lambda value: value == stored if type(value) is kind else otherwise(value)
+
+
+def _part_of_text(part: Any) -> ValueTest:
+    wanted: Any = part.value if isinstance(part, Enum) else part
+    kind: Any = bytes if isinstance(wanted, bytes) else str
+
+    def holds(value: Any) -> bool:
+        if not isinstance(value, kind):
+            if value is None:
+                return False
+            raise TypeError(f"expected {kind.__name__}")
+        return wanted in value
+
+    return holds
+
+
+def _whole_test(schema: ModelSchema, source: ColumnSource | None, condition: Condition) -> Test:
+    value_of, operand = field_reader(schema, condition.field), condition.operand
+
+    def whole(document: Document) -> Any:
+        return folded_whole(source, value_of(document))
+
+    tests: dict[str, Test] = {
+        "exact": lambda document: bool(whole(document) == operand),
+        "ne": lambda document: not bool(whole(document) == operand),
+        "in": lambda document: whole(document) in operand,
+        "not_in": lambda document: whole(document) not in operand,
+        "isnull": lambda document: (value_of(document) is None) is operand,
     }
     return tests[condition.lookup]
+
+
+def _key_test(schema: ModelSchema, condition: Condition) -> Test:
+    keys = {packed_key(schema, values) for values in condition.operand}
+    wanted = condition.lookup == "in"
+    columns = [(column.field, column.codec.pack_stored) for column in schema.primary_key]
+    return lambda document: (b"".join([pack(document[field]) for field, pack in columns]) in keys) is wanted

@@ -20,13 +20,14 @@ from kvmodels.errors import IndexNotReadyError
 from kvmodels.operations import after_prefix
 from kvmodels.query.matching import comparison_column, matcher, packed_key
 from kvmodels.query.plans import KeyRange, QueryPlan, Scan
-from kvmodels.schema.predicates import PRIMARY_KEY, Condition
 from kvmodels.query.query import Query
 from kvmodels.query.refusals import no_usable_index
-from kvmodels.schema.spans import Span, contains, matching_parts
 from kvmodels.schema.catalogue import IndexState
 from kvmodels.schema.definition import Column, IndexDefinition
 from kvmodels.schema.live import LiveCollection
+from kvmodels.schema.names import PRIMARY_KEY
+from kvmodels.schema.predicate import AnyOf, Condition
+from kvmodels.schema.spans import Span, contains, has_spans, matching_parts
 
 __all__ = ["MAX_PRODUCT", "plan_query"]
 
@@ -88,7 +89,7 @@ def plan_query(query: Query, live: LiveCollection, *, through: str | None = None
             help; the hint has the line to add to the model.
         IndexNotReadyError: an index is declared that would serve, and it is not built.
     """
-    conditions = _by_field(query.where)
+    conditions = _by_field(query)
     if _contradicts(query, conditions):
         return _empty(query)
     paths = [path for path in _paths(live) if through is None or _name(path) == through]
@@ -103,10 +104,14 @@ def plan_query(query: Query, live: LiveCollection, *, through: str | None = None
     raise no_usable_index(query, live)
 
 
-def _by_field(conditions: Iterable[Condition]) -> Conditions:
+def _by_field(query: Query) -> Conditions:
+    """The conditions that ranges of columns of one value can answer; the others are tested."""
     grouped: dict[str, tuple[Condition, ...]] = {}
-    for condition in conditions:
-        grouped[condition.field] = (*grouped.get(condition.field, ()), condition)
+    for condition in query.where:
+        if isinstance(condition, Condition):
+            column = comparison_column(query.schema, condition.field)
+            if column is None or (has_spans(condition, column) and not column.many):
+                grouped[condition.field] = (*grouped.get(condition.field, ()), condition)
     return grouped
 
 
@@ -114,13 +119,10 @@ def _contradicts(query: Query, conditions: Conditions) -> bool:
     """Whether no value of some field can satisfy its conditions."""
     if query.stop is not None and query.start >= query.stop:
         return True
-    for field, group in conditions.items():
-        column = _declared(query, field)
-        if column is not None and not matching_parts(group, column):
-            return True
-        if any(condition.lookup == "in" and not condition.operand for condition in group):
-            return True
-    return False
+    if any(isinstance(part, AnyOf) and not part.parts for part in query.where):
+        return True
+    columns = [(_declared(query, field), group) for field, group in conditions.items()]
+    return any(column is not None and not matching_parts(group, column) for column, group in columns)
 
 
 def _declared(query: Query, field: str) -> Column | None:
@@ -188,7 +190,7 @@ def _leaves_out(definition: IndexDefinition | None, query: Query, conditions: Co
 
 
 def _is_permitted(access: _Access, query: Query) -> bool:
-    complete = len(access.served) == len(query.where) and not query.excluded
+    complete = len(access.served) == len(query.where)
     return complete or access.narrows
 
 
@@ -297,7 +299,7 @@ def _direction(access: _Access, query: Query) -> bool | None:
 
 def _plan(access: _Access, query: Query, *, full_scan: bool = False) -> QueryPlan:
     definition = access.path.definition
-    tested = tuple(condition for condition in query.where if condition not in access.served)
+    tested = tuple(part for part in query.where if part not in access.served)
     order = tuple(
         ("-" if descending is not access.reverse else "") + field for field, descending in _provided(access, query)
     )
@@ -324,8 +326,7 @@ def _plan(access: _Access, query: Query, *, full_scan: bool = False) -> QueryPla
         stop=query.stop,
         full_scan=full_scan,
         tested=tested,
-        excluded=query.excluded,
-        matches=matcher(query.schema, tested, query.excluded),
+        matches=matcher(query.schema, tested),
     )
 
 

@@ -24,24 +24,19 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgpack
 
-from kvmodels.encoding.values import MsgpackCodec
-from kvmodels.query.matching import Matcher, comparison_column, packed_key
+from kvmodels.query.describing import describe, digest
+from kvmodels.query.matching import Matcher
 from kvmodels.schema.definition import Column, ModelSchema
-from kvmodels.schema.predicates import PRIMARY_KEY, Condition
-from kvmodels.schema.spans import parts_of
+from kvmodels.schema.predicate import Condition, Predicate
 
-__all__ = ["Analysis", "Combine", "KeyRange", "QueryPlan", "Scan", "Sort", "describe"]
+__all__ = ["Analysis", "Combine", "KeyRange", "QueryPlan", "Scan", "Sort"]
 
 Combine: TypeAlias = Literal["scan", "merge", "concatenate", "intersect", "nothing"]
 """How the scans of a plan are put together; the table in ``kvmodels.query.plans`` says what each does."""
-
-_SYMBOLS: Final = {"exact": "=", "ne": "!=", "gt": ">", "gte": ">=", "lt": "<", "lte": "<=", "startswith": "startswith"}
-_SHOWN_VALUES: Final = 5
-_SHOWN_OPERAND: Final = 60
 
 
 class KeyRange(NamedTuple):
@@ -93,7 +88,7 @@ class Scan:
     fans_out: bool
     order: tuple[str, ...]
     served: tuple[Condition, ...] = field(repr=False)
-    tested: tuple[Condition, ...] = field(default=(), repr=False)
+    tested: tuple[Predicate, ...] = field(default=(), repr=False)
     accepts: Matcher | None = field(default=None, repr=False, compare=False)
     matches: Matcher | None = field(default=None, repr=False, compare=False)
 
@@ -166,8 +161,7 @@ class QueryPlan:
     start: int = 0
     stop: int | None = None
     full_scan: bool = False
-    tested: tuple[Condition, ...] = field(default=(), repr=False)
-    excluded: tuple[tuple[Condition, ...], ...] = field(default=(), repr=False)
+    tested: tuple[Predicate, ...] = field(default=(), repr=False)
     matches: Matcher | None = field(default=None, repr=False, compare=False)
     sort: Sort | None = None
     analysis: Analysis | None = field(default=None, compare=False)
@@ -215,10 +209,8 @@ class QueryPlan:
     @property
     def residual(self) -> tuple[str, ...]:
         """The conditions that are tested on each record that was read, for people."""
-        tested = (*self.tested, *(condition for scan in self.scans for condition in scan.tested))
-        groups = (" and ".join(describe(condition) for condition in group) for group in self.excluded)
-        texts = (*(describe(condition) for condition in tested), *(f"not ({group})" for group in groups))
-        return tuple(dict.fromkeys(texts))
+        tested = (*self.tested, *(predicate for scan in self.scans for predicate in scan.tested))
+        return tuple(dict.fromkeys(describe(predicate) for predicate in tested))
 
     @property
     def estimated_reads(self) -> int | None:
@@ -242,8 +234,7 @@ class QueryPlan:
             self.combine,
             [_scan_digest(self.schema, scan) for scan in self.scans],
             list(self.order),
-            [_digest(self.schema, condition) for condition in self.tested],
-            [[_digest(self.schema, condition) for condition in group] for group in self.excluded],
+            [digest(self.schema, predicate) for predicate in self.tested],
         ]
         return sha256(msgpack.packb(described)).hexdigest()[:16]
 
@@ -296,48 +287,11 @@ def _cost(scan: Scan) -> int:
     return 1 if scan.copies or scan.covers else 2
 
 
-def describe(condition: Condition) -> str:
-    """A condition as a person writes it; long operands are cut."""
-    name, lookup, operand = condition
-    if lookup == "isnull":
-        return f"{name} is None" if operand else f"{name} is not None"
-    if lookup == "range":
-        low, high, bounds = operand
-        left, right = "<" if bounds[0] == "(" else "<=", "<" if bounds[1] == ")" else "<="
-        return f"{_shown(low)} {left} {name} {right} {_shown(high)}"
-    if lookup in ("in", "not_in"):
-        more = ", …" if len(operand) > _SHOWN_VALUES else ""
-        values = ", ".join(_shown(value) for value in operand[:_SHOWN_VALUES])
-        return f"{name} {'in' if lookup == 'in' else 'not in'} ({values}{more})"
-    return f"{name} {_SYMBOLS[lookup]} {_shown(operand)}"
-
-
-def _shown(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= _SHOWN_OPERAND else f"{text[:_SHOWN_OPERAND]}…"
-
-
 def _scan_digest(schema: ModelSchema, scan: Scan) -> list[Any]:
     """What a scan reads and tests; its generation is no part of it, because a cursor names that by itself."""
     return [
         scan.index,
         [[start.removeprefix(scan.prefix), end and end.removeprefix(scan.prefix)] for start, end in scan.ranges],
         scan.reverse,
-        [_digest(schema, condition) for condition in scan.tested],
+        [digest(schema, predicate) for predicate in scan.tested],
     ]
-
-
-def _digest(schema: ModelSchema, condition: Condition) -> list[Any]:
-    """What a condition does, in bytes that do not depend on the process."""
-    name, lookup, operand = condition
-    column = comparison_column(schema, name)
-    if name == PRIMARY_KEY:
-        return [name, lookup, sorted(packed_key(schema, values) for values in operand)]
-    if column is not None:
-        return [name, lookup, [[span.start, span.end] for span in parts_of(condition, column)]]
-    if lookup == "isnull":
-        return [name, lookup, operand]
-    encode, codec = schema.fields[name].encode, MsgpackCodec()
-    values = operand if lookup in ("in", "not_in") else (operand,)
-    stored = [value if value is None or encode is None else encode(value) for value in values]
-    return [name, lookup, [list(codec.encode(value)) for value in stored]]

@@ -11,9 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, UnknownFieldError, UnknownLookupError
-from kvmodels.schema.predicates import PRIMARY_KEY, Condition, known_field, negated, parse
 from kvmodels.schema.definition import ModelSchema
-from kvmodels.schema.expressions import Expression, FieldRef, Order
+from kvmodels.schema.expressions import Expression, FieldRef, Order, Q
+from kvmodels.schema.names import PRIMARY_KEY, known_field
+from kvmodels.schema.predicate import Conjunction, Predicate, conditions_of, conjunction
+from kvmodels.schema.predicates import parse
 
 __all__ = ["OrderColumn", "Query"]
 
@@ -27,8 +29,7 @@ class Query:
 
     Attributes:
         schema: the model that is asked for.
-        where: conditions that all hold.
-        excluded: groups of conditions that do not all hold, one per ``exclude()``.
+        where: predicates that all hold, in normal form; ``(NEVER,)`` when they cannot.
         order: columns to order by; empty: the order of the index that serves the query.
         reverse: the other way round.
         start, stop: the slice of the results, counted from 0; ``stop`` None: to the end.
@@ -41,8 +42,7 @@ class Query:
     """
 
     schema: ModelSchema
-    where: tuple[Condition, ...] = ()
-    excluded: tuple[tuple[Condition, ...], ...] = ()
+    where: Conjunction = ()
     order: tuple[Order, ...] = ()
     reverse: bool = False
     start: int = 0
@@ -66,18 +66,12 @@ class Query:
     def filtered(self, expressions: Iterable[Expression], keywords: Mapping[str, Any]) -> Query:
         """With further conditions; raises what ``parse`` raises."""
         self._refuse_slice("filter")
-        return replace(self, where=self.where + parse(self.schema, expressions, keywords))
+        return self._narrowed(parse(self.schema, expressions, keywords))
 
     def excluding(self, expressions: Iterable[Expression], keywords: Mapping[str, Any]) -> Query:
         """Without what satisfies all these conditions together; raises what ``parse`` raises."""
         self._refuse_slice("exclude")
-        group = parse(self.schema, expressions, keywords)
-        if not group:
-            return self
-        opposite = negated(self.schema, group[0]) if len(group) == 1 else None
-        if opposite is not None:
-            return replace(self, where=(*self.where, opposite))
-        return replace(self, excluded=(*self.excluded, group))
+        return self._narrowed(parse(self.schema, (~Q(*expressions, **keywords),), {}))
 
     def ordered(self, columns: Iterable[OrderColumn]) -> Query:
         """In another order, which replaces the one before.
@@ -190,8 +184,7 @@ class Query:
 
     def summary(self, name: str) -> str:
         """What is asked for in one line, without operands; ``name`` is the class of the query set."""
-        conditions = [*self.where, *(condition for group in self.excluded for condition in group)]
-        fields = dict.fromkeys(condition.field for condition in conditions)
+        fields = dict.fromkeys(condition.field for part in self.where for condition in conditions_of(part))
         order = [("-" if descending else "") + field for field, descending in self.directions]
         parts = [f"filtered by {', '.join(fields)}"] if fields else []
         parts += [f"ordered by {', '.join(order)}"] if order else ["reversed"] if self.reverse else []
@@ -212,6 +205,9 @@ class Query:
             type="AsyncQuerySet",
             hint="Write 'async for obj in query', or 'await query.to_list()'.",
         )
+
+    def _narrowed(self, parts: Iterable[Predicate]) -> Query:
+        return replace(self, where=conjunction([*self.where, *parts]))
 
     def _refuse_slice(self, method: str) -> None:
         if self.sliced:

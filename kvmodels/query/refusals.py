@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from typing import Final
 
 from kvmodels.errors import NoUsableIndexError
-from kvmodels.schema.predicates import PRIMARY_KEY, Condition
 from kvmodels.query.query import Query
 from kvmodels.schema.definition import IndexDefinition, ModelSchema
 from kvmodels.schema.live import LiveCollection
+from kvmodels.schema.names import PRIMARY_KEY
+from kvmodels.schema.predicate import Condition, conditions_of
 
 __all__ = ["no_usable_index"]
 
@@ -36,7 +37,7 @@ def no_usable_index(query: Query, live: LiveCollection) -> NoUsableIndexError:
 
 
 def _conditions(query: Query) -> list[Condition]:
-    return [*query.where, *(condition for group in query.excluded for condition in group)]
+    return [condition for part in query.where for condition in conditions_of(part)]
 
 
 def _lookup(condition: Condition) -> str:
@@ -74,7 +75,8 @@ def _roles(query: Query) -> tuple[list[str], list[str]]:
     """Fields that an index could bind to one value, and the others that it could bind at all."""
     schema = query.schema
     possible = [c for c in _conditions(query) if c.field in schema.column_codecs and c.field != PRIMARY_KEY]
-    equal = list(dict.fromkeys(c.field for c in query.where if c.lookup in _EQUALITY and c in possible))
+    bound = [part for part in query.where if isinstance(part, Condition) and part in possible]
+    equal = list(dict.fromkeys(condition.field for condition in bound if condition.lookup in _EQUALITY))
     return equal, list(dict.fromkeys(c.field for c in possible if c.field not in equal))
 
 

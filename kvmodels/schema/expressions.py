@@ -2,16 +2,19 @@
 
 Rules of this module: pure data, no evaluation and no validation against a schema (``schema/predicates.py`` does both).
 The field is held by name with its model beside it, never as a ``FieldRef``: that has no usable ``==``, and an
-expression must be comparable and hashable.
+expression must be comparable and hashable. The fields of nested models are looked up in their annotations when they
+are asked for, and nowhere else: libraries that probe an object for attributes must not find any.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
-from typing import Any, Generic, Literal, TypeVar, cast
+from dataclasses import dataclass
+from dataclasses import field as attribute
+from typing import Any, Generic, Literal, TypeVar, cast, overload
 
 from kvmodels.errors import InvalidArgumentError
+from kvmodels.schema.nesting import has_several_values, nested_fields
 
 __all__ = [
     "And",
@@ -27,6 +30,7 @@ __all__ = [
     "Order",
     "Q",
     "col",
+    "reference",
 ]
 
 T = TypeVar("T")
@@ -79,14 +83,16 @@ class Expression:
             "and between() instead of low <= field <= high"
         )
 
+    # Chains are kept flat: a thousand alternatives joined by | would be a thousand levels deep otherwise.
+
     def __and__(self, other: Expression) -> Expression:
-        return And((self, other)) if isinstance(other, Expression) else NotImplemented
+        return _joined(And, self, other)
 
     def __or__(self, other: Expression) -> Expression:
-        return Or((self, other)) if isinstance(other, Expression) else NotImplemented
+        return _joined(Or, self, other)
 
     def __invert__(self) -> Expression:
-        return Not(self)
+        return self.part if isinstance(self, Not) else Not(self)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +112,7 @@ class Comparison(Expression):
     lookup: Lookup
     operand: Any
     model: type[Any] | None = None
-    any: bool = field(default=False, repr=False)
+    any: bool = attribute(default=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,8 +136,20 @@ class Not(Expression):
     part: Expression
 
 
+def _joined(kind: type[And | Or], left: object, right: object) -> Expression:
+    parts: list[Expression] = []
+    for expression in (left, right):
+        if not isinstance(expression, Expression):
+            return NotImplemented  # Python then says that the operator does not take this operand
+        parts += expression.parts if isinstance(expression, kind) else (expression,)
+    return kind(tuple(parts))
+
+
 class Q(Expression):
     """Conditions that all hold, in the form of keyword lookups; to be combined with ``&``, ``|`` and ``~``.
+
+    A ``Q`` without conditions says nothing, as Django's: it is left out wherever it stands, so that alternatives can
+    be collected in a loop that begins with ``Q()``.
 
     Args:
         expressions: such as ``User.age >= 18`` or another ``Q``.
@@ -147,7 +165,7 @@ class Q(Expression):
     expressions: tuple[Expression, ...]
     lookups: tuple[tuple[str, Any], ...]
 
-    def __init__(self, *expressions: Expression, **lookups: Any) -> None:
+    def __init__(self, /, *expressions: Expression, **lookups: Any) -> None:
         self.expressions = expressions
         self.lookups = tuple(lookups.items())
 
@@ -274,8 +292,16 @@ class FieldRef(_Comparable[T]):
     def __repr__(self) -> str:
         return f"{self.model.__name__}.{self.name}" if self.model else f"{type(self).__name__}({self.name!r})"
 
-    def contains(self: FieldRef[str] | FieldRef[str | None], part: str) -> Comparison:
-        """The text has ``part`` somewhere in it; no index answers that, so it is tested on what was read."""
+    def __getattr__(self, name: str) -> Any:
+        path = f"{self.name}.{name}"
+        if name.startswith("_") or self.model is None or name not in nested_fields(self.model, self.name):
+            raise AttributeError(f"{self!r} has no field {name!r}", name=name, obj=self)
+        return reference(self.model, path)
+
+    def contains(
+        self: FieldRef[str] | FieldRef[str | None] | FieldRef[bytes] | FieldRef[bytes | None], part: str | bytes
+    ) -> Comparison:
+        """The text, or bytes, have ``part`` in them; no index answers that, so it is tested on what was read."""
         return self._compared("contains", part)
 
     def is_null(self, value: bool = True) -> Comparison:
@@ -331,6 +357,15 @@ class MultiFieldRef(Generic[E]):
     def __repr__(self) -> str:
         return f"{self.model.__name__}.{self.name}" if self.model else f"MultiFieldRef({self.name!r})"
 
+    def __hash__(self) -> int:
+        return hash((type(self), self.model, self.name))
+
+    def __eq__(self, other: Iterable[E] | None) -> Comparison:  # type: ignore[override]
+        return Comparison(self.name, "exact", other, self.model)
+
+    def __ne__(self, other: Iterable[E] | None) -> Comparison:  # type: ignore[override]
+        return Comparison(self.name, "ne", other, self.model)
+
     def contains(self, value: E) -> Comparison:
         """One of the elements is this value."""
         return Comparison(self.name, "contains", value, self.model)
@@ -352,11 +387,17 @@ class MultiFieldRef(Generic[E]):
         return Comparison(self.name, "isnull", value, self.model)
 
 
-def col(attribute: T) -> FieldRef[T]:
+@overload
+def col(  # type: ignore[overload-overlap]  # pyright: ignore[reportOverlappingOverload]
+    attribute: list[E] | set[E] | frozenset[E] | tuple[E, ...] | None,
+) -> MultiFieldRef[E]: ...
+@overload
+def col(attribute: T) -> FieldRef[T]: ...
+def col(attribute: Any) -> Any:
     """Tell a type checker that a class attribute is a field, as SQLModel's function of that name does.
 
-    Only needed for fields declared in the plain form, ``age: Annotated[int, Indexed()]``, whose class attribute type
-    checkers take for an int.
+    Only needed for fields of nested models, ``col(Place.address.city)``, and for fields declared in the plain form,
+    ``age: Annotated[int, Indexed()]``, whose class attribute type checkers take for an int.
 
     Args:
         attribute: a field of a model class, such as ``User.age``.
@@ -376,11 +417,20 @@ def col(attribute: T) -> FieldRef[T]:
         >>> col(User.age) > 3
         Comparison(field='age', lookup='gt', operand=3, model=<class '...User'>)
     """
-    if not isinstance(attribute, FieldRef):
+    if not isinstance(attribute, (FieldRef, MultiFieldRef)):
         raise InvalidArgumentError(
             "this is not a field of a model class",
             argument="attribute",
             value=type(attribute).__name__,
             hint="Write col(User.age), with the class and not with an object.",
         )
-    return cast("FieldRef[T]", attribute)
+    return cast("Any", attribute)
+
+
+def reference(model: type[Any], path: str) -> FieldRef[Any] | MultiFieldRef[Any]:
+    """What a field of a model class, or a path with dots through nested models, is in an expression.
+
+    Several values (a list, set or ``tuple[T, ...]`` of a type that can be a column, on the way or at the end) make a
+    ``MultiFieldRef``. Nothing is checked: a name that does not exist fails where the expression is used.
+    """
+    return (MultiFieldRef if has_several_values(model, path) else FieldRef)(path, model)

@@ -1,272 +1,199 @@
-"""From keyword lookups and typed expressions to conditions that are known to make sense.
+"""From keyword lookups and typed expressions to the normal form of a filter, with operands that make sense.
 
 What a comparison means where None is involved:
 
 - ``field=None`` and ``field__exact=None`` are ``field__isnull=True``; ``field__ne=None`` is ``field__isnull=False``;
 - None in the list of ``in`` matches None, as Python's ``in`` does;
-- ``gt``, ``gte``, ``lt``, ``lte``, ``range`` and ``startswith`` never match None and refuse it as an operand;
-- ``ne``, ``not_in`` and ``exclude()`` are plain negation: a record whose field is None is "not equal to 5" and is
-  returned, as with Django's ``exclude()`` (SQL's ``<>`` would lose it silently).
+- ``gt``, ``gte``, ``lt``, ``lte``, ``range``, ``startswith`` and ``contains`` never match None and refuse it as an
+  operand;
+- ``ne``, ``not_in``, ``~`` and ``exclude()`` are plain negation: a record whose field is None is "not equal to 5" and
+  is returned, as with Django's ``exclude()`` (SQL's ``<>`` would lose it silently).
 
-Rules of this module: pure; every operand is converted to the Python type of its field and checked here, before
-anything is planned or read. A field whose type cannot be a column is compared with Python's ``==``, and has no order.
+A field with several values is compared as a whole by ``exact``, ``ne``, ``in``, ``not_in`` and ``isnull``, and by its
+elements with ``contains``, ``contains_any``, ``contains_all`` and ``any__<lookup>``, which a field that is None or
+empty never satisfies, but for ``contains_all`` of nothing. Elements are never None.
+
+Rules of this module: pure; every operand is converted and checked here, before anything is planned or read. A field
+whose type cannot be a column is compared with Python's ``==``, and has no order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from difflib import get_close_matches
-from typing import Any, Final, NamedTuple, TypeGuard, get_args
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
 
-from kvmodels.errors import DecodeError, InvalidValueError, UnknownFieldError, UnknownLookupError
-from kvmodels.schema.definition import ModelSchema
-from kvmodels.schema.expressions import Comparison, Expression, Lookup
+from kvmodels.errors import InvalidValueError, UnknownFieldError
+from kvmodels.schema.definition import ColumnSource, ModelSchema
+from kvmodels.schema.expressions import And, Comparison, Expression, Lookup, Not, Or, Q
+from kvmodels.schema.names import PRIMARY_KEY, Keyword, known_field, lookups_of, split_keyword, unknown_lookup
+from kvmodels.schema.operands import bounds_of, flag, folded_whole, key_values, listed, prefix_of, value_of, values_of
+from kvmodels.schema.predicate import (
+    ALWAYS,
+    NEVER,
+    AllOf,
+    AnyOf,
+    Condition,
+    Conjunction,
+    Predicate,
+    all_of,
+    any_of,
+    conjunction,
+)
 
-__all__ = ["PRIMARY_KEY", "Condition", "key_values", "known_field", "negated", "parse"]
+__all__ = ["PRIMARY_KEY", "key_values", "known_field", "negate", "parse"]
 
-PRIMARY_KEY: Final = "pk"
-"""The name that stands for the primary key in lookups and orders, as in Django."""
-
-_LOOKUPS: Final = frozenset(get_args(Lookup))
-_UNORDERED: Final = frozenset({"exact", "ne", "in", "not_in", "isnull"})
 _OPPOSITES: Final[Mapping[str, Lookup]] = {"exact": "ne", "ne": "exact", "in": "not_in", "not_in": "in"}
 _REVERSED: Final[Mapping[str, Lookup]] = {"gt": "lte", "lte": "gt", "lt": "gte", "gte": "lt"}
-_PARTIALLY_ORDERED: Final = frozenset({"float", "decimal"})
-"""Columns whose fields may hold NaN while they are not indexed: then "not greater" is not "less or equal"."""
+_TOTALLY_ORDERED: Final = frozenset({"bool", "int", "str", "bytes", "uuid", "ulid", "date", "timedelta", "ip4"})
+"""Columns that hold every value of their type. A field of another type may hold, while it is not indexed, what has no
+order (NaN, a naive datetime, an int that is no number of JavaScript): there "not greater" is not "less or equal"."""
 
 
-class Condition(NamedTuple):
-    """One field compared with an operand that was converted and checked.
-
-    ``operand`` is a value; a tuple of distinct values for ``in`` and ``not_in``; ``(low, high, bounds)`` for
-    ``range``; a bool for ``isnull``. ``exact`` and ``ne`` never hold None. The field ``pk`` with ``in`` or ``not_in``
-    is a composite primary key, and its operand holds tuples.
-    """
-
-    field: str
-    lookup: Lookup
-    operand: Any
-
-
-def parse(schema: ModelSchema, expressions: Iterable[Expression], keywords: Mapping[str, Any]) -> tuple[Condition, ...]:
-    """The conditions, all of which must hold, of the arguments of one ``filter()`` or ``exclude()``.
+def parse(schema: ModelSchema, expressions: Iterable[Expression], keywords: Mapping[str, Any]) -> Conjunction:
+    """The normal form of the arguments of one ``filter()``, all of which must hold; ``(NEVER,)`` if they cannot.
 
     Raises:
         UnknownFieldError: no such field; the nearest name is suggested.
         UnknownLookupError: no such lookup, or not for this field.
         InvalidValueError: an operand that the field cannot hold; the field is named.
     """
-    conditions: list[Condition] = []
-    for given in expressions:
-        comparison = _comparison(schema, given)
-        name = known_field(schema, comparison.field)
-        conditions += _conditions(schema, name, comparison.lookup, comparison.operand)
-    for keyword, operand in keywords.items():
-        name, lookup = _split(schema, keyword)
-        conditions += _conditions(schema, name, lookup, operand)
-    return tuple(conditions)
+    return conjunction([*_said(schema, expressions), *_of_keywords(schema, keywords)])
 
 
-def negated(schema: ModelSchema, condition: Condition) -> Condition | None:
-    """The one condition that holds exactly where this one does not, or None when there is no such condition."""
-    field, lookup, operand = condition
+def negate(schema: ModelSchema, predicate: Predicate) -> Predicate:
+    """What holds exactly where this does not, with the negation pushed down to the conditions."""
+    if isinstance(predicate, AllOf):
+        return any_of(negate(schema, part) for part in predicate.parts)
+    if isinstance(predicate, AnyOf):
+        return all_of(negate(schema, part) for part in predicate.parts)
+    if predicate.negated or predicate.any:
+        return predicate._replace(negated=not predicate.negated)
+    field, lookup, operand = predicate.field, predicate.lookup, predicate.operand
     if lookup in _OPPOSITES:
         return Condition(field, _OPPOSITES[lookup], operand)
     if lookup == "isnull":
-        return Condition(field, "isnull", not operand)
-    codec = schema.column_codecs.get(field)
-    total = codec is not None and codec.name not in _PARTIALLY_ORDERED and field not in schema.nullable_fields
-    return Condition(field, _REVERSED[lookup], operand) if total and lookup in _REVERSED else None
+        return Condition(field, lookup, not operand)
+    source = schema.source(field)
+    total = source is not None and not source.nullable and source.codec.name in _TOTALLY_ORDERED
+    if lookup in _REVERSED and total:
+        return Condition(field, _REVERSED[lookup], operand)
+    return predicate._replace(negated=True)
 
 
-def key_values(schema: ModelSchema, key: Any) -> tuple[Any, ...]:
-    """The values of a primary key as people give it: the value, or a tuple when it is composite.
-
-    Raises:
-        InvalidValueError: not a tuple of the right length, or a value that its field cannot hold.
-    """
-    columns = schema.primary_key
-    if len(columns) == 1:
-        return (_converted(schema, columns[0].field, key),)
-    values = key if _is_tuple(key) else ()
-    if len(values) != len(columns):
-        raise InvalidValueError(
-            "a composite primary key is given as a tuple of all its values",
-            model=schema.name,
-            field=PRIMARY_KEY,
-            type=type(key).__name__,
-            hint=f"Give ({', '.join(column.field for column in columns)}).",
-        )
-    return tuple(_converted(schema, column.field, value) for column, value in zip(columns, values, strict=True))
+def _said(schema: ModelSchema, expressions: Iterable[object]) -> list[Predicate]:
+    """The predicates of expressions, without those that say nothing: a ``Q`` without conditions."""
+    said = [_of_expression(schema, expression) for expression in expressions]
+    return [predicate for predicate in said if predicate is not None]
 
 
-def known_field(schema: ModelSchema, name: str) -> str:
-    """The name of a stored field, or ``pk``.
+def _of_keywords(schema: ModelSchema, keywords: Mapping[str, Any]) -> list[Predicate]:
+    return [_predicate(schema, split_keyword(schema, keyword), operand) for keyword, operand in keywords.items()]
 
-    Raises:
-        UnknownFieldError: there is no such field.
-    """
-    if name in schema.fields or name == PRIMARY_KEY:
-        return name
-    near = get_close_matches(name, [*schema.fields, PRIMARY_KEY], n=1)
-    raise UnknownFieldError(
-        "the model has no field of this name",
+
+def _of_expression(schema: ModelSchema, expression: object) -> Predicate | None:
+    if isinstance(expression, Comparison):
+        return _of_comparison(schema, expression)
+    if isinstance(expression, Q):
+        parts = _said(schema, expression.expressions) + _of_keywords(schema, dict(expression.lookups))
+        return all_of(parts) if parts else None
+    if isinstance(expression, (And, Or)):
+        parts = _said(schema, expression.parts)
+        return (all_of if isinstance(expression, And) else any_of)(parts) if parts else None
+    if isinstance(expression, Not):
+        positive = _of_expression(schema, expression.part)
+        return None if positive is None else negate(schema, positive)
+    # Callers without a type checker may pass anything, for example the result of `18 == 18`.
+    raise InvalidValueError(
+        "this is not an expression",
         model=schema.name,
-        field=name,
-        suggestion=near[0] if near else None,
-        hint=f"Its fields are: {', '.join(schema.fields)}.",
+        type=type(expression).__name__,
+        hint=f"Write an expression such as {schema.name}.field >= 18, or a keyword such as field__gte=18.",
     )
 
 
-def _comparison(schema: ModelSchema, expression: object) -> Comparison:
-    # Callers without a type checker may pass anything, for example the result of `18 == 18`.
-    if not isinstance(expression, Comparison):
-        raise InvalidValueError(
-            "this is not an expression",
-            model=schema.name,
-            type=type(expression).__name__,
-            hint=f"Write an expression such as {schema.name}.field >= 18, or a keyword such as field__gte=18.",
-        )
-    model = expression.model
+def _of_comparison(schema: ModelSchema, comparison: Comparison) -> Predicate:
+    model = comparison.model
     if model is not None and not issubclass(schema.model, model):
         raise UnknownFieldError(
             "the expression is about another model",
             model=schema.name,
-            field=f"{model.__name__}.{expression.field}",
-            hint=f"Take the field from the class: {schema.name}.{expression.field}.",
+            field=f"{model.__name__}.{comparison.field}",
+            hint=f"Take the field from the class: {schema.name}.{comparison.field}.",
         )
-    return expression
+    name = known_field(schema, comparison.field)
+    return _predicate(schema, Keyword(name, comparison.lookup, comparison.any), comparison.operand)
 
 
-def _split(schema: ModelSchema, keyword: str) -> tuple[str, Lookup]:
-    if keyword in schema.fields or keyword == PRIMARY_KEY:
-        return keyword, "exact"
-    name, separator, lookup = keyword.rpartition("__")
-    if not separator:
-        return known_field(schema, keyword), "exact"
-    if lookup not in _LOOKUPS and name not in schema.fields:
-        name = keyword.partition("__")[0]
-    known_field(schema, name)
-    for known in get_args(Lookup):
-        if known == lookup:
-            return name, known
-    raise _unknown_lookup(schema, name, lookup, _LOOKUPS)
-
-
-def _unknown_lookup(schema: ModelSchema, field: str, lookup: str, known: Iterable[str]) -> UnknownLookupError:
-    names = sorted(known)
-    near = get_close_matches(lookup, names, n=1)
-    return UnknownLookupError(
-        "this lookup does not exist for this field",
-        model=schema.name,
-        field=field,
-        lookup=lookup,
-        suggestion=near[0] if near else None,
-        hint=f"It has: {', '.join(names)}.",
-    )
-
-
-def _conditions(schema: ModelSchema, field: str, lookup: Lookup, operand: Any) -> Iterable[Condition]:
-    if field == PRIMARY_KEY:
-        if len(schema.primary_key) > 1:
-            return _composite(schema, lookup, operand)
-        field = next(column.field for column in schema.primary_key)
-    available = _available(schema, field)
+def _predicate(schema: ModelSchema, keyword: Keyword, operand: Any) -> Predicate:
+    name, lookup, element = keyword
+    if name == PRIMARY_KEY:
+        if len(schema.primary_key) != 1:
+            return _of_composite_key(schema, lookup, operand)
+        name = schema.primary_key[0].field
+    source = schema.source(name)
+    if element and (source is None or not source.many):
+        raise unknown_lookup(schema, name, "any", lookups_of(schema, name, source, element=False))
+    available = lookups_of(schema, name, source, element=element)
     if lookup not in available:
-        raise _unknown_lookup(schema, field, lookup, available)
-    return (_condition(schema, field, lookup, operand),)
+        raise unknown_lookup(schema, name, lookup, available)
+    if lookup == "isnull":
+        return Condition(name, lookup, flag(schema, name, operand))
+    if source is None or (source.many and not element):
+        return _of_whole_field(schema, name, source, lookup, operand)
+    if operand is None and lookup in ("exact", "ne") and not element:
+        return Condition(name, "isnull", lookup == "exact")
+    return _of_value(schema, source, lookup, operand, element=element)
 
 
-def _is_tuple(value: object) -> TypeGuard[tuple[Any, ...]]:
-    return isinstance(value, tuple)
+def _of_value(schema: ModelSchema, source: ColumnSource, lookup: Lookup, operand: Any, *, element: bool) -> Predicate:
+    """A comparison of a column with one value, or of one element of a column with several."""
+    if lookup in ("in", "not_in"):
+        values = values_of(schema, source, operand, nulls=not element)
+        return _listed(source.name, lookup, values, element=element)
+    if lookup == "range":
+        operand = bounds_of(schema, source, operand)
+    elif lookup in ("startswith", "contains"):
+        operand = prefix_of(schema, source, operand)
+    else:
+        operand = value_of(schema, source, operand)
+    return Condition(source.name, lookup, operand, any=element)
 
 
-def _is_sequence(value: object) -> TypeGuard[Sequence[Any]]:
-    return isinstance(value, (tuple, list))
+def _listed(field: str, lookup: Lookup, values: tuple[Any, ...], *, element: bool) -> Predicate:
+    if values:
+        return Condition(field, lookup, values, any=element)
+    if lookup == "in":
+        return NEVER
+    # Any element at all is none of no values: that there is one must still be tested, and no other lookup says so.
+    return Condition(field, lookup, values, any=True) if element else ALWAYS
 
 
-def _is_iterable(value: object) -> TypeGuard[Iterable[Any]]:
-    return isinstance(value, Iterable)
+def _of_whole_field(
+    schema: ModelSchema, name: str, source: ColumnSource | None, lookup: Lookup, operand: Any
+) -> Predicate:
+    """A field that is compared with Python's ``==``, or whose elements are looked for."""
+    if source is not None and lookup == "contains":
+        return Condition(name, "exact", value_of(schema, source, operand), any=True)
+    if source is not None and lookup in ("contains_any", "contains_all"):
+        values = values_of(schema, source, operand, nulls=False)
+        if lookup == "contains_any":
+            return _listed(name, "in", values, element=True)
+        return all_of(Condition(name, "exact", value, any=True) for value in values)
+    if lookup in ("in", "not_in"):
+        held = tuple(folded_whole(source, value) for value in listed(schema, name, operand))
+        return _listed(name, lookup, held, element=False)
+    if operand is None:
+        return Condition(name, "isnull", lookup == "exact")
+    return Condition(name, lookup, folded_whole(source, operand))
 
 
-def _available(schema: ModelSchema, field: str) -> frozenset[str]:
-    codec = schema.column_codecs.get(field)
-    if codec is None:
-        return _UNORDERED
-    return _LOOKUPS if codec.pack_prefix is not None else _LOOKUPS - {"startswith"}
-
-
-def _composite(schema: ModelSchema, lookup: Lookup, operand: Any) -> Iterable[Condition]:
+def _of_composite_key(schema: ModelSchema, lookup: Lookup, operand: Any) -> Predicate:
     if lookup == "exact":
         values = key_values(schema, operand)
-        return [Condition(column.field, "exact", v) for column, v in zip(schema.primary_key, values, strict=True)]
-    if lookup in ("in", "not_in"):
-        keys = tuple(key_values(schema, key) for key in _listed(schema, PRIMARY_KEY, operand))
-        return (Condition(PRIMARY_KEY, lookup, keys),)
-    raise _unknown_lookup(schema, PRIMARY_KEY, lookup, ("exact", "in", "not_in"))
-
-
-def _condition(schema: ModelSchema, field: str, lookup: Lookup, operand: Any) -> Condition:
-    if lookup == "isnull":
-        if not isinstance(operand, bool):
-            raise _wrong(schema, field, operand, "isnull takes True or False", "Write field__isnull=True.")
-        return Condition(field, lookup, operand)
-    if operand is None and lookup in ("exact", "ne"):
-        return Condition(field, "isnull", lookup == "exact")
-    if lookup in ("in", "not_in"):
-        values = _listed(schema, field, operand)
-        return Condition(
-            field, lookup, tuple(None if value is None else _converted(schema, field, value) for value in values)
+        return all_of(
+            Condition(column.field, "exact", value) for column, value in zip(schema.primary_key, values, strict=True)
         )
-    if lookup == "range":
-        return Condition(field, lookup, _range(schema, field, operand))
-    if lookup == "startswith":
-        codec = schema.column_codecs[field]
-        assert codec.pack_prefix is not None  # _available saw to it
-        _checked(schema, field, codec.pack_prefix, operand)
-        return Condition(field, lookup, operand)
-    return Condition(field, lookup, _converted(schema, field, operand))
-
-
-def _wrong(schema: ModelSchema, field: str, operand: Any, message: str, hint: str) -> InvalidValueError:
-    return InvalidValueError(message, model=schema.name, field=field, type=type(operand).__name__, hint=hint)
-
-
-def _listed(schema: ModelSchema, field: str, operand: Any) -> tuple[Any, ...]:
-    if isinstance(operand, (str, bytes, bytearray, Mapping)) or not _is_iterable(operand):
-        raise _wrong(schema, field, operand, "in takes a list of values", "Write field__in=[...], or field=value.")
-    return tuple(operand)
-
-
-def _range(schema: ModelSchema, field: str, operand: Any) -> tuple[Any, Any, str]:
-    # A keyword gives (low, high), with both ends, as Django's range; User.age.between() adds its bounds.
-    ends = tuple(operand) if _is_sequence(operand) else ()
-    if len(ends) == 2:
-        ends = (*ends, "[]")
-    if len(ends) != 3 or ends[2] not in ("[]", "[)", "(]", "()"):
-        raise _wrong(schema, field, operand, "range takes two values", "Write field__range=(low, high).")
-    return _converted(schema, field, ends[0]), _converted(schema, field, ends[1]), ends[2]
-
-
-def _checked(schema: ModelSchema, field: str, check: Callable[[Any], object], value: Any) -> None:
-    try:
-        check(value)
-    except InvalidValueError as error:
-        error.model, error.field = schema.name, field
-        raise
-
-
-def _converted(schema: ModelSchema, field: str, value: Any) -> Any:
-    """The value as the field holds it: text is read as the value that it stands for, as of a UUID or a date."""
-    codec = schema.column_codecs.get(field)
-    if codec is None:
-        return value
-    if isinstance(value, str) and codec.from_stored is not None:
-        try:
-            parsed = codec.from_stored(value)
-            codec.pack(parsed)
-        except (DecodeError, InvalidValueError):
-            parsed = value  # then the codec says below what is wrong with the value as it was given
-        value = parsed
-    _checked(schema, field, codec.pack, value)
-    return value
+    if lookup in ("in", "not_in"):
+        keys = dict.fromkeys(key_values(schema, key) for key in listed(schema, PRIMARY_KEY, operand))
+        return _listed(PRIMARY_KEY, lookup, tuple(keys), element=False)
+    raise unknown_lookup(schema, PRIMARY_KEY, lookup, lookups_of(schema, PRIMARY_KEY, None, element=False))

@@ -3,11 +3,11 @@ r"""Sets of packed key parts: which parts of a column satisfy a condition.
 Every part begins with a byte below ff, and where a packed part is the beginning of another one (``"a"`` is 02 61 00,
 ``"a\0"`` is 02 61 00 ff 00), ff follows. So the keys in which a column has the value ``v`` are exactly those from
 ``pack(v)`` to below ``pack(v) + ff``, and every condition on a column is a sorted list of disjoint spans of bytes. The
-planner cuts the ranges of an index from them, and the filter of decoded objects asks whether a value's part lies in
-them, so both have one meaning.
+planner cuts the ranges of an index from them, and the test of documents asks whether a value's part lies in them, so
+both have one meaning. A condition on any of several values has the spans of one element that satisfies it.
 
 Rules of this module: pure, and the one place where a lookup becomes bytes. Descending columns are the mirror image;
-None is below every value, or above it in a descending column.
+None is below every value, or above it in a descending column. Spans of one set are sorted and do not touch.
 """
 
 from __future__ import annotations
@@ -17,10 +17,23 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import reduce
 from typing import Final, NamedTuple
 
-from kvmodels.schema.predicates import Condition
-from kvmodels.schema.definition import Column
+from kvmodels.encoding.columns import nullable
+from kvmodels.schema.definition import Column, ColumnSource, ModelSchema, Partial, SpanTest
+from kvmodels.schema.predicate import AllOf, AnyOf, Condition, Predicate, all_of
 
-__all__ = ["EVERYTHING", "Span", "contains", "intersection", "matching_parts", "parts_of"]
+__all__ = [
+    "EVERYTHING",
+    "Span",
+    "Spans",
+    "column_of",
+    "contains",
+    "covers",
+    "has_spans",
+    "implies",
+    "intersection",
+    "matching_parts",
+    "parts_of",
+]
 
 _END: Final = b"\xff"
 
@@ -37,13 +50,50 @@ Spans = tuple[Span, ...]
 EVERYTHING: Final[Spans] = (Span(b"", _END),)
 
 
+def column_of(source: ColumnSource, *, is_nullable: bool) -> Column:
+    """The ascending column of a source, by which its values are compared."""
+    codec = nullable(source.codec) if is_nullable else source.codec
+    return Column(source.name, codec, nullable=is_nullable, many=source.many, path=source.path)
+
+
+def has_spans(condition: Condition, column: Column) -> bool:
+    """Whether the parts of the column that satisfy the condition on its field are spans.
+
+    They are not for a part of a text, and for a column with several values only if the condition is on any of them, or
+    says that there is None instead of values.
+    """
+    if condition.lookup == "contains":
+        return False
+    if not column.many:
+        return not condition.any
+    if condition.any:
+        return not condition.negated and condition.operand != ()
+    return condition.lookup == "isnull" and condition.operand is not condition.negated
+
+
 def matching_parts(conditions: Iterable[Condition], column: Column) -> Spans:
-    """The parts of a column that satisfy all conditions on its field; empty when they contradict each other."""
-    return reduce(intersection, (parts_of(condition, column) for condition in conditions), EVERYTHING)
+    """The parts of a column of one value that satisfy all conditions on its field that have spans.
+
+    Empty when they contradict each other.
+    """
+    found = (parts_of(condition, column) for condition in conditions if has_spans(condition, column))
+    return reduce(intersection, found, EVERYTHING)
 
 
 def parts_of(condition: Condition, column: Column) -> Spans:
-    """The parts of a column that satisfy one condition on its field, sorted; operands were checked before."""
+    """The parts of a column that satisfy one condition on its field, sorted; operands were checked before.
+
+    Of a column with several values, these are the parts of the elements that satisfy the condition. The condition has
+    spans; see ``has_spans``.
+    """
+    if condition.negated:
+        return _complement(parts_of(condition._replace(negated=False), column))
+    spans = _parts_of(condition, column)
+    # An entry with None stands for a field that is None, which has no element.
+    return intersection(spans, (_values(column),)) if condition.any and column.nullable else spans
+
+
+def _parts_of(condition: Condition, column: Column) -> Spans:
     pack, lookup, operand = column.codec.pack, condition.lookup, condition.operand
     if lookup == "exact":
         return _points((pack(operand),))
@@ -85,15 +135,93 @@ def contains(spans: Sequence[Span], part: bytes) -> bool:
     return at >= 0 and part < spans[at].end
 
 
+def covers(outer: Iterable[tuple[bytes, bytes]], inner: Iterable[Span]) -> bool:
+    """Whether every part in ``inner`` is in ``outer``, by comparing the edges of sorted spans.
+
+    It may say no where a gap holds no part at all, and never says yes wrongly. Cost: linear.
+    """
+    remaining = iter(_joined(outer))
+    end = start = b""
+    for span in inner:
+        while end < span.end:
+            following = next(remaining, None)
+            if following is None:
+                return False
+            start, end = following
+        if span.start < start:
+            return False
+    return True
+
+
+def implies(schema: ModelSchema, where: Iterable[Predicate], partial: Partial) -> bool:
+    """Whether every record that a filter matches is in a partial index: a proof, so that "no" may be wrong.
+
+    For one of the alternatives of the index, the conditions on each of its columns must leave nothing outside of the
+    spans of the column; of an "any of" in the filter every part must do so.
+
+    Args:
+        schema: the model.
+        where: the filter, predicates that all hold.
+        partial: the condition of the index.
+
+    Cost: linear in the conditions times the alternatives; "any of" parts are multiplied out no further than they stand.
+    """
+    return _implied(schema, (), all_of(where), partial)
+
+
+def _implied(schema: ModelSchema, known: tuple[Predicate, ...], where: Predicate, partial: Partial) -> bool:
+    parts = (*known, *(where.parts if isinstance(where, AllOf) else (where,)))
+    conditions = [part for part in parts if isinstance(part, Condition)]
+    if any(_passes(schema, conditions, tests) for tests in partial.alternatives):
+        return True
+    # An "any of" implies what each of its parts does, together with the conditions that stand beside it.
+    beside = tuple(conditions)
+    return any(
+        all(_implied(schema, beside, branch, partial) for branch in part.parts)
+        for part in parts
+        if isinstance(part, AnyOf)
+    )
+
+
+def _passes(schema: ModelSchema, conditions: Sequence[Condition], tests: Iterable[SpanTest]) -> bool:
+    return all(_passes_one(schema, conditions, test) for test in tests)
+
+
+def _passes_one(schema: ModelSchema, conditions: Iterable[Condition], test: SpanTest) -> bool:
+    source = schema.source(test.column.field)
+    if source is None or source.many or source.codec.name != test.column.codec.name or source.path != test.column.path:
+        return False
+    # The column of the model and not that of the index: a catalogue knows no Enum. Their parts are the same.
+    column = column_of(source, is_nullable=test.column.nullable)
+    spans = matching_parts([condition for condition in conditions if condition.field == column.field], column)
+    if column.nullable:
+        spans = intersection(spans, (Span(column.codec.pack(None), _END),))  # there is no part below that of None
+    return covers(test.spans, spans)
+
+
+def _joined(spans: Iterable[tuple[bytes, bytes]]) -> Iterable[tuple[bytes, bytes]]:
+    """The spans, those that touch made one."""
+    pending: tuple[bytes, bytes] | None = None
+    for start, end in ((span[0], span[1]) for span in spans):
+        if pending is not None and start <= pending[1]:
+            pending = (pending[0], max(end, pending[1]))
+            continue
+        if pending is not None:
+            yield pending
+        pending = (start, end)
+    if pending is not None:
+        yield pending
+
+
 def _points(parts: Iterable[bytes]) -> Spans:
     return tuple(Span(part, part + _END, point=True) for part in sorted(parts))
 
 
 def _complement(spans: Spans) -> Spans:
-    """The gaps between points; a gap may hold no part at all, which costs a range and is otherwise harmless."""
+    """The gaps; a gap may hold no part at all, which costs a range and is otherwise harmless."""
     starts = [b"", *(span.end for span in spans)]
     ends = [*(span.start for span in spans), _END]
-    return tuple(Span(start, end) for start, end in zip(starts, ends, strict=True))
+    return tuple(Span(start, end) for start, end in zip(starts, ends, strict=True) if start < end)
 
 
 def _values(column: Column) -> Span:

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvmodels.encoding.columns import column_codec, descending, nullable
-from kvmodels.schema.predicates import Condition
+from kvmodels.schema.predicate import Condition
 from kvmodels.schema.spans import EVERYTHING, Span, contains, intersection, matching_parts, parts_of
 from kvmodels.schema.definition import Column
 

@@ -1,0 +1,144 @@
+"""What names in a query stand for: fields, paths into nested models, computed columns, and lookups behind them.
+
+``address__city__startswith`` is the lookup ``startswith`` of the path ``address.city``: the longest beginning that
+names something wins, so a field may be called like a lookup.
+
+Rules of this module: pure; a name that stands for nothing is an error with the nearest one that does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+from typing import Any, Final, NamedTuple, get_args
+
+from kvmodels.errors import UnknownFieldError, UnknownLookupError
+from kvmodels.schema.definition import ColumnSource, ModelSchema
+from kvmodels.schema.expressions import Lookup
+from kvmodels.schema.nesting import nested_fields
+
+__all__ = ["PRIMARY_KEY", "Keyword", "known_field", "lookups_of", "split_keyword", "unknown_lookup"]
+
+PRIMARY_KEY: Final = "pk"
+"""The name that stands for the primary key in lookups and orders, as in Django."""
+
+_LOOKUPS: Final[tuple[Lookup, ...]] = get_args(Lookup)
+_WHOLE: Final = frozenset({"exact", "ne", "in", "not_in", "isnull"})
+_OF_ELEMENTS: Final = frozenset({"contains", "contains_any", "contains_all"})
+_OF_TEXT: Final = frozenset({"startswith", "contains"})
+_ORDERED: Final = frozenset({"exact", "ne", "gt", "gte", "lt", "lte", "in", "not_in", "range"})
+_KEY_LOOKUPS: Final = frozenset({"exact", "in", "not_in"})
+
+
+class Keyword(NamedTuple):
+    """A keyword of ``filter`` taken apart: the name with dots, the lookup, and whether it is one of any element."""
+
+    name: str
+    lookup: Lookup
+    any: bool = False
+
+
+def known_field(schema: ModelSchema, name: str) -> str:
+    """The name as conditions and orders have it: of a field, a path with dots, a computed column, or ``pk``.
+
+    Raises:
+        UnknownFieldError: there is no such field.
+    """
+    if name in schema.fields or name == PRIMARY_KEY or name in schema.computed:
+        return name
+    known = _named(schema, name.split("__"))
+    if known is None:
+        raise _unknown_field(schema, name)
+    return known
+
+
+def split_keyword(schema: ModelSchema, keyword: str) -> Keyword:
+    """Take a keyword apart.
+
+    Raises:
+        UnknownFieldError: it begins with no name.
+        UnknownLookupError: what follows the name is no lookup.
+    """
+    if keyword in schema.fields or keyword == PRIMARY_KEY:
+        return Keyword(keyword, "exact")
+    words = keyword.split("__")
+    for size in range(len(words), 0, -1):
+        name = _named(schema, words[:size])
+        if name is not None:
+            return _with_lookup(schema, name, words[size:])
+    raise _unknown_field(schema, "__".join(words[:-1]) if words[-1] in _LOOKUPS else words[0] or keyword)
+
+
+def lookups_of(schema: ModelSchema, name: str, source: ColumnSource | None, *, element: bool) -> frozenset[str]:
+    """The lookups that exist for a field (``source`` None: of a type that has no order), or for its elements."""
+    if name == PRIMARY_KEY:
+        return _KEY_LOOKUPS
+    if source is None:
+        return _WHOLE
+    of_text = _OF_TEXT if source.codec.pack_prefix is not None else frozenset[str]()
+    if element:
+        return _ORDERED | of_text
+    if source.many:
+        # What a path through a list collects is no field, and has no value as a whole.
+        return _OF_ELEMENTS | (_WHOLE if name in schema.fields else {"isnull"})
+    return _ORDERED | {"isnull"} | of_text
+
+
+def unknown_lookup(schema: ModelSchema, field: str, lookup: str, known: Iterable[str]) -> UnknownLookupError:
+    """The error for a lookup that the field does not have."""
+    names = sorted(known)
+    near = get_close_matches(lookup, names, n=1)
+    return UnknownLookupError(
+        "this lookup does not exist for this field",
+        model=schema.name,
+        field=field,
+        lookup=lookup,
+        suggestion=near[0] if near else None,
+        hint=f"It has: {', '.join(names)}.",
+    )
+
+
+def _named(schema: ModelSchema, words: list[str]) -> str | None:
+    plain = "__".join(words)
+    if plain in schema.fields or plain == PRIMARY_KEY or plain in schema.computed:
+        return plain
+    dotted = ".".join(words)
+    return dotted if "." in dotted and schema.source(dotted) is not None else None
+
+
+def _with_lookup(schema: ModelSchema, name: str, words: list[str]) -> Keyword:
+    source = None if name == PRIMARY_KEY else schema.source(name)
+    element = bool(words) and words[0] == "any" and source is not None and source.many
+    given = "__".join(words[1:] if element else words) or "exact"
+    for lookup in _LOOKUPS:
+        if lookup == given:
+            return Keyword(name, lookup, element)
+    if source is None and nested_fields(schema.model, name) and words[-1] != "any":
+        raise _unknown_field(schema, ".".join([name, *(words[:-1] if words[-1] in _LOOKUPS else words)]))
+    known = lookups_of(schema, name, source, element=element)
+    raise unknown_lookup(schema, name, given, known | {"any"} if source is not None and source.many else known)
+
+
+def _unknown_field(schema: ModelSchema, name: str) -> UnknownFieldError:
+    parent, dot, last = name.replace("__", ".").rpartition(".")
+    nested: Iterable[str] = nested_fields(schema.model, parent) if dot else ()
+    if last in nested:
+        return UnknownFieldError(
+            "a field of this type inside of a nested model cannot be compared",
+            model=schema.name,
+            field=name,
+            suggestion=None,
+            hint="It can if its type can be in an index; otherwise compare the whole field that the model is in.",
+        )
+    known: list[Any] = (
+        [f"{parent}.{field}" for field in nested] if nested else [*schema.fields, *schema.computed, PRIMARY_KEY]
+    )
+    near = get_close_matches(f"{parent}.{last}" if nested else name, known, n=1)
+    shown = known if nested else [field for field in dict.fromkeys(known) if field != PRIMARY_KEY]
+    return UnknownFieldError(
+        "the model has no field of this name",
+        model=schema.name,
+        field=name,
+        suggestion=near[0] if near else None,
+        hint=f"Its fields are: {', '.join(shown)}.",
+    )
