@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any, Self, TypeVar
 
 from kvmodels.database_core import DatabaseCore
-from kvmodels.drivers import arun
+from kvmodels.drivers import apin, arelease, arun
 from kvmodels.engines.base import Engine
 from kvmodels.flows.build import BuildReport
 from kvmodels.flows.context import DEFAULT_RETRY, Context, RetryPolicy
@@ -209,17 +209,21 @@ class AsyncDatabase:
         return await self._run(self._core.drop_index(model, name))
 
     async def check(self, model: type[KvModel] | None = None, *, repair: Repair = False) -> CheckReport:
-        """Check that every index entry equals f(record) and the reverse; safe beside live writers.
+        """Check that every index entry and counter equals f(records) and the reverse; safe beside live writers.
 
         Args:
             model: check only its collection; None for all.
-            repair: True mends entries; ``"all"`` also deletes foreign keys and records that cannot be read.
+            repair: True mends entries, and builds an aggregate index with wrong counters once more, which rewrites
+                every record; ``"all"`` also deletes foreign keys and records that cannot be read.
 
         Returns:
-            What was found. Cost: reads every record and entry, in batches of 500.
+            What was found. Cost: reads every record and entry, in batches of 500; for aggregate indexes every record
+            once more in one snapshot, which keeps a number per counter in memory. Counters of an index that is being
+            built are not compared, nor those of a collection with records that cannot be read.
 
         Raises:
             InvalidArgumentError: an unknown kind of repair.
+            SnapshotExpiredError: counting took longer than the engine keeps a snapshot (``snapshot_max_age``).
 
         Examples:
             >>> import asyncio
@@ -227,9 +231,19 @@ class AsyncDatabase:
             ...     async with AsyncDatabase("memory://") as db:
             ...         print(await db.check())
             >>> asyncio.run(main())
-            ok: 0 rows scanned; 0 dangling, 0 missing, 0 foreign, 0 undecodable; 0 repaired
+            ok: 0 rows scanned; 0 dangling, 0 missing, 0 foreign, 0 undecodable, 0 counters; 0 repaired
         """
-        return await self._run(self._core.check(model, repair))
+        report = await self._run(self._core.check(model, repair))
+        for counting in self._core.recounts(model):
+            engine = self._engine
+            state = await apin(engine) if engine.traits.snapshots else None
+            try:
+                recounted = await arun(engine, counting, snapshot=state)
+            finally:
+                if state is not None:
+                    await arelease(engine, state)
+            report = await self._run(self._core.settle(report, recounted, repair))
+        return report
 
     async def outcome(self, token: str) -> bool:
         """Find out how a write ended whose answer was lost (``CommitUnknownError.token``).

@@ -16,6 +16,7 @@ from kvmodels.errors import ClosedError, InvalidArgumentError, ModelDefinitionEr
 from kvmodels.flows.arguments import items_of, require_flag, require_text
 from kvmodels.flows.build import BuildReport, build_index, outdated_generations, unbuilt_indexes
 from kvmodels.flows.context import DEFAULT_RETRY, Context, RetryPolicy, header_view, reload_header
+from kvmodels.flows.counters import Recount, mend_counters, recount
 from kvmodels.flows.drop import drop_generations, drop_index
 from kvmodels.flows.findings import CheckReport
 from kvmodels.flows.opening import open_database, raise_schema_version, require_current
@@ -198,7 +199,7 @@ class DatabaseCore:
         return (yield from drop_index(self.context, self.schema_for(model).collection, name)) > 0
 
     def check(self, model: type[Any] | None, repair: Repair) -> Flow[CheckReport]:
-        """Check one collection, or all."""
+        """Check the entries of one collection, or of all."""
         if repair not in (True, False, "all"):
             raise InvalidArgumentError(
                 "an unknown kind of repair",
@@ -210,6 +211,17 @@ class DatabaseCore:
         if model is None:
             return check_database(self.context, repair=repair)
         return check_collection(self.context, self.schema_for(model), repair=repair)
+
+    def recounts(self, model: type[Any] | None) -> list[Flow[Recount]]:
+        """The counts of one collection, or of all, that have an aggregate index; each is to be run in a snapshot."""
+        chosen = self.schemas.values() if model is None else (self.schema_for(model),)
+        counted = [schema for schema in chosen if any(index.aggregates for index in schema.indexes.values())]
+        return [recount(self.context, schema) for schema in counted]
+
+    def settle(self, report: CheckReport, recounted: Recount, repair: Repair) -> Flow[CheckReport]:
+        """The report of a check with what a count has found, mended on request."""
+        found = yield from mend_counters(self.context, recounted, repair=repair is not False)
+        return CheckReport(report.scanned + recounted.scanned, (*report.findings, *found))
 
     def outcome(self, token: str) -> Flow[bool]:
         """Whether the operation with this token was applied; if not, it never will be."""

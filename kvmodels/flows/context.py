@@ -29,6 +29,7 @@ __all__ = [
     "RetryPolicy",
     "header_view",
     "live_collection",
+    "read_header",
     "reload_header",
     "writable_collection",
 ]
@@ -156,7 +157,15 @@ def writable_collection(context: Context, schema: ModelSchema) -> Flow[tuple[Hea
 
 
 def reload_header(context: Context) -> Flow[HeaderView]:
+    """Read the header, and remember it; see ``read_header``."""
+    context.view = yield from read_header(context)
+    return context.view
+
+
+def read_header(context: Context) -> Flow[HeaderView]:
     """Read the header, and the fences of the indexes under construction in the snapshot of that very header.
+
+    It is not remembered, so that a flow may read that of an older snapshot.
 
     Cost: one read, a second one while an index is being built.
     """
@@ -180,8 +189,7 @@ def reload_header(context: Context) -> Flow[HeaderView]:
         live = {
             name: join(schema, header, fences, context.layouts.get(name)) for name, schema in context.schemas.items()
         }
-        context.view = HeaderView(versionstamp, header, live)
-        return context.view
+        return HeaderView(versionstamp, header, live)
 
 
 def _building(header: Header, schemas: Iterable[str]) -> Iterable[tuple[str, str, int]]:

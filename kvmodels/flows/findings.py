@@ -1,6 +1,6 @@
 """What ``db.check()`` finds, as values.
 
-Rules of this module: data only.
+Rules of this module: values only, nothing is read here.
 """
 
 from __future__ import annotations
@@ -8,9 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-__all__ = ["CheckReport", "Finding", "FindingKind"]
+from kvmodels.errors import KvModelsError
+from kvmodels.keys import decode_key
 
-FindingKind = Literal["dangling", "missing", "foreign", "undecodable"]
+__all__ = ["CheckReport", "Finding", "FindingKind", "shown_key"]
+
+FindingKind = Literal["dangling", "missing", "foreign", "undecodable", "counter"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,11 +24,15 @@ class Finding:
         kind: ``dangling``: an index entry that no record reproduces (key, value, deadline); ``missing``: an entry
             that a record calls for and that is not there, or belongs to another record with the same value;
             ``foreign``: a key under a prefix of the collection that this library would not write;
-            ``undecodable``: a record that cannot be read.
+            ``undecodable``: a record that cannot be read; ``counter``: a counter of an aggregate index that is not
+            what the records give.
         key: the key as the key-value API shows it; for bytes that are no key, ``(bytes,)``.
         primary_key: of the record concerned, where it is known.
         reason: what exactly is wrong, in a few words.
         repaired: whether this run mended it.
+        group: of a counter, the key parts of its group; the last part of ``key`` says what is counted.
+        expected: of a counter, what the records give.
+        found: of a counter, what it holds; None when it holds no number, or is not there.
     """
 
     kind: FindingKind
@@ -35,13 +42,16 @@ class Finding:
     primary_key: Any
     reason: str
     repaired: bool = False
+    group: tuple[Any, ...] | None = None
+    expected: int | None = None
+    found: int | None = None
 
 
 class CheckReport(NamedTuple):
     """The result of a check of the whole store.
 
     ``ok`` says that nothing was found, or that all that was found has been repaired. ``scanned`` counts the rows
-    read: records and index entries.
+    read: records and index entries, and for aggregate indexes records once more and counters.
     """
 
     scanned: int
@@ -73,6 +83,11 @@ class CheckReport(NamedTuple):
         return self._of("undecodable")
 
     @property
+    def counters(self) -> tuple[Finding, ...]:
+        """Counters that are not what the records give."""
+        return self._of("counter")
+
+    @property
     def repaired(self) -> tuple[Finding, ...]:
         """Those that this run mended."""
         return tuple(finding for finding in self.findings if finding.repaired)
@@ -88,6 +103,20 @@ class CheckReport(NamedTuple):
                 ("missing", self.missing),
                 ("foreign", self.foreign),
                 ("undecodable", self.undecodable),
+                ("counters", self.counters),
             )
         )
         return f"{'ok' if self.ok else 'NOT OK'}: {self.scanned} rows scanned; {counts}; {len(self.repaired)} repaired"
+
+
+def shown_key(key: bytes) -> tuple[Any, ...]:
+    r"""A key as the key-value API shows it; for bytes that are none, these.
+
+    Examples:
+        >>> shown_key(bytes.fromhex("02610015012a")), shown_key(bytes.fromhex("ff"))
+        (('a', 42), (b'\xff',))
+    """
+    try:
+        return decode_key(key)
+    except KvModelsError:
+        return (key,)

@@ -4,6 +4,8 @@ Two passes over each collection. From every record to its entries: what it calls
 to its record: what is there must be called for. A suspicion is reported only after one snapshot of header, record
 and entry confirms it, so that no writer can be mistaken for damage. The header's list of indexes is the judge.
 
+Counters of aggregate indexes are the part of ``flows/counters.py``.
+
 Rules of this module: nothing is written here; ``flows/repair.py`` mends through the write compiler.
 Source: FoundationDB Record Layer, OnlineIndexScrubber.
 """
@@ -16,11 +18,11 @@ from typing import Any, Literal
 
 from kvmodels.errors import DecodeError, KvModelsError
 from kvmodels.flows.context import Context, HeaderView, header_view, reload_header
-from kvmodels.flows.findings import CheckReport, Finding
+from kvmodels.flows.findings import CheckReport, Finding, shown_key
 from kvmodels.flows.records import Stored, document_of, object_of, stored_of
 from kvmodels.flows.repair import Suspect, mend
 from kvmodels.flows.requests import Flow, read
-from kvmodels.keys import decode_key, key_successor
+from kvmodels.keys import key_successor
 from kvmodels.maintenance.changes import RecordChange
 from kvmodels.maintenance.entries import entry_keys, entry_value, slot_owner
 from kvmodels.operations import GuardFailed, ReadRange, Row, after_prefix, point
@@ -67,12 +69,14 @@ def check_collection(context: Context, schema: ModelSchema, *, repair: Repair = 
     scrub = _Scrub(context, schema, repair)
     yield from scrub.records()
     for index in live.maintained:
-        yield from scrub.entries(index.stored.name, index.stored.generation)
+        if index.definition.aggregates is None:  # counters are counted again, in a snapshot: flows/counters.py
+            yield from scrub.entries(index.stored.name, index.stored.generation)
     return CheckReport(scrub.scanned, tuple(scrub.findings))
 
 
 @dataclass(frozen=True, slots=True)
 class _Expected:
+    live: LiveCollection
     index: LiveIndex
     slot: bool
     value: bytes
@@ -154,7 +158,7 @@ class _Scrub:
             if not index.readable:
                 continue
             for key, slot in entry_keys(index, stored.document, pk):
-                found[key] = _Expected(index, slot, *entry_value(self._context.codec, index, slot, change))
+                found[key] = _Expected(live, index, slot, *entry_value(self._context.codec, index, slot, change))
         return found
 
     def _keys(self, index: LiveIndex, document: Document, pk: bytes) -> tuple[EntryKey, ...] | None:
@@ -213,12 +217,25 @@ class _Scrub:
 
     def _difference(self, wanted: _Expected, entry: Row, record: Row) -> str | None:
         if (entry.value, entry.encoding) != (wanted.value, wanted.encoding):
-            return "wrong owner" if wanted.slot and wanted.index.definition.store is None else "wrong value"
+            return "wrong owner" if self._names_another(wanted, entry, record) else "wrong value"
         if entry.expire_at != record.expire_at:
             return "another deadline than the record"
         if wanted.index.definition.store == "record" and entry.versionstamp != record.versionstamp:
             return "another versionstamp than the record"
         return None
+
+    def _names_another(self, wanted: _Expected, entry: Row, record: Row) -> bool:
+        """Whether a slot belongs to another record than it should, or to none that can be named."""
+        definition = wanted.index.definition
+        if not wanted.slot or definition.store is not None:
+            return False
+        if not definition.include:
+            return True
+        try:
+            owner = slot_owner(self._context.codec, wanted.live, wanted.index, entry)
+            return owner != wanted.live.layout.pk_of(record.key)
+        except DecodeError:
+            return True
 
     def _owned_by_another(self, live: LiveCollection, index: LiveIndex, entry: Row, pk: bytes) -> Flow[bool]:
         """Whether another record reproduces the slot: a real duplicate, which nobody can mend but its owner."""
@@ -358,7 +375,7 @@ class _Scrub:
                 kind=suspect.kind,
                 collection=self._schema.collection,
                 index=None if suspect.index is None else suspect.index.stored.name,
-                key=_shown_key(suspect.row.key),
+                key=shown_key(suspect.row.key),
                 primary_key=_shown_pk(layout.unpack(suspect.pk)) if suspect.pk is not None else None,
                 reason=suspect.reason,
                 repaired=repaired,
@@ -368,13 +385,6 @@ class _Scrub:
 
 def _find(live: LiveCollection, name: str, generation: int) -> LiveIndex | None:
     return next((ix for ix in live.maintained if (ix.stored.name, ix.stored.generation) == (name, generation)), None)
-
-
-def _shown_key(key: bytes) -> tuple[Any, ...]:
-    try:
-        return decode_key(key)
-    except KvModelsError:
-        return (key,)
 
 
 def _shown_pk(values: tuple[Any, ...]) -> Any:

@@ -119,7 +119,7 @@ def same_included(codec: ValueCodec, index: LiveIndex, old: Document, new: Docum
     return codec.encode_document(before) == codec.encode_document(after)
 
 
-def included_values(codec: ValueCodec, index: LiveIndex, slot: bool, row: Row) -> Document:
+def included_values(codec: ValueCodec, slot: bool, row: Row) -> Document:
     """The fields that an entry of a covering index holds, as its record stores them.
 
     Raises:
