@@ -93,7 +93,7 @@ def _test(schema: ModelSchema, predicate: Predicate, *, lenient: bool) -> Test:
         return _all_of([_test(schema, part, lenient=lenient) for part in predicate.parts])
     if isinstance(predicate, AnyOf):
         return _any_of([_test(schema, part, lenient=lenient) for part in predicate.parts])
-    test = _positive(schema, predicate, lenient=lenient)
+    test = _positive(schema, predicate._replace(negated=False), lenient=lenient)
     return (lambda document: not test(document)) if predicate.negated else test
 
 
@@ -184,7 +184,7 @@ def _in_spans(spans: Spans, pack_stored: Callable[[Any], bytes]) -> ValueTest:
 def _equal(source: ColumnSource, operand: Any, otherwise: ValueTest) -> ValueTest:
     """The same as comparing parts, for types whose stored values are equal exactly if their parts are; much faster."""
     stored = operand if source.codec.to_stored is None else source.codec.to_stored(operand)
-    kind: type[object] = type(stored)
+    kind: Any = type(stored)
     return lambda value: value == stored if type(value) is kind else otherwise(value)
 
 
