@@ -6,22 +6,25 @@ a ModelDefinitionError that names model, field and option. The result depends on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import Any, cast
 
 from pydantic.errors import PydanticUndefinedAnnotation
 from pydantic.fields import FieldInfo
 
-from kvmodels.encoding.columns import ColumnCodec, column_codec, descending, nullable
-from kvmodels.errors import InvalidValueError, ModelDefinitionError
+from kvmodels.encoding.columns import ColumnCodec, column_codec
+from kvmodels.errors import ModelDefinitionError
 from kvmodels.schema.annotations import Plain, has_validators, plain, type_name
-from kvmodels.schema.definition import Column, FieldStorage, IndexDefinition, ModelSchema, Nulls, Store
+from kvmodels.schema.computed import declared_column, folded_field
+from kvmodels.schema.declarations import Index
+from kvmodels.schema.declared import Declarations
+from kvmodels.schema.definition import Column, ColumnSource, FieldStorage, IndexDefinition, ModelSchema
 from kvmodels.schema.forms import Form
-from kvmodels.schema.markers import FieldMarker, Index, Indexed, PrimaryKey, Stored, Unique
-from kvmodels.schema.options import ModelOptions, check_name
+from kvmodels.schema.markers import EntryMarker, FieldMarker, PrimaryKey, Stored
+from kvmodels.schema.options import ModelOptions
 from kvmodels.schema.record_codec import RESERVED_FIELD, Prepared, RecordCodec, apply_changes
+from kvmodels.schema.sources import Sources, naming
 from kvmodels.schema.storage import FormBuilder
 
 __all__ = ["Prepared", "apply_changes", "compile_schema", "schema_of"]
@@ -55,13 +58,32 @@ def compile_schema(model: type[Any]) -> ModelSchema:
     builder = FormBuilder(model.__name__)
     builder.validators = has_validators(model)
     fields = _Fields(model, builder)
-    indexes = tuple(fields.indexes()) + tuple(fields.declared_index(index) for index in options.indexes)
+    computed = fields.folded()
+    directions = dict[str, bool]()
+    for index in options.indexes:
+        if isinstance(index, Index) and index.key is not None:
+            source, is_descending = declared_column(model.__name__, fields.plain, index)
+            computed.setdefault(source.name, source)  # a second one of the name is refused with its index
+            directions.setdefault(source.name, is_descending)
+    schema = _without_indexes(model, fields, computed, proves=builder.validators and not options.trust_validators)
+    declarations = Declarations(schema, fields.plain)
+    indexes = [declarations.of_field(field, mark) for field, mark in fields.entry_markers()]
+    indexes += [declarations.of_meta(index, directions) for index in options.indexes]
+    return replace(schema, indexes=_by_name(model.__name__, indexes))
+
+
+def _without_indexes(
+    model: type[Any], fields: _Fields, computed: Mapping[str, ColumnSource], *, proves: bool
+) -> ModelSchema:
+    """The schema as far as it does not depend on indexes, whose conditions are parsed by it."""
+    options = _options_of(model)
     records = RecordCodec(
         model,
         fields.forms,
         primary_key=tuple(column.field for column in fields.primary_key),
+        computed=tuple(computed.values()),
         schema_version=options.schema_version,
-        proves=builder.validators and not options.trust_validators,
+        proves=proves,
     )
     return ModelSchema(
         model=model,
@@ -71,9 +93,11 @@ def compile_schema(model: type[Any]) -> ModelSchema:
             name: FieldStorage(name, form.type_name, form.encode, form.decode) for name, form in fields.forms.items()
         },
         primary_key=fields.primary_key,
-        indexes=_by_name(model.__name__, indexes),
+        indexes={},
         column_codecs=fields.codecs,
         nullable_fields=frozenset(name for name, inner in fields.plain.items() if inner.nullable),
+        computed={name: source.computed for name, source in computed.items() if source.computed is not None},
+        source=Sources(model.__name__, fields.plain, computed),
         schema_version=options.schema_version,
         ttl_ms=options.ttl_ms,
         encode=records.encode,
@@ -156,21 +180,7 @@ class _Fields:
             raise self._error(error.message, field, option=error.option, hint=error.hint) from error
         if codec is None or any(isinstance(mark, Stored) for mark in inner.metadata):
             return None
-        return _naming(codec, self.model, field)
-
-    def column(self, field: str, *, is_descending: bool) -> Column:
-        codec = self.codecs.get(field)
-        if codec is None:
-            raise self._error(
-                "a field of this type cannot be in a key or index",
-                field,
-                option=type_name(self.plain[field].annotation),
-                hint="Columns are bool, int, float, str, bytes, UUID, ULID, date, datetime, time, timedelta, Decimal, "
-                "IP addresses, and Enum and Literal of one of them, or None; without Stored().",
-            )
-        is_nullable = self.plain[field].nullable
-        codec = nullable(codec) if is_nullable else codec
-        return Column(field, descending(codec) if is_descending else codec, is_descending, is_nullable)
+        return naming(codec, self.model, field)
 
     def _primary_key(self) -> Iterator[Column]:
         names = [name for name, marks in self.markers.items() if any(isinstance(mark, PrimaryKey) for mark in marks)]
@@ -183,40 +193,40 @@ class _Fields:
         for name in names:
             if self.plain[name].nullable:
                 raise self._error("a primary key field is optional", name, hint="A primary key is never None.")
-            yield self.column(name, is_descending=False)
+            if name not in self.codecs:
+                raise self._error(
+                    "a field of this type cannot be in a key or index",
+                    name,
+                    option=type_name(self.plain[name].annotation),
+                    hint="Columns are bool, int, float, str, bytes, UUID, ULID, date, datetime, time, timedelta, "
+                    "Decimal, IP addresses, and Enum and Literal of one of them; without Stored().",
+                )
+            yield Column(name, self.codecs[name], path=(name,))
 
-    def indexes(self) -> Iterator[IndexDefinition]:
-        """The indexes declared on fields."""
+    def entry_markers(self) -> Iterator[tuple[str, EntryMarker[Any]]]:
+        """The markers that declare indexes, with their fields."""
         for field, marks in self.markers.items():
             for mark in marks:
-                if isinstance(mark, (Indexed, Unique)):
-                    is_descending = isinstance(mark, Indexed) and mark.descending
-                    columns = (self.column(field, is_descending=is_descending),)
-                    yield self._definition(columns, mark.name, mark.nulls, mark.store, unique=isinstance(mark, Unique))
+                if isinstance(mark, EntryMarker):
+                    yield field, mark
 
-    def declared_index(self, index: Index) -> IndexDefinition:
-        """One index of Meta."""
-        columns: list[Column] = []
-        for declared in index.fields:
-            field = declared.removeprefix("-")
-            if field not in self.plain:
-                close = get_close_matches(field, self.plain, 1)
-                raise ModelDefinitionError(
-                    "an index names a field that does not exist",
-                    model=self.model,
-                    field=field,
-                    option=repr(index),
-                    suggestion=close[0] if close else None,
-                    hint="Use the names of fields, with a leading - for descending order.",
+    def folded(self) -> dict[str, ColumnSource]:
+        """The sources of the fields that ``key=`` in a marker folds."""
+        folded: dict[str, ColumnSource] = {}
+        for field, marks in self.markers.items():
+            entries = [mark for mark in marks if isinstance(mark, EntryMarker)]
+            source = folded_field(self.model, field, self.plain[field], entries)
+            if source is not None:
+                folded[field] = source
+            if source is not None and any(isinstance(mark, PrimaryKey) for mark in marks):
+                raise self._error(
+                    "a field of the primary key is folded",
+                    field,
+                    option="key",
+                    hint="Keys are compared as they are: fold the value in a validator, or declare "
+                    f'Index("{field}", key=..., name=...) in Meta.',
                 )
-            columns.append(self.column(field, is_descending=declared.startswith("-")))
-        return self._definition(tuple(columns), index.name, index.nulls, index.store, unique=index.unique)
-
-    def _definition(
-        self, columns: tuple[Column, ...], name: str | None, nulls: Nulls, store: Store | None, *, unique: bool
-    ) -> IndexDefinition:
-        given = "_".join(column.field for column in columns) if name is None else name
-        return IndexDefinition(check_name(self.model, "index", given), columns, unique, nulls, store)
+        return folded
 
     def _error(self, message: str, field: str, *, option: str | None = None, hint: str | None) -> ModelDefinitionError:
         return ModelDefinitionError(message, model=self.model, field=field, option=option, hint=hint)
@@ -249,25 +259,3 @@ def _by_name(model: str, indexes: Iterable[IndexDefinition]) -> dict[str, IndexD
             )
         named[index.name] = index
     return named
-
-
-def _naming(codec: ColumnCodec, model: str, field: str) -> ColumnCodec:
-    """The codec with model and field in its errors, which by itself it cannot know."""
-
-    def named(pack: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
-        def packed(value: Any) -> bytes:
-            try:
-                return pack(value)
-            except InvalidValueError as error:
-                raise InvalidValueError(
-                    error.message, model=model, field=field, path=error.path, type=error.type, hint=error.hint
-                ) from None
-
-        return packed
-
-    return replace(
-        codec,
-        pack=named(codec.pack),
-        pack_stored=named(codec.pack_stored),
-        pack_prefix=codec.pack_prefix and named(codec.pack_prefix),
-    )

@@ -1,4 +1,4 @@
-"""The words a model is declared with: PrimaryKey, Unique, Indexed, Index, UniqueConstraint, Stored and Field.
+"""The words that fields are declared with: PrimaryKey, Unique, Indexed, MultiIndexed, Stored and Field.
 
 Rules of this module: declarations are immutable metadata in ``Annotated`` and never touch pydantic's ``FieldInfo``,
 which is final. ``Unique[str]`` is ``Annotated[str, Unique()]`` at run time; to type checkers it is a descriptor, so
@@ -8,25 +8,40 @@ that ``User.email`` is a ``FieldRef[str]`` and ``user.email`` a ``str``. What a 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from difflib import get_close_matches
 from inspect import signature
-from typing import Annotated, Any, Generic, Literal, TypeVar, cast, get_args, overload
+from typing import Annotated, Any, ClassVar, Generic, Literal, Never, TypeVar, cast, get_args, overload
 
 import pydantic
 from pydantic_core import CoreSchema, PydanticUndefined
 
 from kvmodels.encoding.columns import KeyNumber
 from kvmodels.errors import ModelDefinitionError
+from kvmodels.schema.declarations import (
+    AggregateIndex,
+    Index,
+    KeyFunction,
+    UniqueConstraint,
+    check_condition,
+    check_entries,
+    check_fan_out,
+    check_function,
+    described,
+    refuse_unknown,
+)
 from kvmodels.schema.definition import Nulls, Store
-from kvmodels.schema.expressions import FieldRef
+from kvmodels.schema.expressions import Expression, FieldRef, MultiFieldRef
 
 __all__ = [
+    "AggregateIndex",
+    "EntryMarker",
     "Field",
     "FieldMarker",
     "Index",
     "Indexed",
     "KeyNumber",
+    "MultiIndexed",
     "PrimaryKey",
     "Stored",
     "Unique",
@@ -34,6 +49,8 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+C = TypeVar("C")
+E = TypeVar("E")
 
 
 class FieldMarker(Generic[T]):
@@ -41,18 +58,12 @@ class FieldMarker(Generic[T]):
 
     __slots__ = ()
 
-    def __class_getitem__(cls, item: Any) -> Any:
-        # The base itself is parametrised once, below, in the ordinary sense of Generic.
-        return cast("Any", super()).__class_getitem__(item) if cls is FieldMarker else Annotated[item, cls()]
+    _is_base: ClassVar[bool] = True
 
-    @overload
-    def __get__(self, instance: None, owner: type[Any]) -> FieldRef[T]: ...
-    @overload
-    def __get__(self, instance: object, owner: type[Any]) -> T: ...
-    def __get__(self, instance: object | None, owner: type[Any]) -> Any:
-        # A marker is never the value of a class attribute, so Python itself never asks. Whoever puts one there by
-        # hand gets the marker back, as for any other object.
-        return self
+    def __class_getitem__(cls, item: Any) -> Any:
+        # Bases are parametrised below, by a type variable, in the ordinary sense of Generic.
+        is_base = "_is_base" in cls.__dict__
+        return cast("Any", super()).__class_getitem__(item) if is_base else Annotated[item, cls()]
 
     def __set__(self, instance: Any, value: T) -> None:
         raise ModelDefinitionError(
@@ -73,8 +84,11 @@ class FieldMarker(Generic[T]):
             hint=f"Write the type in brackets: {cls.__name__}[int], or Annotated[int, {cls.__name__}()].",
         )
 
+    _shown: ClassVar[tuple[str, ...]] = ()
+    """Options that ``repr`` shows always; the others only where they are given."""
+
     def __repr__(self) -> str:
-        options = ", ".join(f"{name}={getattr(self, name)!r}" for name in tuple[str, ...](self.__slots__))
+        options = ", ".join(f"{name}={value!r}" for name, value in described(self, self._shown))
         return f"{type(self).__name__}({options})"
 
     def __eq__(self, other: object) -> bool:
@@ -84,7 +98,24 @@ class FieldMarker(Generic[T]):
         return hash(repr(self))
 
 
-class PrimaryKey(FieldMarker[T]):
+class _ValueMarker(FieldMarker[T]):
+    """Base of the markers of a field that is compared as one value."""
+
+    __slots__ = ()
+
+    _is_base = True
+
+    @overload
+    def __get__(self, instance: None, owner: type[Any]) -> FieldRef[T]: ...
+    @overload
+    def __get__(self, instance: object, owner: type[Any]) -> T: ...
+    def __get__(self, instance: object | None, owner: type[Any]) -> Any:
+        # A marker is never the value of a class attribute, so Python itself never asks. Whoever puts one there by
+        # hand gets the marker back, as for any other object.
+        return self
+
+
+class PrimaryKey(_ValueMarker[T]):
     """The field, or with several such fields in declaration order the tuple of them, that identifies a record.
 
     Examples:
@@ -95,8 +126,43 @@ class PrimaryKey(FieldMarker[T]):
 
     __slots__ = ()
 
+    def __init__(self, **unknown: Never) -> None:
+        refuse_unknown(PrimaryKey, unknown)
 
-class Indexed(FieldMarker[T]):
+
+class EntryMarker(FieldMarker[T]):
+    """Base of the markers that declare an index on their field, and what they have in common."""
+
+    __slots__ = ("include", "key", "name", "nulls", "store", "version", "where")
+
+    _is_base = True
+    _shown: ClassVar[tuple[str, ...]] = ("name", "nulls", "store")
+
+    name: str | None
+    nulls: Nulls
+    store: Store | None
+    key: KeyFunction | None
+    version: int | None
+    where: Expression | None
+    include: tuple[str, ...]
+
+    def _keep(
+        self, name: str | None, nulls: Nulls, store: Store | None, include: Sequence[str], allowed: tuple[str, ...]
+    ) -> None:
+        self.include = check_entries(type(self).__name__, nulls, store, include, allowed)
+        self.name = name
+        self.nulls = nulls
+        self.store = store
+
+    def _choose(self, key: KeyFunction | None, version: int | None, where: Expression | None) -> None:
+        check_function(type(self).__name__, key, version)
+        check_condition(type(self).__name__, where)
+        self.key = key
+        self.version = version
+        self.where = where
+
+
+class Indexed(EntryMarker[T], _ValueMarker[T]):
     """A non-unique index on one field.
 
     Args:
@@ -106,12 +172,20 @@ class Indexed(FieldMarker[T]):
         store: ``"record"`` keeps a copy of the record in each entry: lists are read without a second step, and every
             write of the record writes the entry too.
         descending: order the entries from the largest value to the smallest; None comes last.
+        key: folds the field, as ``str.casefold`` does: every comparison and every order of the field is that of what
+            the function returns, with an index or without. It takes and returns values of the field's type.
+        version: a whole number from 1 on, to be counted up whenever ``key`` gives other results; not for
+            ``str.casefold``, ``str.lower`` and ``str.upper``.
+        where: only records of which this holds have entries, such as ``Q(deleted=False)``.
+        include: fields whose values each entry holds as well, so that they are read without the record.
 
     Raises:
         ModelDefinitionError: an option has a value that it does not take.
     """
 
-    __slots__ = ("descending", "name", "nulls", "store")
+    __slots__ = ("descending",)
+
+    _shown = ("descending", "name", "nulls", "store")
 
     def __init__(
         self,
@@ -120,15 +194,19 @@ class Indexed(FieldMarker[T]):
         nulls: Literal["distinct", "skip"] = "distinct",
         store: Store | None = None,
         descending: bool = False,
+        key: KeyFunction | None = None,
+        version: int | None = None,
+        where: Expression | None = None,
+        include: Sequence[str] = (),
+        **unknown: Never,
     ) -> None:
-        _check_options(type(self).__name__, nulls, store, ("distinct", "skip"))
-        self.name = name
-        self.nulls: Nulls = nulls
-        self.store: Store | None = store
+        refuse_unknown(Indexed, unknown)
+        self._keep(name, nulls, store, include, ("distinct", "skip"))
+        self._choose(key, version, where)
         self.descending = descending
 
 
-class Unique(FieldMarker[T]):
+class Unique(EntryMarker[T], _ValueMarker[T]):
     """A unique index on one field: no two records have the same value.
 
     Args:
@@ -136,98 +214,97 @@ class Unique(FieldMarker[T]):
         nulls: ``"distinct"`` lets any number of records be None and keeps an entry for each, ``"skip"`` keeps none,
             ``"equal"`` lets one record be None.
         store: as for ``Indexed``.
+        key: as for ``Indexed``: ``str.casefold`` makes addresses unique whatever their case.
+        version: as for ``Indexed``.
+        where: only records of which this holds are compared with each other.
+        include: as for ``Indexed``.
 
     Raises:
         ModelDefinitionError: an option has a value that it does not take.
     """
 
-    __slots__ = ("name", "nulls", "store")
-
-    def __init__(self, *, name: str | None = None, nulls: Nulls = "distinct", store: Store | None = None) -> None:
-        _check_options(type(self).__name__, nulls, store, get_args(Nulls))
-        self.name = name
-        self.nulls: Nulls = nulls
-        self.store: Store | None = store
-
-
-class Index:
-    """A non-unique index over several fields, or one, for ``class Meta: indexes = (...)``.
-
-    Args:
-        fields: names of fields, in order of the index; ``"-created_at"`` is descending.
-        name: name of the index; the field names joined by ``_``, unless given.
-        nulls: as for ``Indexed``; ``"skip"`` keeps no entry when any of the fields is None.
-        store: as for ``Indexed``.
-
-    Raises:
-        ModelDefinitionError: no field, a field twice, or an option with a value that it does not take.
-
-    Examples:
-        >>> Index("country", "-elevation")
-        Index('country', '-elevation', name=None, nulls='distinct', store=None)
-    """
-
-    __slots__ = ("fields", "name", "nulls", "store")
-
-    unique = False
+    __slots__ = ()
 
     def __init__(
         self,
-        *fields: str,
+        *,
         name: str | None = None,
-        nulls: Literal["distinct", "skip"] = "distinct",
+        nulls: Nulls = "distinct",
         store: Store | None = None,
+        key: KeyFunction | None = None,
+        version: int | None = None,
+        where: Expression | None = None,
+        include: Sequence[str] = (),
+        **unknown: Never,
     ) -> None:
-        self._declare(fields, name, nulls, store)
-
-    def _declare(self, fields: tuple[str, ...], name: str | None, nulls: Nulls, store: Store | None) -> None:
-        kind = type(self).__name__
-        _check_options(kind, nulls, store, get_args(Nulls) if self.unique else ("distinct", "skip"))
-        given: tuple[Any, ...] = fields  # checked, because untyped callers pass whatever they have
-        if not given or not all(isinstance(field, str) for field in given):
-            raise ModelDefinitionError(
-                "an index needs the names of one or more fields",
-                option=kind,
-                hint=f'Write {kind}("country", "-elevation").',
-            )
-        names = [field.removeprefix("-") for field in fields]
-        for field in names:
-            if names.count(field) > 1:
-                raise ModelDefinitionError(
-                    "an index names a field twice", option=kind, field=field, hint="Name each field once."
-                )
-        self.fields = fields
-        self.name = name
-        self.nulls: Nulls = nulls
-        self.store: Store | None = store
-
-    def __repr__(self) -> str:
-        fields = ", ".join(map(repr, self.fields))
-        return f"{type(self).__name__}({fields}, name={self.name!r}, nulls={self.nulls!r}, store={self.store!r})"
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and repr(self) == repr(other)
-
-    def __hash__(self) -> int:
-        return hash(repr(self))
+        refuse_unknown(Unique, unknown)
+        self._keep(name, nulls, store, include, get_args(Nulls))
+        self._choose(key, version, where)
 
 
-class UniqueConstraint(Index):
-    """A unique index over several fields: no two records have the same combination; see ``Index`` and ``Unique``.
+class MultiIndexed(EntryMarker[C]):
+    """An index on a field with several values: a list, set, frozenset or ``tuple[T, ...]``; an entry for each value.
+
+    Args:
+        name: name of the index; the name of the field, unless given.
+        nulls: what happens when the field itself is None; as for ``Indexed``. An empty list has no entry.
+        store: as for ``Indexed``.
+        key: as for ``Indexed``; it takes and returns single elements.
+        version: as for ``Indexed``.
+        where: as for ``Indexed``.
+        include: as for ``Indexed``.
+        max_fan_out: the most different elements of one record; 1,000 unless given.
+
+    Raises:
+        ModelDefinitionError: an option has a value that it does not take.
 
     Examples:
-        >>> UniqueConstraint("org", "slug").unique
+        >>> from typing import Annotated
+        >>> MultiIndexed[list[str]] == Annotated[list[str], MultiIndexed()]
         True
     """
 
-    __slots__ = ()
-
-    unique = True
+    __slots__ = ("max_fan_out",)
 
     def __init__(
-        self, *fields: str, name: str | None = None, nulls: Nulls = "distinct", store: Store | None = None
+        self,
+        *,
+        name: str | None = None,
+        nulls: Literal["distinct", "skip"] = "distinct",
+        store: Store | None = None,
+        key: KeyFunction | None = None,
+        version: int | None = None,
+        where: Expression | None = None,
+        include: Sequence[str] = (),
+        max_fan_out: int | None = None,
+        **unknown: Never,
     ) -> None:
-        self._declare(fields, name, nulls, store)
+        refuse_unknown(MultiIndexed, unknown)
+        self._keep(name, nulls, store, include, ("distinct", "skip"))
+        self._choose(key, version, where)
+        check_fan_out(MultiIndexed.__name__, max_fan_out)
+        self.max_fan_out = max_fan_out
+
+    @overload
+    def __get__(self: MultiIndexed[list[E]], instance: None, owner: type[Any]) -> MultiFieldRef[E]: ...
+    @overload
+    def __get__(self: MultiIndexed[set[E]], instance: None, owner: type[Any]) -> MultiFieldRef[E]: ...
+    @overload
+    def __get__(self: MultiIndexed[frozenset[E]], instance: None, owner: type[Any]) -> MultiFieldRef[E]: ...
+    @overload
+    def __get__(self: MultiIndexed[tuple[E, ...]], instance: None, owner: type[Any]) -> MultiFieldRef[E]: ...
+    @overload
+    def __get__(self: MultiIndexed[list[E] | None], instance: None, owner: type[Any]) -> MultiFieldRef[E]: ...
+    @overload
+    def __get__(self: MultiIndexed[set[E] | None], instance: None, owner: type[Any]) -> MultiFieldRef[E]: ...
+    @overload
+    def __get__(self: MultiIndexed[frozenset[E] | None], instance: None, owner: type[Any]) -> MultiFieldRef[E]: ...
+    @overload
+    def __get__(self: MultiIndexed[tuple[E, ...] | None], instance: None, owner: type[Any]) -> MultiFieldRef[E]: ...
+    @overload
+    def __get__(self, instance: object, owner: type[Any]) -> C: ...
+    def __get__(self, instance: object | None, owner: type[Any]) -> Any:
+        return self  # as for the other markers
 
 
 class Stored:
@@ -293,18 +370,3 @@ def Field(  # noqa: N802 - pydantic's name, which users know
     if default_factory is not None:
         pydantic_options["default_factory"] = default_factory
     return pydantic.Field(default, **pydantic_options)
-
-
-def _check_options(kind: str, nulls: Any, store: Any, allowed: tuple[str, ...]) -> None:
-    if nulls not in allowed:
-        raise ModelDefinitionError(
-            "an index option has a value that it does not take",
-            option=f"{kind}(nulls={nulls!r})",
-            hint=f"nulls is one of {', '.join(allowed)}.",
-        )
-    if store not in (None, *get_args(Store)):
-        raise ModelDefinitionError(
-            "an index option has a value that it does not take",
-            option=f"{kind}(store={store!r})",
-            hint='store is "record" or None.',
-        )

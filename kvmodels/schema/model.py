@@ -18,7 +18,7 @@ from pydantic._internal._model_construction import ModelMetaclass
 
 from kvmodels.errors import DoesNotExist, ModelDefinitionError, MultipleObjectsReturned
 from kvmodels.schema.compile import schema_of
-from kvmodels.schema.expressions import FieldRef
+from kvmodels.schema.expressions import reference
 from kvmodels.schema.markers import Field
 from kvmodels.schema.options import check_class_keywords, resolve_options
 from kvmodels.schema.state import STATE_SLOT, set_state, state_of, with_state_of
@@ -49,7 +49,7 @@ class KvModelMeta(ModelMetaclass):
 
         def __getattr__(cls, name: str) -> Any:  # noqa: N805
             if name in cls.__dict__.get("__pydantic_fields__", ()) and not _asked_by_pydantic(currentframe()):
-                return FieldRef(name, cls)
+                return reference(cls, name)
             return super().__getattr__(name)
 
 

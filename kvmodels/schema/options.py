@@ -16,7 +16,7 @@ from typing import Any, cast
 from pydantic import ConfigDict
 
 from kvmodels.errors import ModelDefinitionError
-from kvmodels.schema.markers import Index
+from kvmodels.schema.declarations import DeclaredIndex
 
 __all__ = ["CLASS_KEYWORDS", "META_OPTIONS", "ModelOptions", "check_class_keywords", "check_name", "resolve_options"]
 
@@ -42,7 +42,7 @@ class ModelOptions:
 
     abstract: bool
     collection: str
-    indexes: tuple[Index, ...]
+    indexes: tuple[DeclaredIndex, ...]
     schema_version: int
     trust_validators: bool
     ttl_ms: int | None
@@ -171,11 +171,11 @@ def _snake_case(name: str) -> str:
     return re.sub(r"_+", "_", re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", words)).lower()
 
 
-def _indexes(model: str, declared: Mapping[str, Any]) -> tuple[Index, ...]:
+def _indexes(model: str, declared: Mapping[str, Any]) -> tuple[DeclaredIndex, ...]:
     indexes = declared.get("indexes", ())
     if isinstance(indexes, (list, tuple)):
         found = cast("list[Any]", indexes)
-        if all(isinstance(index, Index) for index in found):
+        if all(isinstance(index, DeclaredIndex) for index in found):
             return tuple(found)
     raise ModelDefinitionError(
         "Meta.indexes is not a tuple of indexes",

@@ -24,15 +24,14 @@ from kvmodels.errors import (
     UnknownFieldError,
 )
 from kvmodels.schema.composites import must_be_stored
-from kvmodels.schema.definition import Document, ModelSchema
+from kvmodels.schema.computed import ComputedValues
+from kvmodels.schema.definition import ColumnSource, Document, ModelSchema
 from kvmodels.schema.forms import Form, Function
+from kvmodels.schema.paths import COMPUTED, RESERVED_FIELD
 from kvmodels.schema.sameness import same_stored, unchanged
 from kvmodels.schema.state import state_of
 
 __all__ = ["RESERVED_FIELD", "Prepared", "RecordCodec", "apply_changes"]
-
-RESERVED_FIELD = "$kv"
-"""Key of a document under which the library keeps its own data: ``{"v": schema version}`` when that is above 1."""
 
 _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
@@ -63,6 +62,7 @@ class RecordCodec:
         model: the model class, complete.
         forms: storage forms of its fields, in declaration order.
         primary_key: names of the primary key fields.
+        computed: computed columns and folded fields, whose values are stored in every document.
         schema_version: what is written under ``$kv`` when it is above 1.
         proves: whether a document is decoded and encoded again before it is written, because functions of the user
             validate.
@@ -74,6 +74,7 @@ class RecordCodec:
         forms: Mapping[str, Form],
         *,
         primary_key: tuple[str, ...],
+        computed: tuple[ColumnSource, ...],
         schema_version: int,
         proves: bool,
     ) -> None:
@@ -88,6 +89,7 @@ class RecordCodec:
         self._mutable = tuple(name for name, form in forms.items() if form.mutable)
         self._required = tuple(name for name, info in model.model_fields.items() if must_be_stored(info))
         self._primary_key = primary_key
+        self._computed = ComputedValues(model.__name__, computed) if computed else None
         self._schema_version = schema_version
         self._proves = proves
         self._keeps_extra = model.model_config.get("extra") == "allow"
@@ -106,7 +108,8 @@ class RecordCodec:
 
         Raises:
             pydantic.ValidationError: a value is not valid.
-            InvalidValueError: an object of another class, or a value that cannot be stored; the field is named.
+            InvalidValueError: an object of another class, a value that cannot be stored, or a computed column whose
+                function failed or returned what the column cannot hold; the field or column is named.
             NonIdempotentValidatorError: reading would change what is written.
         """
         if instance.__class__ is not self._model:
@@ -127,6 +130,10 @@ class RecordCodec:
             ) from None
         if self._proves:
             self._prove(document)
+        values = validated.__dict__
+        if self._computed is not None:
+            # Of the validated values, because those are what a reader of the record will see.
+            document.setdefault(RESERVED_FIELD, {})[COMPUTED] = self._computed.of(values)
         state = state_of(instance)
         unknown = _NOTHING if state is None else state.unknown
         if unknown:
@@ -134,7 +141,6 @@ class RecordCodec:
             if RESERVED_FIELD in unknown:
                 carried[RESERVED_FIELD] = {**unknown[RESERVED_FIELD], **document.get(RESERVED_FIELD, {})}
             document.update(carried)
-        values = validated.__dict__
         primary_key = tuple([values[name] for name in self._primary_key])
         return Prepared(values, validated.__pydantic_extra__, document, primary_key, unknown)
 
@@ -266,7 +272,7 @@ class RecordCodec:
                     "set, frozenset and tuple could give another value in every read, so it is not used here.",
                 )
         if self._keeps_extra or document.keys() <= self._names:
-            return dict(document), unknown
+            return (dict(document) if reserved is None else document), unknown
         unknown.update((name, value) for name, value in document.items() if name not in self._names)
         return {name: value for name, value in document.items() if name in self._names}, unknown
 
@@ -282,7 +288,8 @@ class RecordCodec:
                 reason=f"stored {version!r}, declared {self._schema_version}",
                 hint="A newer version of the program wrote it: update this one.",
             )
-        rest = {name: value for name, value in reserved.items() if name != "v"}
+        # Values of computed columns are made anew by every write, by the functions of the class that writes.
+        rest = {name: value for name, value in reserved.items() if name not in ("v", COMPUTED)}
         return {RESERVED_FIELD: rest} if rest else {}
 
     def _unreadable(self, key: tuple[Any, ...], field: str | None, reason: str, error: Exception) -> NoReturn:

@@ -578,10 +578,10 @@ def test_damaged_reserved_data_is_a_decode_error(reserved):
 
 def test_reserved_data_that_this_version_does_not_know_is_carried():
     schema = schema_of(Second)
-    second, unknown = schema.decode({"id": 1, "$kv": {"v": 2, "c": [1]}}, (1,))
-    assert unknown == {"$kv": {"c": [1]}}
+    second, unknown = schema.decode({"id": 1, "$kv": {"v": 2, "x": [1]}}, (1,))
+    assert unknown == {"$kv": {"x": [1]}}
     set_state(second, ObjectState(bytes(10), b"", 4, None, (1,), unknown))
-    assert schema.encode(second) == {"id": 1, "$kv": {"v": 2, "c": [1]}}
+    assert schema.encode(second) == {"id": 1, "$kv": {"v": 2, "x": [1]}}
 
 
 # --- changes ----------------------------------------------------------------------------------------------------------

@@ -1,0 +1,238 @@
+"""From the declared indexes of a model to index definitions: columns, conditions, included fields, sums.
+
+Rules of this module: it works on the schema of a model without indexes, which knows every column by name. Everything
+that can be wrong with an index is found here, when the class is created, and is a ModelDefinitionError that names
+model, field and index.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
+
+from kvmodels.errors import ModelDefinitionError
+from kvmodels.schema.annotations import Plain, type_name
+from kvmodels.schema.declarations import AggregateIndex, DeclaredIndex, Index
+from kvmodels.schema.definition import (
+    MAX_FAN_OUT,
+    Aggregates,
+    Column,
+    ColumnSource,
+    IndexDefinition,
+    ModelSchema,
+    Partial,
+)
+from kvmodels.schema.expressions import Expression
+from kvmodels.schema.markers import EntryMarker, Indexed, MultiIndexed, Unique
+from kvmodels.schema.options import check_name
+from kvmodels.schema.partial import partial_of
+from kvmodels.schema.sources import column_of, nearest, stored_source
+
+__all__ = ["Declarations"]
+
+_SUMMED = {"int", "number", "timedelta"}
+
+
+class _Declared(NamedTuple):
+    """What all kinds of declarations have in common, and how errors show them."""
+
+    text: str
+    name: str
+    columns: tuple[Column, ...]
+    where: Expression | None
+    max_fan_out: int | None
+
+
+class Declarations:
+    """Compiles the declared indexes of one model.
+
+    Args:
+        schema: the model without indexes.
+        fields: the annotations of its fields.
+    """
+
+    def __init__(self, schema: ModelSchema, fields: Mapping[str, Plain]) -> None:
+        self._schema = schema
+        self._model = schema.name
+        self._fields = fields
+
+    def of_field(self, field: str, mark: EntryMarker[Any]) -> IndexDefinition:
+        """The index that a marker declares on its field."""
+        text = f"{field}: {mark!r}"
+        column = self._column(field, text, is_descending=isinstance(mark, Indexed) and mark.descending)
+        if isinstance(mark, MultiIndexed) and not column.many:
+            raise self._error("a field marked MultiIndexed has one value", field, text, "Mark it Indexed.")
+        if column.many and not isinstance(mark, MultiIndexed):
+            raise self._error(
+                "a field of this type cannot be in a key or index as one value",
+                field,
+                text,
+                "It has several values: mark it MultiIndexed, which has an entry for each, or declare "
+                f'UniqueConstraint("{field}") in Meta. Columns of one value are bool, int, str, date, Decimal and such.',
+            )
+        declared = _Declared(
+            text=text,
+            name=field if mark.name is None else mark.name,
+            columns=(column,),
+            where=mark.where,
+            max_fan_out=mark.max_fan_out if isinstance(mark, MultiIndexed) else None,
+        )
+        return self._with_entries(declared, mark, unique=isinstance(mark, Unique))
+
+    def of_meta(self, index: DeclaredIndex, computed: Mapping[str, bool]) -> IndexDefinition:
+        """An index of ``Meta``.
+
+        Args:
+            index: the declaration.
+            computed: the names of computed columns that indexes of ``Meta`` declare, and whether they are descending.
+        """
+        text = repr(index)
+        if isinstance(index, Index) and index.key is not None:
+            assert index.name is not None
+            columns = (self._column(index.name, text, is_descending=computed[index.name]),)
+        else:
+            columns = tuple(
+                self._column(name.removeprefix("-"), text, is_descending=name.startswith("-")) for name in index.fields
+            )
+        several = [column.field for column in columns if column.many]
+        if len(several) > 1:
+            raise self._error(
+                "an index has more than one column with several values",
+                several[1],
+                text,
+                f"An entry for each combination would be too many: index {several[0]} and {several[1]} separately.",
+            )
+        if index.max_fan_out is not None and not several:
+            raise self._error(
+                "an index option has no effect here",
+                None,
+                text,
+                "max_fan_out bounds the entries of a column with several values, and this index has none.",
+            )
+        name = index.name if index.name is not None else _default_name(index, columns)
+        declared = _Declared(text, name, columns, index.where, index.max_fan_out)
+        if isinstance(index, Index):
+            return self._with_entries(declared, index, unique=index.unique)
+        assert isinstance(index, AggregateIndex)
+        return self._with_counters(declared, index)
+
+    def _with_entries(self, declared: _Declared, kept: Index | EntryMarker[Any], *, unique: bool) -> IndexDefinition:
+        return IndexDefinition(
+            check_name(self._model, "index", declared.name),
+            declared.columns,
+            unique,
+            kept.nulls,
+            kept.store,
+            where=self._condition(declared),
+            include=self._included(kept.include, declared),
+            max_fan_out=declared.max_fan_out or MAX_FAN_OUT,
+        )
+
+    def _with_counters(self, declared: _Declared, index: AggregateIndex) -> IndexDefinition:
+        if self._schema.ttl_ms is not None:
+            raise self._error(
+                "a model whose records expire has an aggregate index",
+                None,
+                declared.text,
+                "A record that expires is taken out of no counter: remove Meta.ttl or the aggregate index.",
+            )
+        return IndexDefinition(
+            check_name(self._model, "index", declared.name),
+            declared.columns,
+            where=self._condition(declared),
+            aggregates=Aggregates(tuple(self._sum(name, declared) for name in index.sums)),
+            max_fan_out=declared.max_fan_out or MAX_FAN_OUT,
+        )
+
+    def _condition(self, declared: _Declared) -> Partial | None:
+        return None if declared.where is None else partial_of(self._schema, declared.where, declared.text)
+
+    def _column(self, name: str, index: str, *, is_descending: bool) -> Column:
+        source = self._schema.source(name)
+        if source is None:
+            raise self._no_column(name, index)
+        return column_of(source, is_descending=is_descending)
+
+    def _no_column(self, name: str, index: str) -> ModelDefinitionError:
+        suggestion = nearest(self._fields, self._schema.computed, name)
+        if suggestion != name:
+            return ModelDefinitionError(
+                "an index names a field that does not exist",
+                model=self._model,
+                field=name,
+                option=index,
+                suggestion=suggestion,
+                hint="Use the names of fields, paths such as address.city and computed columns, with a leading - for "
+                "descending order.",
+            )
+        return self._error(
+            "a field of this type cannot be in a key or index",
+            name,
+            type_name(self._fields[name].annotation) if name in self._fields else index,
+            "Columns are bool, int, float, str, bytes, UUID, ULID, date, datetime, time, timedelta, Decimal, "
+            "IP addresses, and Enum and Literal of one of them, or None; without Stored(). A list, set, frozenset or "
+            "tuple[T, ...] of one of them is marked MultiIndexed.",
+        )
+
+    def _included(self, names: Iterable[str], declared: _Declared) -> tuple[str, ...]:
+        in_key = {
+            column.field
+            for column in declared.columns
+            if column.codec.lossless and not column.many and column.path == (column.field,)
+        } | {column.field for column in self._schema.primary_key}
+        included = tuple(names)
+        for name in included:
+            if name not in self._fields:
+                raise ModelDefinitionError(
+                    "an index includes a field that does not exist",
+                    model=self._model,
+                    field=name,
+                    option=declared.text,
+                    suggestion=nearest(self._fields, (), name),
+                    hint="Use the names of fields; a nested field is included with the whole field that it is in.",
+                )
+            if name in in_key:
+                raise self._error(
+                    "an index includes a field that its entries have already",
+                    name,
+                    declared.text,
+                    "The primary key and the columns are in the key of every entry: leave it out of include=.",
+                )
+        return included
+
+    def _sum(self, name: str, declared: _Declared) -> Column:
+        computed = self._schema.computed.get(name)
+        source = self._schema.source(name)
+        if computed is not None and computed.folds:
+            source = stored_source(self._model, self._fields, name)  # the sum is that of the values as they are
+        if source is None and nearest(self._fields, self._schema.computed, name) != name:
+            raise ModelDefinitionError(
+                "an index sums a field that does not exist",
+                model=self._model,
+                field=name,
+                option=declared.text,
+                suggestion=nearest(self._fields, self._schema.computed, name),
+                hint="Use the names of fields of type int or timedelta.",
+            )
+        if source is None or source.many or not _is_summed(source):
+            raise self._error(
+                "an index sums a field that has no exact sum",
+                name,
+                declared.text,
+                "Sums are kept of fields of type int or timedelta, with one value or None.",
+            )
+        return column_of(source)
+
+    def _error(self, message: str, field: str | None, option: str, hint: str) -> ModelDefinitionError:
+        return ModelDefinitionError(message, model=self._model, field=field, option=option, hint=hint)
+
+
+def _is_summed(source: ColumnSource) -> bool:
+    codec = source.codec
+    # An Enum of ints has the codec of ints, and its members are no numbers to add.
+    return codec.name in _SUMMED and (codec.to_stored is None or codec.name == "timedelta")
+
+
+def _default_name(index: DeclaredIndex, columns: Iterable[Column]) -> str:
+    names = [column.field.replace(".", "_") for column in columns]
+    return "_".join([*names, "totals"] if isinstance(index, AggregateIndex) else names)
