@@ -23,6 +23,7 @@ from kvmodels.schema.annotations import has_validators, plain
 from kvmodels.schema.composites import must_be_stored
 from kvmodels.schema.definition import ColumnSource, Document, ModelSchema
 from kvmodels.schema.markers import FieldMarker
+from kvmodels.schema.paths import reader
 
 __all__ = ["Projector", "column_values", "projector", "values_of"]
 
@@ -193,40 +194,21 @@ def _stored_at(document: Document, path: Sequence[str]) -> Any:
 
 
 def column_values(schema: ModelSchema, document: Document, source: ColumnSource) -> Any:
-    """The value of a column, or the list of its values: of a folded field what the fold gave, else as the field has it.
+    """The value of a computed column as its function gave it, or the list of its values.
 
     Raises:
         DecodeError: the document lacks the column and cannot be read as an object.
     """
-    stored = _stored_values(document, source.path)
-    if stored is _MISSING:
+    read = reader(source.path, many=source.many)
+    try:
+        stored = read(document)
+    except KeyError:
         # Written before the column was declared: what a rewrite of the record would store.
-        whole = schema.prepare(_instance(schema, document)).document
-        stored = _stored_values(whole, source.path)
+        stored = read(schema.prepare(_instance(schema, document)).document)
     decode = source.codec.from_stored
     if decode is None or stored is None:
         return stored
-    if source.many:
-        return [value if value is None else decode(value) for value in stored]
-    return decode(stored)
-
-
-def _stored_values(document: Document, path: Sequence[str]) -> Any:
-    value: Any = document
-    for position, name in enumerate(path):
-        if value is None:
-            return None
-        if isinstance(value, (list, set, frozenset)):
-            found = [_stored_values(item, path[position:]) for item in cast("list[Any]", value)]
-            return _MISSING if any(item is _MISSING for item in found) else _flat(found)
-        if not isinstance(value, dict) or name not in value:
-            return _MISSING
-        value = cast("Any", value[name])
-    return list(cast("list[Any]", value)) if isinstance(value, (set, frozenset)) else value
-
-
-def _flat(found: list[Any]) -> list[Any]:
-    return [value for item in found for value in (cast("list[Any]", item) if isinstance(item, list) else [item])]
+    return [decode(value) for value in stored] if source.many else decode(stored)
 
 
 def _attribute(value: Any, path: Sequence[str]) -> Any:

@@ -1,0 +1,274 @@
+"""Which fields of its records a query gives, and in which shape: dicts, tuples, single values, objects of a class.
+
+Rules of this module: pure; names are checked at once, with a suggestion. A field is named as in ``filter``: by itself,
+as a path into nested models (``"address.city"`` or ``address__city``), as a computed column, or as ``pk``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields as dataclass_fields
+from dataclasses import is_dataclass, replace
+from difflib import get_close_matches
+from typing import Any, Final, NamedTuple, cast, get_args
+
+from pydantic import BaseModel, TypeAdapter
+from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
+from typing_extensions import is_typeddict
+
+from kvmodels.errors import InvalidArgumentError, InvalidValueError, UnknownFieldError
+from kvmodels.query.query import Query
+from kvmodels.schema.annotations import plain
+from kvmodels.schema.definition import ModelSchema
+from kvmodels.schema.expressions import FieldRef, MultiFieldRef
+from kvmodels.schema.model import KvModel
+from kvmodels.schema.names import PRIMARY_KEY
+
+__all__ = [
+    "FieldName",
+    "Selected",
+    "Shape",
+    "distinct_query",
+    "field_of",
+    "projected",
+    "select",
+    "shape_of_class",
+    "shape_of_dicts",
+    "shape_of_tuples",
+    "shaped",
+]
+
+FieldName = str | FieldRef[Any] | MultiFieldRef[Any]
+"""``"name"``, ``"address.city"``, ``"pk"``, or ``User.name``."""
+
+Shape = Callable[[dict[str, Any]], Any]
+"""From the values of the fields, by name, to what the caller gets."""
+
+_CONTAINERS: Final = (list, set, frozenset, tuple)
+
+
+class Selected(NamedTuple):
+    """One chosen field: as it was written, and the names that are read for it (several for a composite ``pk``)."""
+
+    label: str
+    names: tuple[str, ...]
+
+    def value(self, values: Mapping[str, Any]) -> Any:
+        """Its value among those that were read."""
+        if len(self.names) == 1:
+            return values[self.names[0]]
+        return tuple(values[name] for name in self.names)
+
+
+def select(schema: ModelSchema, given: Sequence[FieldName]) -> tuple[Selected, ...]:
+    """The chosen fields; every field of the model when none is given.
+
+    Raises:
+        UnknownFieldError: no such field; the nearest name is suggested.
+        InvalidValueError: something that names no field.
+    """
+    if not given:
+        return tuple(Selected(name, (name,)) for name in schema.fields)
+    return tuple(_selected(schema, field) for field in given)
+
+
+def projected(query: Query, selected: Iterable[Selected]) -> Query:
+    """The query for the values of these fields."""
+    return replace(query, fields=tuple(dict.fromkeys(name for item in selected for name in item.names)))
+
+
+def distinct_query(query: Query) -> Query:
+    """The query for distinct results; objects are distinct anyway, by their primary keys.
+
+    Raises:
+        InvalidArgumentError: a slice has been taken.
+    """
+    if query.sliced:
+        raise InvalidArgumentError(
+            "a query cannot be changed once a slice has been taken",
+            argument="distinct",
+            hint="Call distinct() first and slice last.",
+        )
+    return replace(query, distinct=True)
+
+
+# --- names --------------------------------------------------------------------------------------------------------
+
+
+def field_of(schema: ModelSchema, given: Any) -> str:
+    """The name of a field, as the schema has it, of what a caller wrote; ``pk`` stays.
+
+    Raises:
+        UnknownFieldError, InvalidValueError: as ``select``.
+    """
+    if isinstance(given, (FieldRef, MultiFieldRef)):
+        reference = cast("FieldRef[Any]", given)
+        if reference.model is not None and not issubclass(schema.model, reference.model):
+            raise UnknownFieldError(
+                "the field is one of another model",
+                model=schema.name,
+                field=f"{reference.model.__name__}.{reference.name}",
+                hint=f"Take the field from the class: {schema.name}.{reference.name}.",
+            )
+        given = reference.name
+    if not isinstance(given, str):
+        raise InvalidValueError(
+            "this is not the name of a field",
+            model=schema.name,
+            type=type(given).__name__,
+            hint='Write "name", "address.city" or User.name.',
+        )
+    return _known(schema, given)
+
+
+def _selected(schema: ModelSchema, given: FieldName) -> Selected:
+    name = field_of(schema, given)
+    label = given if isinstance(given, str) else name
+    if name == PRIMARY_KEY:
+        return Selected(label, tuple(column.field for column in schema.primary_key))
+    return Selected(label, (name,))
+
+
+def _known(schema: ModelSchema, name: str) -> str:
+    dotted = name.replace("__", ".")
+    for known in (name, dotted):
+        if known in schema.fields or known in schema.computed or known == PRIMARY_KEY or _is_path(schema, known):
+            return known
+    names = [*schema.fields, *schema.computed, PRIMARY_KEY, *_paths(schema, dotted.rpartition(".")[0])]
+    near = get_close_matches(dotted, names, n=1)
+    raise UnknownFieldError(
+        "the model has no field of this name",
+        model=schema.name,
+        field=name,
+        suggestion=near[0] if near else None,
+        hint=f"Its fields are: {', '.join(dict.fromkeys([*schema.fields, *schema.computed]))}.",
+    )
+
+
+def _is_path(schema: ModelSchema, name: str) -> bool:
+    head, _, last = name.rpartition(".")
+    nested = _model_at(schema, head) if head else None
+    return nested is not None and last in nested.model_fields
+
+
+def _paths(schema: ModelSchema, head: str) -> Iterator[str]:
+    """The fields of the nested model at a path, for suggestions."""
+    nested = _model_at(schema, head) if head else None
+    if nested is not None:
+        yield from (f"{head}.{name}" for name in nested.model_fields)
+
+
+def _model_at(schema: ModelSchema, path: str) -> type[BaseModel] | None:
+    """The nested model that a path leads to, through lists too; None where there is none."""
+    model: type[BaseModel] | None = schema.model
+    for name in path.split("."):
+        info = None if model is None else model.model_fields.get(name)
+        if info is None:
+            return None
+        annotation = plain(info.annotation, info.metadata).annotation
+        kind = getattr(annotation, "__origin__", None)
+        if kind in _CONTAINERS and get_args(annotation):
+            annotation = plain(get_args(annotation)[0]).annotation
+        model = annotation if isinstance(annotation, type) and issubclass(annotation, BaseModel) else None
+    return model
+
+
+# --- shapes -------------------------------------------------------------------------------------------------------
+
+
+def shape_of_dicts(selected: Sequence[Selected]) -> Shape:
+    """A dict of the chosen fields, by what the caller wrote."""
+    if all(item.names == (item.label,) for item in selected):
+        return dict
+    return lambda values: {item.label: item.value(values) for item in selected}
+
+
+def shape_of_tuples(selected: Sequence[Selected], *, flat: bool) -> Shape:
+    """A tuple of the chosen fields in order; with ``flat`` the value of the only one.
+
+    Raises:
+        InvalidArgumentError: ``flat`` with none or several fields.
+    """
+    if flat:
+        if len(selected) != 1:
+            raise InvalidArgumentError(
+                "values are flat only for one field",
+                argument="flat",
+                value=tuple(item.label for item in selected),
+                hint='Name one field: values_list("name", flat=True).',
+            )
+        return selected[0].value
+    return lambda values: tuple([item.value(values) for item in selected])
+
+
+def shape_of_class(schema: ModelSchema, target: Any) -> tuple[tuple[Selected, ...], Shape]:
+    """The fields that a class declares, and how its objects are made of their values.
+
+    Args:
+        schema: the model.
+        target: a pydantic model, a dataclass, a TypedDict or a NamedTuple.
+
+    Raises:
+        InvalidValueError: no such class.
+        InvalidArgumentError: a stored model, a class without fields, or one that pydantic cannot make.
+        UnknownFieldError: it declares a field that the model does not have.
+    """
+    names = _names_of(schema, target)
+    selected = select(schema, names)
+    if is_typeddict(target):
+        return selected, shape_of_dicts(selected)
+    try:
+        validate = TypeAdapter(target).validate_python
+    except (PydanticUserError, PydanticSchemaGenerationError) as error:
+        raise InvalidArgumentError(
+            "pydantic cannot make objects of this class",
+            argument="projection",
+            value=target.__name__,
+            hint="Declare the fields with the types that they have in the model.",
+        ) from error
+    as_dict = shape_of_dicts(selected)
+    # from_attributes: a nested object may become one of a class with fewer fields.
+    return selected, lambda values: validate(as_dict(values), from_attributes=True, by_alias=False, by_name=True)
+
+
+def _names_of(schema: ModelSchema, target: Any) -> list[str]:
+    names = _declared(target) if isinstance(target, type) else None
+    if names is None:
+        raise InvalidValueError(
+            "this is not a class that a projection can have",
+            model=schema.name,
+            type=type(target).__name__,
+            hint="Give a pydantic model, a dataclass, a TypedDict or a NamedTuple.",
+        )
+    if not names:
+        raise InvalidArgumentError(
+            "a projection declares no fields",
+            argument="projection",
+            value=target.__name__,
+            hint=f"Declare some of: {', '.join(schema.fields)}.",
+        )
+    return names
+
+
+def _declared(target: Any) -> list[str] | None:
+    """The fields of a class; None for a class of another kind."""
+    if issubclass(target, KvModel):
+        raise InvalidArgumentError(
+            "a projection is not a stored model",
+            argument="projection",
+            value=target.__name__,
+            hint="Declare a plain BaseModel: its objects cannot be saved, because they lack fields.",
+        )
+    if issubclass(target, BaseModel):
+        return list(target.model_fields)
+    if is_dataclass(target):
+        return [item.name for item in dataclass_fields(target) if item.init]
+    if is_typeddict(target):
+        return list(target.__annotations__)
+    named: Iterable[str] = getattr(target, "_fields", ())
+    return list(named) if tuple in target.__mro__ else None
+
+
+def shaped(shape: Shape | None, results: list[Any]) -> list[Any]:
+    """Results in their shape; objects as they are."""
+    return results if shape is None else [shape(values) for values in results]
