@@ -26,16 +26,15 @@ def describe(predicate: Predicate) -> str:
 
     Examples:
         >>> describe(AnyOf((Condition("age", "gte", 18), Condition("age", "isnull", True))))
-        'age >= 18 or age is None'
+        '(age >= 18 or age is None)'
         >>> describe(Condition("names", "startswith", "Par", any=True, negated=True))
         "not (any names startswith 'Par')"
     """
     if isinstance(predicate, AllOf):
-        parts = (f"({describe(part)})" if isinstance(part, AnyOf) else describe(part) for part in predicate.parts)
-        return " and ".join(parts) or "anything"
+        return " and ".join(map(describe, predicate.parts)) or "anything"
     if isinstance(predicate, AnyOf):
         parts = (f"({describe(part)})" if isinstance(part, AllOf) else describe(part) for part in predicate.parts)
-        return " or ".join(parts) or "nothing"
+        return f"({' or '.join(parts)})" if predicate.parts else "nothing"
     text = _described(predicate)
     return f"not ({text})" if predicate.negated else text
 

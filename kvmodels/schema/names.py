@@ -109,12 +109,15 @@ def _named(schema: ModelSchema, words: list[str]) -> str | None:
 def _with_lookup(schema: ModelSchema, name: str, words: list[str]) -> Keyword:
     source = None if name == PRIMARY_KEY else schema.source(name)
     element = bool(words) and words[0] == "any" and source is not None and source.many
-    given = "__".join(words[1:] if element else words) or "exact"
+    rest = words[1:] if element else words
+    given = "__".join(rest) if rest else "exact"
     for lookup in _LOOKUPS:
         if lookup == given:
             return Keyword(name, lookup, element)
-    if source is None and nested_fields(schema.model, name) and words[-1] != "any":
+    if source is None and nested_fields(schema.model, name):
         raise _unknown_field(schema, ".".join([name, *(words[:-1] if words[-1] in _LOOKUPS else words)]))
+    if len(words) > 1 and words[-1] in _LOOKUPS and words[0] != "any":
+        raise _unknown_field(schema, "__".join([name, *words[:-1]]))
     known = lookups_of(schema, name, source, element=element)
     raise unknown_lookup(schema, name, given, known | {"any"} if source is not None and source.many else known)
 

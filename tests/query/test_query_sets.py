@@ -134,7 +134,7 @@ def test_get_finds_one_and_says_what_it_looked_for(db: Database):
         ({"color__": "red"}, UnknownLookupError, "color", None),
         ({"color__startwith": "red"}, UnknownLookupError, "color", "startswith"),
         ({"color__name__gt": "red"}, UnknownFieldError, "color__name", None),
-        ({"color__contains": "red"}, UnknownLookupError, "color", None),
+        ({"age__contains": "red"}, UnknownLookupError, "age", None),
         ({"age__startswith": 1}, UnknownLookupError, "age", None),
         ({"tags__gt": ["a"]}, UnknownLookupError, "tags", None),
         ({"pk__startswith": 1}, UnknownLookupError, "id", None),

@@ -64,7 +64,7 @@ def test_orders_name_field_and_direction():
     ],
 )
 def test_an_expression_has_no_truth_value(use):
-    with pytest.raises(TypeError, match=r"no truth value; pass several expressions .* between\(\)"):
+    with pytest.raises(TypeError, match=r"no truth value; use & .* between\(\)"):
         use()
 
 
