@@ -17,14 +17,14 @@ An index that is declared and not listed is DISABLED: writers ignore it, queries
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
 
 from kvmodels.encoding.columns import column_codec_named, descending, nullable
 from kvmodels.errors import DecodeError, SchemaMismatchError
-from kvmodels.schema.definition import Column, IndexDefinition, ModelSchema
+from kvmodels.schema.definition import Aggregates, Column, IndexDefinition, ModelSchema, Partial, SpanTest
 from kvmodels.schema.keyspace import FORMAT, index_prefix
 
 __all__ = [
@@ -70,9 +70,22 @@ class StoredIndex:
     hash: str
     signature: Mapping[str, Any]
 
+    @property
+    def is_aggregate(self) -> bool:
+        """Whether it has counters, which lie among the keys of the library, instead of entries."""
+        return "sums" in self.signature
+
     def prefix(self, collection: str) -> str:
-        """The first part of its entry keys."""
+        """The first part of its entry keys; for an aggregate index, which has none, a name that nobody uses."""
         return index_prefix(collection, self.name, self.generation)
+
+    def described_columns(self) -> Iterator[list[Any]]:
+        """The stored description of every column that it needs: its own, those of its condition, and its sums."""
+        yield from self.signature["columns"]
+        yield from self.signature.get("sums", ())
+        for tests in self.signature.get("where", ()):
+            for column, _ in tests:
+                yield column
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,21 +147,24 @@ class Header:
         owners = {name: name for name in self.collections}
         for collection in self.collections.values():
             for index in collection.indexes:
-                owners[index.prefix(collection.name)] = collection.name
+                if not index.is_aggregate:
+                    owners[index.prefix(collection.name)] = collection.name
         return owners
 
     def without_unfinished(self) -> tuple[Header, frozenset[str]]:
         """This header with nothing but READABLE indexes, and the first key parts of the entries that go with the rest.
 
         For a copy of the store: a build goes on from versionstamps, which a copy does not keep. What is no longer
-        listed is DISABLED, and its generation stays used.
+        listed is DISABLED, and its generation stays used. Counters have no key part of their own: those of a generation
+        that the new header does not list go (``keyspace.counted_by`` says whose a counter is).
         """
         header, dropped = self, set[str]()
         for collection in self.collections.values():
             for index in collection.indexes:
                 if index.state is not IndexState.READABLE:
                     collection = collection.without_index(index.name, index.generation)
-                    dropped.add(index.prefix(collection.name))
+                    if not index.is_aggregate:
+                        dropped.add(index.prefix(collection.name))
             header = header.with_collection(collection)
         return header, frozenset(dropped)
 
@@ -264,25 +280,54 @@ def stored_index(definition: IndexDefinition, generation: int, state: IndexState
 def index_definition(index: StoredIndex) -> IndexDefinition:
     """The definition of a stored generation from the catalogue alone, without the class of the model.
 
+    Its columns take and give stored values: of an Enum the values, because the store does not know the members.
+
     Raises:
         SchemaMismatchError: a column has a type that this release does not know.
     """
-    columns: list[Column] = []
-    for field, name, direction, is_nullable in index.signature["columns"]:
-        codec = column_codec_named(name)
-        if codec is None:
-            raise SchemaMismatchError(
-                "the store has a column of a type that this release does not know",
-                collection="*",
-                index=index.name,
-                stored=name,
-                hint="Update kvmodels in this process.",
-            )
-        codec = nullable(codec) if is_nullable else codec
-        codec = descending(codec) if direction == "desc" else codec
-        columns.append(Column(field, codec, direction == "desc", is_nullable))
     signature = index.signature
-    return IndexDefinition(index.name, tuple(columns), signature["unique"], signature["nulls"], signature["store"])
+
+    def columns(described: Iterable[Any]) -> tuple[Column, ...]:
+        return tuple(_column(index.name, *column) for column in described)
+
+    where = None
+    if "where" in signature:
+        where = Partial(
+            tuple(
+                tuple(
+                    SpanTest(column, tuple((bytes.fromhex(start), bytes.fromhex(end)) for start, end in spans))
+                    for (column,), spans in ((columns([described]), spans) for described, spans in tests)
+                )
+                for tests in signature["where"]
+            )
+        )
+    return IndexDefinition(
+        index.name,
+        columns(signature["columns"]),
+        signature["unique"],
+        signature["nulls"],
+        signature["store"],
+        where=where,
+        include=tuple(signature.get("include", ())),
+        aggregates=Aggregates(columns(signature["sums"])) if "sums" in signature else None,
+    )
+
+
+def _column(index: str, field: str, codec_name: str, direction: str, is_nullable: bool, *place: Any) -> Column:
+    """A column from its stored signature; ``place`` is there only for what is no plain field."""
+    codec = column_codec_named(codec_name)
+    if codec is None:
+        raise SchemaMismatchError(
+            "the store has a column of a type that this release does not know",
+            collection="*",
+            index=index,
+            stored=codec_name,
+            hint="Update kvmodels in this process.",
+        )
+    codec = nullable(codec) if is_nullable else codec
+    codec = descending(codec) if direction == "desc" else codec
+    path, many = (tuple(place[0]["path"]), place[0]["many"]) if place else ((field,), False)
+    return Column(field, codec, direction == "desc", is_nullable, many, path)
 
 
 def pending_definitions(stored: StoredCollection, schema: ModelSchema) -> Iterable[IndexDefinition]:

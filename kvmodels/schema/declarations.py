@@ -284,14 +284,14 @@ def check_names(kind: str, option: str, names: Any) -> tuple[str, ...]:
     Raises:
         ModelDefinitionError: it lists something else, or a name twice.
     """
-    listed = tuple(cast("list[Any]", names)) if isinstance(names, (tuple, list)) else (None,)
+    listed: list[Any] = list(cast("list[Any]", names)) if isinstance(names, (tuple, list)) else [None]
     if not all(isinstance(name, str) for name in listed) or len(set(listed)) < len(listed):
         raise ModelDefinitionError(
             "an index option is no tuple of different names of fields",
             option=f"{kind}({option}={names!r})",
             hint=f'Write {option}=("name",), with the comma.',
         )
-    return listed
+    return tuple(listed)
 
 
 def check_condition(kind: str, where: Any) -> None:

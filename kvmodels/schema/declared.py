@@ -68,7 +68,8 @@ class Declarations:
                 field,
                 text,
                 "It has several values: mark it MultiIndexed, which has an entry for each, or declare "
-                f'UniqueConstraint("{field}") in Meta. Columns of one value are bool, int, str, date, Decimal and such.',
+                f'UniqueConstraint("{field}") in Meta. Columns of one value are bool, int, str, date, Decimal and so '
+                "on.",
             )
         declared = _Declared(
             text=text,
@@ -87,13 +88,9 @@ class Declarations:
             computed: the names of computed columns that indexes of ``Meta`` declare, and whether they are descending.
         """
         text = repr(index)
-        if isinstance(index, Index) and index.key is not None:
-            assert index.name is not None
-            columns = (self._column(index.name, text, is_descending=computed[index.name]),)
-        else:
-            columns = tuple(
-                self._column(name.removeprefix("-"), text, is_descending=name.startswith("-")) for name in index.fields
-            )
+        columns = tuple(
+            self._column(name, text, is_descending=is_descending) for name, is_descending in _asked(index, computed)
+        )
         several = [column.field for column in columns if column.many]
         if len(several) > 1:
             raise self._error(
@@ -225,6 +222,13 @@ class Declarations:
 
     def _error(self, message: str, field: str | None, option: str, hint: str) -> ModelDefinitionError:
         return ModelDefinitionError(message, model=self._model, field=field, option=option, hint=hint)
+
+
+def _asked(index: DeclaredIndex, computed: Mapping[str, bool]) -> list[tuple[str, bool]]:
+    """The names of the columns, and whether they are descending; a function of fields makes one column of them."""
+    if isinstance(index, Index) and index.key is not None and index.name is not None:
+        return [(index.name, computed[index.name])]
+    return [(name.removeprefix("-"), name.startswith("-")) for name in index.fields]
 
 
 def _is_summed(source: ColumnSource) -> bool:

@@ -1,6 +1,6 @@
 """The one module that knows the layout of keys: records, index entries, header, fences, builds, violations, tokens.
 
-The layout is a promise (``docs/concepts.md`` has the table, ``tests/golden`` the bytes):
+The layout is a promise (``docs/concepts/layout.md`` has the table, ``tests/golden`` the bytes):
 
     (collection, *pk)                                     record
     (collection_by_index[~generation], *columns)          unique slot
@@ -19,12 +19,15 @@ unique slot and a row with None share a prefix; they are told apart by the numbe
 
 from __future__ import annotations
 
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from kvmodels.encoding.columns import ColumnCodec
 from kvmodels.errors import DecodeError, InvalidKeyError, InvalidValueError
 from kvmodels.keys import decode_key, encode_key, skip_parts
-from kvmodels.schema.definition import Column, Document, IndexDefinition
+from kvmodels.schema.definition import Column, Document, IndexDefinition, Partial, SpanTest
+from kvmodels.schema.paths import Reader, reader, reader_of
 
 __all__ = [
     "FORMAT",
@@ -193,30 +196,67 @@ class RecordLayout:
 
 
 class EntryLayout:
-    """Keys of the entries of one generation of an index: a function of the stored document and nothing else."""
+    """Keys of the entries, or counters, of one generation of an index: a function of the stored document alone.
 
-    __slots__ = ("_columns", "_count", "_distinct", "_null", "_skip", "definition", "prefix", "prefix_name")
+    Everything that can be decided once is, so that an index of plain fields costs a loop over its columns.
+    """
+
+    __slots__ = (
+        "_columns",
+        "_count",
+        "_distinct",
+        "_include",
+        "_needed",
+        "_null",
+        "_plain",
+        "_readers",
+        "_skip",
+        "_sums",
+        "_where",
+        "definition",
+        "prefix",
+    )
 
     def __init__(self, collection: str, definition: IndexDefinition, generation: int) -> None:
         self.definition = definition
-        self.prefix_name = index_prefix(collection, definition.name, generation)
-        self.prefix = encode_key((self.prefix_name,))
-        self._columns = tuple((column.field, column.codec.pack_stored) for column in definition.columns)
-        self._count = 1 + len(definition.columns)
+        aggregates, columns = definition.aggregates, definition.columns
+        if aggregates is None:
+            self.prefix = encode_key((index_prefix(collection, definition.name, generation),))
+        else:
+            self.prefix = counter_prefix(collection, definition.name, generation)
+        self._count = len(decode_key(self.prefix)) + len(columns)
+        self._columns = tuple((column.field, column.codec.pack_stored) for column in columns)
+        self._readers = tuple((column, reader_of(column)) for column in columns)
+        self._where = None if definition.where is None else _holds(definition.where)
+        self._include = definition.include
+        self._sums = () if aggregates is None else tuple(reader_of(column) for column in aggregates.sums)
         self._skip = definition.nulls == "skip"
         self._distinct = definition.nulls == "distinct"
-        self._null = tuple(column.field for column in definition.columns if column.nullable)
+        self._null = tuple(column.field for column in columns if column.nullable)
+        self._plain = self._where is None and aggregates is None and all(_is_field(column) for column in columns)
+        self._needed = tuple(_needed(definition))
 
     def covers(self, document: Document) -> bool:
-        """Whether the document stores every column, so that ``keys`` can be computed from it."""
-        return all(field in document for field, _ in self._columns)
+        """Whether the document stores every column and field that the index asks for, so that ``keys`` works."""
+        if self._plain and not self._include:
+            return all(field in document for field, _ in self._columns)
+        try:
+            for read in self._needed:
+                read(document)
+        except KeyError:
+            return False
+        return True
 
     def keys(self, document: Document, pk: bytes) -> tuple[EntryKey, ...]:
-        """The keys of the entries that this document calls for.
+        """The keys of the entries that this document calls for, sorted; none for an aggregate index.
+
+        Cost: linear in the columns, and in the elements of a column with several values, however many those are.
 
         Raises:
             InvalidValueError: a column value cannot be a key part; the field is named.
         """
+        if not self._plain:
+            return self._keys(document, pk)
         key = self.prefix
         for field, pack_stored in self._columns:
             try:
@@ -237,6 +277,52 @@ class EntryLayout:
     def _has_null(self, document: Document) -> bool:
         return any(document[field] is None for field in self._null)
 
+    def _keys(self, document: Document, pk: bytes) -> tuple[EntryKey, ...]:
+        if self.definition.aggregates is not None or (self._where is not None and not self._where(document)):
+            return ()
+        heads, has_null = self._heads(document)
+        if has_null and self._skip:
+            return ()
+        slot = self.definition.unique and not (has_null and self._distinct)
+        return tuple(EntryKey(head if slot else head + pk, slot) for head in heads)
+
+    def _heads(self, document: Document) -> tuple[list[bytes], bool]:
+        """The prefix with the columns behind it, once for each distinct element; and whether a column is None."""
+        heads, has_null = [self.prefix], False
+        for column, read in self._readers:
+            value, pack_stored = read(document), column.codec.pack_stored
+            has_null = has_null or value is None
+            values = value if column.many and value is not None else (value,)
+            try:
+                parts = sorted({pack_stored(one) for one in values})
+            except InvalidValueError as error:
+                error.field = column.field
+                raise
+            heads = [head + part for head in heads for part in parts]
+        return heads, has_null
+
+    def included(self, document: Document) -> dict[str, Any] | None:
+        """What each entry of a covering index holds, by field name; None for every other index."""
+        return {name: document[name] for name in self._include} if self._include else None
+
+    def groups(self, document: Document) -> tuple[bytes, ...]:
+        """The packed prefixes of the counters that this document is counted in, sorted; none for other kinds.
+
+        Raises:
+            InvalidValueError: a column value cannot be a key part; the field is named.
+        """
+        if self.definition.aggregates is None or (self._where is not None and not self._where(document)):
+            return ()
+        return tuple(self._heads(document)[0])
+
+    def sums_of(self, document: Document) -> tuple[int | None, ...]:
+        """What this document adds to each sum, in the order of ``definition.aggregates.sums``."""
+        return tuple(read(document) for read in self._sums)
+
+    def counter_key(self, group: bytes, kind: str) -> bytes:
+        """The key of one counter of a group that ``groups`` gave: ``"count"``, ``"sum:field"`` and so on."""
+        return group + encode_key((kind,))
+
     def pk_in(self, key: bytes) -> bytes:
         """The packed primary key at the end of an entry key, empty for a unique slot.
 
@@ -246,7 +332,46 @@ class EntryLayout:
         return key[skip_parts(key, self._count) :]
 
     def columns_in(self, key: bytes) -> tuple[Any, ...]:
-        """The Python values of the columns in an entry key."""
-        parts = decode_key(key)[1 : self._count]
+        """The Python values of the columns in the key of an entry or counter."""
         columns = self.definition.columns
+        parts = decode_key(key)[self._count - len(columns) : self._count]
         return tuple(column.codec.unpack(part) for column, part in zip(columns, parts, strict=True))
+
+
+def _is_field(column: Column) -> bool:
+    return not column.many and column.path in ((), (column.field,))
+
+
+def _needed(definition: IndexDefinition) -> Iterator[Reader]:
+    """What reads everything that an index asks of a document."""
+    columns = list(definition.columns)
+    if definition.where is not None:
+        columns += [test.column for tests in definition.where.alternatives for test in tests]
+    if definition.aggregates is not None:
+        columns += definition.aggregates.sums
+    for column in columns:
+        yield reader_of(column)
+    for name in definition.include:
+        yield reader((name,), many=False)
+
+
+def _holds(where: Partial) -> Callable[[Document], bool]:
+    """Whether the condition of a partial index holds for a stored document."""
+    alternatives = [[_passes(test) for test in tests] for tests in where.alternatives]
+    return lambda document: any(all(passes(document) for passes in tests) for tests in alternatives)
+
+
+def _passes(test: SpanTest) -> Callable[[Document], bool]:
+    read, pack_stored, field = reader_of(test.column), test.column.codec.pack_stored, test.column.field
+    starts, ends = [start for start, _ in test.spans], [end for _, end in test.spans]
+
+    def passes(document: Document) -> bool:
+        try:
+            part = pack_stored(read(document))
+        except InvalidValueError as error:
+            error.field = field
+            raise
+        at = bisect_right(starts, part) - 1
+        return at >= 0 and part < ends[at]
+
+    return passes

@@ -9,14 +9,15 @@ if it declares every maintained index by name, if the definition that it declare
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from kvmodels.encoding.columns import descending, nullable
+from kvmodels.encoding.columns import ColumnCodec, descending, nullable
 from kvmodels.errors import SchemaMismatchError
-from kvmodels.schema.catalogue import Header, IndexState, StoredCollection, StoredIndex
+from kvmodels.schema.catalogue import Header, IndexState, StoredCollection, StoredIndex, index_definition
 from kvmodels.schema.definition import Column, IndexDefinition, ModelSchema
 from kvmodels.schema.keyspace import EntryLayout, RecordLayout, violation_prefix
+from kvmodels.schema.paths import stored_name
 
 __all__ = ["LiveCollection", "LiveIndex", "join"]
 
@@ -54,6 +55,7 @@ class LiveCollection:
         states: by index name, the state of a declared index that is not readable.
         refused: raised on every use, when the primary key or a column type differs.
         read_only: raised on every write, when this process cannot keep a maintained index.
+        plans: plans of queries by their shape; they hold as long as the header does, and are no part of identity.
     """
 
     schema: ModelSchema
@@ -63,6 +65,7 @@ class LiveCollection:
     states: Mapping[str, IndexState]
     refused: SchemaMismatchError | None
     read_only: SchemaMismatchError | None
+    plans: dict[Any, Any] = field(default_factory=dict[Any, Any], compare=False, repr=False)
 
 
 def join(
@@ -108,14 +111,14 @@ def join(
     return LiveCollection(schema, layout, maintained, readable, states, None, read_only)
 
 
-def _mismatch(message: str, schema: ModelSchema, index: str | None, stored: Any, declared: Any) -> SchemaMismatchError:
+_OTHER_RELEASE = "Run the release of your program that declares the stored schema, or open with the matching models."
+
+
+def _mismatch(
+    message: str, schema: ModelSchema, index: str | None, stored: Any, declared: Any, *, hint: str = _OTHER_RELEASE
+) -> SchemaMismatchError:
     return SchemaMismatchError(
-        message,
-        collection=schema.collection,
-        index=index,
-        stored=stored,
-        declared=declared,
-        hint="Run the release of your program that declares the stored schema, or open with the matching models.",
+        message, collection=schema.collection, index=index, stored=stored, declared=declared, hint=hint
     )
 
 
@@ -124,15 +127,15 @@ def _refusal(schema: ModelSchema, stored: StoredCollection) -> SchemaMismatchErr
     if primary_key != stored.primary_key:
         return _mismatch("the primary key differs from the stored one", schema, None, stored.primary_key, primary_key)
     for index in stored.indexes:
-        for field, codec_name, *_ in index.signature["columns"]:
-            codec = schema.column_codecs.get(field)
-            if codec is not None and codec.name != codec_name and index.state.maintained:
+        for name, codec_name, _, _, *place in index.described_columns() if index.state.maintained else ():
+            codec = _declared_codec(schema, name, tuple(place[0]["path"]) if place else (name,))
+            if codec is not None and codec.name != codec_name:
                 return _mismatch(
                     "the type of an indexed column differs from the stored one",
                     schema,
                     index.name,
-                    {field: codec_name},
-                    {field: codec.name},
+                    {name: codec_name},
+                    {name: codec.name},
                 )
     return None
 
@@ -147,14 +150,7 @@ def _maintained(
             continue
         definition = _definition(schema, stored, index)
         if definition is None:
-            declared = schema.indexes.get(index.name)
-            read_only = _mismatch(
-                "this process does not declare an index of the store as it is stored, so it cannot keep it",
-                schema,
-                index.name,
-                index.hash,
-                None if declared is None else declared.hash(),
-            )
+            read_only = _unkept(schema, stored, index)
             continue
         fence = None
         if index.state is not IndexState.READABLE:
@@ -185,18 +181,73 @@ def _definition(schema: ModelSchema, stored: StoredCollection, index: StoredInde
     return _rebuilt(schema, index)
 
 
+def _unkept(schema: ModelSchema, stored: StoredCollection, index: StoredIndex) -> SchemaMismatchError:
+    """Why this process may not write beside a generation that it cannot keep."""
+    declared = schema.indexes.get(index.name)
+    digest = None if declared is None else declared.hash()
+    functions = {computed.stored_as for computed in schema.computed.values()}
+    needed = {stored_name(tuple(place[0]["path"])) for _, _, _, _, *place in index.described_columns() if place}
+    if declared is not None and digest not in stored.retired.get(index.name, ()) and needed - functions - {None}:
+        return _mismatch(
+            "an index of the store has a column that is computed by a function of another release",
+            schema,
+            index.name,
+            index.hash,
+            digest,
+            hint="Run db.build_indexes() in this release: it replaces the index; until then this process only reads.",
+        )
+    return _mismatch(
+        "this process does not declare an index of the store as it is stored, so it cannot keep it",
+        schema,
+        index.name,
+        index.hash,
+        digest,
+    )
+
+
 def _rebuilt(schema: ModelSchema, index: StoredIndex) -> IndexDefinition | None:
-    """The definition of an older generation from its stored signature, or None when a field is gone."""
+    """The definition of an older generation from its stored signature.
+
+    None when a field is gone, or when the function of a computed column is not the one that this class has.
+    """
+    try:
+        stored = index_definition(index)
+    except SchemaMismatchError:
+        return None
+    where, aggregates = stored.where, stored.aggregates
+    tests = [test for alternative in where.alternatives for test in alternative] if where is not None else []
+    sums = aggregates.sums if aggregates is not None else ()
+    needed = (*stored.columns, *sums, *(test.column for test in tests))
+    if not all(map(schema.fields.__contains__, stored.include)) or not all(_is_stored(schema, one) for one in needed):
+        return None
     columns: list[Column] = []
-    for field, _, direction, is_nullable in index.signature["columns"]:
-        codec = schema.column_codecs.get(field)
-        if codec is None:
-            return None
-        codec = nullable(codec) if is_nullable else codec
-        codec = descending(codec) if direction == "desc" else codec
-        columns.append(Column(field, codec, direction == "desc", is_nullable))
-    signature = index.signature
-    return IndexDefinition(index.name, tuple(columns), signature["unique"], signature["nulls"], signature["store"])
+    for column in stored.columns:
+        codec = _declared_codec(schema, column.field, column.path)
+        assert codec is not None, "it is stored"
+        codec = nullable(codec) if column.nullable else codec
+        columns.append(replace(column, codec=descending(codec) if column.descending else codec))
+    bound = schema.indexes[index.name].max_fan_out
+    return replace(stored, columns=tuple(columns), max_fan_out=bound)
+
+
+def _is_stored(schema: ModelSchema, column: Column) -> bool:
+    """Whether this process writes the values of a column into its documents where the column has them."""
+    if _declared_codec(schema, column.field, column.path) is None:
+        return False
+    if stored_name(column.path) is not None:
+        return True  # a function of the same name and version gives the same values
+    source = schema.source(column.field)
+    return source is not None and source.many == column.many
+
+
+def _declared_codec(schema: ModelSchema, field: str, path: tuple[str, ...]) -> ColumnCodec | None:
+    """The codec, of one value and ascending, of what this process stores at a path; None if it stores nothing there."""
+    stored_as = stored_name(path)
+    if stored_as is not None:
+        return next((one.codec for one in schema.computed.values() if one.stored_as == stored_as), None)
+    source = schema.source(field)
+    # A folded field is stored as it is, too, beside its folded value, and both have one codec.
+    return source.codec if source is not None and (source.computed is None or source.computed.folds) else None
 
 
 def _state(stored: StoredCollection, definition: IndexDefinition) -> IndexState:

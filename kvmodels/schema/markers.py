@@ -185,8 +185,6 @@ class Indexed(EntryMarker[T], _ValueMarker[T]):
 
     __slots__ = ("descending",)
 
-    _shown = ("descending", "name", "nulls", "store")
-
     def __init__(
         self,
         *,

@@ -17,7 +17,7 @@ from kvmodels.encoding.columns import ColumnCodec
 from kvmodels.errors import InvalidValueError, ModelDefinitionError, UnknownFieldError, UnknownLookupError
 from kvmodels.schema.definition import Column, ModelSchema, Partial, SpanTest
 from kvmodels.schema.expressions import Expression
-from kvmodels.schema.predicate import AllOf, Condition, Predicate
+from kvmodels.schema.predicate import AllOf, Condition, Conjunction, Predicate
 from kvmodels.schema.predicates import parse
 from kvmodels.schema.sources import column_of
 from kvmodels.schema.spans import has_spans, parts_of
@@ -50,7 +50,7 @@ def partial_of(schema: ModelSchema, where: Expression, index: str) -> Partial:
             alternatives, or a condition that holds for every record or for none.
     """
     dnf = _Alternatives(schema, index, repr(where))
-    found = dnf.of(AllOf(tuple(_parsed(schema, where, index))))
+    found = dnf.of(AllOf(_parsed(schema, where, index)))
     alternatives = _joined(dnf.columns, found)
     if not alternatives:
         raise ModelDefinitionError(
@@ -77,7 +77,7 @@ def _sort_key(tests: tuple[SpanTest, ...]) -> list[tuple[str, Spans]]:
     return [(test.column.field, test.spans) for test in tests]
 
 
-def _parsed(schema: ModelSchema, where: Expression, index: str) -> Iterable[Predicate]:
+def _parsed(schema: ModelSchema, where: Expression, index: str) -> Conjunction:
     try:
         return parse(schema, (where,), {})
     except (UnknownFieldError, UnknownLookupError, InvalidValueError) as error:

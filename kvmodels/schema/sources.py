@@ -89,10 +89,10 @@ def leaf_of(inner: Plain, names: tuple[str, ...] = ()) -> Leaf | None:
     element = element_of(inner)
     if element is not None:
         leaf = None if element_of(element) is not None else leaf_of(element, names)
-        return leaf and Leaf(leaf.codec, inner.nullable, True)
+        return None if leaf is None else Leaf(leaf.codec, inner.nullable, True)
     if not names:
         codec = _codec_of(inner)
-        return codec and Leaf(codec, inner.nullable, False)
+        return None if codec is None else Leaf(codec, inner.nullable, False)
     leaves = [leaf_of(below, names[1:]) if below is not None else None for below in fields_named(inner, names[0])]
     found = [leaf for leaf in leaves if leaf is not None]
     if not found or len(found) < len(leaves) or len({(leaf.codec.name, leaf.many) for leaf in found}) > 1:
