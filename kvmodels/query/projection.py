@@ -20,7 +20,7 @@ from kvmodels.errors import InvalidArgumentError, InvalidValueError, UnknownFiel
 from kvmodels.query.query import Query
 from kvmodels.schema.annotations import plain
 from kvmodels.schema.definition import ModelSchema
-from kvmodels.schema.expressions import FieldRef, MultiFieldRef
+from kvmodels.schema.expressions import FieldRef, MultiFieldRef, origin
 from kvmodels.schema.model import KvModel
 from kvmodels.schema.names import PRIMARY_KEY
 
@@ -102,15 +102,15 @@ def field_of(schema: ModelSchema, given: Any) -> str:
         UnknownFieldError, InvalidValueError: as ``select``.
     """
     if isinstance(given, (FieldRef, MultiFieldRef)):
-        reference = cast("FieldRef[Any]", given)
-        if reference.model is not None and not issubclass(schema.model, reference.model):
+        name, model = origin(cast("FieldRef[Any]", given))
+        if model is not None and not issubclass(schema.model, model):
             raise UnknownFieldError(
                 "the field is one of another model",
                 model=schema.name,
-                field=f"{reference.model.__name__}.{reference.name}",
-                hint=f"Take the field from the class: {schema.name}.{reference.name}.",
+                field=f"{model.__name__}.{name}",
+                hint=f"Take the field from the class: {schema.name}.{name}.",
             )
-        given = reference.name
+        given = name
     if not isinstance(given, str):
         raise InvalidValueError(
             "this is not the name of a field",

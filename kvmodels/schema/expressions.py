@@ -30,6 +30,7 @@ __all__ = [
     "Order",
     "Q",
     "col",
+    "origin",
     "reference",
 ]
 
@@ -198,22 +199,23 @@ class Order:
 class _Comparable(Generic[T]):
     """The comparisons that a field has, and an element of a field with several values."""
 
-    __slots__ = ("model", "name")
+    __slots__ = ("_model", "_name")
 
     _any = False
 
-    name: str
-    model: type[Any] | None
+    # Private, because the fields of nested models are attributes too, and many are called "name".
+    _name: str
+    _model: type[Any] | None
 
     def __init__(self, name: str, model: type[Any] | None = None) -> None:
-        self.name = name
-        self.model = model
+        self._name = name
+        self._model = model
 
     def __hash__(self) -> int:
-        return hash((type(self), self.model, self.name))
+        return hash((type(self), self._model, self._name))
 
     def _compared(self, lookup: Lookup, operand: Any) -> Comparison:
-        return Comparison(self.name, lookup, operand, self.model, self._any)
+        return Comparison(self._name, lookup, operand, self._model, self._any)
 
     def __eq__(self, other: T) -> Comparison:  # type: ignore[override]
         return self._compared("exact", other)
@@ -290,13 +292,13 @@ class FieldRef(_Comparable[T]):
     __slots__ = ()
 
     def __repr__(self) -> str:
-        return f"{self.model.__name__}.{self.name}" if self.model else f"{type(self).__name__}({self.name!r})"
+        return f"{self._model.__name__}.{self._name}" if self._model else f"{type(self).__name__}({self._name!r})"
 
     def __getattr__(self, name: str) -> Any:
-        path = f"{self.name}.{name}"
-        if name.startswith("_") or self.model is None or name not in nested_fields(self.model, self.name):
+        path = f"{self._name}.{name}"
+        if name.startswith("_") or self._model is None or name not in nested_fields(self._model, self._name):
             raise AttributeError(f"{self!r} has no field {name!r}", name=name, obj=self)
-        return reference(self.model, path)
+        return reference(self._model, path)
 
     def contains(
         self: FieldRef[str] | FieldRef[str | None] | FieldRef[bytes] | FieldRef[bytes | None], part: str | bytes
@@ -310,11 +312,11 @@ class FieldRef(_Comparable[T]):
 
     def asc(self) -> Order:
         """Order by this field, smallest first."""
-        return Order(self.name, descending=False, model=self.model)
+        return Order(self._name, descending=False, model=self._model)
 
     def desc(self) -> Order:
         """Order by this field, largest first."""
-        return Order(self.name, descending=True, model=self.model)
+        return Order(self._name, descending=True, model=self._model)
 
 
 class ElementRef(_Comparable[E]):
@@ -330,7 +332,7 @@ class ElementRef(_Comparable[E]):
     _any = True
 
     def __repr__(self) -> str:
-        return f"{self.model.__name__ if self.model else 'MultiFieldRef'}.{self.name}.any()"
+        return f"{self._model.__name__ if self._model else 'MultiFieldRef'}.{self._name}.any()"
 
 
 class MultiFieldRef(Generic[E]):
@@ -348,43 +350,43 @@ class MultiFieldRef(Generic[E]):
         ('red', 'blue')
     """
 
-    __slots__ = ("model", "name")
+    __slots__ = ("_model", "_name")
 
     def __init__(self, name: str, model: type[Any] | None = None) -> None:
-        self.name = name
-        self.model = model
+        self._name = name
+        self._model = model
 
     def __repr__(self) -> str:
-        return f"{self.model.__name__}.{self.name}" if self.model else f"MultiFieldRef({self.name!r})"
+        return f"{self._model.__name__}.{self._name}" if self._model else f"MultiFieldRef({self._name!r})"
 
     def __hash__(self) -> int:
-        return hash((type(self), self.model, self.name))
+        return hash((type(self), self._model, self._name))
 
     def __eq__(self, other: Iterable[E] | None) -> Comparison:  # type: ignore[override]
-        return Comparison(self.name, "exact", other, self.model)
+        return Comparison(self._name, "exact", other, self._model)
 
     def __ne__(self, other: Iterable[E] | None) -> Comparison:  # type: ignore[override]
-        return Comparison(self.name, "ne", other, self.model)
+        return Comparison(self._name, "ne", other, self._model)
 
     def contains(self, value: E) -> Comparison:
         """One of the elements is this value."""
-        return Comparison(self.name, "contains", value, self.model)
+        return Comparison(self._name, "contains", value, self._model)
 
     def contains_any(self, values: Iterable[E]) -> Comparison:
         """At least one of these values is among the elements; never, when there are none."""
-        return Comparison(self.name, "contains_any", tuple(values), self.model)
+        return Comparison(self._name, "contains_any", tuple(values), self._model)
 
     def contains_all(self, values: Iterable[E]) -> Comparison:
         """Each of these values is among the elements; always, when there are none."""
-        return Comparison(self.name, "contains_all", tuple(values), self.model)
+        return Comparison(self._name, "contains_all", tuple(values), self._model)
 
     def any(self) -> ElementRef[E]:
         """One of the elements, for other comparisons: ``Place.names.any().startswith("Par")``."""
-        return ElementRef(self.name, self.model)
+        return ElementRef(self._name, self._model)
 
     def is_null(self, value: bool = True) -> Comparison:
         """The field is None; with ``value=False``: is not. A field without elements is not None."""
-        return Comparison(self.name, "isnull", value, self.model)
+        return Comparison(self._name, "isnull", value, self._model)
 
 
 @overload
@@ -425,6 +427,11 @@ def col(attribute: Any) -> Any:
             hint="Write col(User.age), with the class and not with an object.",
         )
     return cast("Any", attribute)
+
+
+def origin(attribute: FieldRef[Any] | MultiFieldRef[Any]) -> tuple[str, type[Any] | None]:
+    """Name and model of a field; functions and not attributes, which nested models may have of these names."""
+    return attribute._name, attribute._model  # pyright: ignore[reportPrivateUsage]
 
 
 def reference(model: type[Any], path: str) -> FieldRef[Any] | MultiFieldRef[Any]:

@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvmodels.encoding.columns import column_codec, descending, nullable
+from kvmodels.schema.definition import Column
 from kvmodels.schema.predicate import Condition
 from kvmodels.schema.spans import EVERYTHING, Span, contains, intersection, matching_parts, parts_of
-from kvmodels.schema.definition import Column
 
 parts = st.binary(max_size=3).filter(lambda part: part[:1] != b"\xff")
 
