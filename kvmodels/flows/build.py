@@ -31,7 +31,7 @@ from kvmodels.schema.catalogue import IndexState, StoredCollection, StoredIndex,
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.keyspace import build_key, fence_key
 from kvmodels.schema.live import LiveCollection, LiveIndex
-from kvmodels.schema.record_codec import RESERVED_FIELD
+from kvmodels.schema.paths import stored_name
 
 __all__ = ["BuildReport", "IndexViolation", "build_index", "outdated_generations", "rebuild_index", "unbuilt_indexes"]
 
@@ -163,16 +163,8 @@ def _is_superseded(schema: ModelSchema, collection: StoredCollection, index: Sto
     if declared is None or declared.hash() == index.hash or declared.hash() in collection.retired.get(index.name, ()):
         return False
     here = {computed.stored_as for computed in schema.computed.values()}
-    return not _computed_columns(index) <= here
-
-
-def _computed_columns(index: StoredIndex) -> set[str]:
-    """The computed columns that a stored generation needs, as documents name them."""
-    signature = index.signature
-    columns = [*signature["columns"], *signature.get("sums", ())]
-    columns.extend(column for tests in signature.get("where", ()) for column, _ in tests)
-    paths = [column[4]["path"] for column in columns if len(column) > 4]
-    return {path[-1] for path in paths if path[:2] == [RESERVED_FIELD, "c"]}
+    needed = {stored_name(tuple(place[0]["path"])) for _, _, _, _, *place in index.described_columns() if place}
+    return bool(needed - here - {None})
 
 
 def _begin(
