@@ -231,7 +231,7 @@ class AsyncDatabase:
             ...     async with AsyncDatabase("memory://") as db:
             ...         print(await db.check())
             >>> asyncio.run(main())
-            ok: 0 rows scanned; 0 dangling, 0 missing, 0 foreign, 0 undecodable, 0 counters; 0 repaired
+            ok: 0 rows scanned; 0 dangling, 0 missing, 0 foreign, 0 undecodable, 0 computed, 0 counters; 0 repaired
         """
         report = await self._run(self._core.check(model, repair))
         for counting in self._core.recounts(model):

@@ -13,7 +13,7 @@ from kvmodels.keys import decode_key
 
 __all__ = ["CheckReport", "Finding", "FindingKind", "shown_key"]
 
-FindingKind = Literal["dangling", "missing", "foreign", "undecodable", "counter"]
+FindingKind = Literal["dangling", "missing", "foreign", "undecodable", "computed", "counter"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,8 @@ class Finding:
         kind: ``dangling``: an index entry that no record reproduces (key, value, deadline); ``missing``: an entry
             that a record calls for and that is not there, or belongs to another record with the same value;
             ``foreign``: a key under a prefix of the collection that this library would not write;
-            ``undecodable``: a record that cannot be read; ``counter``: a counter of an aggregate index that is not
+            ``undecodable``: a record that cannot be read; ``computed``: a record with a stored value of a computed
+            column that its function does not give; ``counter``: a counter of an aggregate index that is not
             what the records give.
         key: the key as the key-value API shows it; for bytes that are no key, ``(bytes,)``.
         primary_key: of the record concerned, where it is known.
@@ -83,6 +84,11 @@ class CheckReport(NamedTuple):
         return self._of("undecodable")
 
     @property
+    def computed(self) -> tuple[Finding, ...]:
+        """Records whose computed columns are not what their functions give."""
+        return self._of("computed")
+
+    @property
     def counters(self) -> tuple[Finding, ...]:
         """Counters that are not what the records give."""
         return self._of("counter")
@@ -103,6 +109,7 @@ class CheckReport(NamedTuple):
                 ("missing", self.missing),
                 ("foreign", self.foreign),
                 ("undecodable", self.undecodable),
+                ("computed", self.computed),
                 ("counters", self.counters),
             )
         )

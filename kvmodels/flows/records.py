@@ -11,9 +11,11 @@ from kvmodels.flows.context import Context
 from kvmodels.operations import Row
 from kvmodels.schema.definition import Document
 from kvmodels.schema.live import LiveCollection
+from kvmodels.schema.record_codec import RESERVED_FIELD
+from kvmodels.schema.sameness import same_stored
 from kvmodels.schema.state import ObjectState, set_state
 
-__all__ = ["Stored", "document_of", "object_of", "object_of_document", "stored_of"]
+__all__ = ["Stored", "document_of", "object_of", "object_of_document", "recomputed", "stored_of"]
 
 
 class Stored(NamedTuple):
@@ -77,4 +79,23 @@ def stored_of(context: Context, live: LiveCollection, row: Row) -> Stored:
     if all(index.layout.covers(document) for index in live.maintained):
         return Stored(document, row.value, row.encoding)
     document = live.schema.prepare(object_of(context, live, row)).document
+    return Stored(document, *context.codec.encode_document(document))
+
+
+def recomputed(context: Context, live: LiveCollection, row: Row) -> Stored | None:
+    """What a record row should store, if what it stores of a computed column is not what the function gives.
+
+    A column that the record does not store at all is no matter of this: the indexes on it ask for it.
+
+    Raises:
+        DecodeError: the row cannot be read as an object of the model.
+        InvalidValueError: a function fails, or gives what its column cannot hold.
+    """
+    if not live.schema.computed:
+        return None
+    held = document_of(context, row).get(RESERVED_FIELD, {}).get("c", {})
+    document = live.schema.prepare(object_of(context, live, row)).document
+    made = document[RESERVED_FIELD]["c"]
+    if all(same_stored(value, made[name]) for name, value in held.items() if name in made):
+        return None
     return Stored(document, *context.codec.encode_document(document))

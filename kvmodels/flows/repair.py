@@ -14,7 +14,7 @@ from kvmodels.flows.context import Context, HeaderView, writable_collection
 from kvmodels.flows.crud import refused
 from kvmodels.flows.findings import FindingKind
 from kvmodels.flows.operation import Operation, Proposal, Seen, always
-from kvmodels.flows.records import document_of, stored_of
+from kvmodels.flows.records import document_of, recomputed, stored_of
 from kvmodels.flows.requests import Flow, commit
 from kvmodels.flows.retry import execute
 from kvmodels.maintenance.changes import RecordChange
@@ -82,6 +82,12 @@ def _rewrite(context: Context, schema: ModelSchema, pk: bytes, index: LiveIndex 
         live = seen.view.live[schema.collection]
         document = document_of(context, row)
         new, value, encoding = stored_of(context, live, row)
+        anew = recomputed(context, live, row)
+        if anew is not None:
+            # As if it had stored the right values before: a slot of the wrong one may belong to another record, and
+            # entries that were made of it are found as dangling.
+            document = new = anew.document
+            value, encoding = anew.value, anew.encoding
         only = None
         if index is not None and index.definition.store is None and value == row.value:
             only = next((current for current in live.maintained if current.stored == index.stored), None)

@@ -19,7 +19,7 @@ from typing import Any, Literal
 from kvmodels.errors import DecodeError, KvModelsError
 from kvmodels.flows.context import Context, HeaderView, header_view, reload_header
 from kvmodels.flows.findings import CheckReport, Finding, shown_key
-from kvmodels.flows.records import Stored, document_of, object_of, stored_of
+from kvmodels.flows.records import Stored, document_of, object_of, recomputed, stored_of
 from kvmodels.flows.repair import Suspect, mend
 from kvmodels.flows.requests import Flow, read
 from kvmodels.keys import key_successor
@@ -129,7 +129,12 @@ class _Scrub:
             return Suspect("undecodable", row, None, pk, reason, newer=getattr(error, "field", None) == RESERVED_FIELD)
         if not live.layout.names(document_of(self._context, row), row.key):
             return Suspect("undecodable", row, None, pk, "it has the primary key of another record")
-        return None
+        try:
+            if recomputed(self._context, live, row) is None:
+                return None
+        except KvModelsError as error:  # a function that fails is no reason to call the record unreadable
+            return Suspect("computed", row, None, pk, error.message, record=row)
+        return Suspect("computed", row, None, pk, "not what its function gives", record=row)
 
     def _stored(self, live: LiveCollection, row: Row) -> Stored | None:
         """What the record stores, or None when nothing can be said about its entries."""
