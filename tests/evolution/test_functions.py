@@ -1,0 +1,141 @@
+"""Releases whose computed columns are made by another version of a function."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import pytest
+
+from kvmodels import IndexNotReadyError, KvModel, PrimaryKey, SchemaMismatchError, UniqueViolationError
+from kvmodels.drivers import _perform
+from kvmodels.flows.build import build_index
+from kvmodels.flows.requests import Commit
+from kvmodels.schema.catalogue import IndexState
+from kvmodels.schema.markers import Index, UniqueConstraint
+
+
+def first_letter(name: str) -> str:
+    return name[0]
+
+
+def last_letter(name: str) -> str:
+    return name[-1]
+
+
+class Plain(KvModel, collection="people"):
+    """Before anything was computed."""
+
+    id: PrimaryKey[int]
+    name: str
+    city: str = "x"
+
+
+class ByFirst(KvModel, collection="people"):
+    id: PrimaryKey[int]
+    name: str
+    city: str = "x"
+
+    class Meta:
+        indexes: ClassVar = (
+            Index("name", key=first_letter, version=1, name="letter"),
+            UniqueConstraint("city", "letter", name="one_per_city"),
+        )
+
+
+class ByLast(KvModel, collection="people"):
+    id: PrimaryKey[int]
+    name: str
+    city: str = "x"
+
+    class Meta:
+        indexes: ClassVar = (
+            Index("name", key=last_letter, version=2, name="letter"),
+            UniqueConstraint("city", "letter", name="one_per_city"),
+        )
+
+
+def letters(db: Any) -> dict[tuple[Any, ...], list[tuple[Any, ...]]]:
+    found: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}
+    for entry in db.kv.list(prefix=()):
+        if str(entry.key[0]).startswith("people_by_letter"):
+            found.setdefault(entry.key[:1], []).append(entry.key[1:])
+    return found
+
+
+def test_a_new_version_reads_but_does_not_write_until_it_has_built_and_the_old_one_then_reads_only(opened):
+    old = opened(ByFirst)
+    for n, name in enumerate(("ada", "bob", "cy")):
+        old[ByFirst].create(id=n, name=name, city=name)
+    new = opened(ByLast)
+    assert new[ByLast].get(0).name == "ada"
+    with pytest.raises(SchemaMismatchError) as caught:
+        new[ByLast].patch(0, name="adb")
+    assert "build_indexes" in str(caught.value.hint)
+    with pytest.raises(IndexNotReadyError):
+        new[ByLast].filter(letter="a").to_list()
+    old[ByFirst].create(id=3, name="dan", city="d")
+    assert old[ByFirst].get(letter="d").id == 3
+
+    reports = new.build_indexes()
+    assert [(report.index, report.state, report.scanned) for report in reports] == [
+        ("letter", IndexState.READABLE, 4),
+        ("one_per_city", IndexState.READABLE, 4),
+    ]
+    assert letters(new) == {("people_by_letter~2",): [("a", 0), ("b", 1), ("n", 3), ("y", 2)]}
+    assert new[ByLast].get(letter="n").name == "dan"
+    assert {tuple(entry.value["$kv"]["c"]) for entry in new.kv.list(prefix=("people",))} == {("letter~2",)}
+    assert new.check().ok
+    with pytest.raises(SchemaMismatchError):
+        old[ByFirst].create(id=4, name="eve")
+    with pytest.raises(SchemaMismatchError):
+        old.build_indexes()
+    assert old[ByFirst].get(3).name == "dan"
+
+
+def test_all_indexes_that_need_the_old_function_are_replaced_in_one_step_so_that_writers_go_on(opened):
+    opened(ByFirst)[ByFirst].create(id=0, name="ada", city="rome")
+    new = opened(ByLast)
+    core = new._core
+    started = build_index(core.context, core.schema_for(ByLast), "letter")
+    request = next(started)
+    while not isinstance(request, Commit):
+        request = started.send(_perform(new._engine, request))
+    started.send(_perform(new._engine, request))
+    started.close()
+    header = new.kv.get(("__kvmodels__", "header")).value
+    states = {(one["name"], one["generation"]): one["state"] for one in header["collections"]["people"]["indexes"]}
+    assert states == {
+        ("letter", 1): "dropping",
+        ("one_per_city", 1): "dropping",
+        ("letter", 2): "write_only",
+        ("one_per_city", 2): "write_only",
+    }
+    new[ByLast].create(id=1, name="eve", city="rome")
+    with pytest.raises(UniqueViolationError):
+        new[ByLast].create(id=2, name="ode", city="rome")
+    new.build_indexes()
+    assert new.check().ok
+    assert new[ByLast].filter(letter="a").count() == 1
+
+
+def test_a_record_that_the_function_raises_for_is_listed_and_settled_by_a_change(opened):
+    before = opened(Plain)
+    before[Plain].create(id=1, name="")
+    before[Plain].create(id=2, name="bob")
+    db = opened(ByFirst)
+    (letter, _) = db.build_indexes()
+    assert letter.state is IndexState.PENDING
+    assert [(violation.key, violation.kind) for violation in letter.violations] == [(1, "not_encodable")]
+    with pytest.raises(IndexNotReadyError):
+        db[ByFirst].filter(letter="b").to_list()
+    db[ByFirst].save(ByFirst(id=1, name="ada", city="z"), force=True)
+    assert all(report.state is IndexState.READABLE for report in db.build_indexes())
+    assert db[ByFirst].get(letter="a").id == 1
+    assert db.check().ok
+
+
+def test_a_version_changes_at_open_while_there_is_no_record(opened):
+    opened(ByFirst)
+    new = opened(ByLast)
+    new[ByLast].create(id=1, name="ada")
+    assert new[ByLast].get(letter="a").id == 1
