@@ -18,8 +18,8 @@ from functools import reduce
 from typing import Final, NamedTuple
 
 from kvmodels.encoding.columns import nullable
-from kvmodels.schema.definition import Column, ColumnSource, ModelSchema, Partial, SpanTest
-from kvmodels.schema.predicate import AllOf, AnyOf, Condition, Predicate, all_of
+from kvmodels.schema.definition import Column, ColumnSource
+from kvmodels.schema.predicate import Condition
 
 __all__ = [
     "EVERYTHING",
@@ -29,7 +29,6 @@ __all__ = [
     "contains",
     "covers",
     "has_spans",
-    "implies",
     "intersection",
     "matching_parts",
     "parts_of",
@@ -151,52 +150,6 @@ def covers(outer: Iterable[tuple[bytes, bytes]], inner: Iterable[Span]) -> bool:
         if span.start < start:
             return False
     return True
-
-
-def implies(schema: ModelSchema, where: Iterable[Predicate], partial: Partial) -> bool:
-    """Whether every record that a filter matches is in a partial index: a proof, so that "no" may be wrong.
-
-    For one of the alternatives of the index, the conditions on each of its columns must leave nothing outside of the
-    spans of the column; of an "any of" in the filter every part must do so.
-
-    Args:
-        schema: the model.
-        where: the filter, predicates that all hold.
-        partial: the condition of the index.
-
-    Cost: linear in the conditions times the alternatives; "any of" parts are multiplied out no further than they stand.
-    """
-    return _implied(schema, (), all_of(where), partial)
-
-
-def _implied(schema: ModelSchema, known: tuple[Predicate, ...], where: Predicate, partial: Partial) -> bool:
-    parts = (*known, *(where.parts if isinstance(where, AllOf) else (where,)))
-    conditions = [part for part in parts if isinstance(part, Condition)]
-    if any(_passes(schema, conditions, tests) for tests in partial.alternatives):
-        return True
-    # An "any of" implies what each of its parts does, together with the conditions that stand beside it.
-    beside = tuple(conditions)
-    return any(
-        all(_implied(schema, beside, branch, partial) for branch in part.parts)
-        for part in parts
-        if isinstance(part, AnyOf)
-    )
-
-
-def _passes(schema: ModelSchema, conditions: Sequence[Condition], tests: Iterable[SpanTest]) -> bool:
-    return all(_passes_one(schema, conditions, test) for test in tests)
-
-
-def _passes_one(schema: ModelSchema, conditions: Iterable[Condition], test: SpanTest) -> bool:
-    source = schema.source(test.column.field)
-    if source is None or source.many or source.codec.name != test.column.codec.name or source.path != test.column.path:
-        return False
-    # The column of the model and not that of the index: a catalogue knows no Enum. Their parts are the same.
-    column = column_of(source, is_nullable=test.column.nullable)
-    spans = matching_parts([condition for condition in conditions if condition.field == column.field], column)
-    if column.nullable:
-        spans = intersection(spans, (Span(column.codec.pack(None), _END),))  # there is no part below that of None
-    return covers(test.spans, spans)
 
 
 def _joined(spans: Iterable[tuple[bytes, bytes]]) -> Iterable[tuple[bytes, bytes]]:
