@@ -54,7 +54,7 @@ def resumed(query: Query, live: LiveCollection, cursor: str) -> tuple[QueryPlan,
         raise _invalid("it names an index that the model does not have")
     _require_generation(live, made.index_name, made.generation)
     try:
-        plan = plan_query(query, live, through=made.index_name)
+        plan = plan_query(query, live, through=frozenset((made.index_name,)))
     except NoUsableIndexError:
         raise _invalid("it was made by another query") from None
     key = plan.prefix + made.suffix

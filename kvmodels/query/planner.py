@@ -1,51 +1,267 @@
-"""Choose how to answer a query: rules in a fixed order, no statistics.
+"""Choose how to answer a query: which ranges of which indexes are read, how they combine, what is tested.
 
-Every readable index, and the primary key, is a list of columns. Walking them from the left, conditions that leave
-single values bind a column and go on; the first column with anything else gives the last bounds. An access is
-*permitted* when its ranges answer every condition, or when at least one condition that narrows (not ``ne`` or
-``not_in``) is answered and the rest is tested on what was read. Among the permitted ones that supply the order, the
-best is: at most one row, then more columns bound to one value, then more columns bound to several values or a range,
-then the primary key, then the order of declaration.
+The choice is made in two steps. The *decision* (``query/combining.py``) depends on the shape of the query alone, and
+is remembered in ``LiveCollection.plans``, so for as long as the schema stays the same. With the operands it becomes a
+*plan*. So a remembered decision gives the very plan that deciding anew gives.
 
-Rules of this module: pure and deterministic. An index that leaves out records with None is used only where the
-conditions exclude None. There is no sort in memory: an order comes from the index or not at all.
+Rules of this module: pure and deterministic. An order comes from an index, or from a sort in memory that was permitted,
+or not at all.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
 from typing import Final, NamedTuple
 
+from kvmodels.encoding.columns import descending
 from kvmodels.errors import IndexNotReadyError
+from kvmodels.keys import key_successor
 from kvmodels.operations import after_prefix
-from kvmodels.query.matching import comparison_column, matcher, packed_key
-from kvmodels.query.plans import KeyRange, QueryPlan, Scan
+from kvmodels.query.accesses import Path, index_path, paths_of
+from kvmodels.query.branches import Branch, Term, branch_of, branches_of, can_match
+from kvmodels.query.combining import Decision, Step, decide
+from kvmodels.query.matching import matcher, packed_key
+from kvmodels.query.plans import KeyRange, QueryPlan, Scan, Sort
 from kvmodels.query.query import Query
 from kvmodels.query.refusals import no_usable_index
+from kvmodels.query.shapes import MAX_PRODUCT, QueryShape, shape_of
 from kvmodels.schema.catalogue import IndexState
 from kvmodels.schema.definition import Column, IndexDefinition
 from kvmodels.schema.live import LiveCollection
-from kvmodels.schema.names import PRIMARY_KEY
-from kvmodels.schema.predicate import AnyOf, Condition
-from kvmodels.schema.spans import Span, contains, has_spans, matching_parts
+from kvmodels.schema.predicate import AnyOf, Condition, Conjunction
+from kvmodels.schema.spans import Span, column_of
 
-__all__ = ["MAX_PRODUCT", "plan_query"]
+__all__ = ["MAX_PLANS", "MAX_PRODUCT", "plan_query"]
 
-MAX_PRODUCT: Final = 1_000
-"""The most ranges that several lists of values may multiply to; one list alone may be longer."""
-
-_NOT_NARROWING: Final = frozenset({"ne", "not_in"})
-
-Conditions = Mapping[str, tuple[Condition, ...]]
+MAX_PLANS: Final = 1_000
+"""The most decisions that are remembered for a collection; then all are forgotten and made again."""
 
 
-class _Path(NamedTuple):
-    """Something with ordered keys that can be read: the records, or the entries of an index."""
+class _Alternatives(NamedTuple):
+    """A filter taken apart: the whole of it, and its branches (None: too many)."""
 
-    definition: IndexDefinition | None
-    columns: tuple[Column, ...]
-    prefix: bytes
-    generation: int
+    stem: Branch
+    branches: Sequence[Branch] | None
+
+
+def plan_query(query: Query, live: LiveCollection, *, through: frozenset[str] | None = None) -> QueryPlan:
+    """Plan a query over a collection.
+
+    Args:
+        query: what is asked for.
+        live: the collection with the indexes that are readable now.
+        through: the names of the only indexes to consider, ``""`` for the primary key; None for all of them. A page
+            that follows another one is read through the same indexes.
+
+    Raises:
+        NoUsableIndexError: nothing serves the filter or the order, and ``allow_scan()`` was not called or does not
+            help; the hint has the line to add to the model.
+        IndexNotReadyError: an index is declared that would serve, and it is not built.
+    """
+    alternatives = None if query.stop is not None and query.start >= query.stop else _alternatives(query)
+    if alternatives is None:
+        return QueryPlan(query.schema, "nothing", (), _names(query.directions), query.start, query.stop)
+    shape = shape_of(query, *alternatives, _partials(live), through)
+    decision: Decision | None = live.plans.get(shape)
+    if decision is None:
+        decision = decide(query.schema, shape, paths_of(live, shape))
+        if decision is None:
+            raise _refusal(query, live, shape, alternatives)
+        if len(live.plans) >= MAX_PLANS:
+            live.plans.clear()
+        live.plans[shape] = decision
+    return _Planning(query, alternatives, decision).plan()
+
+
+def _alternatives(query: Query) -> _Alternatives | None:
+    """The filter taken apart; None when no record can match."""
+    stem = branch_of(query.schema, query.where)
+    if not can_match(stem):
+        return None
+    if not any(isinstance(part, AnyOf) for part in query.where):
+        return _Alternatives(stem, (stem,))
+    branches = branches_of(query.schema, query.where)
+    if branches is None:
+        return _Alternatives(stem, None)
+    if not branches:
+        return None
+    return _Alternatives(branches[0] if len(branches) == 1 else stem, branches)
+
+
+def _partials(live: LiveCollection) -> Sequence[IndexDefinition]:
+    return [index.definition for index in live.readable.values() if index.definition.where is not None]
+
+
+def _names(order: Iterable[tuple[str, bool]]) -> tuple[str, ...]:
+    return tuple(f"-{field}" if descending else field for field, descending in order)
+
+
+# --- from decisions to plans ------------------------------------------------------------------------------------
+
+
+class _Planning:
+    """Puts the operands of a query into a decision."""
+
+    __slots__ = ("_alternatives", "_decision", "_query")
+
+    def __init__(self, query: Query, alternatives: _Alternatives, decision: Decision) -> None:
+        self._query = query
+        self._alternatives = alternatives
+        self._decision = decision
+
+    def plan(self) -> QueryPlan:
+        """The plan."""
+        query, decision = self._query, self._decision
+        scans, tested = self._scans()
+        sort = self._sort() if decision.sorted else None
+        return QueryPlan(
+            schema=query.schema,
+            combine=decision.combine,
+            scans=scans,
+            order=_names(decision.order) if sort is None else _sorted_names(sort),
+            start=query.start,
+            stop=query.stop,
+            full_scan=decision.full_scan,
+            tested=tested,
+            matches=matcher(query.schema, tested) if tested else None,
+            sort=sort,
+        )
+
+    def _scans(self) -> tuple[tuple[Scan, ...], Conjunction]:
+        """The scans, and what must be tested on the records of all of them."""
+        steps = self._decision.steps
+        combine = self._decision.combine
+        if combine == "concatenate":
+            last = len(steps) - 1
+            return tuple(self._branch_scan(step, last=number == last) for number, step in enumerate(steps)), ()
+        if combine == "scan" and len(steps) > 1:
+            return self._united()
+        if combine == "merge":
+            scans = tuple(scan for step in steps for scan in self._split(step))
+            if len(steps) == 1:
+                return scans, self._rest(steps)
+            return scans, self._query.where if any(self._rest((step,)) for step in steps) else ()
+        return tuple(self._scan(step, self._ranges(step)) for step in steps), self._rest(steps)
+
+    def _branch(self, step: Step) -> Branch:
+        branches = self._alternatives.branches
+        return self._alternatives.stem if step.branch is None or branches is None else branches[step.branch]
+
+    def _rest(self, steps: Sequence[Step]) -> Conjunction:
+        """What none of the accesses to one branch answers."""
+        parts = self._branch(steps[0]).parts
+        if len(steps) == 1:
+            served = steps[0].access.served
+            return () if len(served) == len(parts) else _others(parts, served)
+        return _others(parts, frozenset[int]().union(*(step.access.served for step in steps)))
+
+    def _scan(self, step: Step, ranges: tuple[KeyRange, ...]) -> Scan:
+        access, parts = step.access, self._branch(step).parts
+        path, served = access.path, access.served
+        definition = path.definition
+        return Scan(
+            index=definition.name if definition else None,
+            generation=path.generation,
+            prefix=path.prefix,
+            columns=path.columns,
+            unique=definition is not None and definition.unique,
+            ranges=ranges,
+            reverse=access.reverse,
+            copies=definition is None or definition.store == "record",
+            covers=access.covers,
+            fans_out=access.fans_out,
+            order=_names(access.order),
+            served=parts if len(served) == len(parts) else tuple(parts[at] for at in sorted(served)),
+        )
+
+    def _branch_scan(self, step: Step, *, last: bool) -> Scan:
+        """One scan of a concatenation."""
+        scan, rest, schema = self._scan(step, self._ranges(step)), self._rest((step,)), self._query.schema
+        return replace(
+            scan,
+            tested=rest,
+            matches=matcher(schema, rest),
+            accepts=None if last else matcher(schema, self._branch(step).parts),
+        )
+
+    def _united(self) -> tuple[tuple[Scan, ...], Conjunction]:
+        """One scan over the ranges of several branches, which differ in nothing that is tested."""
+        steps, decision = self._decision.steps, self._decision
+        served = frozenset.intersection(*(step.access.served for step in steps))
+        common = self._branch(steps[0]).parts[: decision.common]
+        scan = self._scan(steps[0], _united(key_range for step in steps for key_range in self._ranges(step)))
+        answered = dict.fromkeys(self._query.where if len(served) >= decision.common else _kept(common, served))
+        return (replace(scan, served=tuple(answered), order=_names(decision.order)),), _others(common, served)
+
+    def _split(self, step: Step) -> Iterable[Scan]:
+        """A scan for each combination of values of the columns that are split."""
+        access = step.access
+        if not access.split:
+            yield self._scan(step, self._ranges(step))
+            return
+        fields = [field for field, _ in access.lists if field in access.split]
+        terms = {term.field: term for term in self._terms(step)}
+        counts = [range(len(terms[field].compared)) for field in fields]
+        for places in product(*counts):
+            yield self._scan(step, self._ranges(step, dict(zip(fields, places, strict=True))))
+
+    def _sort(self) -> Sort:
+        """What to sort by: the order that was asked for, then the primary key."""
+        query, schema = self._query, self._query.schema
+        assert query.sort_limit is not None  # the decision depends on it
+        order = dict(query.directions)
+        for key in schema.primary_key:
+            order.setdefault(key.field, query.reverse)
+        columns: list[Column] = []
+        for field, down in order.items():
+            source = schema.source(field)
+            assert source is not None  # the query was refused otherwise
+            column = column_of(source, is_nullable=source.nullable)
+            columns.append(replace(column, codec=descending(column.codec), descending=True) if down else column)
+        return Sort(tuple(columns), query.sort_limit)
+
+    # --- ranges -----------------------------------------------------------------------------------------------
+
+    def _terms(self, step: Step) -> list[Term]:
+        terms = self._branch(step).terms
+        return [terms[number] for number in step.access.bound]
+
+    def _ranges(self, step: Step, chosen: Mapping[str, int] | None = None) -> tuple[KeyRange, ...]:
+        """The key ranges of an access; ``chosen`` has the number of the one value of each split field."""
+        access = step.access
+        path = access.path
+        if access.by_keys:
+            return self._keys(step)
+        prefixes = [_Prefix(path.prefix, null=False)]
+        last: Sequence[Span] = ()
+        complete = 0
+        for column, term in zip(path.columns, self._terms(step), strict=False):
+            spans = term.spans(column)
+            if chosen is not None and column.field in chosen:
+                at = chosen[column.field]
+                spans = (spans[-1 - at if column.descending else at],)
+            if not all(span.point for span in spans):
+                last = spans
+                break
+            null = column.codec.pack(None) if column.nullable else None
+            prefixes = [
+                _Prefix(prefix.packed + span.start, prefix.null or span.start == null)
+                for prefix in prefixes
+                for span in spans
+            ]
+            complete += 1
+        return _key_ranges(path, prefixes, last, complete == len(path.columns))
+
+    def _keys(self, step: Step) -> tuple[KeyRange, ...]:
+        """The records of a list of composite primary keys; further lists are tested."""
+        branch, prefix = self._branch(step), step.access.path.prefix
+        assert branch.keys is not None  # the access is by it
+        listed = branch.parts[branch.keys]
+        assert isinstance(listed, Condition)  # so is an "in"
+        keys = sorted({packed_key(self._query.schema, values) for values in listed.operand})
+        return tuple(KeyRange(prefix + key, None) for key in keys)
 
 
 class _Prefix(NamedTuple):
@@ -55,198 +271,7 @@ class _Prefix(NamedTuple):
     null: bool
 
 
-class _Access(NamedTuple):
-    """What a path can do for a query."""
-
-    path: _Path
-    ranges: tuple[KeyRange, ...]
-    served: tuple[Condition, ...]
-    equal: frozenset[str]
-    bounded: int
-    """Columns bound to several values or to a range."""
-    reverse: bool = False
-
-    @property
-    def single(self) -> bool:
-        return len(self.ranges) == 1 and self.ranges[0].end is None
-
-    @property
-    def narrows(self) -> bool:
-        return any(condition.lookup not in _NOT_NARROWING for condition in self.served)
-
-
-def plan_query(query: Query, live: LiveCollection, *, through: str | None = None) -> QueryPlan:
-    """Plan a query over a collection.
-
-    Args:
-        query: what is asked for.
-        live: the collection with the indexes that are readable now.
-        through: the name of the only index to consider, ``""`` for the primary key; None for all of them. A page
-            that follows another one is read through the same index.
-
-    Raises:
-        NoUsableIndexError: nothing serves the filter or the order, and ``allow_scan()`` was not called or does not
-            help; the hint has the line to add to the model.
-        IndexNotReadyError: an index is declared that would serve, and it is not built.
-    """
-    conditions = _by_field(query)
-    if _contradicts(query, conditions):
-        return _empty(query)
-    paths = [path for path in _paths(live) if through is None or _name(path) == through]
-    accesses = _usable(paths, query, conditions)
-    permitted = [access for access in accesses if _is_permitted(access, query)]
-    if permitted:
-        return _plan(min(permitted, key=_cost), query)  # min() keeps the first of equals: the declaration order
-    if query.scan_allowed and accesses:
-        return _plan(accesses[0], query, full_scan=True)
-    if through is None:
-        _refuse_unready(query, live, conditions)
-    raise no_usable_index(query, live)
-
-
-def _by_field(query: Query) -> Conditions:
-    """The conditions that ranges of columns of one value can answer; the others are tested."""
-    grouped: dict[str, tuple[Condition, ...]] = {}
-    for condition in query.where:
-        if isinstance(condition, Condition):
-            column = comparison_column(query.schema, condition.field)
-            if column is None or (has_spans(condition, column) and not column.many):
-                grouped[condition.field] = (*grouped.get(condition.field, ()), condition)
-    return grouped
-
-
-def _contradicts(query: Query, conditions: Conditions) -> bool:
-    """Whether no value of some field can satisfy its conditions."""
-    if query.stop is not None and query.start >= query.stop:
-        return True
-    if any(isinstance(part, AnyOf) and not part.parts for part in query.where):
-        return True
-    columns = [(_declared(query, field), group) for field, group in conditions.items()]
-    return any(column is not None and not matching_parts(group, column) for column, group in columns)
-
-
-def _declared(query: Query, field: str) -> Column | None:
-    """The ascending column of a field, with None only if the field may hold it."""
-    schema = query.schema
-    if field in schema.nullable_fields:
-        return comparison_column(schema, field)
-    codec = schema.column_codecs.get(field)
-    return None if codec is None else Column(field, codec)
-
-
-def _empty(query: Query) -> QueryPlan:
-    order = tuple(("-" if descending else "") + field for field, descending in query.directions)
-    return QueryPlan(query.schema, "nothing", (), order, query.start, query.stop)
-
-
-# --- paths ------------------------------------------------------------------------------------------------------
-
-
-def _paths(live: LiveCollection) -> Iterable[_Path]:
-    yield _Path(None, live.schema.primary_key, live.layout.prefix, 0)
-    for name in live.schema.indexes:
-        index = live.readable.get(name)
-        if index is not None:
-            yield _index_path(live, index.definition, index.layout.prefix, index.stored.generation)
-
-
-def _index_path(live: LiveCollection, definition: IndexDefinition, prefix: bytes, generation: int) -> _Path:
-    # The keys of a unique index end in their columns; those of others go on with the primary key.
-    tail = () if definition.unique else live.schema.primary_key
-    return _Path(definition, definition.columns + tail, prefix, generation)
-
-
-def _name(path: _Path) -> str:
-    return path.definition.name if path.definition else ""
-
-
-def _usable(paths: Iterable[_Path], query: Query, conditions: Conditions) -> list[_Access]:
-    """The accesses that see every record the query may return, and in its order."""
-    accesses: list[_Access] = []
-    for path in paths:
-        # Nothing of an index is bound, and no order asked for: the records themselves are as good, and come first.
-        if path.definition is not None and not query.order and path.columns[0].field not in conditions:
-            continue
-        if _leaves_out(path.definition, query, conditions):
-            continue
-        access = _bind(path, query, conditions)
-        reverse = _direction(access, query)
-        if reverse is not None:
-            accesses.append(access._replace(reverse=reverse))
-    return accesses
-
-
-def _leaves_out(definition: IndexDefinition | None, query: Query, conditions: Conditions) -> bool:
-    """Whether the index has no entry for a record that the query may return."""
-    if definition is None or definition.nulls != "skip":
-        return False
-    for column in definition.columns:
-        comparison = comparison_column(query.schema, column.field)
-        if column.nullable and comparison is not None:
-            spans = matching_parts(conditions.get(column.field, ()), comparison)
-            if contains(spans, comparison.codec.pack(None)):
-                return True
-    return False
-
-
-def _is_permitted(access: _Access, query: Query) -> bool:
-    complete = len(access.served) == len(query.where)
-    return complete or access.narrows
-
-
-def _cost(access: _Access) -> tuple[bool, int, int]:
-    return (not access.single, -len(access.equal), -access.bounded)
-
-
-# --- ranges -----------------------------------------------------------------------------------------------------
-
-
-def _bind(path: _Path, query: Query, conditions: Conditions) -> _Access:
-    """Bind the columns of a path from the left, as far as conditions go."""
-    if path.definition is None and PRIMARY_KEY in conditions:
-        return _bind_keys(path, query, conditions[PRIMARY_KEY])
-    prefixes = [_Prefix(path.prefix, null=False)]
-    last: tuple[Span, ...] = ()
-    served: dict[str, tuple[Condition, ...]] = {}
-    equal: set[str] = set()
-    bounded = complete = 0
-    for column in path.columns:
-        group = conditions.get(column.field)
-        spans = matching_parts(group, column) if group else ()
-        if not group or (len(prefixes) > 1 and len(prefixes) * len(spans) > MAX_PRODUCT):
-            break
-        served[column.field] = group
-        if not all(span.point for span in spans):
-            last, bounded = spans, bounded + 1
-            break
-        prefixes = _extended(prefixes, column, spans)
-        complete += 1
-        if len(spans) == 1:
-            equal.add(column.field)
-        else:
-            bounded += 1
-    ranges = _ranges(path, prefixes, last, complete == len(path.columns))
-    flat = tuple(condition for group in served.values() for condition in group)
-    return _Access(path, ranges, flat, frozenset(equal), bounded)
-
-
-def _bind_keys(path: _Path, query: Query, group: Sequence[Condition]) -> _Access:
-    """The primary-key path for a list of composite keys; further lists are tested on the objects."""
-    listed = next((condition for condition in group if condition.lookup == "in"), None)
-    if listed is None:
-        return _Access(path, (KeyRange(path.prefix, after_prefix(path.prefix)),), (), frozenset(), 0)
-    keys = sorted({packed_key(query.schema, values) for values in listed.operand})
-    return _Access(path, tuple(KeyRange(path.prefix + key, None) for key in keys), (listed,), frozenset(), 1)
-
-
-def _extended(prefixes: Iterable[_Prefix], column: Column, spans: Iterable[Span]) -> list[_Prefix]:
-    null = column.codec.pack(None) if column.nullable else None
-    return [
-        _Prefix(prefix.packed + span.start, prefix.null or span.start == null) for prefix in prefixes for span in spans
-    ]
-
-
-def _ranges(path: _Path, prefixes: Sequence[_Prefix], last: Sequence[Span], complete: bool) -> tuple[KeyRange, ...]:
+def _key_ranges(path: Path, prefixes: Sequence[_Prefix], last: Sequence[Span], complete: bool) -> tuple[KeyRange, ...]:
     if last:
         return tuple(KeyRange(prefix.packed + s.start, prefix.packed + s.end) for prefix in prefixes for s in last)
     # With None in a column, a unique index with distinct nulls has a row per record, as an index that is not unique.
@@ -259,92 +284,67 @@ def _ranges(path: _Path, prefixes: Sequence[_Prefix], last: Sequence[Span], comp
     )
 
 
-# --- order ------------------------------------------------------------------------------------------------------
+def _united(ranges: Iterable[KeyRange]) -> tuple[KeyRange, ...]:
+    """Ascending and disjoint: what lies in another range is left out."""
+    united: list[KeyRange] = []
+    for start, end in sorted(ranges, key=_edges):
+        last = united[-1] if united else None
+        if last is None or start >= (last.end or key_successor(last.start)):
+            united.append(KeyRange(start, end))
+        elif last.end is None or (end is not None and end > last.end):
+            united[-1] = KeyRange(last.start, end if end is not None else last.end)
+    return tuple(united)
 
 
-def _provided(access: _Access, query: Query) -> list[tuple[str, bool]]:
-    """Field and "descending" in which the keys of an access ascend, without columns that have one value."""
-    provided: dict[str, bool] = {}
-    for column in (*access.path.columns, *query.schema.primary_key):
-        if column.field not in access.equal:
-            provided.setdefault(column.field, column.descending)
-    return list(provided.items())
+def _edges(key_range: KeyRange) -> tuple[bytes, bytes]:
+    return key_range.start, key_range.end or key_range.start
 
 
-def _direction(access: _Access, query: Query) -> bool | None:
-    """Whether to read backwards, or None when the order cannot be had this way."""
-    if access.single:
-        return query.reverse
-    provided = _provided(access, query)
-    asked: dict[str, bool] = {}
-    unordered = {column.field for column in query.schema.primary_key} - access.equal
-    for field, descending in query.directions:
-        if not unordered:
-            break  # the primary key is complete: nothing is left to order
-        if field not in access.equal:
-            asked.setdefault(field, descending)
-            unordered.discard(field)
-    if not asked:
-        return query.reverse
-    if len(asked) > len(provided):
-        return None
-    wanted = list(asked.items())
-    if wanted == provided[: len(wanted)]:
-        return False
-    return True if wanted == [(field, not down) for field, down in provided[: len(wanted)]] else None
+def _kept(parts: Conjunction, places: frozenset[int]) -> Conjunction:
+    return tuple(part for at, part in enumerate(parts) if at in places)
 
 
-# --- results ----------------------------------------------------------------------------------------------------
+def _others(parts: Conjunction, places: frozenset[int]) -> Conjunction:
+    return tuple(part for at, part in enumerate(parts) if at not in places)
 
 
-def _plan(access: _Access, query: Query, *, full_scan: bool = False) -> QueryPlan:
-    definition = access.path.definition
-    tested = tuple(part for part in query.where if part not in access.served)
-    order = tuple(
-        ("-" if descending is not access.reverse else "") + field for field, descending in _provided(access, query)
-    )
-    scan = Scan(
-        index=definition.name if definition else None,
-        generation=access.path.generation,
-        prefix=access.path.prefix,
-        columns=access.path.columns,
-        unique=definition is not None and definition.unique,
-        ranges=access.ranges,
-        reverse=access.reverse,
-        copies=definition is None or definition.store == "record",
-        covers=False,
-        fans_out=False,
-        order=order,
-        served=access.served,
-    )
-    return QueryPlan(
-        schema=query.schema,
-        combine="scan",
-        scans=(scan,),
-        order=order,
-        start=query.start,
-        stop=query.stop,
-        full_scan=full_scan,
-        tested=tested,
-        matches=matcher(query.schema, tested),
-    )
+def _sorted_names(sort: Sort) -> tuple[str, ...]:
+    return _names((column.field, column.descending) for column in sort.columns)
 
 
-def _refuse_unready(query: Query, live: LiveCollection, conditions: Conditions) -> None:
-    """Name the index that would serve if it were built."""
-    waiting = [live.schema.indexes[name] for name in live.states]
-    paths = [_index_path(live, definition, b"", 0) for definition in waiting]
-    for access in _usable(paths, query, conditions):
-        if _is_permitted(access, query):
-            name = _name(access.path)
+# --- refusals ---------------------------------------------------------------------------------------------------
+
+
+def _refusal(query: Query, live: LiveCollection, shape: QueryShape, alternatives: _Alternatives) -> Exception:
+    """Why there is no plan: an index that would serve is not built, or there is none."""
+    if shape.within is None:
+        name = _unready(query, live, alternatives)
+        if name is not None:
             state = live.states[name]
-            raise IndexNotReadyError(
+            return IndexNotReadyError(
                 "the index that would serve this query is not readable",
                 model=query.schema.name,
                 index=name,
                 state=state.value,
                 hint=_advice(state),
             )
+    return no_usable_index(query, live)
+
+
+def _unready(query: Query, live: LiveCollection, alternatives: _Alternatives) -> str | None:
+    """The first index that is not readable of those that would serve."""
+    waiting = [schema for name, schema in live.schema.indexes.items() if name in live.states]
+    waiting = [
+        definition for definition in waiting if definition.aggregates is None and query.using in (None, definition.name)
+    ]
+    if not waiting:
+        return None
+    partials = [*_partials(live), *(definition for definition in waiting if definition.where is not None)]
+    shape = shape_of(query, *alternatives, partials, None)
+    paths = [*paths_of(live, shape), *(index_path(live, definition, b"", 0) for definition in waiting)]
+    decision = decide(query.schema, shape, paths)
+    used = [step.access.path.name for step in decision.steps] if decision else []
+    return next((name for name in used if name in live.states), None)
 
 
 def _advice(state: IndexState) -> str:

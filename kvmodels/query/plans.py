@@ -31,7 +31,7 @@ import msgpack
 from kvmodels.query.describing import describe, digest
 from kvmodels.query.matching import Matcher
 from kvmodels.schema.definition import Column, ModelSchema
-from kvmodels.schema.predicate import Condition, Predicate
+from kvmodels.schema.predicate import Predicate
 
 __all__ = ["Analysis", "Combine", "KeyRange", "QueryPlan", "Scan", "Sort"]
 
@@ -87,7 +87,7 @@ class Scan:
     covers: bool
     fans_out: bool
     order: tuple[str, ...]
-    served: tuple[Condition, ...] = field(repr=False)
+    served: tuple[Predicate, ...] = field(repr=False)
     tested: tuple[Predicate, ...] = field(default=(), repr=False)
     accepts: Matcher | None = field(default=None, repr=False, compare=False)
     matches: Matcher | None = field(default=None, repr=False, compare=False)
