@@ -304,8 +304,12 @@ class _Audit:
     # --- counters ---------------------------------------------------------------------------------------------
 
     def _count(self, spec: CollectionSpec, index: _Index, record: Entry, groups: list[tuple[Any, ...]]) -> None:
-        """Add up what a record adds to its groups: while the index is built, only if it is newer than the fence."""
-        if index.state in BUILDING and not _is_newer(index, record):
+        """Add up what a record adds to its groups: while the index is built, only if it is newer than the fence.
+
+        A record with a deadline, which only another program can have written, is not counted: nobody would take it
+        out of its groups when it expires.
+        """
+        if record.expires_at is not None or (index.state in BUILDING and not _is_newer(index, record)):
             return
         if self._listed_as_violation(index, record.key[1:]):
             return

@@ -168,7 +168,8 @@ class _Declaration:
                 kind == "Unique",
                 getattr(mark, "nulls", "distinct"),
                 mark.store,
-                include=tuple(getattr(mark, "include", ()) or ()),
+                getattr(mark, "where", None),
+                tuple(getattr(mark, "include", ()) or ()),
             )
         )
 

@@ -1,4 +1,4 @@
-"""A small store with one record that has every value and one that has none, and what each holds in every index."""
+"""Small stores with one record that has every value and one that has none, and what each holds in every index."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ from kvmodels.database import Database
 from kvmodels.operations import Entry
 from tests.oracle import Fault, audit, read_engine, spec_of
 from tests.zoo import Animal
+from tests.zoo_kinds import BARE as BARE_RESIDENT
+from tests.zoo_kinds import FULL as FULL_RESIDENT
+from tests.zoo_kinds import OTHER as OTHER_RESIDENT
+from tests.zoo_kinds import Guest, Resident
 
 SPEC = spec_of(Animal)
 INDEXES = {index.name: index for index in SPEC.indexes}
@@ -46,10 +50,14 @@ class Zoo:
         }
 
 
+def _opened(engine: str, folder: Path, model: Any) -> Database:
+    url = "memory://" if engine == "memory" else str(folder / "zoo.db")
+    return Database(url, models=[model], durability="relaxed" if engine == "sqlite" else "commit")
+
+
 def open_zoo(engine: str, folder: Path) -> Zoo:
     """A new store with three animals on the engine ``memory`` or ``sqlite``."""
-    url = "memory://" if engine == "memory" else str(folder / "zoo.db")
-    zoo = Zoo(Database(url, models=[Animal], durability="relaxed" if engine == "sqlite" else "commit"))
+    zoo = Zoo(_opened(engine, folder, Animal))
     zoo.add(
         park="east", number=1, species="lynx", name="Ada", weight=20.5, chip="c1", passport="p1", berth="b1", tag="t1",
         keeper="Kim", vet="Vic", diet="meat",
@@ -61,3 +69,58 @@ def open_zoo(engine: str, folder: Path) -> Zoo:
     )  # fmt: skip
     assert zoo.faults() == []
     return zoo
+
+
+KINDS_SPEC = {Resident: spec_of(Resident), Guest: spec_of(Guest)}
+ENTRY_INDEXES = [index.name for index in spec_of(Guest).indexes]
+"""The indexes of a resident that have entries; the others are counters."""
+
+
+@dataclass
+class House:
+    """An open database of residents or guests: every newer kind of index."""
+
+    db: Database
+    model: Any
+
+    @property
+    def raw(self) -> Any:
+        """The key-value API that is allowed to damage models."""
+        return self.db.kv.unsafe()
+
+    @property
+    def name(self) -> str:
+        """The collection."""
+        return KINDS_SPEC[self.model].name
+
+    def faults(self) -> list[Fault]:
+        """What the oracle says."""
+        return audit(read_engine(self.db._engine), [KINDS_SPEC[self.model]])
+
+    def entries(self, index: str, pk: tuple[str, int] | None = None) -> list[Entry]:
+        """The entries of an index, of one record or of all, in their order."""
+        found = list(self.db.kv.list(prefix=(f"{self.name}_by_{index}",)))
+        if pk is None:
+            return found
+        mine = {repr(list(pk)), repr(pk)}
+        return [entry for entry in found if not mine.isdisjoint(_owners(entry))]
+
+    def counters(self, index: str) -> list[Entry]:
+        """The counters of an index, in their order."""
+        return list(self.db.kv.list(prefix=("__kvmodels__", "counter", self.name, index)))
+
+
+def _owners(entry: Entry) -> set[str]:
+    """What in an entry may be a primary key: the end of its key, its value, or the first part of it."""
+    value = entry.value
+    return {repr(entry.key[-2:]), repr(value), repr(value[0]) if isinstance(value, list) and value else ""}
+
+
+def open_house(engine: str, folder: Path, model: Any = Resident) -> House:
+    """A new store with three residents, or guests, on the engine ``memory`` or ``sqlite``."""
+    house = House(_opened(engine, folder, model), model)
+    house.db[model].create(park="east", number=1, **FULL_RESIDENT)
+    house.db[model].create(park="east", number=2, **BARE_RESIDENT)
+    house.db[model].create(park="west", number=1, **OTHER_RESIDENT)
+    assert house.faults() == []
+    return house

@@ -12,7 +12,7 @@ import random
 import sys
 import types
 from collections import Counter
-from collections.abc import Coroutine, Generator, Iterable
+from collections.abc import Callable, Coroutine, Generator, Iterable
 from hashlib import sha256
 from typing import Any
 
@@ -36,6 +36,7 @@ from tests.interleaving.exchange import exchange
 from tests.interleaving.models import OldPerson, Person
 from tests.interleaving.verdict import (
     CODEC,
+    SPEC,
     Deed,
     counter_faults,
     history_faults,
@@ -53,6 +54,15 @@ PEOPLE = ReadRange(encode_key(("people",)), after_prefix(encode_key(("people",))
 PATIENT = RetryPolicy(deadline_s=1e6)
 CALM = FaultRates(cancel=0.002)
 STORM = FaultRates(lose_answer=0.06, lose_request=0.04, repeat=0.1, echo=0.12, hold=0.08, cancel=0.002)
+
+
+Matches = Callable[[dict[str, Any]], bool]
+"""Whether a stored document is one of those that were asked for."""
+
+
+def equal_to(wanted: dict[str, Any]) -> Matches:
+    """The documents that store these values."""
+    return lambda value: all(value.get(field) == content for field, content in wanted.items())
 
 
 @types.coroutine
@@ -80,8 +90,33 @@ def observed(client: Coroutine[Request, Any, Any], look: Any) -> Generator[Reque
 class Crowd:
     """The clients of one run, what they did and what they saw."""
 
+    old_model: type[Any] = OldPerson
+    model: type[Any] = Person
+    spec: Any = SPEC
+    builds: tuple[tuple[str, ...], ...] = (("score", "ranking"), ("phone", "ranking"))
+    dropped: tuple[str, ...] = ("zone",)
+    first_lifetimes: tuple[float | None, ...] = (None, None, None, 30)
+    lifetimes: tuple[float | None, ...] = (None, None, 10)
+    swapped: tuple[str, ...] = ("email", "city")
+    asked: tuple[str, ...] = ("city", "zone", "team", "score", "email", "phone", "ranking", "pages")
+    verbs_drawn: tuple[str, ...] = (
+        "create",
+        "create",
+        "bulk",
+        "patch",
+        "patch",
+        "hit",
+        "hit",
+        "save",
+        "remove",
+        "renew",
+        "find",
+        "swap",
+        "visit",
+    )
+
     def __init__(self, seed: int, *, schedule: Iterable[str] = (), judge_tokens: bool = True) -> None:
-        self.chance = random.Random(f"crowd {seed}")
+        self.chance = random.Random(f"{type(self).__name__.lower()} {seed}")
         self.stormy = self.chance.random() < 0.6
         self.test = Interleaving(seed, schedule=schedule, faults=STORM if self.stormy else CALM, retry=PATIENT)
         self.seed = seed
@@ -97,7 +132,7 @@ class Crowd:
 
     # --- the crowd --------------------------------------------------------------------------------------------
 
-    def _values(self, chance: random.Random, model: type[Any] = Person) -> dict[str, Any]:
+    def _values(self, chance: random.Random, model: type[Any] | None = None) -> dict[str, Any]:
         values = {
             "email": chance.choice(EMAILS),
             "city": chance.choice("xyz"),
@@ -105,46 +140,52 @@ class Crowd:
             "team": chance.choice(("red", "blue")),
             "phone": chance.choice(PHONES),
         }
-        return values | ({"score": chance.randint(0, 3)} if model is Person else {})
+        return values | ({} if model is self.old_model else {"score": chance.randint(0, 3)})
 
     def _prepare(self) -> None:
-        old = self.test.process(OldPerson)
+        old = self.test.process(self.old_model)
         for key in (*KEYS[: self.chance.randint(2, 6)], *COUNTERS):
-            lifetime = self.chance.choice((None, None, None, 30))
-            person = OldPerson(id=key, **self._values(self.chance, OldPerson))
+            lifetime = self.chance.choice(self.first_lifetimes)
+            person = self.old_model(id=key, **self._values(self.chance, self.old_model))
             try:
-                self.test.at_once(old[OldPerson].insert(person, expire_in=None if key in COUNTERS else lifetime))
+                lasting = None if key in COUNTERS else lifetime
+                self.test.at_once(old[self.old_model].insert(person, expire_in=lasting))
             except UniqueViolationError:
-                person.email = None
-                self.test.at_once(old[OldPerson].insert(person))
-        self.old = [self.test.process(OldPerson) for _ in range(2)]
+                self._give_way(person)
+                self.test.at_once(old[self.old_model].insert(person))
+        self.old = [self.test.process(self.old_model) for _ in range(2)]
         self.hits = dict.fromkeys(COUNTERS, 0)
+
+    def _give_way(self, person: Any) -> None:
+        """Take the unique values from a person of the beginning that somebody else has already."""
+        person.email = None
 
     def _add_clients(self) -> None:
         for number, process in enumerate(self.old, 1):
-            self.test.add(f"old{number}", self._writer(f"old{number}", process, OldPerson, 3))
-        new = [self.test.process(Person) for _ in range(6)]
+            self.test.add(f"old{number}", self._writer(f"old{number}", process, self.old_model, 3))
+        new = [self.test.process(self.model) for _ in range(6)]
         if not self.stormy:
             new[5] = new[4]  # two clients that share a cached header; with tokens, each deed must know its own
         for number, process in enumerate(new, 1):
-            self.test.add(f"new{number}", self._writer(f"new{number}", process, Person, 3))
-        self.test.add("build1", self._builder(self.test.process(Person), ("score", "ranking")))
-        self.test.add("build2", self._builder(self.test.process(Person), ("phone", "ranking")))
+            self.test.add(f"new{number}", self._writer(f"new{number}", process, self.model, 3))
+        for number, names in enumerate(self.builds, 1):
+            self.test.add(f"build{number}", self._builder(self.test.process(self.model), names))
         if self.chance.random() < 0.5:
-            self.test.add("drop", self._dropper(self.test.process(Person)))
+            self.test.add("drop", self._dropper(self.test.process(self.model)))
         for number in (1, 2):
-            self.test.add(f"read{number}", self._reader(f"read{number}", self.test.process(Person), 5))
-        self.test.add("check", self._checker(self.test.process(Person)))
-        self.test.add("ask", self._asker(self.test.process(Person)))
-        self.test.add("time", self._sleeper(self.test.process(Person)))
+            self.test.add(f"read{number}", self._reader(f"read{number}", self.test.process(self.model), 5))
+        self.test.add("check", self._checker(self.test.process(self.model)))
+        self.test.add("ask", self._asker(self.test.process(self.model)))
+        self.test.add("time", self._sleeper(self.test.process(self.model)))
 
     async def _builder(self, process: Process, names: Iterable[str]) -> None:
         for name in names:
-            await process.run(build_index(process.context, process.schema(Person), name))
+            await process.run(build_index(process.context, process.schema(self.model), name))
 
     async def _dropper(self, process: Process) -> None:
-        await process.drop_index(Person, "zone")
-        await process.run(build_index(process.context, process.schema(Person), "zone"))
+        name = self.chance.choice(self.dropped)
+        await process.drop_index(self.model, name)
+        await process.run(build_index(process.context, process.schema(self.model), name))
 
     async def _checker(self, process: Process) -> None:
         report = await process.check()
@@ -169,23 +210,7 @@ class Crowd:
         self.processes[name] = process
         chance = random.Random(f"{self.seed} {name}")
         for _ in range(deeds):
-            verb = chance.choice(
-                (
-                    "create",
-                    "create",
-                    "bulk",
-                    "patch",
-                    "patch",
-                    "hit",
-                    "hit",
-                    "save",
-                    "remove",
-                    "renew",
-                    "find",
-                    "swap",
-                    "visit",
-                )
-            )
+            verb = chance.choice(self.verbs_drawn)
             deed = Deed(name, verb)
             self.deeds.append(deed)
             drawn = len(process.tokens)
@@ -198,7 +223,7 @@ class Crowd:
                 deed.error = error
             except SchemaMismatchError as error:
                 deed.state, deed.error = "failed", error
-                if model is Person:
+                if model is self.model:
                     self.faults.append(f"{name} cannot write: {error}")
                 return
             except KvModelsError as error:
@@ -211,7 +236,7 @@ class Crowd:
 
     async def _create(self, deed: Deed, people: Any, model: type[Any], chance: random.Random) -> None:
         person = model(id=chance.choice(KEYS), **self._values(chance, model))
-        await people.insert(person, expire_in=chance.choice((None, None, 10)))
+        await people.insert(person, expire_in=chance.choice(self.lifetimes))
         deed.wrote[person.versionstamp, person.id] = None
 
     async def _visit(self, deed: Deed, people: Any, model: type[Any], chance: random.Random) -> None:
@@ -272,7 +297,7 @@ class Crowd:
 
     async def _swap(self, deed: Deed, people: Any, model: type[Any], chance: random.Random) -> None:
         one, other = chance.sample(KEYS, 2)
-        field = chance.choice(("email", "city"))
+        field = chance.choice(self.swapped)
         process = self.processes[deed.client]
         deed.writes = False
         deed.writes = await process.run(exchange(process.context, process.schema(model), one, other, field))
@@ -290,41 +315,44 @@ class Crowd:
 
     async def _reader(self, name: str, process: Process, reads: int) -> None:
         chance = random.Random(f"{self.seed} {name}")
-        people = process[Person]
+        people = process[self.model]
         for _ in range(reads):
-            field = chance.choice(("city", "zone", "team", "score", "email", "phone", "ranking", "pages"))
+            field = chance.choice(self.asked)
             try:
-                if field == "pages":
-                    column = chance.choice(("city", "zone"))
-                    await self._walk(name, people, {column: self._values(chance)[column]})
-                else:
-                    values = self._values(chance)
-                    wanted = {field: values[field]} if field in values else {"city": values["city"]}
-                    await self._query(name, people, wanted, ranked=field == "ranking")
+                await self._ask(name, people, field, chance)
                 self.verbs[f"read {field}"] += 1
             except (IndexNotReadyError, IndexChangedError) as error:
                 self.verbs[type(error).__name__] += 1
 
-    async def _query(self, name: str, people: Any, wanted: dict[str, Any], *, ranked: bool) -> None:
+    async def _ask(self, name: str, people: Any, field: str, chance: random.Random) -> None:
+        if field == "pages":
+            column = chance.choice(("city", "zone"))
+            await self._walk(name, people, {column: self._values(chance)[column]})
+        else:
+            values = self._values(chance)
+            wanted = {field: values[field]} if field in values else {"city": values["city"]}
+            await self._query(name, people, wanted, ranked=field == "ranking")
+
+    async def _query(
+        self, name: str, people: Any, wanted: dict[str, Any], *, ranked: bool = False, matches: Matches | None = None
+    ) -> None:
         seen: list[dict[str, tuple[dict[str, Any], str]]] = []
+        matches = matches or equal_to(wanted)
         query = people.filter(**wanted)
         query = query.order_by("-score") if ranked else query
         found = await observed(query.to_list(), lambda: seen.append(self._look()))
-        matching = {
-            key: value
-            for key, (value, _) in seen[-1].items()
-            if all(value.get(field) == content for field, content in wanted.items())
-        }
+        matching = [key for key, (value, _) in seen[-1].items() if matches(value)]
         if sorted(person.id for person in found) != sorted(matching):
             self.faults.append(f"{name} asked for {wanted} and got {[one.id for one in found]} of {sorted(matching)}")
         if ranked and [one.score for one in found] != sorted((one.score for one in found), reverse=True):
             self.faults.append(f"{name} got {[one.score for one in found]} in a wrong order")
 
-    async def _walk(self, name: str, people: Any, wanted: dict[str, Any]) -> None:
+    async def _walk(self, name: str, people: Any, wanted: dict[str, Any], matches: Matches | None = None) -> None:
         """Page by page: what nobody wrote meanwhile is there exactly once."""
         seen: list[dict[str, tuple[dict[str, Any], str]]] = []
         found: list[str] = []
         cursor: str | None = None
+        matches = matches or equal_to(wanted)
         while True:
             page = await observed(people.filter(**wanted).page(size=2, after=cursor), lambda: seen.append(self._look()))
             found += [person.id for person in page.items]
@@ -333,8 +361,7 @@ class Crowd:
                 break
         for key, (value, stamp) in seen[0].items():
             untouched = all(look.get(key, (None, ""))[1] == stamp for look in seen)
-            matches = all(value.get(field) == content for field, content in wanted.items())
-            if untouched and found.count(key) != matches:
+            if untouched and found.count(key) != matches(value):
                 self.faults.append(f"{name} walked {wanted} and met {key!r} {found.count(key)} times: {found}")
 
     # --- the judgement ----------------------------------------------------------------------------------------
@@ -342,14 +369,14 @@ class Crowd:
     def run(self) -> History:
         """Run everybody, judge the store as it is left, let a new process finish what was interrupted, judge again."""
         history = self.test.run()
-        self.faults += [f"store: {fault}" for fault in store_faults(self.test.engine)]
+        self.faults += [f"store: {fault}" for fault in store_faults(self.test.engine, self.spec)]
         self.faults += history_faults(history, self.deeds, tokens=self.tokens)
         self.faults += outcome_faults(history, self.answers)
         after = {key: value["hits"] for key, value in records_of(self.test.engine).items()}
         self.faults += counter_faults(history, self.deeds, self.hits, after, tokens=self.tokens)
-        last = self.test.process(Person)
+        last = self.test.process(self.model)
         self.test.at_once(last.build_indexes())
-        self.faults += [f"store when built: {fault}" for fault in store_faults(self.test.engine)]
+        self.faults += [f"store when built: {fault}" for fault in store_faults(self.test.engine, self.spec)]
         return history
 
 
@@ -395,18 +422,18 @@ class Tally:
         )
 
 
-def run_seeds(seeds: Iterable[int]) -> Tally:
+def run_seeds(seeds: Iterable[int], kind: type[Crowd] = Crowd) -> Tally:
     """Run one crowd per seed."""
     tally = Tally()
     for seed in seeds:
-        crowd = Crowd(seed)
+        crowd = kind(seed)
         tally.add(crowd, crowd.run())
     return tally
 
 
-def replay(seed: int) -> None:
+def replay(seed: int, kind: type[Crowd] = Crowd) -> None:
     """Print the story of one seed and what is wrong."""
-    crowd = Crowd(seed)
+    crowd = kind(seed)
     print(crowd.run())
     print(*(crowd.faults or ["no violation"]), sep="\n")
 

@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 import pytest
 
 from kvmodels.flows import batches, build_batch, retry, token
-from kvmodels.maintenance import rules
+from kvmodels.maintenance import aggregates, compiler, rules
 from kvmodels.maintenance.changes import Compiled, NeedRows, RecordChange, Violation
 from kvmodels.maintenance.compiler import compile_write
 from kvmodels.operations import AtomicWrite
+from kvmodels.schema.keyspace import EntryLayout
 
 Patch = pytest.MonkeyPatch
 
@@ -110,6 +111,88 @@ def _one_by_one(patch: Patch) -> None:
     patch.setattr(retry, "compile_write", concatenated)
 
 
+def _all_are_counted(patch: Patch) -> None:
+    patch.setattr(rules, "is_counted", lambda change, index, *, listed: change.old is not None and not listed)
+
+
+def _violations_are_counted(patch: Patch) -> None:
+    real = rules.is_counted
+    patch.setattr(rules, "is_counted", lambda change, index, *, listed: real(change, index, listed=False))
+
+
+def _no_touch(patch: Patch) -> None:
+    patch.setattr(rules, "must_touch", lambda index: index.definition.store is not None)
+
+
+def _last_of_a_commit_counts(patch: Patch) -> None:
+    def overwriting(totals: Any, amounts: Any, sign: int) -> None:
+        totals.update((key, sign * amount) for key, amount in amounts.items())
+
+    patch.setattr(aggregates, "fold", overwriting)
+
+
+def _every_element_counts(patch: Patch) -> None:
+    real = aggregates.contribution
+
+    def repeated(index: Any, document: Any, expire_at: Any) -> dict[bytes, int]:
+        amounts = real(index, document, expire_at)
+        many = [column for column in index.definition.columns if column.many]
+        if not amounts or not many:
+            return amounts
+        values: Any = document
+        for name in many[0].path or (many[0].field,):
+            values = values[name]
+        times = {many[0].codec.pack_stored(value): values.count(value) for value in values}
+        return {
+            key: amount * next((n for part, n in times.items() if part in key), 1) for key, amount in amounts.items()
+        }
+
+    patch.setattr(aggregates, "contribution", repeated)
+
+
+def _included_fields_stay(patch: Patch) -> None:
+    patch.setattr(compiler, "same_included", lambda *_: True)
+
+
+def _old_entries_without_condition(patch: Patch) -> None:
+    real = compiler._Fold._old_keys
+
+    def unconditional(self: Any, index: Any, change: Any) -> dict[bytes, bool]:
+        definition = replace(index.definition, where=None)
+        layout = EntryLayout(change.live.schema.collection, definition, index.stored.generation)
+        return real(self, replace(index, definition=definition, layout=layout), change)
+
+    patch.setattr(compiler._Fold, "_old_keys", unconditional)
+
+
+def _old_entries_computed_anew(patch: Patch) -> None:
+    real = compiler._Fold._old_keys
+
+    def anew(self: Any, index: Any, change: Any) -> dict[bytes, bool]:
+        old, schema = change.old_document, change.live.schema
+        if old is not None:
+            made = {
+                column.stored_as: column.function(*(old[field] for field in column.of))
+                for column in schema.computed.values()
+                if not column.folds
+            }
+            reserved = old.get("$kv", {})
+            old = {**old, "$kv": {**reserved, "c": {**reserved.get("c", {}), **made}}}
+        return real(self, index, change._replace(old_document=old))
+
+    patch.setattr(compiler._Fold, "_old_keys", anew)
+
+
+def _removed_elements_stay(patch: Patch) -> None:
+    real = compiler._Fold._drop_entries
+
+    def keeping(self: Any, change: Any, index: Any, old: Any, new: Any, **rest: Any) -> None:
+        kept = old if new and index.definition.fans_out else {}
+        real(self, change, index, old, {**new, **kept}, **rest)
+
+    patch.setattr(compiler._Fold, "_drop_entries", keeping)
+
+
 MUTANTS = (
     Mutant("R1", "a slot that was read is not checked", _no_slot_check),
     Mutant("R2", "a record that was read is not checked", _no_record_check),
@@ -124,4 +207,17 @@ MUTANTS = (
     Mutant("deadline", "entries keep their old deadline", _any_deadline),
     Mutant("fold", "the records of a commit are compiled one by one", _one_by_one),
 )
-BY_NAME = {mutant.name: mutant for mutant in MUTANTS}
+KIND_MUTANTS = (
+    Mutant("counted", "a writer takes every record for counted while the index is built", _all_are_counted),
+    Mutant("listed", "a writer takes a record that a build has listed for counted", _violations_are_counted),
+    Mutant("touch", "a build of counters does not set the records that it counts", _no_touch),
+    Mutant("sum", "of the records of a commit, the last one counts", _last_of_a_commit_counts),
+    Mutant("distinct", "an element that is there twice counts twice", _every_element_counts),
+    Mutant("included", "an entry is not written again when only an included field changes", _included_fields_stay),
+    Mutant("where", "a record outside of the condition is taken for indexed", _old_entries_without_condition),
+    Mutant("stored", "old entries are computed by the function of today", _old_entries_computed_anew),
+    Mutant("elements", "the entries of elements that went are not removed", _removed_elements_stay),
+)
+"""Of what partial, computed, multi-valued and covering indexes and counters need beside the rules above."""
+
+BY_NAME = {mutant.name: mutant for mutant in (*MUTANTS, *KIND_MUTANTS)}

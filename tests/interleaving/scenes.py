@@ -49,9 +49,9 @@ def nothing_more(_: History) -> Iterator[str]:
     return iter(())
 
 
-def build(process: Process, name: str) -> Any:
+def build(process: Process, name: str, model: type[Any] = Person) -> Any:
     """Build one index."""
-    return process.run(build_index(process.context, process.schema(Person), name))
+    return process.run(build_index(process.context, process.schema(model), name))
 
 
 def two_creates_claim_one_address(test: Interleaving) -> Judge:

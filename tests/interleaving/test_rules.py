@@ -6,19 +6,22 @@ import pytest
 
 from tests.interleaving.mutants import BY_NAME
 from tests.interleaving.scenes import SCENES, Scene
+from tests.interleaving.scenes_of_kinds import KIND_SCENES
+
+ALL = (*SCENES, *KIND_SCENES)
 
 
 def test_every_mutant_has_a_schedule():
-    assert {scene.mutant for scene in SCENES} == set(BY_NAME)
+    assert {scene.mutant for scene in ALL} == set(BY_NAME)
 
 
-@pytest.mark.parametrize("scene", SCENES, ids=lambda scene: f"{scene.mutant}-{scene.name}")
+@pytest.mark.parametrize("scene", ALL, ids=lambda scene: f"{scene.mutant}-{scene.name}")
 def test_the_schedule_is_harmless(scene: Scene):
     faults, history = scene.faults()
     assert not faults, f"{faults}\n{history}"
 
 
-@pytest.mark.parametrize("scene", SCENES, ids=lambda scene: f"{scene.mutant}-{scene.name}")
+@pytest.mark.parametrize("scene", ALL, ids=lambda scene: f"{scene.mutant}-{scene.name}")
 def test_the_schedule_convicts_the_mutant(scene: Scene, monkeypatch):
     mutant = BY_NAME[scene.mutant]
     mutant.apply(monkeypatch)

@@ -1,0 +1,93 @@
+"""The crowd over partial, computed, folded, nested, multi-valued and covering indexes and over counters.
+
+python -m tests.interleaving.crowd_of_members SEED
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from typing import Any
+
+from tests.interleaving.crowd import Crowd, Matches, replay
+from tests.interleaving.members import LATE, Home, Member, OldMember
+from tests.oracle import spec_of
+
+EMAILS = (None, None, "e1", "E1", "e2", "e3", "E4")
+BADGES = ("b1", "b2", "b3", "b4", "b5")
+NOTES = ("", "p", "p q", "q p q")
+
+
+class MemberCrowd(Crowd):
+    """Eight writers, two builders of six late indexes, one that drops an index and builds it anew, readers, a check."""
+
+    old_model = OldMember
+    model = Member
+    spec = spec_of(Member)
+    builds = (LATE[:4], (*LATE[4:], "by_tag", "floor"))
+    dropped = ("zone", "per_city", "per_tag", "badges", "label", "north")
+    first_lifetimes = (None,)
+    lifetimes = (None,)
+    swapped = ("badges", "badges", "email", "city", "tags")
+    asked = ("city", "zone", "tags", "badges", "north", "label", "email", "street", "part", "tag pages", "pages")
+    verbs_drawn = (
+        "create",
+        "create",
+        "bulk",
+        "patch",
+        "patch",
+        "patch",
+        "hit",
+        "save",
+        "remove",
+        "find",
+        "swap",
+        "visit",
+    )
+
+    def _values(self, chance: random.Random, model: type[Any] | None = None) -> dict[str, Any]:
+        home = chance.choice((None, Home(street="high"), Home(street="low", floor=chance.randint(1, 3))))
+        values = {
+            "email": chance.choice(EMAILS),
+            "city": chance.choice("xyz"),
+            "zone": chance.choice("ns"),
+            "team": chance.choice(("red", "blue")),
+            "tags": chance.choices("abc", k=chance.randint(0, 3)),
+            "badges": chance.sample(BADGES, chance.choice((0, 0, 1, 2))),
+            "home": home,
+            "note": chance.choice(NOTES),
+        }
+        return values | ({} if model is self.old_model else {"rank": chance.choice((None, -1, 2, 2**40))})
+
+    def _give_way(self, person: Any) -> None:
+        person.email = None
+        person.badges = []
+
+    async def _ask(self, name: str, people: Any, field: str, chance: random.Random) -> None:
+        values = self._values(chance)
+        letter = chance.choice("abc")
+        asked: dict[str, tuple[dict[str, Any], Matches]] = {
+            "tags": ({"tags__contains": letter}, lambda one: letter in one["tags"]),
+            "badges": ({"badges__contains": "b1"}, lambda one: "b1" in one["badges"]),
+            "north": (
+                {"zone": "n", "team": values["team"]},
+                lambda one: (one["zone"], one["team"]) == ("n", values["team"]),
+            ),
+            "label": ({"label": "n/red"}, lambda one: (one["zone"], one["team"]) == ("n", "red")),
+            "email": ({"email": "E1"}, lambda one: (one["email"] or "").lower() == "e1"),
+            "street": ({"home__street": "low"}, lambda one: (one["home"] or {}).get("street") == "low"),
+            "part": ({"part__contains": "q"}, lambda one: "q" in one["note"]),
+        }
+        if field in asked:
+            wanted, matches = asked[field]
+            await self._query(name, people, wanted, matches=matches)
+        elif field == "tag pages":
+            await self._walk(name, people, *asked["tags"])
+        elif field == "pages":
+            await self._walk(name, people, {"city": values["city"]})
+        else:
+            await self._query(name, people, {field: values[field]})
+
+
+if __name__ == "__main__":
+    replay(int(sys.argv[1]), MemberCrowd)

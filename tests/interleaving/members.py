@@ -1,0 +1,87 @@
+"""One collection of two releases with every newer kind of index: some that both keep, some that the later one builds.
+
+Its records never expire, because some of its indexes are counters.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import BaseModel
+
+from kvmodels.schema.expressions import Q
+from kvmodels.schema.markers import (
+    AggregateIndex,
+    Field,
+    Index,
+    Indexed,
+    MultiIndexed,
+    PrimaryKey,
+    Unique,
+    UniqueConstraint,
+)
+from kvmodels.schema.model import KvModel
+
+
+class Home(BaseModel):
+    street: str
+    floor: int | None = None
+
+
+def label(team: str, zone: str) -> str:
+    """A column made of two fields."""
+    return f"{zone}/{team}"
+
+
+def parts(note: str) -> list[str]:
+    """A column with several values, some of them twice."""
+    return note.split()
+
+
+class MemberFields(KvModel, abstract=True):
+    id: PrimaryKey[str]
+    email: Annotated[str | None, Unique(key=str.lower)] = None
+    city: Indexed[str] = Field(default="x")
+    zone: Indexed[str] = Field(default="n")
+    team: str = "red"
+    hits: int = 0
+    tags: MultiIndexed[list[str]] = Field(default_factory=list)
+    badges: list[str] = Field(default_factory=list)
+    home: Home | None = None
+    note: str = ""
+
+
+KEPT = (
+    Index("team", where=Q(zone="n"), include=("note",), name="north"),
+    UniqueConstraint("badges"),
+    Index("team", "zone", key=label, version=1, name="label"),
+    AggregateIndex("city", sums=("hits",), name="per_city"),
+    AggregateIndex("tags", name="per_tag"),
+)
+
+
+class OldMember(MemberFields, collection="people"):
+    """The release that is running."""
+
+    class Meta:
+        indexes = KEPT
+
+
+class Member(MemberFields, collection="people"):
+    """The next release: a field more, and more indexes of every kind, to be built beside readers and writers."""
+
+    rank: int | None = None
+
+    class Meta:
+        indexes = (
+            *KEPT,
+            Index("tags", "-hits", name="by_tag"),
+            Index("home.street", include=("home", "rank"), name="street"),
+            Index("note", key=parts, version=1, name="part"),
+            UniqueConstraint("home.floor", where=Q(zone="n"), nulls="skip", name="floor"),
+            AggregateIndex("zone", sums=("rank", "hits"), where=Q(city__in=["x", "y"]), name="per_zone"),
+            AggregateIndex("part", name="per_part", max_fan_out=3),
+        )
+
+
+LATE = ("by_tag", "street", "part", "floor", "per_zone", "per_part")

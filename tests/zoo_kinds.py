@@ -1,0 +1,129 @@
+"""Models with every kind of index: partial, computed, folded, nested, multi-valued, covering, and counters.
+
+``Resident`` has them all. ``Guest`` has all but the counters, which no record with a deadline may have.
+"""
+
+from __future__ import annotations
+
+from datetime import date, timedelta
+from typing import Annotated, Any
+
+from pydantic import BaseModel
+
+from kvmodels.schema.expressions import Q
+from kvmodels.schema.markers import (
+    AggregateIndex,
+    Field,
+    Index,
+    Indexed,
+    MultiIndexed,
+    PrimaryKey,
+    Unique,
+    UniqueConstraint,
+)
+from kvmodels.schema.model import KvModel
+
+
+class Habitat(BaseModel):
+    """Where somebody lives."""
+
+    zone: str
+    climate: str | None = None
+
+
+class Meal(BaseModel):
+    """What somebody gets."""
+
+    food: str
+    grams: int = 0
+
+
+def initial(name: str) -> str:
+    """The first letter, for a register."""
+    return name[:1].upper()
+
+
+def words(name: str) -> list[str]:
+    """What a name consists of; a word may be there twice."""
+    return name.casefold().split()
+
+
+def birthday(born: date, species: str) -> str:
+    """A column that is made of two fields."""
+    return f"{species}/{born.month:02}-{born.day:02}"
+
+
+class ResidentFields(KvModel, abstract=True):
+    park: PrimaryKey[str]
+    number: PrimaryKey[int]
+    name: Annotated[str, Indexed(key=str.casefold)]
+    handle: Annotated[str | None, Unique(key=str.lower)] = None
+    species: str
+    age: int = 0
+    weight: int | None = None
+    stay: timedelta = timedelta(0)
+    tags: MultiIndexed[list[str]] = Field(default_factory=list)
+    chips: frozenset[str] | None = None
+    born: date | None = None
+    habitat: Habitat | None = None
+    meals: list[Meal] = Field(default_factory=list)
+    ward: str | None = None
+    nick: Annotated[str | None, Indexed(nulls="skip", include=("age", "note"))] = None
+    note: str = ""
+
+
+GROWN = Q(age__gt=0)
+ENTRIES = (
+    Index("species", "-age", where=GROWN, include=("note",), name="grown"),
+    UniqueConstraint("ward", where=Q(species="lynx") & ~Q(ward=None), name="lynx_ward"),
+    UniqueConstraint("species", "ward", include=("note", "tags"), name="berth"),
+    Index("habitat.zone"),
+    Index("habitat.climate", "-age", nulls="skip", name="climate"),
+    Index("meals.food", name="food"),
+    Index("tags", "-age", name="by_tag"),
+    Index("tags", store="record", where=Q(name="ADA") | Q(age__in=[3, 5]), name="shown"),
+    UniqueConstraint("chips", name="chip"),
+    Index("name", key=initial, version=1, name="initial"),
+    Index("species", "-initial", name="species_initial"),
+    Index("name", key=words, version=2, name="word"),
+    UniqueConstraint("born", "species", key=birthday, version=1, nulls="skip", name="birthday"),
+)
+COUNTERS = (
+    AggregateIndex("species", sums=("age", "weight"), name="per_species"),
+    AggregateIndex("tags", sums=("weight",), name="per_tag"),
+    AggregateIndex(sums=("stay",), where=GROWN, name="stays"),
+    AggregateIndex("habitat.zone", "initial"),
+    AggregateIndex("name", name="namesakes"),
+)
+
+
+class Resident(ResidentFields, collection="residents"):
+    """Every kind of index, with a composite primary key."""
+
+    class Meta:
+        indexes = (*ENTRIES, *COUNTERS)
+
+
+class Guest(ResidentFields, collection="guests"):
+    """Every kind of index of entries, so that records may have deadlines."""
+
+    class Meta:
+        indexes = ENTRIES
+
+
+FULL: dict[str, Any] = {
+    "name": "Ada Ada Lovelace", "handle": "ADA", "species": "lynx", "age": 3, "weight": -7,
+    "stay": timedelta(days=2, microseconds=1), "tags": ["shy", "old", "shy"], "chips": frozenset({"c1", "c2"}),
+    "born": date(2020, 2, 29), "habitat": Habitat(zone="rock", climate="dry"),
+    "meals": [Meal(food="hay"), Meal(food="fish", grams=3), Meal(food="hay")], "ward": "w1", "nick": "A", "note": "x",
+}  # fmt: skip
+"""A record with every value, several of some, and some twice."""
+
+BARE: dict[str, Any] = {"name": "Bo", "species": "ibex"}
+"""A record with None, or nothing, wherever that is allowed."""
+
+OTHER: dict[str, Any] = {
+    "name": "cy young", "handle": "cy", "species": "ibex", "age": 5, "weight": 2**40 + 5, "stay": -timedelta(hours=1),
+    "tags": ["wild", "old"], "chips": frozenset({"c3"}), "born": date(2021, 1, 1), "habitat": Habitat(zone="lake"),
+    "meals": [Meal(food="leaf")], "ward": "w2", "nick": "C", "note": "y",
+}  # fmt: skip
