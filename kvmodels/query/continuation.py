@@ -1,8 +1,8 @@
-"""Page cursors: where a page ended, in a text that only the same query over the same index accepts.
+"""Page cursors: a place in the results, as a text that only the same query over the same indexes accepts.
 
-A cursor names the index, its generation, the hash of the plan (operands included) and the key of the last result,
-and ends in a digest, so that a changed character is noticed. It is not encrypted and not signed: it shows the key of
-one result to whoever holds it, and it gives no access that the query does not give.
+A cursor names the indexes that are read with their generations, the hash of the plan (operands included) and a place
+between two results, and ends in a digest, so that a changed character is noticed. It is not encrypted and not signed:
+it shows the key of one result to whoever holds it, and it gives no access that the query does not give.
 
 Rules of this module: pure. A cursor is refused or means exactly the position it was made for; it never gives a wrong
 page in silence.
@@ -25,56 +25,58 @@ from kvmodels.schema.live import LiveCollection
 
 __all__ = ["cursor_after", "is_same_index", "require_same_index", "resumed"]
 
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 _DIGEST_BYTES: Final = 8
 
 
 class _Cursor(NamedTuple):
-    index_name: str
-    generation: int
+    indexes: list[list[Any]]
     plan_hash: str
-    suffix: bytes
+    mark: bytes
 
 
-def cursor_after(plan: QueryPlan, key: bytes) -> str:
-    """The cursor of the position behind the result that was found at ``key``."""
-    payload = msgpack.packb([_FORMAT, plan.index or "", plan.generation, plan.hash, key.removeprefix(plan.prefix)])
+def cursor_after(plan: QueryPlan, mark: bytes) -> str:
+    """The cursor of a place between two results of a plan; ``mark`` says which, see ``kvmodels/flows/marks.py``."""
+    read = {scan.index or "": scan.generation for scan in plan.scans}
+    payload = msgpack.packb([_FORMAT, [[name, number] for name, number in sorted(read.items())], plan.hash, mark])
     return urlsafe_b64encode(payload + _digest(payload)).decode().rstrip("=")
 
 
 def resumed(query: Query, live: LiveCollection, cursor: str) -> tuple[QueryPlan, bytes]:
-    """The plan that a cursor was made with, and the key after which to read on.
+    """The plan that a cursor was made with, and the mark of its place.
 
     Raises:
         InvalidCursorError: not a cursor, a changed one, or one of another query.
-        IndexChangedError: the index was rebuilt or dropped since.
+        IndexChangedError: an index was rebuilt or dropped since.
     """
     made = _decoded(cursor)
-    if made.index_name and made.index_name not in query.schema.indexes:
-        raise _invalid("it names an index that the model does not have")
-    _require_generation(live, made.index_name, made.generation)
+    for name, generation in made.indexes:
+        if name and name not in query.schema.indexes:
+            raise _invalid("it names an index that the model does not have")
+        _require_generation(live, name, generation)
     try:
-        plan = plan_query(query, live, through=frozenset((made.index_name,)))
+        # With the indexes that were used and no others: one that was built since might be chosen instead.
+        plan = plan_query(query, live, through=frozenset(name for name, _ in made.indexes))
     except NoUsableIndexError:
         raise _invalid("it was made by another query") from None
-    key = plan.prefix + made.suffix
     if plan.hash != made.plan_hash:
         raise _invalid("it was made by another query")
-    return plan, key
+    return plan, made.mark
 
 
 def is_same_index(live: LiveCollection, plan: QueryPlan) -> bool:
-    """Whether the index of a plan is still the same one, and readable."""
-    return _has_generation(live, plan.index or "", plan.generation)
+    """Whether the indexes of a plan are still the same ones, and readable."""
+    return all(_has_generation(live, scan.index or "", scan.generation) for scan in plan.scans)
 
 
 def require_same_index(live: LiveCollection, plan: QueryPlan) -> None:
-    """Between two batches: the index that is being read must still be the same one, and readable.
+    """Between two batches: the indexes that are being read must still be the same ones, and readable.
 
     Raises:
-        IndexChangedError: it was rebuilt or dropped.
+        IndexChangedError: one was rebuilt or dropped.
     """
-    _require_generation(live, plan.index or "", plan.generation)
+    for scan in plan.scans:
+        _require_generation(live, scan.index or "", scan.generation)
 
 
 def _has_generation(live: LiveCollection, index: str, generation: int) -> bool:
@@ -109,7 +111,8 @@ def _decoded(cursor: Any) -> _Cursor:
         made = _Cursor(*parts)
     except (ValueError, TypeError):
         raise _invalid("it is not a cursor of this release") from None
-    if number != _FORMAT or [type(part) for part in made] != [str, int, str, bytes]:
+    known = number == _FORMAT and [type(part) for part in made] == [list, str, bytes]
+    if not known or any([type(part) for part in pair] != [str, int] for pair in made.indexes):
         raise _invalid("it is not a cursor of this release")
     return made
 
