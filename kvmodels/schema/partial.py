@@ -18,7 +18,7 @@ from kvmodels.errors import InvalidValueError, ModelDefinitionError, UnknownFiel
 from kvmodels.schema.definition import Column, ModelSchema, Partial, SpanTest
 from kvmodels.schema.expressions import Expression
 from kvmodels.schema.predicate import AllOf, Condition, Conjunction, Predicate
-from kvmodels.schema.predicates import parse
+from kvmodels.schema.predicates import negate, parse
 from kvmodels.schema.sources import column_of
 from kvmodels.schema.spans import has_spans, parts_of
 
@@ -49,9 +49,9 @@ def partial_of(schema: ModelSchema, where: Expression, index: str) -> Partial:
         ModelDefinitionError: an unknown name or operand, a comparison that spans cannot say, more than 100
             alternatives, or a condition that holds for every record or for none.
     """
-    dnf = _Alternatives(schema, index, repr(where))
-    found = dnf.of(AllOf(_parsed(schema, where, index)))
-    alternatives = _joined(dnf.columns, found)
+    condition = AllOf(_parsed(schema, where, index))
+    dnf = _Alternatives(schema, index)
+    alternatives = _joined(dnf.columns, dnf.of(condition))
     if not alternatives:
         raise ModelDefinitionError(
             "the condition of an index never holds",
@@ -59,7 +59,7 @@ def partial_of(schema: ModelSchema, where: Expression, index: str) -> Partial:
             option=index,
             hint="Two of its parts contradict each other: no record would be in the index.",
         )
-    if {} in alternatives:
+    if {} in alternatives or _Alternatives(schema, index).hold_never(negate(schema, condition)):
         raise ModelDefinitionError(
             "the condition of an index holds for every record",
             model=schema.name,
@@ -94,11 +94,17 @@ def _parsed(schema: ModelSchema, where: Expression, index: str) -> Conjunction:
 class _Alternatives:
     """A predicate as alternatives, each of which is one test per column."""
 
-    def __init__(self, schema: ModelSchema, index: str, where: str) -> None:
+    def __init__(self, schema: ModelSchema, index: str) -> None:
         self.columns: dict[str, Column] = {}
         self._schema = schema
         self._index = index
-        self._where = where
+
+    def hold_never(self, predicate: Predicate) -> bool:
+        """Whether a predicate contradicts itself; no, if it has too many alternatives to find out."""
+        try:
+            return not self.of(predicate)
+        except ModelDefinitionError:
+            return False
 
     def of(self, predicate: Predicate) -> list[Tests]:
         if isinstance(predicate, Condition):
