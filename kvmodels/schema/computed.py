@@ -114,7 +114,7 @@ def _several(codec: ColumnCodec, computed: Computed, results: Any) -> list[Any]:
             hint="The function must return what its annotation says.",
         )
     # Sorted and without duplicates, so that the stored bytes do not depend on the order of a set.
-    parts = {codec.pack(item): item for item in cast("list[Any]", results) if item is not None}
+    parts = {codec.pack(item): item for item in cast("list[Any]", results) if item is not None or computed.folds}
     items = [parts[part] for part in sorted(parts)]
     return items if computed.to_stored is None else [computed.to_stored(item) for item in items]
 
