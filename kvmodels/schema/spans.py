@@ -134,7 +134,7 @@ def contains(spans: Sequence[Span], part: bytes) -> bool:
     return at >= 0 and part < spans[at].end
 
 
-def covers(outer: Iterable[tuple[bytes, bytes]], inner: Iterable[Span]) -> bool:
+def covers(outer: Iterable[Span | tuple[bytes, bytes]], inner: Iterable[Span]) -> bool:
     """Whether every part in ``inner`` is in ``outer``, by comparing the edges of sorted spans.
 
     It may say no where a gap holds no part at all, and never says yes wrongly. Cost: linear.
@@ -152,7 +152,7 @@ def covers(outer: Iterable[tuple[bytes, bytes]], inner: Iterable[Span]) -> bool:
     return True
 
 
-def _joined(spans: Iterable[tuple[bytes, bytes]]) -> Iterable[tuple[bytes, bytes]]:
+def _joined(spans: Iterable[Span | tuple[bytes, bytes]]) -> Iterable[tuple[bytes, bytes]]:
     """The spans, those that touch made one."""
     pending: tuple[bytes, bytes] | None = None
     for start, end in ((span[0], span[1]) for span in spans):

@@ -5,13 +5,13 @@ from __future__ import annotations
 from functools import reduce
 from itertools import product
 from operator import and_
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Final, Literal, get_args
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvmodels import KvModel, PrimaryKey
+from kvmodels import Field, KvModel, PrimaryKey
 from kvmodels.query.matching import Matcher
 from kvmodels.schema.compile import schema_of
 from kvmodels.schema.expressions import Expression, Q
@@ -20,21 +20,23 @@ from kvmodels.schema.markers import Indexed, MultiIndexed
 from kvmodels.schema.partial import partial_of
 from kvmodels.schema.predicates import parse
 
-VALUES = ("a", "b", "c")
+Letter = Literal["a", "b", "c"]
+VALUES: Final[tuple[Letter, ...]] = get_args(Letter)
+MAYBE: Final[tuple[Letter | None, ...]] = (None, *VALUES)
 
 
 class Thing(KvModel):
     """Few values per field, all of which a query can tell apart by its operands."""
 
     id: PrimaryKey[int]
-    a: Literal["a", "b", "c"] = "a"
-    b: Literal["a", "b", "c"] | None = None
+    a: Letter = "a"
+    b: Letter | None = None
     folded: Annotated[str, Indexed(key=str.casefold)] = "a"
-    tags: MultiIndexed[list[str]] = []
+    tags: MultiIndexed[list[str]] = Field(default_factory=list)
 
 
 SCHEMA = schema_of(Thing)
-RECORDS = [Thing(id=0, a=a, b=b, folded=folded) for a, b, folded in product(VALUES, (None, *VALUES), ("A", "b"))]
+RECORDS = [Thing(id=0, a=a, b=b, folded=folded) for a, b, folded in product(VALUES, MAYBE, ("A", "b"))]
 DOCUMENTS = [SCHEMA.prepare(record).document for record in RECORDS]
 
 
