@@ -35,6 +35,7 @@ __all__ = [
     "key_successor",
     "prefix_range",
     "skip_parts",
+    "split_key",
 ]
 
 KeyPart = bytes | str | int | float | bool
@@ -336,6 +337,28 @@ def skip_parts(data: bytes, count: int) -> int:
             raise _damaged("an unknown tag", position)
         _, at = decoder(data, at + 1, position)
     return at
+
+
+def split_key(data: bytes) -> tuple[bytes, ...]:
+    """The packed parts of a packed key, without decoding them; linear in its size.
+
+    Raises:
+        InvalidKeyError: the key is damaged.
+
+    Examples:
+        >>> split_key(encode_key(("users", 7))) == (encode_key(("users",)), encode_key((7,)))
+        True
+    """
+    parts: list[bytes] = []
+    at = 0
+    while at < len(data):
+        decoder = _DECODERS.get(data[at])
+        if decoder is None:
+            raise _damaged("an unknown tag", len(parts))
+        _, end = decoder(data, at + 1, len(parts))
+        parts.append(data[at:end])
+        at = end
+    return tuple(parts)
 
 
 def key_successor(packed: bytes) -> bytes:

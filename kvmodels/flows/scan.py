@@ -7,19 +7,25 @@ because no index takes part.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from dataclasses import replace
+from typing import Any, Final
 
-from kvmodels.errors import InvalidArgumentError, InvalidValueError
-from kvmodels.flows.batches import MAX_BATCH, Batch, Position, plan_of, read_batch, resume
+from kvmodels.flows.batches import MAX_BATCH, Batch, beginning, counts_rows, plan_of, read_batch
 from kvmodels.flows.context import Context, live_collection
+from kvmodels.flows.entries import Hit, result_of
+from kvmodels.flows.paging import FEWEST_TESTED, PageData, page
 from kvmodels.flows.records import object_of
 from kvmodels.flows.requests import Flow, read
+from kvmodels.flows.sorting import Sorted, Wanted, sorted_hits
+from kvmodels.flows.walking import Position
 from kvmodels.operations import point
-from kvmodels.query.continuation import cursor_after
-from kvmodels.schema.predicates import PRIMARY_KEY
+from kvmodels.query.plans import QueryPlan
 from kvmodels.query.query import Query
 from kvmodels.schema.definition import ModelSchema
+from kvmodels.schema.names import PRIMARY_KEY
+from kvmodels.schema.predicate import conditions_of
 
 __all__ = [
     "PageData",
@@ -38,76 +44,110 @@ __all__ = [
 _FIRST_BATCH: Final = 100
 """Rows of the first batch of an iteration that may be left early; each further batch has twice as many."""
 
-_FEWEST_TESTED: Final = 20
-"""The least rows to read when each is tested: a match may be far, and a read costs more than a few rows."""
-
-
-class PageData(NamedTuple):
-    """The objects of one page, and the cursor of the next one or None."""
-
-    objects: list[Any]
-    next_cursor: str | None
-
 
 class Scan:
-    """An iteration over the objects of a query, batch by batch; a stateful object for one reader.
+    """An iteration over the results of a query, batch by batch; a stateful object for one reader.
+
+    Results are objects, or dicts of the values of ``query.fields``.
 
     Args:
         context: shared by the flows of the database.
         query: what is asked for, its slice included.
-        first: rows of the first batch when the query has no end.
+        first: rows of the first batch when the query has no end; each further one has twice as many.
+        batch_size: rows of every engine read, instead.
     """
 
-    __slots__ = ("_context", "_left", "_position", "_query", "_size", "_skip", "done")
+    __slots__ = (
+        "_batch_size",
+        "_context",
+        "_left",
+        "_position",
+        "_query",
+        "_size",
+        "_skip",
+        "_sorted",
+        "done",
+    )
 
-    def __init__(self, context: Context, query: Query, *, first: int = _FIRST_BATCH) -> None:
+    def __init__(
+        self, context: Context, query: Query, *, first: int = _FIRST_BATCH, batch_size: int | None = None
+    ) -> None:
         self._context = context
         self._query = query
         self._position: Position | None = None
+        self._sorted: deque[Sorted] | None = None
         self._skip = query.start
         self._left = None if query.stop is None else query.stop - query.start
+        self._batch_size = batch_size
         self._size = first
         self.done = self._left is not None and self._left <= 0
 
     def next_batch(self) -> Flow[list[Any]]:
-        """The next objects in order; an empty list does not mean the end, ``done`` does.
+        """The next results in order; an empty list does not mean the end, ``done`` does.
 
-        Raises: as ``read_batch``.
+        Raises: as ``read_batch``; OperationTooLargeError: a sort in memory would hold more than it may.
         """
+        if self._sorted is not None:
+            return (yield from self._next_sorted(self._sorted))
         position = self._position
         if position is None:
-            position = Position((yield from plan_of(self._context, self._query)))
-        tested = position.plan.matches is not None
-        if self._skip and not tested:
+            position = beginning((yield from plan_of(self._context, self._query)))
+        if position.plan.sort is not None:
+            return (yield from self._next_sorted((yield from self._sort(position.plan))))
+        plain = counts_rows(position.plan)
+        if self._skip and plain:
             batch = yield from self._pass_over(position)
         else:
-            batch = yield from self._read(position, tested=tested)
-        objects = [instance for _, instance in batch.objects]
-        skipped = min(self._skip, len(objects))
-        self._skip -= skipped
-        objects = objects[skipped:]
+            batch = yield from self._read(position, plain=plain)
+        hits = batch.hits
+        if self._skip:
+            skipped = min(self._skip, len(hits))
+            self._skip -= skipped
+            hits = hits[skipped:]
         if self._left is not None:
-            objects = objects[: self._left]
-            self._left -= len(objects)
+            hits = hits[: self._left]
+            self._left -= len(hits)
         self._position = batch.position
         self.done = batch.position is None or self._left == 0
-        return objects
+        return (yield from self._results(hits))
+
+    def _results(self, hits: Sequence[Hit]) -> Flow[list[Any]]:
+        if not hits:
+            return []
+        _, live = yield from live_collection(self._context, self._query.schema)
+        fields = self._query.fields
+        return [result_of(live, hit, fields) for hit in hits]
 
     def _pass_over(self, position: Position) -> Flow[Batch]:
-        """Pass over entries before the slice, without their records."""
-        size = min(self._skip, MAX_BATCH)
+        """Pass over rows before the slice, without their records."""
+        size = min(self._skip, self._batch_size or MAX_BATCH)
         batch = yield from read_batch(self._context, self._query, position, size, records=False)
         self._skip -= batch.rows
         return batch
 
-    def _read(self, position: Position, *, tested: bool) -> Flow[Batch]:
+    def _read(self, position: Position, *, plain: bool) -> Flow[Batch]:
         size, peek = self._size, True
         if self._left is not None:
             wanted = self._left + self._skip
-            size = min(size, max(wanted, _FEWEST_TESTED)) if tested else min(wanted, MAX_BATCH)
-            peek = tested or wanted > MAX_BATCH
+            size = min(wanted, MAX_BATCH) if plain else min(size, max(wanted, FEWEST_TESTED))
+            peek = not plain or wanted > MAX_BATCH
+        if self._batch_size is not None:
+            size = self._batch_size if self._left is None or not plain else min(self._batch_size, self._left)
+            peek = False
         self._size = min(self._size * 2, MAX_BATCH)
         return (yield from read_batch(self._context, self._query, position, size, peek=peek))
+
+    def _sort(self, plan: QueryPlan) -> Flow[deque[Sorted]]:
+        """Everything that the slice needs, in order."""
+        found = yield from sorted_hits(self._context, self._query, plan, Wanted(self._query.stop))
+        self._sorted = deque(found[self._query.start :])
+        return self._sorted
+
+    def _next_sorted(self, left: deque[Sorted]) -> Flow[list[Any]]:
+        size = min(len(left), self._batch_size or MAX_BATCH)
+        hits = [left.popleft().hit for _ in range(size)]
+        self.done = not left
+        return (yield from self._results(hits))
 
 
 def get_by_key(context: Context, schema: ModelSchema, key_values: tuple[Any, ...]) -> Flow[Any]:
@@ -209,88 +249,41 @@ def item_at(context: Context, query: Query, position: int) -> Flow[Any]:
 
 def _lookup(query: Query) -> tuple[str, ...]:
     """What was looked up by, without the values."""
-    return tuple(dict.fromkeys(condition.field for condition in query.where)) or (PRIMARY_KEY,)
+    conditions = (condition for predicate in query.where for condition in conditions_of(predicate))
+    return tuple(dict.fromkeys(condition.field for condition in conditions)) or (PRIMARY_KEY,)
 
 
 def count(context: Context, query: Query) -> Flow[int]:
-    """How many objects a query has; a slice counts what is in it.
+    """How many results a query has; a slice counts what is in it.
 
-    Cost: reads every entry in the ranges, and the records only if they must be tested.
+    Cost: reads every row in the ranges, and the records only if they must be tested and the rows do not cover what is
+    tested, or if a record may have several of the rows. Nothing is sorted.
     """
-    position: Position | None = Position((yield from plan_of(context, query)))
+    query = replace(query, fields=(), order=() if query.sort_limit is not None else query.order)
+    position: Position | None = beginning((yield from plan_of(context, query)))
     passed = 0
     while position is not None and (query.stop is None or passed < query.stop):
-        tested = position.plan.matches is not None
+        plain = counts_rows(position.plan)
         size, peek = MAX_BATCH, True
-        if query.stop is not None and not tested:
+        if query.stop is not None and plain:
             size, peek = min(size, query.stop - passed), False
-        batch = yield from read_batch(context, query, position, size, peek=peek, records=tested)
-        passed += len(batch.objects) if tested else batch.rows
+        batch = yield from read_batch(context, query, position, size, peek=peek, records=not plain)
+        passed += batch.rows if plain else len(batch.hits)
         position = batch.position
     total = passed if query.stop is None else min(passed, query.stop)
     return max(0, total - query.start)
 
 
 def exists(context: Context, query: Query) -> Flow[bool]:
-    """Whether a query has any object. Cost: one row, or as many as must be tested to find a match."""
-    one = query.limited(1)
-    if (yield from plan_of(context, one)).matches is None:
-        return (yield from count(context, one)) > 0
-    scan = Scan(context, one)
-    while not scan.done:
-        if (yield from scan.next_batch()):
-            return True
-    return False
-
-
-def page(context: Context, query: Query, size: int, after: str | None) -> Flow[PageData]:
-    """One page of a query, and the cursor of the next.
-
-    Args:
-        context: shared by the flows of the database.
-        query: what is asked for; not sliced.
-        size: the most objects of the page, 1 or more.
-        after: ``next_cursor`` of the page before, or None for the first page.
-
-    Raises:
-        InvalidArgumentError: the query is sliced, or the size is below 1.
-        InvalidCursorError, IndexChangedError: see ``resume``.
-
-    Cost: size + 1 entries and size records, if nothing is tested.
-    """
-    _check_page(query, size)
-    if after is None:
-        first = Position((yield from plan_of(context, query)))
-    else:
-        first = yield from resume(context, query, after)
-    position: Position | None = first
-    plan, rows, more = first.plan, size, False
-    found: list[tuple[bytes, Any]] = []
-    while position is not None and not more:
-        plan = position.plan
-        if len(found) == size and plan.matches is None:
-            # The rows ended with a range of several, so whether there is another one is asked for by itself.
-            batch = yield from read_batch(context, query, position, 1, peek=False, records=False)
-            more = batch.rows > 0
-        else:
-            if plan.matches is None:
-                rows = size - len(found)
-            batch = yield from read_batch(context, query, position, min(rows, MAX_BATCH))
-            found += batch.objects
-            more = len(found) > size or (len(found) == size and plan.matches is None and batch.more)
-            rows = max(_FEWEST_TESTED, rows * 2)
+    """Whether a query has any result. Cost: one row, or as many as must be tested to find a match."""
+    one = replace(query.limited(1), fields=(), order=() if query.sort_limit is not None else query.order)
+    position: Position | None = beginning((yield from plan_of(context, one)))
+    passed, size = 0, FEWEST_TESTED
+    while position is not None and passed <= one.start:
+        plain = counts_rows(position.plan)
+        size = min(one.start + 1 - passed, MAX_BATCH) if plain else size
+        batch = yield from read_batch(context, one, position, size, peek=False, records=not plain)
+        passed += batch.rows if plain else len(batch.hits)
         position = batch.position
-    return PageData(
-        [instance for _, instance in found[:size]], cursor_after(plan, found[size - 1][0]) if more else None
-    )
-
-
-def _check_page(query: Query, size: Any) -> None:
-    if query.sliced:
-        raise InvalidArgumentError(
-            "a sliced query has no pages", argument="size", hint="Leave out the slice, or use to_list()."
-        )
-    if isinstance(size, bool) or not isinstance(size, int):
-        raise InvalidValueError("the size of a page is an int", field="size", type=type(size).__name__)
-    if size < 1:
-        raise InvalidArgumentError("the size of a page is 1 or more", argument="size", value=size)
+        size = min(size * 2, MAX_BATCH)
+    return passed > one.start

@@ -168,17 +168,34 @@ def test_a_forged_cursor_is_refused(db: Database, parts: Any):
         db[Person].filter(color="red").page(size=5, after=forged)
 
 
+def forged(cursor: str, mark: Any) -> str:
+    data = urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
+    payload = msgpack.packb([*msgpack.unpackb(data[:-8])[:-1], mark])
+    return urlsafe_b64encode(payload + sha256(payload).digest()[:8]).decode().rstrip("=")
+
+
 def test_a_forged_position_reads_nothing_outside_the_query(db: Database):
     asked = db[Person].filter(color="red")
     cursor = asked.page(size=5).next_cursor
     assert cursor is not None
-    data = urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4))
-    parts = msgpack.unpackb(data[:-8])
-    for suffix in (b"", b"\x00", b"\x02blue\x00", b"\xff" * 9):
-        payload = msgpack.packb([*parts[:-1], suffix])
-        forged = urlsafe_b64encode(payload + sha256(payload).digest()[:8]).decode().rstrip("=")
-        for query in (asked, asked.filter(color="red")):
-            assert {person.color for person in query.page(size=50, after=forged)} <= {"red"}
+    for key in (b"", b"\x00", b"\x02blue\x00", b"\xff" * 9):
+        for behind in (True, False):
+            wrong = forged(cursor, msgpack.packb([0, key, behind]))
+            for query in (asked, asked.filter(color="red")):
+                assert {person.color for person in query.page(size=50, after=wrong)} <= {"red"}
+
+
+@pytest.mark.parametrize(
+    "mark", [b"", b"\xc1", [], [0, b""], [1, b"", True], [-1, b"", True], [0, "", True], [0, b"", 1], [0, b"", True, 1]]
+)
+@pytest.mark.parametrize("which", ["after", "before"])
+def test_a_forged_mark_is_refused(db: Database, mark: Any, which: str):
+    asked = db[Person].filter(color="red")
+    cursor = asked.page(size=5).next_cursor
+    assert cursor is not None
+    wrong = forged(cursor, mark if isinstance(mark, bytes) else msgpack.packb(mark))
+    with pytest.raises(InvalidCursorError):
+        asked.page(size=5, **{which: wrong})
 
 
 def test_a_cursor_of_another_query_is_refused(db: Database):

@@ -1,0 +1,138 @@
+"""Put the results of a query into an order that no index supplies, in bounded memory.
+
+As many records are held as the slice or the page needs, at most as many as ``sort_in_memory(limit=…)`` allows; every
+record that matches is read.
+
+Rules of this module: records are compared by the packed parts of what they store, as index entries would be; objects
+are made only of those that are given. What a part cannot hold (NaN) is above every value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from operator import itemgetter
+from typing import Any, Final, NamedTuple
+
+from kvmodels.errors import InvalidValueError, OperationTooLargeError
+from kvmodels.flows.batches import MAX_BATCH, beginning, read_batch
+from kvmodels.flows.context import Context, live_collection
+from kvmodels.flows.entries import Hit
+from kvmodels.flows.records import object_of
+from kvmodels.flows.requests import Flow
+from kvmodels.flows.walking import Position
+from kvmodels.query.plans import QueryPlan, Sort
+from kvmodels.query.query import Query
+from kvmodels.schema.definition import Column, Document
+from kvmodels.schema.live import LiveCollection
+from kvmodels.schema.paths import reader_of
+
+__all__ = ["Sorted", "Wanted", "sorted_hits"]
+
+_ABOVE: Final = b"\xfe"
+_BELOW: Final = b"\x00"
+
+
+class Sorted(NamedTuple):
+    """A record and its sort key."""
+
+    key: bytes
+    hit: Hit
+
+
+class Wanted(NamedTuple):
+    """Which records are wanted: the first ``most`` behind a bound, or the last before it.
+
+    Attributes:
+        most: how many; None: all.
+        bound: forward the lowest sort key, ``back`` the key below which all lie; None: no bound.
+    """
+
+    most: int | None = None
+    bound: bytes | None = None
+    back: bool = False
+
+    def has(self, key: bytes) -> bool:
+        """Whether a sort key lies on this side of the bound."""
+        return self.bound is None or (key < self.bound if self.back else key >= self.bound)
+
+
+def sorted_hits(context: Context, query: Query, plan: QueryPlan, wanted: Wanted) -> Flow[list[Sorted]]:
+    """Records of a query in the order of its sort; ``back`` from the greatest to the least.
+
+    Args:
+        context: shared by the flows of the database.
+        query: what is asked for; its slice is left to the caller.
+        plan: of the query, with a sort.
+        wanted: which of them.
+
+    Raises:
+        OperationTooLargeError: more records would have to be held than ``sort_in_memory`` allows.
+
+    Cost: reads every record that matches; holds as many as are wanted, and one batch.
+    """
+    held: list[Sorted] = []
+    keys: _Keys | None = None
+    position: Position | None = beginning(plan)
+    while position is not None:
+        batch = yield from read_batch(context, query, position, MAX_BATCH, peek=False)
+        sort = position.plan.sort
+        if keys is None or keys.sort is not sort:
+            _, live = yield from live_collection(context, query.schema)
+            assert sort is not None  # a query that asks for one is planned with it, now and again
+            keys = _Keys(context, live, sort)
+        held += [Sorted(key, hit) for hit in batch.hits if wanted.has(key := keys.of(hit))]
+        held = _bounded(held, wanted, keys.sort.limit)
+        position = batch.position
+    held.sort(key=itemgetter(0), reverse=wanted.back)
+    return held[: wanted.most]
+
+
+def _bounded(held: list[Sorted], wanted: Wanted, limit: int) -> list[Sorted]:
+    """Without what is not needed; raises when more is needed than may be held."""
+    if wanted.most is not None and len(held) > wanted.most:
+        held = sorted(held, key=itemgetter(0), reverse=wanted.back)[: wanted.most]
+    if len(held) > limit:
+        raise OperationTooLargeError(
+            "more records match than a sort in memory may hold",
+            limit="sort_in_memory",
+            size=len(held),
+            maximum=limit,
+            hint="Add an index that has this order, take a slice, or allow more: sort_in_memory(limit=…).",
+        )
+    return held
+
+
+class _Keys:
+    """Sort keys of stored documents."""
+
+    __slots__ = ("_columns", "_context", "_live", "sort")
+
+    def __init__(self, context: Context, live: LiveCollection, sort: Sort) -> None:
+        self._context = context
+        self._live = live
+        self._columns = [_packer(column) for column in sort.columns]
+        self.sort = sort
+
+    def of(self, hit: Hit) -> bytes:
+        """The packed columns, one after the other."""
+        try:
+            return b"".join([pack(hit.document) for pack in self._columns])
+        except KeyError:
+            # Written before the column was declared: what the record would be stored as now decides.
+            key = self._live.layout.key(hit.pk)
+            instance: Any = object_of(self._context, self._live, hit.row, key)
+            document: Document = self._live.schema.prepare(instance).document
+            return b"".join([pack(document) for pack in self._columns])
+
+
+def _packer(column: Column) -> Callable[[Document], bytes]:
+    value_in, pack = reader_of(column), column.codec.pack_stored
+    unordered = _BELOW if column.descending else _ABOVE
+
+    def packed(document: Document) -> bytes:
+        try:
+            return pack(value_in(document))
+        except InvalidValueError:
+            return unordered
+
+    return packed
