@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from kvmodels.errors import CommitUnknownError, DecodeError, KvModelsError, OperationTooLargeError
 from kvmodels.flows.context import Context, HeaderView, writable_collection
-from kvmodels.flows.records import document_of, object_of
+from kvmodels.flows.records import Stored, document_of, stored_of
 from kvmodels.flows.requests import Flow, commit, now, read
 from kvmodels.keys import key_successor, skip_parts
 from kvmodels.maintenance import rules
@@ -34,7 +34,7 @@ from kvmodels.operations import (
     point,
 )
 from kvmodels.schema.catalogue import IndexState
-from kvmodels.schema.definition import ModelSchema
+from kvmodels.schema.definition import Document, ModelSchema
 from kvmodels.schema.keyspace import build_key, violation_key
 from kvmodels.schema.live import LiveCollection, LiveIndex
 
@@ -161,26 +161,49 @@ def _change(context: Context, live: LiveCollection, index: LiveIndex, row: Row) 
     pk = live.layout.pk_of(row.key)
     try:
         document = document_of(context, row)
-        value, encoding = row.value, row.encoding
-        covered = index.layout.covers(document)
-        new_document = document
-        if not covered:
-            new_document = live.schema.prepare(object_of(context, live, row)).document
-            value, encoding = context.codec.encode_document(new_document)
+        touched = rules.must_touch(index) or not index.layout.covers(document)
+        stored = _materialised(context, live, index, row, document) if touched else None
     except DecodeError:
         return "not_decodable"
     except KvModelsError:
         return "not_encodable"
+    new_document, value, encoding = stored or Stored(document, row.value, row.encoding)
     kind = misfit(index, new_document, pk, context.limits.max_key_bytes, row.expire_at)
     if kind is not None:
         return kind
-    only = index if covered and not rules.must_touch(index) else None
-    if only is None and len(value) > context.limits.max_value_bytes:
+    if touched and len(value) > context.limits.max_value_bytes:
         return "too_long"  # with the columns that the record did not store yet
     change = RecordChange(
-        live, pk, row, document, new_document, value, encoding, row.expire_at, only=only, tolerant=True
+        live,
+        pk,
+        row,
+        document,
+        new_document,
+        value,
+        encoding,
+        row.expire_at,
+        only=None if touched else index,
+        tolerant=True,
     )
     return "too_long" if _holds_too_much(context, index, change) else change
+
+
+def _materialised(
+    context: Context, live: LiveCollection, index: LiveIndex, row: Row, document: Document
+) -> Stored | None:
+    """A record that is set anyway, with the values of every column of every index; None to set it as it is.
+
+    Also those that other indexes need: their builds pass over the record from here on, because it is newer than their
+    fences. What only they cannot hold is no obstacle here: the compiler lists it for them.
+    """
+    if all(other.layout.covers(document) for other in live.maintained):
+        return None
+    try:
+        return stored_of(context, live, row)
+    except KvModelsError:
+        if index.layout.covers(document):
+            return None
+        raise
 
 
 def _holds_too_much(context: Context, index: LiveIndex, change: RecordChange) -> bool:

@@ -60,17 +60,16 @@ def recount(context: Context, schema: ModelSchema) -> Flow[Recount]:
 
     Cost: reads every record and every counter once, in batches of 500. Memory: one batch, and a number per counter.
     """
-    view = yield from read_header(context)
-    live = view.live[schema.collection]
-    counting = _Counting(context, live, view)
     try:
+        view = yield from read_header(context)
+        counting = _Counting(context, view.live[schema.collection], view)
         decided = yield from counting.records()
         wrong = (yield from counting.compared()) if decided else []
     except SnapshotExpiredError as error:
         raise SnapshotExpiredError(
             "the records could not be counted within the life of one snapshot",
+            url=error.url,
             hint="Open the database with a larger snapshot_max_age (seconds), or check one model: db.check(Model).",
-            **{name: getattr(error, name) for name in error.attributes},
         ) from error
     return Recount(schema, counting.scanned, tuple(wrong))
 

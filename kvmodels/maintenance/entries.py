@@ -66,11 +66,13 @@ def misfit(
 ) -> str | None:
     """Why an index cannot hold a document, as the kind of a violation; None when it can.
 
-    ``not_encodable``: a column or a sum is out of the range of its type; ``too_many``: more distinct values than
-    ``max_fan_out``; ``too_long``: a key is longer than the engine takes; ``expires``: nothing would take the record
-    out of the counters of its group when it expires.
+    ``not_encodable``: a column or a sum is out of the range of its type, or cannot be computed; ``too_many``: more
+    distinct values than ``max_fan_out``; ``too_long``: a key is longer than the engine takes; ``expires``: nothing
+    would take the record out of the counters of its group when it expires.
     """
     keys: Sequence[bytes]
+    if not index.layout.covers(document):
+        return "not_encodable"
     try:
         if index.definition.aggregates is None:
             keys = [key for key, _ in entry_keys(index, document, pk)]
@@ -127,10 +129,11 @@ def included_values(codec: ValueCodec, slot: bool, row: Row) -> Document:
     """
     if not slot:
         return codec.decode_document(row.value, row.encoding, row.key)
-    value = codec.decode(row.value, row.encoding, row.key)
-    if type(value) is list and len(value) == 2 and type(value[1]) is dict:
-        return dict(value[1])
-    raise _no_entry(row, "not a primary key and the included fields")
+    try:
+        _, included = codec.decode(row.value, row.encoding, row.key)
+        return dict(included)
+    except (ValueError, TypeError) as error:
+        raise _no_entry(row, "not a primary key and the included fields") from error
 
 
 def slot_owner(codec: ValueCodec, live: LiveCollection, index: LiveIndex, row: Row) -> bytes:
