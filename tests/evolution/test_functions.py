@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 import pytest
 
 from kvmodels import IndexNotReadyError, KvModel, PrimaryKey, SchemaMismatchError, UniqueViolationError
-from kvmodels.drivers import _perform
+from kvmodels.drivers import _perform, run
 from kvmodels.flows.build import build_index
 from kvmodels.flows.requests import Commit
 from kvmodels.schema.catalogue import IndexState
-from kvmodels.schema.markers import Index, UniqueConstraint
+from kvmodels.schema.markers import AggregateIndex, Index, UniqueConstraint
 
 
 def first_letter(name: str) -> str:
@@ -132,6 +132,42 @@ def test_a_record_that_the_function_raises_for_is_listed_and_settled_by_a_change
     assert all(report.state is IndexState.READABLE for report in db.build_indexes())
     assert db[ByFirst].get(letter="a").id == 1
     assert db.check().ok
+
+
+class ByFirstAndCity(KvModel, collection="people"):
+    """A count, whose build sets every record, beside a function that raises for some."""
+
+    id: PrimaryKey[int]
+    name: str
+    city: str = "x"
+
+    class Meta:
+        indexes: ClassVar = (
+            Index("name", key=first_letter, version=1, name="letter"),
+            AggregateIndex("city", name="per_city"),
+        )
+
+
+def test_a_build_that_sets_records_stores_what_the_other_index_needs_or_lists_them_for_it(opened):
+    before = opened(Plain)
+    before[Plain].create(id=1, name="")
+    before[Plain].create(id=2, name="bob")
+    db = opened(ByFirstAndCity)
+    core = db._core
+    started = build_index(core.context, core.schema_for(ByFirstAndCity), "letter")
+    request = next(started)
+    while not isinstance(request, Commit):
+        request = started.send(_perform(db._engine, request))
+    started.send(_perform(db._engine, request))
+    started.close()
+    run(db._engine, build_index(core.context, core.schema_for(ByFirstAndCity), "per_city"))
+    (letter,) = db.build_indexes()
+    assert [(violation.key, violation.kind) for violation in letter.violations] == [(1, "not_encodable")]
+    assert letters(db) == {("people_by_letter",): [("b", 2)]}
+    assert db.check().findings == ()
+    db[ByFirstAndCity].remove(1)
+    assert db.build_indexes()[0].state is IndexState.READABLE
+    assert db.check().findings == ()
 
 
 def test_a_version_changes_at_open_while_there_is_no_record(opened):

@@ -1,0 +1,110 @@
+"""When a check says that a counter is wrong, and when it keeps silent because that cannot be known."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kvmodels import AsyncDatabase, Database, KvU64, SnapshotExpiredError
+from kvmodels.database_core import DatabaseCore
+from kvmodels.engines.base import Engine
+from kvmodels.engines.memory import MemoryEngine
+from kvmodels.limits import Traits
+from tests.passing_engine import PassingEngine
+from tests.unit.maintenance.places import Place
+
+COUNTER = ("__kvmodels__", "counter", "places", "per_country", 1, "fr", "count")
+
+
+class WithoutSnapshots(PassingEngine):
+    """An engine that reads one moment at a time; ``between`` is called before each read."""
+
+    def __init__(self, inner: Engine) -> None:
+        super().__init__(inner)
+        self.between: Callable[[], object] = lambda: None
+
+    @property
+    def traits(self) -> Traits:
+        return replace(self.inner.traits, snapshots=False)
+
+    def read(self, *args: Any, **rest: Any) -> Any:
+        self.between()
+        return self.inner.read(*args, **rest)
+
+
+def damaged(engine: Engine) -> Database:
+    db = Database.from_engine(engine, DatabaseCore([Place]))
+    db[Place].bulk_create([Place(id=n) for n in range(3)])
+    db.kv.unsafe().set(COUNTER, KvU64(9))
+    return db
+
+
+def test_without_snapshots_counters_are_compared_if_nothing_was_committed_meanwhile():
+    engine = WithoutSnapshots(MemoryEngine())
+    db = damaged(engine)
+    assert [(one.key, one.expected, one.found) for one in db.check().counters] == [(COUNTER, 3, 9)]
+    writer = Database.from_engine(engine.inner, DatabaseCore([Place]))
+    engine.between = lambda: writer[Place].patch(1, note="x")
+    assert db.check().counters == ()
+    engine.between = lambda: None
+    assert db.check(repair=True).ok
+    assert db.check().findings == ()
+
+
+def test_beside_writers_a_snapshot_is_counted_so_that_only_damage_is_found():
+    engine = MemoryEngine()
+
+    class Between(PassingEngine):
+        def snapshot(self) -> Any:
+            state = self.inner.snapshot()
+            writer[Place].create(id=100, population=5)
+            writer[Place].remove(2)
+            return state
+
+    writer = Database.from_engine(engine, DatabaseCore([Place]))
+    writer[Place].bulk_create([Place(id=n, population=n) for n in range(3)])
+    db = Database.from_engine(Between(engine), DatabaseCore([Place]))
+    assert db.check().findings == ()
+    writer[Place].remove(100)
+    writer[Place].create(id=2)
+    writer.kv.unsafe().set(COUNTER, KvU64(9))
+    assert [(one.expected, one.found) for one in db.check().counters] == [(3, 9)]
+
+
+def test_a_count_that_outlives_its_snapshot_is_an_error_that_says_what_to_do():
+    times = [1_700_000_000_000]
+
+    class Slow(PassingEngine):
+        def snapshot(self) -> Any:
+            state = self.inner.snapshot()
+            times[0] += 100_000
+            return state
+
+    db = damaged(Slow(MemoryEngine(clock=lambda: times[0])))
+    with pytest.raises(SnapshotExpiredError) as caught:
+        db.check()
+    assert "snapshot_max_age" in str(caught.value.hint)
+    assert "db.check(Model)" in str(caught.value.hint)
+
+
+@pytest.mark.parametrize("engine", ["memory", "sqlite"])
+def test_the_asynchronous_check_counts_and_mends_in_the_same_way(engine, tmp_path):
+    url = "memory://recounted-async" if engine == "memory" else str(tmp_path / "places.db")
+    with Database(url, models=[Place], durability="relaxed") as db:
+        db[Place].bulk_create([Place(id=n) for n in range(3)])
+        db.kv.unsafe().set(COUNTER, KvU64(9))
+
+        async def check() -> None:
+            async with AsyncDatabase(url, models=[Place], durability="relaxed") as other:
+                report = await other.check(Place)
+                assert [(one.kind, one.expected, one.found) for one in report.findings] == [("counter", 3, 9)]
+                assert str(report).startswith(f"NOT OK: {report.scanned} rows scanned; ")
+                assert str(report).endswith(", 1 counters; 0 repaired")
+                assert (await other.check(repair=True)).ok
+                assert (await other.check()).findings == ()
+
+        asyncio.run(check())
