@@ -56,8 +56,19 @@ from kvmodels.keys import COMMIT_VERSIONSTAMP
 from kvmodels.kv import open_kv
 from kvmodels.kv_async import open_async_kv
 from kvmodels.limits import Limits
-from kvmodels.schema.expressions import col
-from kvmodels.schema.markers import Field, Index, Indexed, PrimaryKey, Stored, Unique, UniqueConstraint
+from kvmodels.query.aggregation import Avg, Count, Max, Min, Sum
+from kvmodels.schema.expressions import MultiFieldRef, Q, col
+from kvmodels.schema.markers import (
+    AggregateIndex,
+    Field,
+    Index,
+    Indexed,
+    MultiIndexed,
+    PrimaryKey,
+    Stored,
+    Unique,
+    UniqueConstraint,
+)
 from kvmodels.schema.model import KvModel
 from kvmodels.ulid import ULID
 from kvmodels.values import UNDEFINED, KvMap, KvU64
@@ -66,11 +77,14 @@ __all__ = [
     "COMMIT_VERSIONSTAMP",
     "ULID",
     "UNDEFINED",
+    "AggregateIndex",
     "AlreadyExistsError",
     "AsyncDatabase",
+    "Avg",
     "ClosedError",
     "CommitUnknownError",
     "ConcurrencyError",
+    "Count",
     "Database",
     "DecodeError",
     "DoesNotExist",
@@ -96,13 +110,18 @@ __all__ = [
     "LimitExceededError",
     "Limits",
     "LockLostError",
+    "Max",
+    "Min",
     "ModelDefinitionError",
+    "MultiFieldRef",
+    "MultiIndexed",
     "MultipleObjectsReturned",
     "NoUsableIndexError",
     "NonIdempotentValidatorError",
     "OperationTooLargeError",
     "PrimaryKey",
     "PrimaryKeyChangedError",
+    "Q",
     "QueryError",
     "ReadOnlyError",
     "ReservedKeyError",
@@ -115,6 +134,7 @@ __all__ = [
     "StaleObjectError",
     "StorageFullError",
     "Stored",
+    "Sum",
     "Unique",
     "UniqueConstraint",
     "UniqueViolationError",

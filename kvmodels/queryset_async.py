@@ -5,52 +5,35 @@ Rules of this module: as ``kvmodels.queryset``; the same names and signatures, a
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar, overload
+from collections.abc import Awaitable
+from typing import Any, Generic, Literal, TypeVar, overload
 
-from kvmodels.flows.batches import plan_of
-from kvmodels.flows.context import Context
-from kvmodels.flows.requests import Flow
-from kvmodels.flows.scan import Scan, count, exists, fetch, item_at, page
-from kvmodels.query.page import Page
-from kvmodels.query.plans import QueryPlan
+from kvmodels.flows.answers import item_at
+from kvmodels.query.projection import (
+    FieldName,
+    distinct_query,
+    projected,
+    select,
+    shape_of_class,
+    shape_of_dicts,
+    shape_of_tuples,
+    shaped,
+)
 from kvmodels.query.query import OrderColumn, Query
-from kvmodels.queryset import as_page
-from kvmodels.schema.definition import ModelSchema
-from kvmodels.schema.expressions import Expression
+from kvmodels.queryset_answers_async import AsyncAnswers, AsyncRunner
+from kvmodels.queryset_groups_async import AsyncGroupedQuery, grouped_query
+from kvmodels.schema.expressions import Expression, FieldRef
 
 __all__ = ["AsyncQuerySet", "AsyncRunner"]
 
-M = TypeVar("M")
-T = TypeVar("T")
+R = TypeVar("R")
+P = TypeVar("P")
+T1 = TypeVar("T1")
+T2 = TypeVar("T2")
+T3 = TypeVar("T3")
 
 
-class AsyncRunner(Protocol):
-    """Runs flows of one model in an event loop against the engine of one database."""
-
-    @property
-    def context(self) -> Context:
-        """What the flows share."""
-        ...
-
-    @property
-    def schema(self) -> ModelSchema:
-        """The model."""
-        ...
-
-    async def run(self, flow: Flow[T]) -> T:
-        """Run a flow to its end.
-
-        Args:
-            flow: a generator that has not been started.
-
-        Returns:
-            What the flow returns.
-        """
-        ...
-
-
-class AsyncQuerySet(Generic[M]):
+class AsyncQuerySet(AsyncAnswers[R], Generic[R]):
     """The asynchronous twin of ``QuerySet``: what reads is awaited, and iteration is ``async for``.
 
     Immutable and lazy: every method that narrows or orders gives a new query set, and nothing is read until it is
@@ -60,37 +43,22 @@ class AsyncQuerySet(Generic[M]):
     Args:
         runner: runs flows against the store.
         query: what is asked for.
+        shape: from the values of fields to a result; None when the results are objects.
     """
 
-    __slots__ = ("_query", "_runner")
-
-    def __init__(self, runner: AsyncRunner, query: Query) -> None:
-        self._runner = runner
-        self._query = query
-
-    def __repr__(self) -> str:
-        return self._query.summary(type(self).__name__)
-
-    def __bool__(self) -> bool:
-        raise self._query.no_truth()
-
-    if not TYPE_CHECKING:  # type checkers refuse `for` by themselves as long as this is not declared
-
-        def __iter__(self):
-            # Without it, Python would ask for [0], [1], … and never be told to stop.
-            raise self._query.no_sync_iteration()
+    __slots__ = ()
 
     # --- what is asked for ------------------------------------------------------------------------------------
 
-    def all(self) -> AsyncQuerySet[M]:
+    def all(self) -> AsyncQuerySet[R]:
         """The same query.
 
         Returns:
             A new query set.
         """
-        return AsyncQuerySet(self._runner, self._query)
+        return self._with(self._query)
 
-    def filter(self, *expressions: Expression, **lookups: Any) -> AsyncQuerySet[M]:
+    def filter(self, *expressions: Expression, **lookups: Any) -> AsyncQuerySet[R]:
         """Only what satisfies all of these conditions as well.
 
         ``field=None`` finds None; comparisons never match None; ``ne`` and ``not_in`` match it.
@@ -107,9 +75,9 @@ class AsyncQuerySet(Generic[M]):
             InvalidValueError: an operand that the field cannot hold.
             InvalidArgumentError: a slice has been taken.
         """
-        return AsyncQuerySet(self._runner, self._query.filtered(expressions, lookups))
+        return self._with(self._query.filtered(expressions, lookups))
 
-    def exclude(self, *expressions: Expression, **lookups: Any) -> AsyncQuerySet[M]:
+    def exclude(self, *expressions: Expression, **lookups: Any) -> AsyncQuerySet[R]:
         """Without what satisfies all of these conditions together.
 
         Plain negation, as in Django: ``exclude(age__gt=5)`` keeps records whose age is None.
@@ -124,9 +92,9 @@ class AsyncQuerySet(Generic[M]):
         Raises:
             UnknownFieldError, UnknownLookupError, InvalidValueError, InvalidArgumentError: as in ``filter``.
         """
-        return AsyncQuerySet(self._runner, self._query.excluding(expressions, lookups))
+        return self._with(self._query.excluding(expressions, lookups))
 
-    def order_by(self, *columns: OrderColumn) -> AsyncQuerySet[M]:
+    def order_by(self, *columns: OrderColumn) -> AsyncQuerySet[R]:
         """In this order, which an index or the primary key must supply; it replaces the one before.
 
         Equal records follow in the order of their primary keys. Without columns: in the order of the index that
@@ -142,9 +110,9 @@ class AsyncQuerySet(Generic[M]):
             UnknownFieldError, UnknownLookupError: no such field, or its values have no order.
             InvalidArgumentError: a slice has been taken.
         """
-        return AsyncQuerySet(self._runner, self._query.ordered(columns))
+        return self._with(self._query.ordered(columns))
 
-    def reverse(self) -> AsyncQuerySet[M]:
+    def reverse(self) -> AsyncQuerySet[R]:
         """In the opposite order.
 
         Returns:
@@ -153,21 +121,158 @@ class AsyncQuerySet(Generic[M]):
         Raises:
             InvalidArgumentError: a slice has been taken.
         """
-        return AsyncQuerySet(self._runner, self._query.reversed())
+        return self._with(self._query.reversed())
 
-    def allow_scan(self) -> AsyncQuerySet[M]:
+    def allow_scan(self) -> AsyncQuerySet[R]:
         """May read the whole collection and test each record, if no index serves the filter; harmless otherwise.
 
         Returns:
             A new query set.
         """
-        return AsyncQuerySet(self._runner, self._query.scanning())
+        return self._with(self._query.scanning())
+
+    def sort_in_memory(self, limit: int = 10_000) -> AsyncQuerySet[R]:
+        """May hold results in memory to put them into an order, or to tell distinct values or groups apart.
+
+        Harmless where an index gives the order: then nothing is held.
+
+        Args:
+            limit: the most results, distinct values or groups that may be held, 1 or more; more of them are an
+                OperationTooLargeError. Of a slice ``[:n]`` only ``n`` results are held.
+
+        Returns:
+            A new query set.
+
+        Raises:
+            InvalidArgumentError: the limit is below 1, or a slice has been taken.
+            InvalidValueError: the limit is not an int.
+        """
+        return self._with(self._query.sorting(limit))
+
+    def using_index(self, index: str) -> AsyncQuerySet[R]:
+        """Read through this index and no other; refused if it does not serve the query.
+
+        Args:
+            index: the name of an index, or ``"pk"`` for the primary key.
+
+        Returns:
+            A new query set.
+
+        Raises:
+            InvalidArgumentError: the model declares no index of this name, or a slice has been taken.
+        """
+        return self._with(self._query.through(index))
+
+    def distinct(self) -> AsyncQuerySet[R]:
+        """Of equal results only the first; objects are distinct anyway, by their primary keys.
+
+        Values are read from an index that has them side by side, behind columns that the filter binds to one value:
+        a jump from each value to the next, however many records have it. Where there is no such index,
+        ``sort_in_memory(limit)`` holds the distinct values in memory, ``limit`` of them at most. They come in the
+        order of the fields, unless ``order_by`` asks for another order of the same fields.
+
+        Returns:
+            A new query set. Cost: of an index, about one to four rows for each value.
+
+        Raises:
+            InvalidArgumentError: a slice has been taken.
+        """
+        return self._with(distinct_query(self._query))
+
+    # --- in which shape ---------------------------------------------------------------------------------------
+
+    def values(self, *fields: FieldName) -> AsyncQuerySet[dict[str, Any]]:
+        """Dicts of some fields instead of objects.
+
+        Args:
+            fields: ``"name"``, ``User.name``, paths such as ``"address.city"``, computed columns, ``"pk"``; every
+                field when none is given.
+
+        Returns:
+            A new query set; each value is what the attribute of the object is. Cost: as for objects; no records are
+            read where the entries of the index hold all these fields.
+
+        Raises:
+            UnknownFieldError: the model has no such field.
+            InvalidValueError: something that names no field.
+        """
+        selected = select(self._query.schema, fields)
+        return AsyncQuerySet(self._runner, projected(self._query, selected), shape_of_dicts(selected))
 
     @overload
-    def __getitem__(self, item: int) -> Awaitable[M]: ...
+    def values_list(self, field: FieldRef[T1], /, *, flat: Literal[True]) -> AsyncQuerySet[T1]: ...
     @overload
-    def __getitem__(self, item: slice) -> AsyncQuerySet[M]: ...
-    def __getitem__(self, item: int | slice) -> Awaitable[M] | AsyncQuerySet[M]:
+    def values_list(self, field: FieldName, /, *, flat: Literal[True]) -> AsyncQuerySet[Any]: ...
+    @overload
+    def values_list(self, field: FieldRef[T1], /) -> AsyncQuerySet[tuple[T1]]: ...
+    @overload
+    def values_list(self, one: FieldRef[T1], two: FieldRef[T2], /) -> AsyncQuerySet[tuple[T1, T2]]: ...
+    @overload
+    def values_list(
+        self, one: FieldRef[T1], two: FieldRef[T2], three: FieldRef[T3], /
+    ) -> AsyncQuerySet[tuple[T1, T2, T3]]: ...
+    @overload
+    def values_list(self, *fields: FieldName, flat: bool = False) -> AsyncQuerySet[Any]: ...
+    def values_list(self, *fields: FieldName, flat: bool = False) -> AsyncQuerySet[Any]:
+        """Tuples of some fields instead of objects.
+
+        Args:
+            fields: as in ``values``.
+            flat: the values of the only field by themselves.
+
+        Returns:
+            A new query set. Cost: as ``values``.
+
+        Raises:
+            UnknownFieldError, InvalidValueError: as in ``values``.
+            InvalidArgumentError: ``flat`` with none or several fields.
+        """
+        selected = select(self._query.schema, fields)
+        shape = shape_of_tuples(selected, flat=flat)
+        return AsyncQuerySet(self._runner, projected(self._query, selected), shape)
+
+    def only(self, projection: type[P]) -> AsyncQuerySet[P]:
+        """Objects of a class with fewer fields.
+
+        Args:
+            projection: a pydantic model, dataclass, TypedDict or NamedTuple whose fields are some of the model's; a
+                nested model may be one with fewer fields too, and ``address__city`` names a field of one.
+
+        Returns:
+            A new query set. Its objects are not records: they cannot be saved. Cost: as ``values``.
+
+        Raises:
+            UnknownFieldError: the class has a field that the model does not have.
+            InvalidValueError, InvalidArgumentError: no such class, or a stored model.
+            pydantic.ValidationError: while reading: a value is not what the class declares.
+        """
+        selected, shape = shape_of_class(self._query.schema, projection)
+        return AsyncQuerySet(self._runner, projected(self._query, selected), shape)
+
+    def group_by(self, *fields: FieldName) -> AsyncGroupedQuery:
+        """Records in groups of equal values, to be counted and summed by ``aggregate``.
+
+        Args:
+            fields: as in ``values``; of types that an index can hold. One of them may have several values: a record
+                then is in the group of each.
+
+        Returns:
+            A grouped query; ``group_by("country").aggregate(Count())`` gives the rows.
+
+        Raises:
+            UnknownFieldError, UnknownLookupError: no such field, or its values cannot be in an index.
+            InvalidArgumentError: no field, one twice, a slice has been taken, or the order is not one of the groups.
+        """
+        return grouped_query(self._runner, self._query, fields)
+
+    def _with(self, query: Query) -> AsyncQuerySet[R]:
+        return AsyncQuerySet(self._runner, query, self._shape)
+
+    @overload
+    def __getitem__(self, item: int) -> Awaitable[R]: ...
+    @overload
+    def __getitem__(self, item: slice) -> AsyncQuerySet[R]: ...
+    def __getitem__(self, item: int | slice) -> Awaitable[R] | AsyncQuerySet[R]:
         """A slice of the results, as a new query set, or the object at a position.
 
         Entries before a slice are passed over without reading their records. A deep slice costs as many entries;
@@ -181,105 +286,10 @@ class AsyncQuerySet(Generic[M]):
             InvalidArgumentError: a negative bound or a step.
         """
         if isinstance(item, slice):
-            return AsyncQuerySet(self._runner, self._query.within(item))
-        return self._runner.run(item_at(self._runner.context, self._query, item))
+            return self._with(self._query.within(item))
+        return self._item(item)
 
-    # --- answers ----------------------------------------------------------------------------------------------
-
-    async def __aiter__(self) -> AsyncIterator[M]:
-        scan = Scan(self._runner.context, self._query)
-        while not scan.done:
-            for instance in await self._runner.run(scan.next_batch()):
-                yield instance
-
-    async def to_list(self) -> list[M]:
-        """All objects.
-
-        Returns:
-            The objects in order. Cost: one read for each 500 rows.
-
-        Raises:
-            NoUsableIndexError: no index serves the filter or the order; the hint has the line to add.
-            IndexNotReadyError: the index that would serve is not built.
-            IndexChangedError: the index was dropped while it was being read.
-        """
-        return await self._runner.run(fetch(self._runner.context, self._query))
-
-    async def first(self) -> M | None:
-        """The first object.
-
-        Returns:
-            The object, or None when there is none. Cost: one entry and one record, if nothing must be tested.
-
-        Raises:
-            NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
-        """
-        found = await self._runner.run(fetch(self._runner.context, self._query.end()))
-        return found[0] if found else None
-
-    async def last(self) -> M | None:
-        """The last object.
-
-        Returns:
-            The object, or None when there is none. Cost: as ``first``.
-
-        Raises:
-            InvalidArgumentError: a slice has been taken.
-            NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
-        """
-        found = await self._runner.run(fetch(self._runner.context, self._query.end(last=True)))
-        return found[0] if found else None
-
-    async def count(self) -> int:
-        """How many objects there are.
-
-        Returns:
-            The number. Cost: reads every entry, and records only if they must be tested.
-
-        Raises:
-            NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
-        """
-        return await self._runner.run(count(self._runner.context, self._query))
-
-    async def exists(self) -> bool:
-        """Whether there is any object.
-
-        Returns:
-            True or False. Cost: one row, if nothing must be tested.
-
-        Raises:
-            NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
-        """
-        return await self._runner.run(exists(self._runner.context, self._query))
-
-    async def page(self, *, size: int = 100, after: str | None = None) -> Page[M]:
-        """One page; each costs the same, however deep it is.
-
-        Records that are written between two pages may be on both or on none; every other one is on exactly one.
-
-        Args:
-            size: the most items, 1 or more.
-            after: ``next_cursor`` of the page before; None for the first page.
-
-        Returns:
-            ``Page(items, next_cursor, has_more)``. Cost: ``size`` + 1 entries and ``size`` records.
-
-        Raises:
-            InvalidCursorError: the cursor was changed, or made by another query.
-            IndexChangedError: the index was rebuilt since the cursor was made.
-            InvalidArgumentError: a slice has been taken, or the size is below 1.
-            NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
-        """
-        return as_page(await self._runner.run(page(self._runner.context, self._query, size, after)))
-
-    async def explain(self) -> QueryPlan:
-        """How the query is answered; nothing is read but the schema.
-
-        Returns:
-            The plan: ``.index``, ``.full_scan``, ``.ranges``, ``.estimated_reads``, ``.residual``, ``.order``, and a
-            text for people.
-
-        Raises:
-            NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
-        """
-        return await self._runner.run(plan_of(self._runner.context, self._query))
+    async def _item(self, position: int) -> R:
+        found = await self._runner.run(item_at(self._runner.context, self._query, position))
+        result: R = shaped(self._shape, [found])[0]
+        return result

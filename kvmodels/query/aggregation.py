@@ -7,7 +7,7 @@ what the fold gives. Everything is exact; see ``kvmodels.query.accumulators``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from typing import Any, ClassVar, Final, NamedTuple
 
@@ -15,6 +15,7 @@ from kvmodels.encoding.columns import nullable as optional
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, UnknownLookupError
 from kvmodels.query.accumulators import Accumulator, Counting, Extreme, Summing
 from kvmodels.query.projection import FieldName, field_of
+from kvmodels.query.query import Query
 from kvmodels.schema.definition import ColumnSource, ModelSchema
 from kvmodels.schema.names import PRIMARY_KEY
 
@@ -23,12 +24,13 @@ __all__ = [
     "Avg",
     "Count",
     "GroupColumn",
+    "Grouping",
     "Max",
     "Measure",
     "Min",
     "Sum",
     "fields_of",
-    "group_columns",
+    "grouping_of",
     "measures_of",
 ]
 
@@ -235,6 +237,54 @@ class GroupColumn(NamedTuple):
         return list(distinct.values())
 
 
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """The records of a query in groups, and what is asked of each.
+
+    Attributes:
+        query: the records.
+        columns: what they are grouped by, as the caller named it.
+        measures: the results.
+    """
+
+    query: Query
+    columns: tuple[GroupColumn, ...]
+    measures: tuple[Measure, ...] = ()
+
+    @property
+    def order(self) -> tuple[tuple[GroupColumn, bool], ...]:
+        """The columns in the order of the groups, each with "descending": first those that the query is ordered by."""
+        asked = dict(self.query.directions)
+        named = {column.source.name: column for column in self.columns}
+        first = [(named[field], descending) for field, descending in asked.items()]
+        rest = [(column, self.query.reverse) for name, column in named.items() if name not in asked]
+        return (*first, *rest)
+
+    def measured(self, given: Sequence[Any], named: Mapping[str, Any]) -> Grouping:
+        """With these functions; raises what ``measures_of`` raises.
+
+        Raises:
+            InvalidArgumentError: a result has the name of a field that is grouped by, too.
+        """
+        measures = measures_of(self.query.schema, given, named)
+        labels = {column.label for column in self.columns}
+        for measure in measures:
+            if measure.label in labels:
+                raise InvalidArgumentError(
+                    "a result has the name of a field that is grouped by",
+                    argument="functions",
+                    value=measure.label,
+                    hint="Give the result another name.",
+                )
+        return replace(self, measures=measures)
+
+    def summary(self, name: str) -> str:
+        """What is asked for in one line."""
+        fields = ", ".join(column.label for column in self.columns)
+        results = f" for {', '.join(measure.label for measure in self.measures)}" if self.measures else ""
+        return f"{self.query.summary(name)[:-1]} grouped by {fields}{results}>"
+
+
 def normalised(source: ColumnSource, value: Any) -> Any:
     """A value of a field as its column has it: folded, if the field is."""
     return value if value is None or source.normalise is None else source.normalise(value)
@@ -277,15 +327,16 @@ def fields_of(measures: Iterable[Measure], columns: Iterable[GroupColumn] = ()) 
     return tuple(dict.fromkeys(names))
 
 
-def group_columns(schema: ModelSchema, given: Sequence[FieldName]) -> tuple[GroupColumn, ...]:
-    """The checked columns of a ``group_by()``.
+def grouping_of(query: Query, given: Sequence[FieldName]) -> Grouping:
+    """The records of a query by the values of these fields.
 
     Raises:
-        InvalidArgumentError: no field, one field twice, or two fields with several values each.
+        InvalidArgumentError: no field, one field twice, two fields with several values each, a slice has been taken,
+            or the query is ordered by another field.
         UnknownFieldError, InvalidValueError: no such field, or something that names none.
         UnknownLookupError: a field that cannot be a column.
     """
-    columns = [_group_column(schema, field) for field in given]
+    columns = tuple(_group_column(query.schema, field) for field in given)
     names = [column.source.name for column in columns]
     if not columns or len(set(names)) < len(names) or sum(column.source.many for column in columns) > 1:
         raise InvalidArgumentError(
@@ -294,7 +345,22 @@ def group_columns(schema: ModelSchema, given: Sequence[FieldName]) -> tuple[Grou
             value=tuple(names),
             hint='Name each field once: group_by("country", "kind"). Without groups, call aggregate() itself.',
         )
-    return tuple(columns)
+    if query.sliced:
+        raise InvalidArgumentError(
+            "a query cannot be changed once a slice has been taken",
+            argument="group_by",
+            hint="Take the slice of the rows: itertools.islice(groups, 10) reads no further.",
+        )
+    ordered = [field for field, _ in query.directions]
+    if not set(ordered) <= set(names):
+        raise InvalidArgumentError(
+            "groups are ordered by their own fields",
+            argument="order_by",
+            value=tuple(ordered),
+            expected=tuple(names),
+            hint="Order by fields that are grouped by, or sort the rows.",
+        )
+    return Grouping(replace(query, fields=None, distinct=False), columns)
 
 
 def _measure(schema: ModelSchema, label: str | None, function: Any) -> Measure:

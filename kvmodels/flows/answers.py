@@ -1,0 +1,128 @@
+"""What a query set is asked for: its results in batches or at once, their number, a page, how they are found.
+
+Rules of this module: it only chooses who answers: counters, distinct values, or the scan of a query.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final, TypeAlias
+
+from kvmodels.errors import InvalidArgumentError, InvalidValueError
+from kvmodels.flows import scan
+from kvmodels.flows.aggregation import counted
+from kvmodels.flows.analysis import Tally, analyzed, tallied
+from kvmodels.flows.batches import plan_of
+from kvmodels.flows.context import Context, live_collection
+from kvmodels.flows.distinct import DistinctScan, distinct_plan_of
+from kvmodels.flows.requests import Flow
+from kvmodels.flows.scan import PageData, Scan
+from kvmodels.query.distinct import is_distinct
+from kvmodels.query.plans import Analysis, QueryPlan
+from kvmodels.query.query import Query
+
+__all__ = ["Results", "checked_batch_size", "count", "exists", "explain", "fetch", "item_at", "page", "results"]
+
+MOST_ROWS: Final = 500
+"""The most rows of one batch, as Deno's."""
+
+Results: TypeAlias = Scan | DistinctScan
+"""An iteration over results, batch by batch."""
+
+
+def results(context: Context, query: Query, batch_size: int | None = None) -> Results:
+    """An iteration over the results of a query; nothing is read yet.
+
+    Args:
+        context: shared by the flows of the database.
+        query: what is asked for.
+        batch_size: rows of every read; None: few at first, then more.
+    """
+    return DistinctScan(context, query) if is_distinct(query) else Scan(context, query, batch_size=batch_size)
+
+
+def checked_batch_size(size: Any) -> int:
+    """The size of a batch that a caller asks for.
+
+    Raises:
+        InvalidValueError: not an int; InvalidArgumentError: below 1 or above 500.
+    """
+    if isinstance(size, bool) or not isinstance(size, int):
+        raise InvalidValueError("the size of a batch is an int", field="batch_size", type=type(size).__name__)
+    if not 1 <= size <= MOST_ROWS:
+        raise InvalidArgumentError(
+            "a batch has between 1 and 500 rows",
+            argument="batch_size",
+            value=size,
+            hint="Leave it out for the largest.",
+        )
+    return size
+
+
+def fetch(context: Context, query: Query) -> Flow[list[Any]]:
+    """All results of a query, in order."""
+    if not is_distinct(query):
+        return (yield from scan.fetch(context, query))
+    distinct = DistinctScan(context, query)
+    found: list[Any] = []
+    while not distinct.done:
+        found += yield from distinct.next_batch()
+    return found
+
+
+def item_at(context: Context, query: Query, position: int) -> Flow[Any]:
+    """The result at a position, counted from 0.
+
+    Raises:
+        DoesNotExist: there are not so many; a LookupError, as Python's IndexError is.
+        InvalidArgumentError, InvalidValueError: a negative position, or no int.
+    """
+    found = yield from fetch(context, query.at(position))
+    if not found:
+        raise query.schema.model.DoesNotExist(
+            "the query has no object at this position", model=query.schema.name, lookup=position
+        )
+    return found[0]
+
+
+def count(context: Context, query: Query) -> Flow[int]:
+    """How many results there are: from counters, if an aggregate index keeps them."""
+    if is_distinct(query):
+        return len((yield from fetch(context, query)))
+    number = yield from counted(context, query)
+    return (yield from scan.count(context, query)) if number is None else number
+
+
+def exists(context: Context, query: Query) -> Flow[bool]:
+    """Whether there is any result; equal ones make no difference, so distinct values are not looked for."""
+    return (yield from scan.exists(context, replace(query, distinct=False)))
+
+
+def page(
+    context: Context, query: Query, size: int, after: str | None = None, before: str | None = None
+) -> Flow[PageData]:
+    """One page of a query; see ``kvmodels.flows.paging``.
+
+    Raises:
+        InvalidArgumentError: the values are distinct.
+    """
+    if is_distinct(query):
+        raise InvalidArgumentError(
+            "distinct values have no pages",
+            argument="size",
+            hint="Iterate over them, or take a slice.",
+        )
+    return (yield from scan.page(context, query, size, after, before))
+
+
+def explain(context: Context, query: Query, *, analyze: bool) -> Flow[QueryPlan]:
+    """How a query is answered; with ``analyze`` it is run to its end, and what it read is counted."""
+    if not is_distinct(query):
+        return (yield from (analyzed if analyze else plan_of)(context, query))
+    plan = (yield from distinct_plan_of(context, query)).plan
+    if not analyze:
+        return plan
+    _, live = yield from live_collection(context, query.schema)
+    tally = Tally(live.layout.prefix, through_index=all(one.index is not None for one in plan.scans))
+    found = yield from tallied(fetch(context, query), tally)
+    return replace(plan, analysis=Analysis(tally.rows, tally.records, tally.reads, len(found)))

@@ -1,0 +1,308 @@
+"""Answers: what a query set can be asked for, as against what it can be told to ask for.
+
+Rules of this module: a façade of one-line methods over the flows that answer. Names and signatures are those of
+``kvmodels.queryset_answers_async``, which a test compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Generic, Protocol, TypeVar
+
+from kvmodels.flows import aggregation, answers
+from kvmodels.flows.context import Context
+from kvmodels.flows.requests import Flow
+from kvmodels.flows.scan import PageData
+from kvmodels.query.aggregation import Aggregate, measures_of
+from kvmodels.query.aggregation_plans import AggregatePlan
+from kvmodels.query.page import Page
+from kvmodels.query.plans import QueryPlan
+from kvmodels.query.projection import Shape, shaped
+from kvmodels.query.query import Query
+from kvmodels.schema.definition import ModelSchema
+
+__all__ = ["Answers", "Runner", "as_page"]
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class Runner(Protocol):
+    """Runs flows of one model against the engine of one database."""
+
+    @property
+    def context(self) -> Context:
+        """What the flows share."""
+        ...
+
+    @property
+    def schema(self) -> ModelSchema:
+        """The model."""
+        ...
+
+    def run(self, flow: Flow[T]) -> T:
+        """Run a flow to its end.
+
+        Args:
+            flow: a generator that has not been started.
+
+        Returns:
+            What the flow returns.
+        """
+        ...
+
+
+def as_page(data: PageData, shape: Shape | None) -> Page[Any]:
+    """What ``page()`` returns."""
+    return Page(
+        shaped(shape, data.objects),
+        data.next_cursor,
+        data.next_cursor is not None,
+        data.previous_cursor,
+        data.previous_cursor is not None,
+    )
+
+
+class Answers(Generic[R]):
+    """The answers that a query set gives; nothing is read before one of them is asked for.
+
+    Args:
+        runner: runs flows against the store.
+        query: what is asked for.
+        shape: from the values of fields to a result; None when the results are objects.
+    """
+
+    __slots__ = ("_query", "_runner", "_shape")
+
+    def __init__(self, runner: Runner, query: Query, shape: Shape | None = None) -> None:
+        self._runner = runner
+        self._query = query
+        self._shape = shape
+
+    def __repr__(self) -> str:
+        return self._query.summary(type(self).__name__)
+
+    def __bool__(self) -> bool:
+        raise self._query.no_truth()
+
+    def __iter__(self) -> Iterator[R]:
+        return self._results(None)
+
+    def _results(self, batch_size: int | None) -> Iterator[R]:
+        scan = answers.results(self._runner.context, self._query, batch_size)
+        while not scan.done:
+            yield from shaped(self._shape, self._runner.run(scan.next_batch()))
+
+    def iterator(self, batch_size: int = 500) -> Iterator[R]:
+        """The results one by one, read in batches of a fixed size; iterating over the query set itself begins small.
+
+        Args:
+            batch_size: rows of one batch, 1 to 500; so much is in memory at once, in one snapshot.
+
+        Returns:
+            An iterator. Cost: one read for each batch.
+
+        Raises:
+            InvalidArgumentError, InvalidValueError: the size is below 1 or above 500, or no int.
+            NoUsableIndexError, IndexNotReadyError, IndexChangedError: as in ``to_list``, while it is iterated.
+
+        Examples:
+            >>> from kvmodels import Database, KvModel, PrimaryKey
+            >>> class Line(KvModel, collection="lines"):
+            ...     id: PrimaryKey[int]
+            >>> lines = Database("memory://", models=[Line])[Line]
+            >>> _ = lines.bulk_create([Line(id=number) for number in range(5)])
+            >>> sum(line.id for line in lines.iterator(batch_size=2))
+            10
+        """
+        return self._results(answers.checked_batch_size(batch_size))
+
+    def to_list(self) -> list[R]:
+        """All results.
+
+        Returns:
+            The results in order. Cost: one read for each 500 rows.
+
+        Raises:
+            NoUsableIndexError: no index serves the filter or the order; the hint has the line to add.
+            IndexNotReadyError: the index that would serve is not built.
+            IndexChangedError: the index was dropped while it was being read.
+            OperationTooLargeError: more results than ``sort_in_memory`` may hold.
+        """
+        return shaped(self._shape, self._runner.run(answers.fetch(self._runner.context, self._query)))
+
+    def first(self) -> R | None:
+        """The first result.
+
+        Returns:
+            The result, or None when there is none. Cost: one entry and one record, if nothing must be tested.
+
+        Raises:
+            NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
+        """
+        found = self._runner.run(answers.fetch(self._runner.context, self._query.end()))
+        return shaped(self._shape, found)[0] if found else None
+
+    def last(self) -> R | None:
+        """The last result.
+
+        Returns:
+            The result, or None when there is none. Cost: as ``first``.
+
+        Raises:
+            InvalidArgumentError: a slice has been taken.
+            NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
+        """
+        found = self._runner.run(answers.fetch(self._runner.context, self._query.end(last=True)))
+        return shaped(self._shape, found)[0] if found else None
+
+    def count(self) -> int:
+        """How many results there are.
+
+        Returns:
+            The number. Cost: one read where an aggregate index counts exactly these records; otherwise every entry
+            is read, and records only if they must be tested.
+
+        Raises:
+            NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
+
+        Examples:
+            >>> from kvmodels import AggregateIndex, Database, KvModel, PrimaryKey
+            >>> class Member(KvModel, collection="members"):
+            ...     id: PrimaryKey[int]
+            ...     club: str
+            ...     class Meta:
+            ...         indexes = (AggregateIndex("club"),)
+            >>> members = Database("memory://", models=[Member])[Member]
+            >>> _ = members.bulk_create([Member(id=number, club="chess") for number in range(300)])
+            >>> members.filter(club="chess").count()
+            300
+        """
+        return self._runner.run(answers.count(self._runner.context, self._query))
+
+    def exists(self) -> bool:
+        """Whether there is any result.
+
+        Returns:
+            True or False. Cost: one row, if nothing must be tested.
+
+        Raises:
+            NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
+        """
+        return self._runner.run(answers.exists(self._runner.context, self._query))
+
+    def page(self, *, size: int = 100, after: str | None = None, before: str | None = None) -> Page[R]:
+        """One page; each costs the same, however deep it is.
+
+        Records that are written between two pages may be on both or on none; every other one is on exactly one.
+
+        Args:
+            size: the most items, 1 or more.
+            after: ``next_cursor`` of the page before; None for the first page.
+            before: ``previous_cursor`` of the page behind: the items that end there, in the same order.
+
+        Returns:
+            ``Page(items, next_cursor, has_more, previous_cursor, has_previous)``. Cost: ``size`` + 1 entries and
+            ``size`` records.
+
+        Raises:
+            InvalidCursorError: the cursor was changed, or made by another query.
+            IndexChangedError: the index was rebuilt since the cursor was made.
+            InvalidArgumentError: a slice has been taken, the size is below 1, both cursors were given, the order is
+                made in memory, or the values are distinct.
+            NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
+
+        Examples:
+            >>> from kvmodels import Database, KvModel, PrimaryKey
+            >>> class Step(KvModel, collection="steps"):
+            ...     id: PrimaryKey[int]
+            >>> steps = Database("memory://", models=[Step])[Step]
+            >>> _ = steps.bulk_create([Step(id=number) for number in range(5)])
+            >>> first = steps.page(size=3)
+            >>> [step.id for step in first], first.has_more
+            ([0, 1, 2], True)
+            >>> second = steps.page(size=3, after=first.next_cursor)
+            >>> [step.id for step in second], second.next_cursor
+            ([3, 4], None)
+            >>> [step.id for step in steps.page(size=2, before=second.previous_cursor)]
+            [1, 2]
+        """
+        data = self._runner.run(answers.page(self._runner.context, self._query, size, after, before))
+        return as_page(data, self._shape)
+
+    def explain(self, *, analyze: bool = False) -> QueryPlan:
+        """How the query is answered.
+
+        Args:
+            analyze: run the query to its end too, and say what it read; otherwise nothing is read but the schema.
+
+        Returns:
+            The plan: ``.index``, ``.full_scan``, ``.ranges``, ``.estimated_reads``, ``.residual``, ``.order``,
+            ``.analysis``, and a text for people.
+
+        Raises:
+            NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
+
+        Examples:
+            >>> from kvmodels import Database, Indexed, KvModel, PrimaryKey
+            >>> class Bird(KvModel, collection="birds"):
+            ...     ring: PrimaryKey[int]
+            ...     species: Indexed[str]
+            >>> birds = Database("memory://", models=[Bird])[Bird]
+            >>> _ = birds.bulk_create([Bird(ring=number, species="wren") for number in range(3)])
+            >>> plan = birds.filter(species="wren").explain(analyze=True)
+            >>> plan.index, plan.analysis.results
+            ('species', 3)
+        """
+        return self._runner.run(answers.explain(self._runner.context, self._query, analyze=analyze))
+
+    def aggregate(self, *functions: Aggregate, **named: Aggregate) -> dict[str, Any]:
+        """The number, sums, extremes and averages of all the records of the query together.
+
+        None is left out, and of nothing everything is None, except that a count is 0. Ints, Decimals and timedeltas
+        are added exactly; a float sum is rounded once. An order does not matter; a slice does.
+
+        Args:
+            functions: ``Count()``, ``Sum("price")``, …: the results are called ``count``, ``price__sum``, ….
+            named: the same, under names of your own.
+
+        Returns:
+            The results by name. Cost: one read where an aggregate index keeps all of them; one row for each ``Min``
+            and ``Max`` whose field ends an index that the filter binds; otherwise one pass over the query.
+
+        Raises:
+            UnknownFieldError, UnknownLookupError: no such field, or it has no such function.
+            InvalidArgumentError: no function, two results of one name, or the values are distinct.
+            InvalidValueError: no function of this kind, or a result that its type cannot hold.
+            NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
+
+        Examples:
+            >>> from kvmodels import Avg, Count, Database, KvModel, Max, PrimaryKey, Sum
+            >>> class Order(KvModel, collection="orders"):
+            ...     id: PrimaryKey[int]
+            ...     amount: int
+            >>> orders = Database("memory://", models=[Order])[Order]
+            >>> _ = orders.bulk_create([Order(id=number, amount=number * 10) for number in range(1, 5)])
+            >>> orders.aggregate(Count(), Sum("amount"), mean=Avg("amount"), most=Max("amount"))
+            {'count': 4, 'amount__sum': 100, 'mean': 25.0, 'most': 40}
+        """
+        measures = measures_of(self._query.schema, functions, named)
+        return self._runner.run(aggregation.aggregate(self._runner.context, self._query, measures))
+
+    def explain_aggregate(self, *functions: Aggregate, **named: Aggregate) -> AggregatePlan:
+        """Where ``aggregate`` with these functions takes its results from.
+
+        Args:
+            functions: as in ``aggregate``.
+            named: as in ``aggregate``.
+
+        Returns:
+            The plan: which results come from counters, which from the end of an index, which from a pass over the
+            records, and a text for people. Cost: nothing is read but the schema.
+
+        Raises:
+            UnknownFieldError, UnknownLookupError, InvalidArgumentError, InvalidValueError: as in ``aggregate``.
+            NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
+        """
+        measures = measures_of(self._query.schema, functions, named)
+        return self._runner.run(aggregation.aggregate_plan_of(self._runner.context, self._query, measures))

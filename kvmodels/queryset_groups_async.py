@@ -1,0 +1,123 @@
+"""AsyncGroupedQuery and AsyncGroups: what ``group_by()`` of an asynchronous query set leads to.
+
+Rules of this module: as ``kvmodels.queryset_groups``; the same names and signatures, and what reads is awaited.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+from kvmodels.flows import aggregation
+from kvmodels.query.aggregation import Aggregate, Grouping, grouping_of
+from kvmodels.query.aggregation_plans import GroupPlan
+from kvmodels.query.projection import FieldName
+from kvmodels.query.query import Query
+from kvmodels.queryset_answers_async import AsyncRunner
+
+__all__ = ["AsyncGroupedQuery", "AsyncGroups", "grouped_query"]
+
+
+def grouped_query(runner: AsyncRunner, query: Query, fields: Sequence[FieldName]) -> AsyncGroupedQuery:
+    """What ``group_by()`` returns."""
+    return AsyncGroupedQuery(runner, grouping_of(query, fields))
+
+
+class AsyncGroupedQuery:
+    """The records of a query in groups of equal values; immutable, and nothing is read.
+
+    Args:
+        runner: runs flows against the store.
+        grouping: the query and the columns to group by.
+    """
+
+    __slots__ = ("_grouping", "_runner")
+
+    def __init__(self, runner: AsyncRunner, grouping: Grouping) -> None:
+        self._runner = runner
+        self._grouping = grouping
+
+    def __repr__(self) -> str:
+        return self._grouping.summary(type(self).__name__)
+
+    def __bool__(self) -> bool:
+        raise self._grouping.query.no_truth()
+
+    def aggregate(self, *functions: Aggregate, **named: Aggregate) -> AsyncGroups:
+        """One row for each group, with these results.
+
+        Args:
+            functions: ``Count()``, ``Sum("price")``, …: the results are called ``count``, ``price__sum``, ….
+            named: the same, under names of your own.
+
+        Returns:
+            The rows, lazily: each a dict of the fields of the group and of the results, in the order of the groups.
+            None is a group of its own and comes first; a folded field is grouped by what the fold gives.
+
+        Raises:
+            UnknownFieldError, UnknownLookupError: no such field, or it has no such function.
+            InvalidArgumentError: no function, or two results of one name.
+            InvalidValueError: something that is no function.
+        """
+        return AsyncGroups(self._runner, self._grouping.measured(functions, named))
+
+
+class AsyncGroups:
+    """Rows of groups: dicts of the fields of a group and of its results; iterate over it, more than once if you like.
+
+    Rows come from the counters of an aggregate index, one read for 500 of them; or from an index that has the records
+    of each group side by side, one group in memory at a time; or, where ``sort_in_memory(limit)`` permits it, from one
+    pass that holds all groups, ``limit`` of them at most.
+
+    Args:
+        runner: runs flows against the store.
+        grouping: the query, the columns to group by, and the functions.
+    """
+
+    __slots__ = ("_grouping", "_runner")
+
+    def __init__(self, runner: AsyncRunner, grouping: Grouping) -> None:
+        self._runner = runner
+        self._grouping = grouping
+
+    def __repr__(self) -> str:
+        return self._grouping.summary(type(self).__name__)
+
+    def __bool__(self) -> bool:
+        raise self._grouping.query.no_truth()
+
+    if not TYPE_CHECKING:  # as in ``AsyncAnswers``
+
+        def __iter__(self):
+            raise self._grouping.query.no_sync_iteration()
+
+    async def __aiter__(self) -> AsyncIterator[dict[str, Any]]:
+        scan = aggregation.GroupScan(self._runner.context, self._grouping)
+        while not scan.done:
+            for row in await self._runner.run(scan.next_batch()):
+                yield row
+
+    async def to_list(self) -> list[dict[str, Any]]:
+        """All rows.
+
+        Returns:
+            The rows in order. Cost: as the class says; ``explain`` tells which.
+
+        Raises:
+            NoUsableIndexError: no index has the groups side by side; the hint has the line to add.
+            IndexNotReadyError: the index that would serve is not built.
+            OperationTooLargeError: more groups than ``sort_in_memory`` may hold.
+            InvalidValueError: a result that its type cannot hold.
+        """
+        return await self._runner.run(aggregation.fetch_groups(self._runner.context, self._grouping))
+
+    async def explain(self) -> GroupPlan:
+        """Where the rows come from.
+
+        Returns:
+            The plan: ``.source``, ``.index``, and a text for people. Cost: nothing is read but the schema.
+
+        Raises:
+            NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
+        """
+        return await self._runner.run(aggregation.group_plan_of(self._runner.context, self._grouping))
