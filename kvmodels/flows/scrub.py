@@ -91,6 +91,8 @@ class _Scrub:
         self._schema = schema
         self._repair = repair
         self._seen: set[tuple[bytes, bytes | None]] = set()
+        self._known: dict[tuple[bytes, bytes], dict[bytes, _Expected]] = {}
+        self._known_for: LiveCollection | None = None
         self.scanned = 0
         self.findings: list[Finding] = []
 
@@ -151,7 +153,18 @@ class _Scrub:
         return stored if live.layout.names(stored.document, row.key) else None
 
     def _expected(self, live: LiveCollection, row: Row) -> dict[bytes, _Expected]:
-        """The entries that a record calls for in the indexes that are complete; none when it cannot be indexed."""
+        """The entries that a record calls for in the indexes that are complete; none when it cannot be indexed.
+
+        Remembered for some records: each entry asks for those of its record, and a record may have many.
+        """
+        if self._known_for is not live or len(self._known) >= ROWS_AT_ONCE:
+            self._known, self._known_for = {}, live
+        version = row.key, row.versionstamp
+        if version not in self._known:
+            self._known[version] = self._called_for(live, row)
+        return self._known[version]
+
+    def _called_for(self, live: LiveCollection, row: Row) -> dict[bytes, _Expected]:
         stored = self._stored(live, row)
         found: dict[bytes, _Expected] = {}
         if stored is None:
