@@ -8,7 +8,7 @@ Rules of this module: pure; a name that stands for nothing is an error with the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any, Final, NamedTuple, get_args
 
@@ -22,12 +22,15 @@ __all__ = ["PRIMARY_KEY", "Keyword", "known_field", "lookups_of", "split_keyword
 PRIMARY_KEY: Final = "pk"
 """The name that stands for the primary key in lookups and orders, as in Django."""
 
-_LOOKUPS: Final[tuple[Lookup, ...]] = get_args(Lookup)
+_LOOKUPS: Final[Mapping[str, Lookup]] = {lookup: lookup for lookup in get_args(Lookup)}
+_KEY: Final = frozenset({"exact", "in", "not_in"})
 _WHOLE: Final = frozenset({"exact", "ne", "in", "not_in", "isnull"})
-_OF_ELEMENTS: Final = frozenset({"contains", "contains_any", "contains_all"})
-_OF_TEXT: Final = frozenset({"startswith", "contains"})
-_ORDERED: Final = frozenset({"exact", "ne", "gt", "gte", "lt", "lte", "in", "not_in", "range"})
-_KEY_LOOKUPS: Final = frozenset({"exact", "in", "not_in"})
+_ELEMENT: Final = frozenset({"exact", "ne", "gt", "gte", "lt", "lte", "in", "not_in", "range"})
+_TEXT_ELEMENT: Final = _ELEMENT | {"startswith", "contains"}
+_VALUE: Final = _ELEMENT | {"isnull"}
+_TEXT: Final = _TEXT_ELEMENT | {"isnull"}
+_SEVERAL: Final = frozenset({"contains", "contains_any", "contains_all", "isnull"})
+_SEVERAL_OF_FIELD: Final = _SEVERAL | _WHOLE
 
 
 class Keyword(NamedTuple):
@@ -61,6 +64,9 @@ def split_keyword(schema: ModelSchema, keyword: str) -> Keyword:
     """
     if keyword in schema.fields or keyword == PRIMARY_KEY:
         return Keyword(keyword, "exact")
+    name, _, last = keyword.rpartition("__")
+    if name in schema.column_codecs and last in _LOOKUPS:  # the usual case: a column has nothing inside of it
+        return Keyword(name, _LOOKUPS[last])
     words = keyword.split("__")
     for size in range(len(words), 0, -1):
         name = _named(schema, words[:size])
@@ -72,16 +78,16 @@ def split_keyword(schema: ModelSchema, keyword: str) -> Keyword:
 def lookups_of(schema: ModelSchema, name: str, source: ColumnSource | None, *, element: bool) -> frozenset[str]:
     """The lookups that exist for a field (``source`` None: of a type that has no order), or for its elements."""
     if name == PRIMARY_KEY:
-        return _KEY_LOOKUPS
+        return _KEY
     if source is None:
         return _WHOLE
-    of_text = _OF_TEXT if source.codec.pack_prefix is not None else frozenset[str]()
+    text = source.codec.pack_prefix is not None
     if element:
-        return _ORDERED | of_text
+        return _TEXT_ELEMENT if text else _ELEMENT
     if source.many:
         # What a path through a list collects is no field, and has no value as a whole.
-        return _OF_ELEMENTS | (_WHOLE if name in schema.fields else {"isnull"})
-    return _ORDERED | {"isnull"} | of_text
+        return _SEVERAL_OF_FIELD if name in schema.fields else _SEVERAL
+    return _TEXT if text else _VALUE
 
 
 def unknown_lookup(schema: ModelSchema, field: str, lookup: str, known: Iterable[str]) -> UnknownLookupError:
@@ -111,9 +117,8 @@ def _with_lookup(schema: ModelSchema, name: str, words: list[str]) -> Keyword:
     element = bool(words) and words[0] == "any" and source is not None and source.many
     rest = words[1:] if element else words
     given = "__".join(rest) if rest else "exact"
-    for lookup in _LOOKUPS:
-        if lookup == given:
-            return Keyword(name, lookup, element)
+    if given in _LOOKUPS:
+        return Keyword(name, _LOOKUPS[given], element)
     if source is None and nested_fields(schema.model, name):
         raise _unknown_field(schema, ".".join([name, *(words[:-1] if words[-1] in _LOOKUPS else words)]))
     if len(words) > 1 and words[-1] in _LOOKUPS and words[0] != "any":

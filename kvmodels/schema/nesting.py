@@ -23,6 +23,10 @@ def has_several_values(model: type[Any], path: str) -> bool:
     """
     annotation: Any = None
     several = False
+    if "." not in path and path in getattr(model, "__pydantic_fields__", {}):
+        annotation = model.__pydantic_fields__[path].annotation
+        if isinstance(annotation, type) and get_origin(annotation) is None:
+            return False  # the usual case
     fields: Mapping[str, Any] = getattr(model, "__pydantic_fields__", {})
     for name in path.split("."):
         annotation = fields[name].annotation if name in fields else None

@@ -50,16 +50,14 @@ def value_of(schema: ModelSchema, source: ColumnSource, value: Any) -> Any:
 
 
 def values_of(schema: ModelSchema, source: ColumnSource, operand: Any, *, nulls: bool) -> tuple[Any, ...]:
-    """A list of values, each once as the column tells them apart; with ``nulls`` one may be None.
+    """A list of values, each once, because equal values have one packed part; with ``nulls`` one may be None.
 
     Raises:
         InvalidValueError: no list, or a value that the column cannot hold.
     """
-    distinct: dict[bytes | None, Any] = {}
-    for value in listed(schema, source.name, operand):
-        held = None if value is None and nulls else value_of(schema, source, value)
-        distinct.setdefault(None if held is None else source.codec.pack(held), held)
-    return tuple(distinct.values())
+    given = listed(schema, source.name, operand)
+    held = (None if value is None and nulls else value_of(schema, source, value) for value in given)
+    return tuple(dict.fromkeys(held))
 
 
 def prefix_of(schema: ModelSchema, source: ColumnSource, value: Any) -> Any:

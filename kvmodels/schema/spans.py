@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from functools import reduce
+from functools import lru_cache, reduce
 from typing import Final, NamedTuple
 
 from kvmodels.encoding.columns import nullable
@@ -46,12 +46,13 @@ class Span(NamedTuple):
 
 
 Spans = tuple[Span, ...]
+_nullable = lru_cache(maxsize=1_000)(nullable)
 EVERYTHING: Final[Spans] = (Span(b"", _END),)
 
 
 def column_of(source: ColumnSource, *, is_nullable: bool) -> Column:
     """The ascending column of a source, by which its values are compared."""
-    codec = nullable(source.codec) if is_nullable else source.codec
+    codec = _nullable(source.codec) if is_nullable else source.codec
     return Column(source.name, codec, nullable=is_nullable, many=source.many, path=source.path)
 
 
