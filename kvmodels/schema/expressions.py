@@ -137,7 +137,7 @@ class Not(Expression):
     part: Expression
 
 
-def _joined(kind: type[And | Or], left: object, right: object) -> Expression:
+def _joined(kind: type[And | Or], left: object, right: object) -> Any:
     parts: list[Expression] = []
     for expression in (left, right):
         if not isinstance(expression, Expression):

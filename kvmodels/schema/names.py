@@ -64,9 +64,9 @@ def split_keyword(schema: ModelSchema, keyword: str) -> Keyword:
     """
     if keyword in schema.fields or keyword == PRIMARY_KEY:
         return Keyword(keyword, "exact")
-    name, _, last = keyword.rpartition("__")
-    if name in schema.column_codecs and last in _LOOKUPS:  # the usual case: a column has nothing inside of it
-        return Keyword(name, _LOOKUPS[last])
+    field, _, last = keyword.rpartition("__")
+    if field in schema.column_codecs and last in _LOOKUPS:  # the usual case: a column has nothing inside of it
+        return Keyword(field, _LOOKUPS[last])
     words = keyword.split("__")
     for size in range(len(words), 0, -1):
         name = _named(schema, words[:size])
