@@ -118,13 +118,23 @@ class Access(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What the whole query wants of an access."""
+    """What the whole query wants of an access.
+
+    Attributes:
+        schema: the model.
+        order: fields and directions.
+        reverse: which end to begin at, where the order does not say.
+        forced: the index is named by the query.
+        fields: what must be shown, and sorted by; None: whole objects.
+        sorts: what comes out is sorted in memory.
+    """
 
     schema: ModelSchema
     order: Directions
     reverse: bool
     forced: bool
     fields: tuple[str, ...] | None
+    sorts: bool = False
 
     @classmethod
     def of(cls, schema: ModelSchema, shape: QueryShape, *, ordered: bool = True) -> Asked:
@@ -133,7 +143,7 @@ class Asked(NamedTuple):
         if not ordered and fields is not None:
             fields = (*fields, *(field for field, _ in shape.order))
         order = shape.order if ordered else ()
-        return cls(schema, order, shape.reverse and ordered, shape.using is not None, fields)
+        return cls(schema, order, shape.reverse and ordered, shape.using is not None, fields, not ordered)
 
 
 # --- paths ------------------------------------------------------------------------------------------------------

@@ -198,7 +198,8 @@ def _union(asked: Asked, shape: QueryShape, paths: Sequence[Path]) -> Decision |
     united = _united(asked, shape, best)
     if united is not None:
         return united
-    merged = _merged(asked, shape, options)
+    # What is sorted afterwards needs no common order, and a plan has only one.
+    merged = None if asked.sorts else _merged(asked, shape, options)
     if merged is not None or asked.order:
         return merged
     # What an earlier scan accepts is dropped, so a later one tests the filters of all before it.

@@ -328,7 +328,7 @@ def _refusal(query: Query, live: LiveCollection, shape: QueryShape, alternatives
                 state=state.value,
                 hint=_advice(state),
             )
-    return no_usable_index(query, live)
+    return no_usable_index(query, live, shape, *alternatives)
 
 
 def _unready(query: Query, live: LiveCollection, alternatives: _Alternatives) -> str | None:

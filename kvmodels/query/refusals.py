@@ -1,88 +1,195 @@
 """Why no index serves a query, and the line of code that changes it.
 
-Rules of this module: pure; only names of fields, lookups and indexes are shown, never operands.
+Rules of this module: pure; only names of fields, lookups and indexes are shown, never operands. A line that is shown
+can be pasted: with it the query is served, or its next alternative is named.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final
 
 from kvmodels.errors import NoUsableIndexError
+from kvmodels.query.accesses import Asked, Directions, accesses, paths_of
+from kvmodels.query.branches import MAX_BRANCHES, Branch
+from kvmodels.query.combining import decide
 from kvmodels.query.query import Query
-from kvmodels.schema.definition import IndexDefinition, ModelSchema
+from kvmodels.query.shapes import BranchShape, QueryShape
+from kvmodels.query.suggestions import Suggestion, suggested
+from kvmodels.schema.definition import IndexDefinition
 from kvmodels.schema.live import LiveCollection
 from kvmodels.schema.names import PRIMARY_KEY
 from kvmodels.schema.predicate import Condition, conditions_of
 
 __all__ = ["no_usable_index"]
 
-_EQUALITY: Final = frozenset({"exact", "isnull"})
+
+_EVERYTHING = BranchShape((), (), None, ())
 
 
-def no_usable_index(query: Query, live: LiveCollection) -> NoUsableIndexError:
-    """The error, with the candidates and with the index to add."""
+def no_usable_index(
+    query: Query, live: LiveCollection, shape: QueryShape, stem: Branch, branches: Sequence[Branch] | None
+) -> NoUsableIndexError:
+    """The error, with the candidates and with the index to add.
+
+    Args:
+        query: what is asked for.
+        live: the collection.
+        shape: of the query.
+        stem, branches: its filter; ``branches`` None: it has too many alternatives.
+    """
     schema = query.schema
     return NoUsableIndexError(
         "no index serves this query",
         model=schema.name,
-        filters=tuple(_lookup(condition) for condition in _conditions(query)),
+        filters=tuple(dict.fromkeys(_lookup(c) for part in query.where for c in conditions_of(part))),
         order=tuple(("-" if down else "") + field for field, down in query.directions),
         candidates=(
             "primary key",
             *(_described(index) for index in schema.indexes.values() if index.name in live.readable),
         ),
-        hint=_hint(query),
+        hint=_Refusal(query, live, shape).hint(stem, branches),
     )
 
 
-def _conditions(query: Query) -> list[Condition]:
-    return [condition for part in query.where for condition in conditions_of(part)]
-
-
 def _lookup(condition: Condition) -> str:
-    return condition.field if condition.lookup == "exact" else f"{condition.field}__{condition.lookup}"
+    lookup: str = condition.lookup
+    if condition.any:
+        lookup = {"exact": "contains", "in": "contains_any"}.get(lookup, f"any__{lookup}")
+    elif lookup == "exact":
+        return condition.field
+    return f"{condition.field}__{lookup}"
 
 
 def _described(index: IndexDefinition) -> str:
     columns = ", ".join(f"{'-' if column.descending else ''}{column.field}" for column in index.columns)
-    described = index.name if columns == index.name else f"{index.name} on {columns}"
-    extra = [word for word, holds in (("unique", index.unique), ("without None", index.nulls == "skip")) if holds]
+    described = index.name if columns in (index.name, "") else f"{index.name} on {columns}"
+    extra = [
+        word
+        for word, holds in (
+            ("unique", index.unique),
+            ("without None", index.nulls == "skip"),
+            ("partial", index.where is not None),
+            ("several values", index.fans_out),
+            ("totals", index.aggregates is not None),
+        )
+        if holds
+    ]
     return described + (f" ({', '.join(extra)})" if extra else "")
 
 
-def _hint(query: Query) -> str:
-    schema = query.schema
-    scan = f"call .allow_scan() to read all of {schema.collection!r}"
-    equal, ranged = _roles(query)
-    order = [(field, down) for field, down in query.directions if field not in equal]
-    if order and not equal and ranged and order[0][0] != ranged[0]:
-        return (
-            f"No index gives a range of {ranged[0]!r} in the order of {order[0][0]!r}: order by {ranged[0]!r} first, "
-            f"or {_addition(schema, order)} and {scan}."
-        )
-    columns = [(field, False) for field in equal]
-    columns += order or [(field, False) for field in ranged[:1]]
-    if not columns:
-        fields = ", ".join(repr(condition.field) for condition in _conditions(query))
-        return f"The type of {fields} cannot be indexed: {scan}." if fields else f"Otherwise {scan}."
-    addition = _addition(schema, columns)
-    addition = addition[0].upper() + addition[1:]
-    return f"{addition}." if query.scan_allowed else f"{addition}, or {scan}."
+class _Refusal:
+    """Finds out what is missing."""
+
+    __slots__ = ("_live", "_query", "_scan", "_shape")
+
+    def __init__(self, query: Query, live: LiveCollection, shape: QueryShape) -> None:
+        self._query = query
+        self._live = live
+        self._shape = shape
+        self._scan = f"call .allow_scan() to read all of {query.schema.collection!r}"
+
+    def hint(self, stem: Branch, branches: Sequence[Branch] | None) -> str:
+        """What to do."""
+        if self._query.using is not None:
+            return self._forced(self._query.using)
+        if branches is None:
+            return (
+                f"The filter has more than {MAX_BRANCHES} alternatives: write those about one field as one list, "
+                f"add a condition that an index answers, or {self._scan}."
+            )
+        branch = self._unserved(branches) or stem
+        return self._of(branch)
+
+    def _is_served(self, branch: BranchShape, order: Directions) -> bool:
+        shape = self._shape._replace(stem=branch, branches=(branch,), order=order, scans=False, sorts=False)
+        return decide(self._query.schema, shape, paths_of(self._live, shape)) is not None
+
+    def _unserved(self, branches: Sequence[Branch]) -> Branch | None:
+        """The first alternative that has no index; of those that all have one, the first without the order."""
+        shapes = self._shape.branches or ()
+        for order in ((), self._shape.order):
+            for branch, shape in zip(branches, shapes, strict=True):
+                if not self._is_served(shape, order):
+                    return branch
+        return None
+
+    def _sorting(self) -> str | None:
+        """The permission that is enough if only the order is missing."""
+        shape = self._shape._replace(order=(), reverse=False, sorts=False)
+        if not shape.order and decide(self._query.schema, shape, paths_of(self._live, shape)) is not None:
+            return "call .sort_in_memory(limit=…) to sort what is found" if self._shape.order else None
+        return None
+
+    def _of(self, branch: Branch) -> str:
+        query = self._query
+        suggestion = suggested(query.schema, branch, query.directions)
+        sorting = self._sorting()
+        otherwise = sorting or (None if query.scan_allowed else self._scan)
+        if suggestion is None:
+            return self._unindexed(branch, otherwise)
+        if suggestion.conflict is not None:
+            return self._conflict(suggestion, suggestion.conflict, sorting)
+        addition = suggestion.text[0].upper() + suggestion.text[1:]
+        return f"{addition}." if otherwise is None else f"{addition}, or {otherwise}."
+
+    def _conflict(self, suggestion: Suggestion, fields: tuple[str, str], sorting: str | None) -> str:
+        ranged, ordered = fields
+        scan = None if self._query.scan_allowed else self._scan
+        missing = None if self._is_served(_EVERYTHING, self._shape.order) else suggestion.text
+        ways = [f"order by {ranged!r} first"]
+        if missing or scan:
+            ways.append(" and ".join(step for step in (missing, scan) if step))
+        if sorting:
+            ways.append(sorting)
+        return f"No index gives a range of {ranged!r} in the order of {ordered!r}: {', or '.join(ways)}."
+
+    def _unindexed(self, branch: Branch, otherwise: str | None) -> str:
+        conditions = [condition for part in branch.parts for condition in conditions_of(part)]
+        if not conditions:
+            return f"Otherwise {otherwise or self._scan}."
+        fields = ", ".join(dict.fromkeys(repr(condition.field) for condition in conditions))
+        if all(self._query.schema.source(c.field) is not None for c in conditions if c.field != PRIMARY_KEY):
+            return f"No index answers such a comparison of {fields}: {otherwise or self._scan}."
+        return f"The type of {fields} cannot be indexed: {otherwise or self._scan}."
+
+    # --- using_index ------------------------------------------------------------------------------------------
+
+    def _forced(self, name: str) -> str:
+        title = "The primary key" if name == PRIMARY_KEY else f"The index {name!r}"
+        reason = self._why_not(self._query.schema.indexes.get(name))
+        return f"{title} cannot serve it: {reason}. Leave out using_index() to let the planner choose."
+
+    def _why_not(self, definition: IndexDefinition | None) -> str:
+        shapes = self._shape.branches or (self._shape.stem,)
+        for shape in shapes:
+            reason = None if definition is None else _incomplete(definition, shape)
+            reason = reason or self._unusable(shape)
+            if reason is not None:
+                return reason
+        return "its alternatives do not come in one order"
+
+    def _unusable(self, shape: BranchShape) -> str | None:
+        paths = paths_of(self._live, self._shape)
+        ordered = Asked.of(self._query.schema, self._shape)
+        found = list(accesses(ordered, paths, shape))
+        if any(access.permitted for access in found):
+            return None
+        loose = accesses(Asked.of(self._query.schema, self._shape, ordered=False), paths, shape)
+        if not found and loose:
+            return "it does not give the order that is asked for"
+        return "the filter binds none of its columns from the left, so all of it would be read"
 
 
-def _roles(query: Query) -> tuple[list[str], list[str]]:
-    """Fields that an index could bind to one value, and the others that it could bind at all."""
-    schema = query.schema
-    possible = [c for c in _conditions(query) if c.field in schema.column_codecs and c.field != PRIMARY_KEY]
-    bound = [part for part in query.where if isinstance(part, Condition) and part in possible]
-    equal = list(dict.fromkeys(condition.field for condition in bound if condition.lookup in _EQUALITY))
-    return equal, list(dict.fromkeys(c.field for c in possible if c.field not in equal))
-
-
-def _addition(schema: ModelSchema, columns: Sequence[tuple[str, bool]]) -> str:
-    if len(columns) == 1:
-        field = columns[0][0]
-        return f"declare {field!r} as Indexed[{schema.fields[field].type_name}]"
-    names = ", ".join(f'"{"-" if down else ""}{field}"' for field, down in columns)
-    return f"add Index({names}) to the indexes of {schema.name}.Meta"
+def _incomplete(definition: IndexDefinition, shape: BranchShape) -> str | None:
+    """Why an index lacks records of a branch."""
+    if definition.aggregates is not None:
+        return "it holds totals and no records"
+    if definition.where is not None and all(partial.name != definition.name for partial in shape.partials):
+        return f"the filter does not say what its records satisfy, {definition.where.text or 'a condition'}"
+    for column in definition.columns:
+        terms = [term for term in shape.terms if term.field == column.field]
+        if column.many and not terms:
+            return f"it has no entry for a record without any {column.field!r}, and the filter asks for none of them"
+        if definition.nulls == "skip" and column.nullable and not any(term.excludes_none for term in terms):
+            return f"it leaves out records whose {column.field!r} is None"
+    return None
