@@ -41,6 +41,16 @@ OTHERS = {
 """A change of the record with every value that gives it another entry in an index."""
 
 
+SOME = ("berth", "by_tag", "chip", "shown", "word")
+"""Of each shape one index, for the engine on which everything takes longer."""
+
+ALL = [("memory", index) for index in ENTRY_INDEXES] + [("sqlite", index) for index in SOME]
+"""Where each damage is done: the engine of the store, and the index."""
+
+every_index = pytest.mark.parametrize(("house", "index"), ALL, indirect=["house"])
+every_index_of_guests = pytest.mark.parametrize(("guests", "index"), ALL, indirect=["guests"])
+
+
 def only(report: CheckReport) -> Finding:
     """The one thing that was found."""
     assert len(report.findings) == 1, report.findings
@@ -68,7 +78,7 @@ def test_every_index_of_entries_is_tried():
     assert COVERING == ["nick", "grown", "berth"]
 
 
-@pytest.mark.parametrize("index", ENTRY_INDEXES)
+@every_index
 def test_a_removed_entry_is_missing_and_written_again(house, index):
     for pk in (FULL, BARE):
         for entry in house.entries(index, pk):
@@ -77,7 +87,7 @@ def test_a_removed_entry_is_missing_and_written_again(house, index):
             assert house.db.kv.get(entry.key).value == entry.value
 
 
-@pytest.mark.parametrize("index", ENTRY_INDEXES)
+@every_index
 def test_an_entry_that_its_record_does_not_call_for_dangles_and_is_removed(house, index):
     before = {repr(entry.key) for entry in house.entries(index)}
     house.db[house.model].patch(FULL, **OTHERS[index])
@@ -88,7 +98,7 @@ def test_an_entry_that_its_record_does_not_call_for_dangles_and_is_removed(house
     assert house.db.kv.get(extra.key).versionstamp is None
 
 
-@pytest.mark.parametrize("index", ENTRY_INDEXES)
+@every_index
 def test_an_entry_of_a_removed_record_dangles_and_is_removed(house, index):
     entries = house.entries(index, FULL)
     house.db[house.model].remove(FULL)
@@ -98,7 +108,7 @@ def test_an_entry_of_a_removed_record_dangles_and_is_removed(house, index):
         assert found.reason == "there is no such record"
 
 
-@pytest.mark.parametrize("index", ENTRY_INDEXES)
+@every_index
 def test_a_wrong_value_is_reported_and_written_again(house, index):
     for entry in house.entries(index, FULL):
         wrong = {**entry.value, "note": "z"} if SPECS[index].store == "record" else b"not what is held here"
@@ -134,7 +144,7 @@ def test_a_slot_with_another_owner_is_reported_and_given_back(house, index):
         assert house.db.kv.get(entry.key).value == entry.value
 
 
-@pytest.mark.parametrize("index", ENTRY_INDEXES)
+@every_index_of_guests
 def test_an_entry_with_another_deadline_is_reported_and_gets_that_of_its_record(guests, index):
     for entry in guests.entries(index, FULL):
         guests.raw.set(entry.key, entry.value, expire_in=3600)
@@ -143,7 +153,7 @@ def test_an_entry_with_another_deadline_is_reported_and_gets_that_of_its_record(
         assert guests.db.kv.get(entry.key).expires_at is None
 
 
-@pytest.mark.parametrize("index", ENTRY_INDEXES)
+@every_index_of_guests
 def test_an_entry_that_lost_its_deadline_is_reported_and_gets_it_again(guests, index):
     guests.db[Guest].patch(FULL, expire_in=3600)
     deadline = guests.db.kv.get(("guests", *FULL)).expires_at
