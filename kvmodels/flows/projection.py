@@ -44,7 +44,8 @@ def values_of(schema: ModelSchema, document: Document, fields: Sequence[str]) ->
         fields: names of fields, paths with dots, names of computed columns, as ``select`` gives them.
 
     Returns:
-        Python values, each equal to the attribute of the object; a computed column as its function gave it.
+        Python values, each equal to the attribute of the object; a computed column as the record holds what its
+        function gave, of several values each once.
 
     Raises:
         DecodeError: a field is missing and has no plain default, or a stored value is not valid.
