@@ -184,7 +184,7 @@ def _in_spans(spans: Spans, pack_stored: Callable[[Any], bytes]) -> ValueTest:
 def _equal(source: ColumnSource, operand: Any, otherwise: ValueTest) -> ValueTest:
     """The same as comparing parts, for types whose stored values are equal exactly if their parts are; much faster."""
     stored = operand if source.codec.to_stored is None else source.codec.to_stored(operand)
-    kind: Any = type(stored)
+    kind: Any = stored.__class__
     return lambda value: value == stored if type(value) is kind else otherwise(value)
 
 

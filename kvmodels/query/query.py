@@ -256,7 +256,8 @@ class Query:
             descending = column.startswith("-")
             return Order(known_field(self.schema, column[1:] if descending else column), descending)
         if isinstance(column, FieldRef):
-            name, model = origin(column)
+            reference: FieldRef[Any] = column
+            name, model = origin(reference)
             column = Order(name, model=model)
         # Callers without a type checker may pass anything, for example a field without desc().
         if not isinstance(column, Order):

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from dataclasses import field as attribute
 from typing import Any, Generic, Literal, TypeVar, cast, overload
 
-from kvmodels.errors import InvalidArgumentError
+from kvmodels.errors import InvalidArgumentError, InvalidValueError
 from kvmodels.schema.nesting import has_several_values, nested_fields
 
 __all__ = [
@@ -137,11 +137,16 @@ class Not(Expression):
     part: Expression
 
 
-def _joined(kind: type[And | Or], left: object, right: object) -> Any:
+def _joined(kind: type[And | Or], left: object, right: object) -> And | Or:
     parts: list[Expression] = []
     for expression in (left, right):
         if not isinstance(expression, Expression):
-            return NotImplemented  # Python then says that the operator does not take this operand
+            raise InvalidValueError(
+                "this is not an expression",
+                type=type(expression).__name__,
+                hint="Put parentheses around comparisons, (User.age > 3) & (User.name != ''), because & and | bind "
+                "tighter than they do.",
+            )
         parts += expression.parts if isinstance(expression, kind) else (expression,)
     return kind(tuple(parts))
 

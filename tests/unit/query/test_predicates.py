@@ -369,11 +369,11 @@ def test_what_is_no_expression_is_refused(wrong: Any):
 
 
 def test_operators_take_expressions_only():
-    wrong: Any = 3
-    with pytest.raises(TypeError):
-        _ = Q(number=1) & wrong
-    with pytest.raises(TypeError):
-        _ = Q(number=1) | wrong
+    field: Any = Place.number
+    for wrong in (lambda: Q(number=1) & field == 2, lambda: Q(number=1) | field > 2):
+        with pytest.raises(InvalidValueError, match="Put parentheses around comparisons") as refused:
+            wrong()
+        assert refused.value.type == "FieldRef"
 
 
 def test_an_expression_about_another_model_is_refused():
