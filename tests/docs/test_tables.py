@@ -14,6 +14,7 @@ from kvmodels.kv import Kv
 from kvmodels.limits import Limits
 from kvmodels.schema import keyspace
 from kvmodels.schema.compile import schema_of
+from kvmodels.schema.declarations import AggregateIndex
 from kvmodels.schema.keyspace import EntryLayout, RecordLayout
 from tests.source_tree import REPOSITORY
 
@@ -59,12 +60,23 @@ class Sample(KvModel, collection="collection"):
         indexes = (UniqueConstraint("column", name="unique"), Index("column", name="index"))
 
 
+class Counted(KvModel, collection="collection"):
+    """A record that is counted in a group."""
+
+    id: PrimaryKey[str]
+    column: str | None
+
+    class Meta:
+        indexes = (AggregateIndex("column", name="index"),)
+
+
 def keys_of_the_layout() -> set[tuple[object, ...]]:
     """One key of every kind, built by the keyspace."""
     schema = schema_of(Sample)
     records = RecordLayout(schema.collection, schema.primary_key)
     pk = records.pack(("pk",))
     entries = {name: EntryLayout(schema.collection, definition, 1) for name, definition in schema.indexes.items()}
+    counters = EntryLayout("collection", schema_of(Counted).indexes["index"], 2)
     packed = [
         records.key(pk),
         *(entry.key for entry in entries["unique"].keys({"id": "pk", "column": "column"}, pk)),
@@ -75,6 +87,7 @@ def keys_of_the_layout() -> set[tuple[object, ...]]:
         keyspace.drop_key("collection", "index", 2),
         keyspace.violation_key(keyspace.violation_prefix("collection", "index", 2), encode_key(("slot",)), pk),
         keyspace.token_key("token"),
+        *(counters.counter_key(group, "kind") for group in counters.groups({"id": "pk", "column": "column"})),
     ]
     return {decode_key(key) for key in packed}
 
@@ -104,7 +117,7 @@ def test_the_page_of_the_layout_shows_the_keys_that_the_keyspace_builds():
     page = (DOCS / "concepts" / "layout.md").read_text("utf-8")
     names = {name: name for name in ("collection", "index", "token")} | {"n": 2, "pk": ["pk"], "columns": ["column"]}
     names |= {"slot": encode_key(("slot",)), "collection_by_unique": "collection_by_unique"}
-    names |= {"collection_by_index": "collection_by_index"}
+    names |= {"collection_by_index": "collection_by_index", "group": ["column"], "kind": "kind"}
     with open_kv() as kv:
         services = keys_of_the_services(kv)
     names |= {"name": "name", "key": ["key"], "versionstamp": services["ticket"][3]}
