@@ -12,7 +12,7 @@ from typing import Any
 
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, UnknownFieldError, UnknownLookupError
 from kvmodels.schema.definition import ModelSchema
-from kvmodels.schema.expressions import Expression, FieldRef, Order, Q, origin
+from kvmodels.schema.expressions import Expression, FieldRef, Order, Q
 from kvmodels.schema.names import PRIMARY_KEY, known_field
 from kvmodels.schema.predicate import Conjunction, Predicate, conditions_of, conjunction
 from kvmodels.schema.predicates import parse
@@ -256,9 +256,7 @@ class Query:
             descending = column.startswith("-")
             return Order(known_field(self.schema, column[1:] if descending else column), descending)
         if isinstance(column, FieldRef):
-            reference: FieldRef[Any] = column
-            name, model = origin(reference)
-            column = Order(name, model=model)
+            column = column.asc()
         # Callers without a type checker may pass anything, for example a field without desc().
         if not isinstance(column, Order):
             raise InvalidValueError(
