@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from kvmodels.flows import batches, build_batch, retry, token
+from kvmodels.flows import build_batch, counter_reads, joining, retry, token
 from kvmodels.maintenance import aggregates, compiler, rules
 from kvmodels.maintenance.changes import Compiled, NeedRows, RecordChange, Violation
 from kvmodels.maintenance.compiler import compile_write
@@ -68,13 +68,16 @@ def _no_token(patch: Patch) -> None:
 
 
 def _no_guard(patch: Patch) -> None:
-    real = batches._Reading.__init__
+    for reader in (joining.Session, counter_reads.CounterScan):
+        patch.setattr(reader, "__init__", _unguarded(reader.__init__))
 
-    def unguarded(self: Any, *args: Any) -> None:
+
+def _unguarded(real: Callable[..., None]) -> Callable[..., None]:
+    def init(self: Any, *args: Any) -> None:
         real(self, *args)
         self._guard = None
 
-    patch.setattr(batches._Reading, "__init__", unguarded)
+    return init
 
 
 def _no_fence(patch: Patch) -> None:
