@@ -73,7 +73,7 @@ def tallied(flow: Flow[T], tally: Tally) -> Flow[T]:
         except GeneratorExit:
             flow.close()
             raise
-        except BaseException as raised:  # what the driver throws into a flow is for the flow
+        except BaseException as raised:  # noqa: BLE001 - what the driver throws into a flow is for the flow
             error = raised
         else:
             if isinstance(request, Read):

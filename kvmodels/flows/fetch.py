@@ -21,11 +21,11 @@ from kvmodels.flows.context import Context
 from kvmodels.flows.crud import insert, remove_key, remove_object
 from kvmodels.flows.requests import Flow
 from kvmodels.flows.scan import get_by_key, get_many_by_key, get_one
-from kvmodels.schema.predicates import key_values
 from kvmodels.query.query import Query
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.expressions import Expression
 from kvmodels.schema.model import KvModel
+from kvmodels.schema.predicates import key_values
 from kvmodels.schema.state import drop_state, set_state, state_of
 
 __all__ = ["detach", "expires_at", "get", "get_or_create", "get_or_none", "in_bulk", "key_values", "refresh", "remove"]

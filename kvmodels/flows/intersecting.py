@@ -16,8 +16,8 @@ from kvmodels.errors import InvalidKeyError
 from kvmodels.flows.joining import Joined, Session
 from kvmodels.flows.requests import Flow
 from kvmodels.flows.walking import (
-    START,
     SPECULATIVE_ROWS,
+    START,
     Candidate,
     Choice,
     Extent,

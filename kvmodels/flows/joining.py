@@ -8,7 +8,7 @@ a record that changed in between is left out, and for a unique value the two rea
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from kvmodels.errors import RetriesExhaustedError
 from kvmodels.flows.context import Context, HeaderView
@@ -100,7 +100,7 @@ class Session:
     def behind(self, choice: Choice) -> Flow[Joined | None]:
         """Records of rows that were read before; those that no longer have all of them are left out."""
         keys = [self.record_key(candidate) for candidate in choice.candidates]
-        found = yield from self.rows([point(key) for key in keys if key is not None])
+        found = yield from self.rows(_points(keys))
         return None if found is None else self._with_records(choice, keys, found)
 
     def record_key(self, candidate: Candidate) -> bytes | None:
@@ -146,11 +146,18 @@ class Session:
         )
 
     def _with_records(self, choice: Choice, keys: Sequence[bytes | None], found: Sequence[list[Row]]) -> Joined:
-        records = iter(found)
+        if self._plan.copies and self._plan.combine in ("scan", "concatenate"):
+            return Joined(choice, [self.readers[one.number].hit(one.row, None) for one in choice.candidates])
+        records = {rows[0].key: rows[0] for rows in found if rows}
         hits: list[Hit | None] = []
         for candidate, key in zip(choice.candidates, keys, strict=True):
-            rows = next(records) if key is not None else ()
-            hits.append(self._hit(candidate, rows[0] if rows else None, missing=key is not None and not rows))
+            record = None if key is None else records.get(key)
+            if candidate.others:
+                hits.append(self._hit(candidate, record, missing=key is not None and record is None))
+            elif key is None or record is not None:
+                hits.append(self.readers[candidate.number].hit(candidate.row, record))
+            else:
+                hits.append(None)
         return Joined(choice, hits)
 
     def _hit(self, candidate: Candidate, record: Row | None, *, missing: bool) -> Hit | None:
@@ -167,6 +174,8 @@ class Session:
 
     def matching(self, joined: Joined) -> tuple[list[Candidate], list[Hit]]:
         """The rows that turned out to count, and what they lead to."""
+        if None not in joined.hits and not any(reader.selective for reader in self.readers):
+            return joined.choice.candidates, cast("list[Hit]", joined.hits)
         candidates: list[Candidate] = []
         hits: list[Hit] = []
         for candidate, hit in zip(joined.choice.candidates, joined.hits, strict=True):
@@ -195,4 +204,9 @@ class _Follower:
         """The keys of the records behind the rows that count."""
         self.choice = self._choose(ranges)
         self.keys = [self._session.record_key(candidate) for candidate in self.choice.candidates]
-        return [point(key) for key in self.keys if key is not None]
+        return _points(self.keys)
+
+
+def _points(keys: Sequence[bytes | None]) -> list[ReadRange]:
+    """The records to read, each once: several entries of one record may be found together."""
+    return [point(key) for key in dict.fromkeys(keys) if key is not None]

@@ -10,7 +10,7 @@ mark reaches a row outside the ranges of its plan.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import msgpack
 
@@ -95,7 +95,8 @@ def _decoded(plan: QueryPlan, mark: bytes) -> tuple[int, bytes, bool]:
         parts: Any = msgpack.unpackb(mark)
     except ValueError as error:
         raise _invalid() from error
-    if not isinstance(parts, list) or [type(part) for part in parts] != [int, bytes, bool]:  # pyright: ignore
+    kinds = [type(part) for part in cast("list[Any]", parts)] if isinstance(parts, list) else []
+    if kinds != [int, bytes, bool]:
         raise _invalid()
     number, key, behind = parts
     if not 0 <= number < len(plan.scans):

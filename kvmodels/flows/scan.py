@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from kvmodels.flows.batches import MAX_BATCH, Batch, beginning, counts_rows, plan_of, read_batch
 from kvmodels.flows.context import Context, live_collection
+from kvmodels.flows.direct import direct_one
 from kvmodels.flows.entries import Hit, result_of
 from kvmodels.flows.paging import FEWEST_TESTED, PageData, page
 from kvmodels.flows.records import object_of
@@ -226,7 +227,8 @@ def get_one(context: Context, query: Query) -> Flow[Any]:
     Raises:
         DoesNotExist, MultipleObjectsReturned: there is none, or there are several (the classes of the model).
     """
-    found = yield from find_one(context, query)
+    direct = yield from direct_one(context, query)
+    found = (yield from find_one(context, query)) if direct is None else direct.found
     if found is None:
         raise query.schema.model.DoesNotExist("no record matches", model=query.schema.name, lookup=_lookup(query))
     return found
