@@ -16,10 +16,10 @@ from kvmodels.errors import InvalidArgumentError, InvalidValueError, NoUsableInd
 from kvmodels.query.planner import plan_query
 from kvmodels.query.plans import QueryPlan, Scan
 from kvmodels.query.query import Query
-from kvmodels.query.refusals import no_usable_index
 from kvmodels.schema.definition import ColumnSource
 from kvmodels.schema.expressions import Order
 from kvmodels.schema.live import LiveCollection
+from kvmodels.schema.predicate import conditions_of
 
 __all__ = ["DistinctPlan", "distinct_key", "in_order", "is_distinct", "jump_parts", "plan_distinct"]
 
@@ -92,15 +92,18 @@ def _side_by_side(source: ColumnSource | None) -> bool:
 
 
 def _refused(query: Query, live: LiveCollection, refusal: NoUsableIndexError | None) -> NoUsableIndexError:
-    error = refusal or no_usable_index(query, live)
-    advice = "call .sort_in_memory(limit=...) to hold so many different values in memory."
+    """The error; the planner's own one, when it has been asked for the order, has the line to add."""
+    conditions = (condition for predicate in query.where for condition in conditions_of(predicate))
     return NoUsableIndexError(
         "no index has equal values side by side",
-        model=error.model,
-        filters=error.filters,
+        model=query.schema.name,
+        filters=tuple(dict.fromkeys(condition.field for condition in conditions)),
         order=tuple(("-" if order.descending else "") + order.field for order in _order(query)),
-        candidates=error.candidates,
-        hint=f"{error.hint} Or {advice}" if refusal else f"Values of such fields do not lie side by side: {advice}",
+        candidates=tuple(name for name in query.schema.indexes if name in live.readable),
+        hint=refusal.hint
+        if refusal
+        else "Values of folded fields, of several values, and of types that no index can hold are told apart in "
+        "memory: call .sort_in_memory(limit=...) with the most different values to hold.",
     )
 
 
