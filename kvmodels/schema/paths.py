@@ -75,7 +75,8 @@ def _one(document: Document, path: tuple[str, ...]) -> Any:
 
 
 def _several(document: Document, path: tuple[str, ...]) -> list[Any] | None:
-    found = _walk(document, path)
+    # The list of a computed column is at the end of its path, and nothing on the way to it is one.
+    found = _one(document, path) if path[0] == RESERVED_FIELD else _walk(document, path)
     if found is not None and found.__class__ is not list:
         raise KeyError(path[-1])
     values: list[Any] | None = found
