@@ -12,11 +12,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import reduce
-from typing import Final
+from typing import Any, Final
 
 from kvmodels.schema.definition import Column, ColumnSource, ModelSchema
 from kvmodels.schema.names import PRIMARY_KEY
-from kvmodels.schema.predicate import AllOf, AnyOf, Condition, Conjunction, conditions_of
+from kvmodels.schema.predicate import NEVER, AllOf, AnyOf, Condition, Conjunction, conditions_of
 from kvmodels.schema.spans import (
     EVERYTHING,
     Span,
@@ -46,9 +46,12 @@ class Term:
         source: of the column.
         parts: conditions on it, and "any of" about it alone.
         at: their places in the branch.
+
+    Attributes:
+        plain: it says that the column has one value, which is not None.
     """
 
-    __slots__ = ("_spans", "at", "field", "many", "parts", "source")
+    __slots__ = ("_spans", "at", "field", "many", "parts", "plain", "source")
 
     def __init__(self, source: ColumnSource, parts: tuple[Part, ...], at: tuple[int, ...]) -> None:
         self.source = source
@@ -56,6 +59,7 @@ class Term:
         self.many = source.many
         self.parts = parts
         self.at = at
+        self.plain = len(parts) == 1 and isinstance(first := parts[0], Condition) and _is_plain(first)
         self._spans: dict[tuple[bool, bool], Spans] = {}
 
     def spans(self, column: Column) -> Spans:
@@ -73,12 +77,11 @@ class Term:
         return self.spans(column_of(self.source, is_nullable=self.source.nullable))
 
     @property
-    def plain(self) -> bool:
-        """Whether it says that the column has one value, which is not None."""
-        if len(self.parts) != 1:
-            return False
-        part = self.parts[0]
-        return isinstance(part, Condition) and part.lookup == "exact" and not part.negated
+    def value(self) -> Any:
+        """The value of a plain term."""
+        (condition,) = self.parts
+        assert isinstance(condition, Condition)  # it is plain
+        return condition.operand
 
     @property
     def excludes_none(self) -> bool:
@@ -109,6 +112,10 @@ class Branch:
         self.parts = parts
         self.terms = terms
         self.keys = keys
+
+
+def _is_plain(condition: Condition) -> bool:
+    return condition.lookup == "exact" and not condition.negated
 
 
 def narrows(part: Part) -> bool:
@@ -144,9 +151,10 @@ def branch_of(schema: ModelSchema, parts: Conjunction) -> Branch:
 
 def can_match(branch: Branch) -> bool:
     """Whether no term contradicts itself, and nothing never holds."""
-    if any(isinstance(part, AnyOf) and not part.parts for part in branch.parts):
-        return False
-    return all(term.plain or term.compared for term in branch.terms)
+    for term in branch.terms:
+        if not (term.plain or term.compared):
+            return False
+    return NEVER not in branch.parts
 
 
 def branches_of(schema: ModelSchema, where: Conjunction) -> list[Branch] | None:
@@ -166,18 +174,18 @@ def branches_of(schema: ModelSchema, where: Conjunction) -> list[Branch] | None:
 
 def _source_of(schema: ModelSchema, part: Part) -> ColumnSource | None:
     """The column that a part alone is about, None when there is none or its meaning is no set of key parts."""
-    conditions = (part,) if isinstance(part, Condition) else tuple(conditions_of(part))
-    if not conditions or conditions[0].field == PRIMARY_KEY:
+    if isinstance(part, Condition):
+        source = None if part.field == PRIMARY_KEY else schema.source(part.field)
+        return source if source is not None and has_spans(part, source) else None
+    conditions = tuple(conditions_of(part))
+    if not conditions:
         return None
     field = conditions[0].field
-    source = schema.source(field)
-    if source is None or any(condition.field != field for condition in conditions):
-        return None
-    column = column_of(source, is_nullable=source.nullable)
-    if not all(has_spans(condition, column) for condition in conditions):
+    source = None if field == PRIMARY_KEY else schema.source(field)
+    if source is None or any(one.field != field or not has_spans(one, source) for one in conditions):
         return None
     # Two conditions on any of several values may be met by two values, so they have no common spans.
-    joined = isinstance(part, AnyOf) and any(isinstance(option, AllOf) for option in part.parts)
+    joined = any(isinstance(option, AllOf) for option in part.parts)
     return None if source.many and joined else source
 
 

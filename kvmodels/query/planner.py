@@ -234,10 +234,14 @@ class _Planning:
         path = access.path
         if access.by_keys:
             return self._keys(step)
+        terms = self._terms(step)
+        if access.single and all([term.plain for term in terms]):
+            values = [column.codec.pack(term.value) for column, term in zip(path.columns, terms, strict=True)]
+            return (KeyRange(path.prefix + b"".join(values), None),)
         prefixes = [_Prefix(path.prefix, null=False)]
         last: Sequence[Span] = ()
         complete = 0
-        for column, term in zip(path.columns, self._terms(step), strict=False):
+        for column, term in zip(path.columns, terms, strict=False):
             spans = term.spans(column)
             if chosen is not None and column.field in chosen:
                 at = chosen[column.field]

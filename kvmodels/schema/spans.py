@@ -56,7 +56,7 @@ def column_of(source: ColumnSource, *, is_nullable: bool) -> Column:
     return Column(source.name, codec, nullable=is_nullable, many=source.many, path=source.path)
 
 
-def has_spans(condition: Condition, column: Column) -> bool:
+def has_spans(condition: Condition, column: Column | ColumnSource) -> bool:
     """Whether the parts of the column that satisfy the condition on its field are spans.
 
     They are not for a part of a text, and for a column with several values only if the condition is on any of them, or
