@@ -9,7 +9,8 @@ import random
 import sys
 from typing import Any
 
-from tests.interleaving.crowd import Crowd, Matches, replay
+from kvmodels.query.aggregation import Sum
+from tests.interleaving.crowd import Crowd, Matches, observed, replay
 from tests.interleaving.members import LATE, Home, Member, OldMember
 from tests.oracle import spec_of
 
@@ -29,7 +30,10 @@ class MemberCrowd(Crowd):
     first_lifetimes = (None,)
     lifetimes = (None,)
     swapped = ("badges", "badges", "email", "city", "tags")
-    asked = ("city", "zone", "tags", "badges", "north", "label", "email", "street", "part", "tag pages", "pages")
+    asked = (
+        "city", "zone", "tags", "badges", "north", "label", "email", "street", "part", "tag pages", "pages", "count",
+        "total", "late total",
+    )  # fmt: skip
     verbs_drawn = (
         "create",
         "create",
@@ -83,10 +87,32 @@ class MemberCrowd(Crowd):
             await self._query(name, people, wanted, matches=matches)
         elif field == "tag pages":
             await self._walk(name, people, *asked["tags"])
+        elif field == "count":
+            await self._number(name, people, {"city": values["city"]}, None)
+        elif field == "total":
+            await self._number(name, people, {"city": values["city"]}, "hits")
+        elif field == "late total":
+            await self._number(name, people, {"zone": values["zone"], "city__in": ["x", "y"]}, "rank")
         elif field == "pages":
             await self._walk(name, people, {"city": values["city"]})
         else:
             await self._query(name, people, {field: values[field]})
+
+    async def _number(self, name: str, people: Any, wanted: dict[str, Any], summed: str | None) -> None:
+        """A count or a sum, which counters answer where there are some, against the records of that moment."""
+        seen: list[dict[str, tuple[dict[str, Any], str]]] = []
+        query = people.filter(**wanted).allow_scan()
+        asked = query.count() if summed is None else query.aggregate(total=Sum(summed))
+        found = await observed(asked, lambda: seen.append(self._look()))
+        matching = [
+            value
+            for value, _ in seen[-1].values()
+            if all(value[field.removesuffix("__in")] in content for field, content in wanted.items())
+        ]
+        values = [value.get(summed) for value in matching if summed is not None and value.get(summed) is not None]
+        exact = len(matching) if summed is None else {"total": sum(values) if values else None}
+        if found != exact:
+            self.faults.append(f"{name} asked for {summed or 'the number'} of {wanted} and got {found} of {matching}")
 
 
 if __name__ == "__main__":
