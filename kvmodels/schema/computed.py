@@ -187,19 +187,7 @@ def declared_column(model: str, fields: Mapping[str, Plain], index: Index) -> tu
             hint="The fields are the arguments of the function; order the column in another index: "
             f'Index("-{name}", name=...).',
         )
-    is_nullable = False
-    for field in names:
-        value = value_at(fields, field)
-        if value is None:
-            raise ModelDefinitionError(
-                "an index names a field that does not exist",
-                model=model,
-                field=field,
-                option=repr(index),
-                suggestion=nearest(fields, (), field),
-                hint="The function of a computed column takes the values of fields, or of paths to one value.",
-            )
-        is_nullable = is_nullable or value[1]
+    is_nullable = _may_be_none(model, fields, index, names)
     leaf = _returned(model, fields, index, names)
     codec = naming(leaf.codec, model, name)
     computed = Computed(
@@ -220,6 +208,24 @@ def declared_column(model: str, fields: Mapping[str, Plain], index: Index) -> tu
         computed=computed,
     )
     return source, is_descending
+
+
+def _may_be_none(model: str, fields: Mapping[str, Plain], index: Index, names: tuple[str, ...]) -> bool:
+    """Whether any of the values that a function takes may be None; an unknown one is refused."""
+    is_nullable = False
+    for field in names:
+        value = value_at(fields, field)
+        if value is None:
+            raise ModelDefinitionError(
+                "an index names a field that does not exist",
+                model=model,
+                field=field,
+                option=repr(index),
+                suggestion=nearest(fields, (), field),
+                hint="The function of a computed column takes the values of fields, or of paths to one value.",
+            )
+        is_nullable = is_nullable or value[1]
+    return is_nullable
 
 
 def _column_name(model: str, fields: Mapping[str, Plain], index: Index) -> str:
