@@ -201,8 +201,8 @@ class QuerySet(Answers[R], Generic[R]):
             ...     color: Indexed[str]
             >>> shirts = Database("memory://", models=[Shirt])[Shirt]
             >>> red = shirts.filter(size=40, color="red")
-            >>> red.explain().index, red.using_index("color").explain().index
-            ('size', 'color')
+            >>> red.explain().indexes, red.using_index("color").explain().indexes
+            (('size', 'color'), ('color',))
         """
         return self._with(self._query.through(index))
 

@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from hashlib import sha256
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgpack
 
@@ -33,10 +33,19 @@ from kvmodels.query.matching import Matcher
 from kvmodels.schema.definition import Column, ModelSchema
 from kvmodels.schema.predicate import Predicate
 
-__all__ = ["Analysis", "Combine", "KeyRange", "QueryPlan", "Scan", "Sort"]
+__all__ = ["Analysis", "Combine", "KeyRange", "PlanNode", "QueryPlan", "Scan", "Sort"]
 
 Combine: TypeAlias = Literal["scan", "merge", "concatenate", "intersect", "nothing"]
 """How the scans of a plan are put together; the table in ``kvmodels.query.plans`` says what each does."""
+
+
+_TITLES: Final = {
+    "merge": "{} scans merged in one order",
+    "concatenate": "{} scans, one after the other",
+    "intersect": "the primary keys that {} scans have in common",
+}
+_SHOWN_SCANS: Final = 5
+_ONE_BATCH: Final = 100
 
 
 class KeyRange(NamedTuple):
@@ -98,6 +107,14 @@ class Scan:
         return all(key_range.end is None for key_range in self.ranges)
 
 
+class PlanNode(NamedTuple):
+    """One node of a plan as a tree, for people: a label, named details, and the nodes below."""
+
+    label: str
+    details: tuple[tuple[str, str], ...] = ()
+    children: tuple[PlanNode, ...] = ()
+
+
 class Sort(NamedTuple):
     """A sort in memory, which ``sort_in_memory(limit=…)`` has permitted.
 
@@ -131,6 +148,10 @@ class Analysis:
     def reads(self) -> int:
         """Rows and records together, as ``QueryPlan.estimated_reads`` counts them."""
         return self.rows + self.records
+
+    def __str__(self) -> str:
+        parts = f"{_counted(self.rows, 'row')} and {_counted(self.records, 'record')}"
+        return f"{parts} in {_counted(self.batches, 'batch', 'batches')}, for {_counted(self.results, 'result')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,13 +216,6 @@ class QueryPlan:
         return all(scan.points for scan in self.scans)
 
     @property
-    def exact(self) -> bool:
-        """Whether every row of a plan of one scan is a result, so that rows can be counted without their records."""
-        if self.combine != "scan" or self.matches is not None:
-            return self.combine == "nothing"
-        return not self.scans[0].fans_out and self.scans[0].matches is None
-
-    @property
     def bound(self) -> tuple[str, ...]:
         """The conditions that the ranges answer, for people."""
         return tuple(dict.fromkeys(describe(condition) for scan in self.scans for condition in scan.served))
@@ -218,10 +232,19 @@ class QueryPlan:
 
         It is known for keys that are named one by one, and for a slice that is not filtered further.
         """
-        known = [sum(len(scan.ranges) * _cost(scan) for scan in self.scans)] if self.points else []
-        if self.stop is not None and self.exact and self.scans and self.sort is None:
+        if self.combine == "intersect":
+            return None
+        known: list[int] = []
+        # A merge may read rows again that do not count yet, unless they are few enough for one batch.
+        if self.points and (self.combine != "merge" or len(self.ranges) <= _ONE_BATCH):
+            known.append(sum(len(scan.ranges) * _cost(scan) for scan in self.scans))
+        if self.combine == "scan" and self.stop is not None and self.sort is None and self._counts_rows():
             known.append(self.start + (self.stop - self.start) * _cost(self.scans[0]))
         return min(known) if known else None
+
+    def _counts_rows(self) -> bool:
+        """Whether every row of the only scan is a result."""
+        return self.matches is None and not self.scans[0].fans_out
 
     @property
     def hash(self) -> str:
@@ -235,51 +258,90 @@ class QueryPlan:
             [_scan_digest(self.schema, scan) for scan in self.scans],
             list(self.order),
             [digest(self.schema, predicate) for predicate in self.tested],
+            self.sort is not None,
         ]
         return sha256(msgpack.packb(described)).hexdigest()[:16]
-
-    def __str__(self) -> str:
-        return "\n".join(self._lines())
-
-    # --- of the only scan -------------------------------------------------------------------------------------
 
     @property
     def copies(self) -> bool:
         """Whether no entry has to be followed to its record."""
         return all(scan.copies for scan in self.scans)
 
-    @property
-    def prefix(self) -> bytes:
-        """The packed beginning of the keys of the only scan."""
-        return self.scans[0].prefix if self.scans else b""
+    # --- for people -------------------------------------------------------------------------------------------
 
-    @property
-    def generation(self) -> int:
-        """The generation of the index of the only scan."""
-        return self.scans[0].generation if self.scans else 0
+    def tree(self) -> PlanNode:
+        """The plan as a tree, several scans as children of how they combine.
 
-    def _lines(self) -> Iterable[str]:
-        yield f"{self.schema.name}: {self._access()}"
-        if not self.ranges:
-            return
-        if self.bound:
-            yield f"  reads only  {' and '.join(self.bound)}"
-        if self.residual:
-            yield f"  then tests  {' and '.join(self.residual)}"
-        yield f"  in order    {', '.join(self.order)}"
-        reads = self.estimated_reads
-        each = "one row for each record" if self.copies else "an entry and a record for each result"
-        yield f"  reads       {each if reads is None else f'at most {reads} rows'}"
+        ``kvmodels.ext.rich_tree`` draws it.
+        """
+        if self.combine == "nothing":
+            return PlanNode(f"{self.schema.name}: nothing is read, because no record can match")
+        if self.combine == "scan":
+            return PlanNode(f"{self.schema.name}: {self._extent()}", tuple(self._details()))
+        shown = [PlanNode(_extent(scan), tuple(_scan_details(scan))) for scan in self.scans[:_SHOWN_SCANS]]
+        if len(self.scans) > _SHOWN_SCANS:
+            shown.append(PlanNode(f"{len(self.scans) - _SHOWN_SCANS} more"))
+        label = f"{self.schema.name}: {_TITLES[self.combine].format(len(self.scans))}"
+        return PlanNode(label, tuple(self._details()), tuple(shown))
 
-    def _access(self) -> str:
-        if not self.ranges:
-            return "nothing is read, because no record can match"
+    def __str__(self) -> str:
+        return "\n".join(_lines(self.tree()))
+
+    def _extent(self) -> str:
         if self.full_scan:
             return f"full scan of {self.schema.collection}" + (f" through index {self.index}" if self.index else "")
-        count = len(self.ranges)
-        kind = "key" if self.points else "range"
-        extent = f"{count} {kind}{'s' if count > 1 else ''} of "
-        return extent + ("the primary key" if self.index is None else f"index {self.index}")
+        return _extent(self.scans[0])
+
+    def _details(self) -> Iterable[tuple[str, str]]:
+        if self.combine == "scan":
+            yield from _scan_details(self.scans[0])
+        if self.tested:
+            yield "then tests", " and ".join(describe(predicate) for predicate in self.tested)
+        if self.sort is not None:
+            yield "sorts by", f"{', '.join(self.order)}, with at most {self.sort.limit:,} records in memory"
+        else:
+            yield "in order", ", ".join(self.order) or "not specified"
+        reads = self.estimated_reads
+        yield "reads", self._each() if reads is None else f"at most {reads} rows"
+        if self.analysis is not None:
+            yield "took", str(self.analysis)
+
+    def _each(self) -> str:
+        if self.copies:
+            return "one row for each record"
+        if all(scan.copies or scan.covers for scan in self.scans):
+            return "an entry for each result, and no record"
+        if self.combine == "intersect":
+            return "an entry of each scan, and a record for each that all have"
+        return "an entry and a record for each result"
+
+
+def _extent(scan: Scan) -> str:
+    count = len(scan.ranges)
+    kind = "key" if scan.points else "range"
+    extent = f"{count} {kind}{'s' if count > 1 else ''} of "
+    return extent + ("the primary key" if scan.index is None else f"index {scan.index}")
+
+
+def _scan_details(scan: Scan) -> Iterable[tuple[str, str]]:
+    if scan.served:
+        yield "reads only", " and ".join(describe(predicate) for predicate in scan.served)
+    if scan.fans_out:
+        yield "once each", "a record counts at the lowest of its entries"
+    if scan.tested:
+        yield "then tests", " and ".join(describe(predicate) for predicate in scan.tested)
+
+
+def _lines(node: PlanNode, indent: str = "") -> Iterable[str]:
+    yield indent + node.label
+    for name, text in node.details:
+        yield f"{indent}  {name:<11} {text}"
+    for child in node.children:
+        yield from _lines(child, f"{indent}    ")
+
+
+def _counted(number: int, one: str, several: str | None = None) -> str:
+    return f"{number:,} {one if number == 1 else several or one + 's'}"
 
 
 def _cost(scan: Scan) -> int:

@@ -1,0 +1,50 @@
+"""Plans drawn by rich, which the extra ``kvmodels[rich]`` installs.
+
+Rules of this module: only the drawing; what a plan says is ``QueryPlan.tree()``. Nothing else imports it, so that the
+package works without rich.
+"""
+
+from __future__ import annotations
+
+from rich.text import Text
+from rich.tree import Tree
+
+from kvmodels.query.plans import PlanNode, QueryPlan
+
+__all__ = ["plan_tree"]
+
+
+def plan_tree(plan: QueryPlan) -> Tree:
+    """A plan as a tree to print.
+
+    Args:
+        plan: what ``explain()`` gave, with ``analyze=True`` if the reads are to be shown too.
+
+    Returns:
+        The tree, with a branch for each detail and for each of several scans. Cost: none, nothing is read.
+
+    Examples:
+        >>> from rich.console import Console
+        >>> from kvmodels import Database, Indexed, KvModel, PrimaryKey
+        >>> class Bird(KvModel, collection="birds"):
+        ...     ring: PrimaryKey[int]
+        ...     species: Indexed[str]
+        >>> birds = Database("memory://", models=[Bird])[Bird]
+        >>> plan = birds.filter(species="wren")[:10].explain()
+        >>> Console(width=80, color_system=None).print(plan_tree(plan))
+        Bird: 1 range of index species
+        ├── reads only: species = 'wren'
+        ├── in order: ring
+        └── reads: at most 20 rows
+    """
+    return _drawn(plan.tree())
+
+
+def _drawn(node: PlanNode) -> Tree:
+    # Text and not markup: an operand may hold what rich would take for a tag.
+    tree = Tree(Text(node.label, style="bold"))
+    for name, text in node.details:
+        tree.add(Text.assemble((f"{name}: ", "dim"), text))
+    for child in node.children:
+        tree.children.append(_drawn(child))
+    return tree
