@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from dataclasses import field as attribute
-from typing import Any, Generic, Literal, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
 
 from kvmodels.errors import InvalidArgumentError, InvalidValueError
 from kvmodels.schema.nesting import has_several_values, nested_fields
@@ -299,11 +299,13 @@ class FieldRef(_Comparable[T]):
     def __repr__(self) -> str:
         return f"{self._model.__name__}.{self._name}" if self._model else f"{type(self).__name__}({self._name!r})"
 
-    def __getattr__(self, name: str) -> Any:
-        path = f"{self._name}.{name}"
-        if name.startswith("_") or self._model is None or name not in nested_fields(self._model, self._name):
-            raise AttributeError(f"{self!r} has no field {name!r}", name=name, obj=self)
-        return reference(self._model, path)
+    if not TYPE_CHECKING:  # else checkers would take every misspelt method for a field; see col()
+
+        def __getattr__(self, name: str) -> Any:
+            path = f"{self._name}.{name}"
+            if name.startswith("_") or self._model is None or name not in nested_fields(self._model, self._name):
+                raise AttributeError(f"{self!r} has no field {name!r}", name=name, obj=self)
+            return reference(self._model, path)
 
     def contains(
         self: FieldRef[str] | FieldRef[str | None] | FieldRef[bytes] | FieldRef[bytes | None], part: str | bytes
