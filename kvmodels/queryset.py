@@ -191,7 +191,8 @@ class QuerySet(Answers[R], Generic[R]):
             A new query set.
 
         Raises:
-            InvalidArgumentError: the model declares no index of this name, or a slice has been taken.
+            UnknownFieldError: the model declares no index of this name; the nearest one is suggested.
+            InvalidArgumentError: a slice has been taken.
 
         Examples:
             >>> from kvmodels import Database, Indexed, KvModel, PrimaryKey

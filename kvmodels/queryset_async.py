@@ -159,7 +159,8 @@ class AsyncQuerySet(AsyncAnswers[R], Generic[R]):
             A new query set.
 
         Raises:
-            InvalidArgumentError: the model declares no index of this name, or a slice has been taken.
+            UnknownFieldError: the model declares no index of this name; the nearest one is suggested.
+            InvalidArgumentError: a slice has been taken.
         """
         return self._with(self._query.through(index))
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from typing import Any
 
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, UnknownFieldError, UnknownLookupError
@@ -120,16 +121,17 @@ class Query:
         """Read through this index only, ``"pk"`` for the primary key.
 
         Raises:
-            InvalidArgumentError: the model declares no index of this name.
+            UnknownFieldError: the model declares no index of this name; the nearest one is suggested.
         """
         self._refuse_slice("using_index")
         if index not in (PRIMARY_KEY, *self.schema.indexes):
-            raise InvalidArgumentError(
+            near = get_close_matches(str(index), (PRIMARY_KEY, *self.schema.indexes), n=1)
+            raise UnknownFieldError(
                 "the model declares no index of this name",
-                argument="index",
-                value=index,
-                expected=(PRIMARY_KEY, *self.schema.indexes),
-                hint='Give the name of an index, or "pk" for the primary key.',
+                model=self.schema.name,
+                field=index,
+                suggestion=near[0] if near else None,
+                hint=f'It has: {", ".join((PRIMARY_KEY, *self.schema.indexes))}; "pk" is the primary key.',
             )
         return replace(self, using=index)
 
