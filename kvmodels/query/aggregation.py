@@ -379,7 +379,8 @@ def _measure(schema: ModelSchema, label: str | None, function: Any) -> Measure:
     source = schema.source(field)
     _require_function(schema, name, field, source)
     nullable = field in schema.nullable_fields if source is None else source.nullable
-    return Measure(label or f"{field.replace('.', '__')}__{name}", name, field, source, nullable)
+    written = function.field if isinstance(function.field, str) else field
+    return Measure(label or f"{written.replace('.', '__')}__{name}", name, field, source, nullable)
 
 
 def _single(schema: ModelSchema, field: str) -> str:

@@ -104,8 +104,9 @@ def _parts_of(condition: Condition, column: Column) -> Spans:
         points = _points({pack(value) for value in held})
         return points if lookup == "in" else _complement(points)
     if lookup == "isnull":
-        null = _points((pack(None),)) if column.nullable else ()
-        return null if operand else _complement(null)
+        if not operand:
+            return (_values(column),)
+        return _points((pack(None),)) if column.nullable else ()
     if lookup == "startswith":
         return _beginning(column, operand)
     return _ordered(condition, column, pack)
