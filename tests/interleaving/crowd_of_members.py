@@ -16,7 +16,8 @@ from tests.oracle import spec_of
 
 EMAILS = (None, None, "e1", "E1", "e2", "e3", "E4")
 BADGES = ("b1", "b2", "b3", "b4", "b5")
-NOTES = ("", "p", "p q", "q p q")
+NOTES = ("", "p", "p q", "q p q", "p q r s")
+"""The last one has more parts than the counters of parts take."""
 
 
 class MemberCrowd(Crowd):
@@ -25,7 +26,7 @@ class MemberCrowd(Crowd):
     old_model = OldMember
     model = Member
     spec = spec_of(Member)
-    builds = (LATE[:4], (*LATE[4:], "by_tag", "floor"))
+    builds = (LATE[:4], ("per_part", "per_zone", "by_tag", "floor"))
     dropped = ("zone", "per_city", "per_tag", "badges", "label", "north")
     first_lifetimes = (None,)
     lifetimes = (None,)
