@@ -10,7 +10,7 @@ mark reaches a row outside the ranges of its plan.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, cast
+from typing import NamedTuple
 
 import msgpack
 
@@ -90,18 +90,20 @@ def _position(position: Position, live: LiveCollection, number: int, key: bytes,
     return position._replace(places=tuple(places))
 
 
-def _decoded(plan: QueryPlan, mark: bytes) -> tuple[int, bytes, bool]:
+class _Mark(NamedTuple):
+    number: int
+    key: bytes
+    behind: bool
+
+
+def _decoded(plan: QueryPlan, mark: bytes) -> _Mark:
     try:
-        parts: Any = msgpack.unpackb(mark)
-    except ValueError as error:
+        made = _Mark(*msgpack.unpackb(mark))
+    except (ValueError, TypeError) as error:
         raise _invalid() from error
-    kinds = [type(part) for part in cast("list[Any]", parts)] if isinstance(parts, list) else []
-    if kinds != [int, bytes, bool]:
+    if [type(part) for part in made] != [int, bytes, bool] or not 0 <= made.number < len(plan.scans):
         raise _invalid()
-    number, key, behind = parts
-    if not 0 <= number < len(plan.scans):
-        raise _invalid()
-    return number, key, behind
+    return made
 
 
 def _invalid() -> InvalidCursorError:

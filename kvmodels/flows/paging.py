@@ -69,16 +69,21 @@ def page(
     cursor = after if before is None else before
     back = before is not None
     if cursor is None:
-        plan, mark = (yield from plan_of(context, query)), None
-        position = beginning(plan)
+        found = yield from _first(context, query, size)
     else:
         plan, live, mark = yield from resume(context, query, cursor)
-        position = position_at(plan, live, mark, back=back) if plan.sort is None else beginning(plan)
-    if plan.sort is None:
-        found = yield from _read(context, query, position, size, plan if cursor is not None else None)
-    else:
-        found = yield from _sorted(context, query, plan, size, mark, back=back)
+        if plan.sort is None:
+            found = yield from _read(context, query, position_at(plan, live, mark, back=back), size, plan)
+        else:
+            found = yield from _sorted(context, query, plan, size, side_of(plan, mark), back=back)
     return (yield from _as_page(context, query, found, cursor, back=back))
+
+
+def _first(context: Context, query: Query, size: int) -> Flow[_Found]:
+    plan = yield from plan_of(context, query)
+    if plan.sort is not None:
+        return (yield from _sorted(context, query, plan, size, None, back=False))
+    return (yield from _read(context, query, beginning(plan), size, None))
 
 
 def _read(context: Context, query: Query, position: Position, size: int, asked: QueryPlan | None) -> Flow[_Found]:
@@ -89,6 +94,8 @@ def _read(context: Context, query: Query, position: Position, size: int, asked: 
     found: list[Any] = []
     while reading is not None and not more:
         plan = reading.plan
+        if plan.sort is not None:  # planned again: another process has dropped the index that gave the order
+            return (yield from _sorted(context, query, plan, size, None, back=False))
         plain = counts_rows(plan) and plan.combine != "intersect"
         if len(hits) == size and plain:
             # The rows ended with a range of several, so whether there is another one is asked for by itself.
@@ -109,11 +116,11 @@ def _read(context: Context, query: Query, position: Position, size: int, asked: 
 
 
 def _sorted(
-    context: Context, query: Query, plan: QueryPlan, size: int, mark: bytes | None, *, back: bool
+    context: Context, query: Query, plan: QueryPlan, size: int, place: tuple[bytes, bool] | None, *, back: bool
 ) -> Flow[_Found]:
     bound = None
-    if mark is not None:
-        key, behind = side_of(plan, mark)
+    if place is not None:
+        key, behind = place
         bound = bound_at(key, including=behind is back, reverse=back)
     found = yield from sorted_hits(context, query, plan, Wanted(size + 1, bound, back))
     taken = found[:size]

@@ -70,18 +70,16 @@ def sorted_hits(context: Context, query: Query, plan: QueryPlan, wanted: Wanted)
 
     Cost: reads every record that matches; holds as many as are wanted, and one batch.
     """
+    sort = plan.sort
+    assert sort is not None  # callers saw to it
+    _, live = yield from live_collection(context, query.schema)
+    keys = _Keys(context, live, sort)
     held: list[Sorted] = []
-    keys: _Keys | None = None
     position: Position | None = beginning(plan)
     while position is not None:
         batch = yield from read_batch(context, query, position, MAX_BATCH, peek=False)
-        sort = position.plan.sort
-        if keys is None or keys.sort is not sort:
-            _, live = yield from live_collection(context, query.schema)
-            assert sort is not None  # a query that asks for one is planned with it, now and again
-            keys = _Keys(context, live, sort)
         held += [Sorted(key, hit) for hit in batch.hits if wanted.has(key := keys.of(hit))]
-        held = _bounded(held, wanted, keys.sort.limit)
+        held = _bounded(held, wanted, sort.limit)
         position = batch.position
     held.sort(key=itemgetter(0), reverse=wanted.back)
     return held[: wanted.most]
@@ -105,13 +103,12 @@ def _bounded(held: list[Sorted], wanted: Wanted, limit: int) -> list[Sorted]:
 class _Keys:
     """Sort keys of stored documents."""
 
-    __slots__ = ("_columns", "_context", "_live", "sort")
+    __slots__ = ("_columns", "_context", "_live")
 
     def __init__(self, context: Context, live: LiveCollection, sort: Sort) -> None:
         self._context = context
         self._live = live
         self._columns = [_packer(column) for column in sort.columns]
-        self.sort = sort
 
     def of(self, hit: Hit) -> bytes:
         """The packed columns, one after the other."""
