@@ -27,10 +27,11 @@ from kvmodels.schema.record_codec import RESERVED_FIELD, Prepared, RecordCodec, 
 from kvmodels.schema.sources import Sources, naming
 from kvmodels.schema.storage import FormBuilder
 
-__all__ = ["Prepared", "apply_changes", "compile_schema", "schema_of"]
+__all__ = ["SCHEMA_ATTRIBUTE", "Prepared", "apply_changes", "compile_schema", "schema_of"]
 
 _OPTIONS = "__kv_options__"
-_SCHEMA = "__kv_schema__"
+SCHEMA_ATTRIBUTE = "__kv_schema__"
+"""Where a class keeps its schema once it is compiled."""
 
 
 def schema_of(model: type[Any]) -> ModelSchema:
@@ -40,10 +41,10 @@ def schema_of(model: type[Any]) -> ModelSchema:
         ModelDefinitionError: not a model class, an abstract one, one whose annotations name classes that still do
             not exist, or a declaration that ``compile_schema`` refuses.
     """
-    schema: ModelSchema | None = getattr(model, "__dict__", {}).get(_SCHEMA)
+    schema: ModelSchema | None = getattr(model, "__dict__", {}).get(SCHEMA_ATTRIBUTE)
     if schema is None:
         schema = compile_schema(model)
-        type.__setattr__(model, _SCHEMA, schema)
+        type.__setattr__(model, SCHEMA_ATTRIBUTE, schema)
     return schema
 
 

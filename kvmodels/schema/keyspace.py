@@ -226,7 +226,7 @@ class EntryLayout:
             self.prefix = counter_prefix(collection, definition.name, generation)
         self._count = len(decode_key(self.prefix)) + len(columns)
         self._columns = tuple((column.field, column.codec.pack_stored) for column in columns)
-        self._readers = tuple((column, reader_of(column)) for column in columns)
+        self._readers = tuple((column, reader_of(column), column.codec.pack_stored) for column in columns)
         self._where = None if definition.where is None else _holds(definition.where)
         self._include = definition.include
         self._sums = () if aggregates is None else tuple(reader_of(column) for column in aggregates.sums)
@@ -289,12 +289,14 @@ class EntryLayout:
     def _heads(self, document: Document) -> tuple[list[bytes], bool]:
         """The prefix with the columns behind it, once for each distinct element; and whether a column is None."""
         heads, has_null = [self.prefix], False
-        for column, read in self._readers:
-            value, pack_stored = read(document), column.codec.pack_stored
+        for column, read, pack_stored in self._readers:
+            value = read(document)
             has_null = has_null or value is None
-            values = value if column.many and value is not None else (value,)
             try:
-                parts = sorted({pack_stored(one) for one in values})
+                if column.many and value is not None:
+                    parts = sorted({pack_stored(element) for element in value})
+                else:
+                    parts = [pack_stored(value)]
             except InvalidValueError as error:
                 error.field = column.field
                 raise

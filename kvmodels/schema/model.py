@@ -17,8 +17,9 @@ from pydantic._internal import _fields as pydantic_fields
 from pydantic._internal._model_construction import ModelMetaclass
 
 from kvmodels.errors import DoesNotExist, ModelDefinitionError, MultipleObjectsReturned
-from kvmodels.schema.compile import schema_of
-from kvmodels.schema.expressions import reference
+from kvmodels.schema.compile import SCHEMA_ATTRIBUTE, schema_of
+from kvmodels.schema.definition import ModelSchema
+from kvmodels.schema.expressions import FieldRef, MultiFieldRef, reference
 from kvmodels.schema.markers import Field
 from kvmodels.schema.options import check_class_keywords, resolve_options
 from kvmodels.schema.state import STATE_SLOT, set_state, state_of, with_state_of
@@ -49,8 +50,18 @@ class KvModelMeta(ModelMetaclass):
 
         def __getattr__(cls, name: str) -> Any:  # noqa: N805
             if name in cls.__dict__.get("__pydantic_fields__", ()) and not _asked_by_pydantic(currentframe()):
-                return reference(cls, name)
+                return _reference(cls, name)
             return super().__getattr__(name)
+
+
+def _reference(cls: type[Any], name: str) -> FieldRef[Any] | MultiFieldRef[Any]:
+    schema: ModelSchema | None = cls.__dict__.get(SCHEMA_ATTRIBUTE)
+    if schema is None:
+        return reference(cls, name)
+    source = schema.source(name)
+    one: FieldRef[Any] = FieldRef(name, cls)
+    several: MultiFieldRef[Any] = MultiFieldRef(name, cls)
+    return several if source is not None and source.many else one
 
 
 def _asked_by_pydantic(frame: FrameType | None) -> bool:

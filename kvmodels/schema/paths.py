@@ -60,7 +60,19 @@ def reader(path: tuple[str, ...], *, many: bool) -> Reader:
         return lambda document: _several(document, path)
     if len(path) == 1:
         return itemgetter(path[0])
+    if path[0] == RESERVED_FIELD:
+        return _computed(path[-1])
     return lambda document: _one(document, path)
+
+
+def _computed(stored_as: str) -> Reader:
+    def read(document: Document) -> Any:
+        try:
+            return document[RESERVED_FIELD][COMPUTED][stored_as]
+        except TypeError:
+            raise KeyError(stored_as) from None
+
+    return read
 
 
 def _one(document: Document, path: tuple[str, ...]) -> Any:

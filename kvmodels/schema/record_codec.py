@@ -257,8 +257,11 @@ class RecordCodec:
         reserved = document.get(RESERVED_FIELD)
         unknown: dict[str, Any] = {}
         if reserved is not None:
-            document = {name: value for name, value in document.items() if name != RESERVED_FIELD}
+            document = document.copy()
+            del document[RESERVED_FIELD]
             unknown = self._reserved(reserved, key)
+            if document.keys() == self._names:
+                return document, unknown
         for name in self._required:
             if name not in document:
                 raise DecodeError(
@@ -277,6 +280,8 @@ class RecordCodec:
         return {name: value for name, value in document.items() if name in self._names}, unknown
 
     def _reserved(self, reserved: Any, key: tuple[Any, ...]) -> dict[str, Any]:
+        if reserved.__class__ is dict and len(reserved) == 1 and COMPUTED in reserved:
+            return {}  # by far the most frequent form, which costs no loop
         reserved = cast("dict[str, Any]", reserved) if type(reserved) is dict else {"v": None}
         version = reserved.get("v", 1)
         if type(version) is not int or not 1 <= version <= self._schema_version:
