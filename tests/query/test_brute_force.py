@@ -1,163 +1,189 @@
-"""Every answer equals a filter and a sort in Python, whatever index was chosen, and however the query was asked."""
+"""Every answer equals a filter and a sort in Python, for drawn models, records and queries, however it is asked.
+
+The kinds of plans and the operators that were met are counted and printed, and none may be missing: a generator that
+stopped meeting the merge of two scans would otherwise go unnoticed.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pydantic import BaseModel
 
-from kvmodels import Database, NoUsableIndexError, UniqueViolationError
-from tests.query.models import Mixed
-from tests.query.oracle import Group, matches, ordered
+from kvmodels import Avg, Count, Database, Max, Min, NoUsableIndexError, Sum, UniqueViolationError
+from tests.query.drawing import Asked, declarations, queries, rows
+from tests.query.engines import WatchedEngine, watched
+from tests.query.family import MANY, Declaration, Names, model_of, to_q
+from tests.query.oracle import Is, Neg, Tree, position, satisfies, sorted_by
 
-NUMBERS = st.one_of(st.none(), st.integers(-2, 3))
-TEXTS = st.one_of(st.none(), st.sampled_from(["", "a", "a\0", "ab", "b", "é", "\uffff"]))
-FIELDS = {
-    "left": "number",
-    "right": "text",
-    "a": "number",
-    "b": "text",
-    "c": "number",
-    "d": "number",
-    "e": "number",
-    "free": "number",
-}
-
-records: st.SearchStrategy[list[dict[str, Any]]] = st.lists(
-    st.builds(
-        dict,
-        left=st.integers(0, 3),
-        right=st.sampled_from(["", "a", "b", "a\0"]),
-        a=NUMBERS,
-        b=TEXTS,
-        c=st.integers(-2, 2),
-        d=NUMBERS,
-        e=NUMBERS,
-        free=NUMBERS,
-    ),
-    max_size=25,
+PLANS = (
+    "scan",
+    "merge",
+    "concatenate",
+    "intersect",
+    "nothing",
+    "fan-out",
+    "covering",
+    "refused",
+    "full scan",
+    "sorted",
 )
+OPERATORS = (
+    *("exact", "ne", "gt", "gte", "lt", "lte", "in", "not_in", "range", "isnull", "startswith", "contains"),
+    *("contains_any", "contains_all", "any", "Both", "Either", "Neg"),
+)
+QUERIES_EACH = 4
 
 
-@st.composite
-def conditions(draw: st.DrawFn) -> tuple[str, str, Any]:
-    field = draw(st.sampled_from(sorted(FIELDS)))
-    values = st.integers(-2, 3) if FIELDS[field] == "number" else st.sampled_from(["", "a", "ab", "b", "é"])
-    lookups = ["exact", "exact", "ne", "gt", "gte", "lt", "lte", "in", "not_in", "range", "isnull"]
-    lookup = draw(st.sampled_from([*lookups, *(["startswith"] if FIELDS[field] == "text" else [])]))
-    if lookup == "isnull":
-        return field, lookup, draw(st.booleans())
-    if lookup in ("in", "not_in"):
-        return field, lookup, draw(st.lists(st.one_of(st.none(), values), max_size=4))
-    if lookup == "range":
-        return field, lookup, (draw(values), draw(values))
-    if lookup in ("exact", "ne"):
-        return field, lookup, draw(st.one_of(st.none(), values))
-    return field, lookup, draw(values)
+class Subset(BaseModel):
+    """Some fields of a member, for ``only()``."""
+
+    id: int
+    m: int
+    b: str | None
 
 
-groups = st.lists(conditions(), max_size=3)
-columns = st.tuples(st.sampled_from(["", "-"]), st.sampled_from([*sorted(FIELDS), "pk"])).map("".join)
-USEFUL_ORDERS = [[], ["pk"], ["-pk"], ["a", "-b"], ["-a", "b"], ["-c"], ["c"], ["b"], ["d"], ["-e"], ["b", "c"]]
-orders = st.one_of(st.sampled_from(USEFUL_ORDERS), st.lists(columns, max_size=3))
+def count_operators(tree: Tree, counts: Counter[str]) -> None:
+    """Count what a filter is made of."""
+    if isinstance(tree, Is):
+        counts[tree.lookup] += 1
+        counts["any"] += tree.any
+        return
+    counts[type(tree).__name__] += 1
+    for part in (tree.part,) if isinstance(tree, Neg) else tree.parts:
+        count_operators(part, counts)
 
 
-def stored(db: Database, rows: list[dict[str, Any]]) -> list[Mixed]:
-    """Insert what the unique indexes and the primary key allow."""
-    kept: dict[Any, Mixed] = {}
-    for row in rows:
-        if (row["left"], row["right"]) in kept:
-            continue
-        try:
-            kept[row["left"], row["right"]] = db[Mixed].create(**row)
-        except UniqueViolationError:
-            continue
-    return list(kept.values())
+def count_plan(plan: Any, counts: Counter[str]) -> None:
+    """Count what is special about a plan."""
+    counts[plan.combine] += 1
+    counts["full scan"] += plan.full_scan
+    counts["fan-out"] += any(scan.fans_out for scan in plan.scans)
+    counts["sorted"] += plan.sort is not None
 
 
-def keywords(group: Group) -> list[dict[str, Any]]:
-    """One keyword dictionary for each condition: a field may have several conditions of one lookup."""
-    return [{f"{field}__{lookup}": operand} for field, lookup, operand in group]
+class Member:
+    """A member of the family with its records, as objects and in a database whose engine counts."""
+
+    def __init__(self, db: Database, engine: WatchedEngine, declaration: Declaration, given: Sequence[Any]) -> None:
+        self.engine = engine
+        self.declaration = declaration
+        self.names = Names(declaration)
+        self.repository = db[model_of(declaration)]
+        self.primary_key = ("group", "id") if declaration.composite else ("id",)
+        self.records = []
+        for number, row in enumerate(given):
+            try:
+                self.records.append(self.repository.create(id=number * 7 % 5 - 2 + 10 * (number // 5), **row))
+            except UniqueViolationError:
+                continue  # the unique indexes decide which records there are; the answers are about these
+
+    def matching(self, asked: Asked) -> list[Any]:
+        return [one for one in self.records if all(satisfies(self.names, one, tree) for tree in asked.where)]
+
+    def columns(self, order: Sequence[str], *, turned: bool = False) -> list[str]:
+        """An order with ``pk`` written out; turned: every direction reversed."""
+        found = []
+        for column in order:
+            name, descending = column.removeprefix("-"), column.startswith("-")
+            sign = "-" if descending is not turned else ""
+            found += [sign + one for one in (self.primary_key if name == "pk" else (name,))]
+        return found
+
+    def query(self, asked: Asked) -> Any:
+        query = self.repository.all()
+        for tree in asked.where:
+            query = query.filter(to_q(tree))
+        query = query.order_by(*asked.order)
+        query = query.reverse() if asked.backwards else query
+        query = query.allow_scan() if asked.scanning else query
+        query = query.sort_in_memory(limit=100) if asked.sorting else query
+        return query if asked.using is None else query.using_index(asked.using)
 
 
-def names(order: list[str]) -> list[str]:
-    """The order with ``pk`` written out."""
-    found = []
-    for column in order:
-        sign = "-" if column.startswith("-") else ""
-        found += [f"{sign}left", f"{sign}right"] if column.lstrip("-") == "pk" else [column]
-    return found
-
-
-def query(db: Database, where: Group, excluded: list[Group], order: list[str]) -> Any:
-    result = db[Mixed].all()
-    for lookup in keywords(where):
-        result = result.filter(**lookup)
-    for group in excluded:
-        distinct = {f"{field}__{lookup}": operand for field, lookup, operand in group}
-        result = result.exclude(**distinct)
-    return result.order_by(*order)
-
-
-def without_repetition(group: Group) -> Group:
-    return [(*key.split("__"), operand) for key, operand in {f"{f}__{n}": o for f, n, o in group}.items()]
-
-
-def answers_equal_python(examples: int) -> None:
-    """Ask ``examples`` random queries of random records, and everything that can be asked of each."""
+def answers_equal_python(examples: int) -> Counter[str]:
+    """Ask ``examples`` drawn members of the family drawn queries, and everything that can be asked of each."""
     counts = Counter[str]()
 
     @settings(max_examples=examples)
-    @given(records, groups, st.lists(groups.filter(bool), max_size=2), orders, st.booleans(), st.data())
-    def check(rows, where, excluded, order, backwards, data):
-        with Database("memory://", models=[Mixed]) as db:
-            stored_rows = stored(db, rows)
-            excluded = [without_repetition(group) for group in excluded]
-            asked = query(db, where, excluded, order).allow_scan()
-            asked = asked.reverse() if backwards else asked
-            wanted = [one for one in stored_rows if matches(one, where, excluded)]
-            try:
-                plan = asked.explain()
-            except NoUsableIndexError:
-                counts["refused"] += 1
-                return
-            counts["answered"] += 1
-            assert wanted == [] or plan.ranges, "nothing is read only if nothing matches"
-            expected = ordered(wanted, plan.order)
-            turned = [column.removeprefix("-") if column.startswith("-") else f"-{column}" for column in names(order)]
-            assert expected == ordered(expected, turned if backwards else names(order)), "the order that was asked for"
-            everything_agrees(asked, expected, data)
+    @given(declarations(), rows, st.data())
+    def check(declaration, given, data):
+        db, engine = watched([model_of(declaration)])
+        with db:
+            member = Member(db, engine, declaration, given)
+            for _ in range(QUERIES_EACH):
+                asked = data.draw(queries(declaration), label="asked")
+                for tree in asked.where:
+                    count_operators(tree, counts)
+                one_agrees(member, asked, counts, data)
+            counters_agree(member)
 
     check()
-    print(dict(counts))
-    assert counts["answered"] > counts["refused"]
+    print(dict(sorted(counts.items())))
+    return counts
 
 
-def everything_agrees(asked: Any, expected: list[Any], data: st.DataObject) -> None:
+def one_agrees(member: Member, asked: Asked, counts: Counter[str], data: st.DataObject) -> None:
+    """Compare one query with Python."""
+    query = member.query(asked)
+    try:
+        plan = query.explain()
+    except NoUsableIndexError:
+        counts["refused"] += 1
+        with pytest.raises(NoUsableIndexError):
+            query.to_list()
+        # Whoever allows everything and asks for no particular index is never refused.
+        assert not (asked.scanning and asked.sorting and asked.using is None)
+        return
+    count_plan(plan, counts)
+    assert asked.scanning or not plan.full_scan
+    wanted = member.matching(asked)
+    assert wanted == [] or plan.ranges, "nothing is read only if nothing matches"
+    expected = query.to_list()
+    key = lambda record: [position(getattr(record, name)) for name in member.primary_key]  # noqa: E731
+    assert sorted(expected, key=key) == sorted(wanted, key=key), "each match exactly once"
+    if plan.order:
+        assert expected == sorted_by(member.names, expected, plan.order), "the order that the plan tells"
+    if asked.order:
+        order = member.columns(asked.order, turned=asked.backwards)
+        assert expected == sorted_by(member.names, expected, order), "the order that was asked for"
+    ways_agree(query, expected, data)
+    what_is_read_agrees(member.engine, query)
+    fields_agree(member, query, expected, counts, data)
+    aggregates_agree(member, query, expected)
+
+
+def ways_agree(query: Any, expected: list[Any], data: st.DataObject) -> None:
+    """Every way to ask for the objects gives the same ones."""
     start = data.draw(st.integers(0, 6), label="start")
-    stop = data.draw(st.one_of(st.none(), st.integers(0, 9)), label="stop")
+    stop = data.draw(st.none() | st.integers(0, 9), label="stop")
     size = data.draw(st.integers(1, 7), label="page size")
-    assert asked.to_list() == expected
-    assert list(asked) == expected
-    assert asked.count() == len(expected)
-    assert asked.exists() is bool(expected)
-    assert asked.first() == (expected[0] if expected else None)
-    assert asked.last() == (expected[-1] if expected else None)
-    assert asked.reverse().to_list() == expected[::-1]
-    assert asked[start:stop].to_list() == expected[start:stop]
-    assert asked[start:stop].count() == len(expected[start:stop])
-    assert asked[start:stop][1:3].to_list() == expected[start:stop][1:3]
-    assert asked[start:stop].exists() is bool(expected[start:stop])
-    assert paged(asked, size) == ([expected[i : i + size] for i in range(0, len(expected), size)] or [[]])
+    assert list(query) == expected
+    assert list(query.iterator(batch_size=size)) == expected
+    assert query.count() == len(expected)
+    assert query.exists() is bool(expected)
+    assert query.first() == (expected[0] if expected else None)
+    assert query.last() == (expected[-1] if expected else None)
+    assert query.reverse().to_list() == expected[::-1]
+    assert query[start:stop].to_list() == expected[start:stop]
+    assert query[start:stop].count() == len(expected[start:stop])
+    assert query[start:stop][1:3].to_list() == expected[start:stop][1:3]
+    assert query[start:stop].exists() is bool(expected[start:stop])
+    pages = [expected[i : i + size] for i in range(0, len(expected), size)] or [[]]
+    assert walked(query, size) == pages
+    assert walked_back(query, size, pages) == pages
 
 
-def paged(asked: Any, size: int) -> list[list[Any]]:
+def walked(query: Any, size: int) -> list[list[Any]]:
+    """All pages, forwards."""
     pages, cursor = [], None
     while True:
-        page = asked.page(size=size, after=cursor)
+        page = query.page(size=size, after=cursor)
         pages.append(list(page))
         assert page.has_more is (page.next_cursor is not None)
         if page.next_cursor is None:
@@ -165,28 +191,97 @@ def paged(asked: Any, size: int) -> list[list[Any]]:
         cursor = page.next_cursor
 
 
+def walked_back(query: Any, size: int, pages: list[list[Any]]) -> list[list[Any]]:
+    """All pages, from the last one to the first."""
+    page = query.page(size=size)
+    while page.has_more:
+        page = query.page(size=size, after=page.next_cursor)
+    found = [list(page)]
+    while page.has_previous:
+        page = query.page(size=size, before=page.previous_cursor)
+        found.append(list(page))
+    return found[::-1]
+
+
+def what_is_read_agrees(engine: WatchedEngine, query: Any) -> None:
+    """What ``explain(analyze=True)`` tells is what the engine has counted."""
+    engine.meter.reset()
+    analysis = query.explain(analyze=True).analysis
+    assert analysis.batches == engine.meter.reads
+    assert analysis.reads == engine.meter.rows + engine.meter.followed
+
+
+def fields_agree(member: Member, query: Any, expected: list[Any], counts: Counter[str], data: st.DataObject) -> None:
+    """Projections are what the objects have."""
+    known = ["id", "a", "b", "c", "d", "e", "m", "t", "n"]
+    fields = tuple(data.draw(st.lists(st.sampled_from(known), min_size=1, max_size=3, unique=True), label="fields"))
+    shown = [{field: getattr(one, field) for field in fields} for one in expected]
+    assert list(query.values(*fields)) == shown
+    assert list(query.values_list(*fields)) == [tuple(row.values()) for row in shown]
+    assert list(query.values_list(fields[0], flat=True)) == [row[fields[0]] for row in shown]
+    assert list(query.only(Subset)) == [Subset(id=one.id, m=one.m, b=one.b) for one in expected]
+    counts["covering"] += any(scan.covers for scan in query.only(Subset).explain().scans)
+
+
+class Number(NamedTuple):
+    """One aggregate function and what it is in Python."""
+
+    function: Callable[[str], Any]
+    python: Callable[[list[Any]], Any]
+
+
+NUMBERS = {
+    "sum": Number(Sum, sum),
+    "min": Number(Min, min),
+    "max": Number(Max, max),
+    "avg": Number(Avg, lambda values: sum(values) / len(values)),
+}
+
+
+def in_python(field: str, records: Sequence[Any]) -> dict[str, Any]:
+    """Every aggregate of a field; records in which it is None do not count, and of nothing there is no number."""
+    values = [getattr(one, field) for one in records if getattr(one, field) is not None]
+    return {f"{field}__{name}": number.python(values) if values else None for name, number in NUMBERS.items()}
+
+
+def aggregates_agree(member: Member, query: Any, expected: list[Any]) -> None:
+    """Numbers are those of Python."""
+    asked = [number.function(field) for field in ("m", "e") for number in NUMBERS.values()]
+    assert query.aggregate(Count(), *asked) == {
+        "count": len(expected),
+        **in_python("m", expected),
+        **in_python("e", expected),
+    }
+
+
+def counters_agree(member: Member) -> None:
+    """What aggregate indexes count, group by group, is what Python counts."""
+    for spec in member.declaration.specs:
+        if spec.kind != "aggregate" or spec.where is not None or set(spec.names) & set(MANY):
+            continue
+        groups: dict[tuple[Any, ...], list[Any]] = {}
+        for one in member.records:
+            groups.setdefault(tuple(member.names.value(one, name) for name in spec.names), []).append(one)
+        found = member.repository.group_by(*spec.names).aggregate(Count(), Sum("m"), Sum("e"))
+        expected = [
+            {
+                "count": len(groups[group]),
+                "m__sum": in_python("m", groups[group])["m__sum"],
+                "e__sum": in_python("e", groups[group])["e__sum"],
+            }
+            for group in sorted(groups, key=lambda group: [position(value) for value in group])
+        ]
+        assert [{name: row[name] for name in ("count", "m__sum", "e__sum")} for row in found] == expected
+
+
+def everything_was_met(counts: Counter[str]) -> None:
+    assert [name for name in (*PLANS, *OPERATORS) if not counts[name]] == []
+
+
 def test_every_answer_equals_a_filter_and_a_sort_in_python():
-    answers_equal_python(250)
+    everything_was_met(answers_equal_python(150))
 
 
 @pytest.mark.soak
 def test_many_more_answers_equal_a_filter_and_a_sort_in_python():
-    answers_equal_python(5_000)
-
-
-@settings(max_examples=150)
-@given(records, groups, orders)
-def test_without_permission_to_scan_an_answer_is_the_same_or_refused_before_anything_is_read(rows, where, order):
-    with Database("memory://", models=[Mixed]) as db:
-        people = stored(db, rows)
-        asked = query(db, where, [], order)
-        try:
-            plan = asked.explain()
-        except NoUsableIndexError:
-            with pytest.raises(NoUsableIndexError):
-                asked.to_list()
-            return
-        assert not plan.full_scan
-        wanted = [one for one in people if matches(one, where)]
-        assert asked.to_list() == ordered(wanted, plan.order)
-        assert asked.count() == len(wanted)
+    everything_was_met(answers_equal_python(2_500))

@@ -1,0 +1,224 @@
+"""A family of models over the same fields: each member has the indexes that a test has drawn for it.
+
+The values are few and collide: texts that differ in capital letters only, lists that share elements, numbers that
+need both halves of a counter. ``Names`` says in plain Python what a name in a query means for a record.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from functools import cache
+from typing import Annotated, Any, NamedTuple
+
+from pydantic import BaseModel
+
+from kvmodels import (
+    AggregateIndex,
+    Index,
+    Indexed,
+    KvModel,
+    MultiIndexed,
+    PrimaryKey,
+    Q,
+    UniqueConstraint,
+)
+from tests.query.oracle import Both, Either, Is, Neg, Tree
+
+
+class Inner(BaseModel):
+    """A nested model."""
+
+    x: int
+    y: str | None = None
+
+
+def first_letter(b: str) -> str:
+    """A column computed of one text."""
+    return b[:1]
+
+
+def total(a: int, c: int) -> int:
+    """A column computed of two numbers."""
+    return a + c
+
+
+def words(d: str) -> list[str]:
+    """A column with several values, computed of one text."""
+    return d.split()
+
+
+class Formula(NamedTuple):
+    """A computed column: what it is called, of which fields it is made, and how."""
+
+    name: str
+    of: tuple[str, ...]
+    function: Callable[..., Any]
+
+
+FORMULAS = {
+    formula.name: formula
+    for formula in (
+        Formula("first", ("b",), first_letter),
+        Formula("total", ("a", "c"), total),
+        Formula("words", ("d",), words),
+    )
+}
+
+NUMBERS = ("a", "c", "e", "id", "m", "o.x", "total")
+TEXTS = ("b", "d", "o.y", "first")
+SEVERAL_NUMBERS = ("n", "l.x")
+SEVERAL_TEXTS = ("t", "words")
+SINGLE = ("a", "b", "c", "d", "e", "m", "o.x", "o.y")
+MANY = ("t", "n", "l.x")
+NULLABLE_SUMS = ("e",)
+LARGE = 2**40
+
+CONDITIONS: dict[str, Tree] = {
+    "positive": Is("m", "gt", 0),
+    "known": Neg(Is("a", "isnull", True)),
+    "some": Is("c", "in", (0, 1)),
+    "letter": Is("b", "exact", "a"),
+    "either": Either((Is("o.x", "gte", 1), Is("a", "exact", 1))),
+    "both": Both((Is("c", "gte", 0), Neg(Is("d", "startswith", "a")))),
+}
+"""What the partial indexes of the family hold, by a name."""
+
+
+class Spec(NamedTuple):
+    """One drawn index.
+
+    Attributes:
+        kind: ``index``, ``unique`` or ``aggregate``.
+        columns: names, with ``-`` for descending; for a computed column the one name of its formula.
+    """
+
+    kind: str
+    columns: tuple[str, ...]
+    nulls: str = "distinct"
+    where: str | None = None
+    include: tuple[str, ...] = ()
+    copies: bool = False
+    computed: bool = False
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(column.removeprefix("-") for column in self.columns)
+
+
+class Declaration(NamedTuple):
+    """A member of the family: its indexes, how texts are folded, and whether its primary key is composite."""
+
+    specs: tuple[Spec, ...]
+    fold_b: str | None = None
+    fold_t: str | None = None
+    composite: bool = False
+
+    @property
+    def index_names(self) -> tuple[str, ...]:
+        """What the indexes of ``specs`` are called."""
+        return tuple(spec.columns[0] if spec.computed else f"i{at}" for at, spec in enumerate(self.specs))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """Every name that may stand in a query of this member."""
+        return (*SINGLE, *MANY, "id", *(spec.names[0] for spec in self.specs if spec.computed))
+
+
+FOLDS: dict[str | None, Callable[[str], str]] = {
+    "casefold": str.casefold,
+    "lower": str.lower,
+    None: lambda text: text,
+}
+
+
+def to_q(tree: Tree) -> Q:
+    """The tree as a user would write it."""
+    match tree:
+        case Both(parts):
+            return _joined(parts, lambda left, right: left & right)
+        case Either(parts):
+            return _joined(parts, lambda left, right: left | right)
+        case Neg(part):
+            return ~to_q(part)  # type: ignore[return-value]
+    name = tree.field.replace(".", "__") + ("__any" if tree.any else "")
+    return Q(**{f"{name}__{tree.lookup}": tree.operand})
+
+
+def _joined(parts: tuple[Tree, ...], join: Callable[[Any, Any], Any]) -> Any:
+    first, *rest = map(to_q, parts)
+    for part in rest:
+        first = join(first, part)
+    return first
+
+
+def _index(name: str, spec: Spec) -> Index | AggregateIndex:
+    where = None if spec.where is None else to_q(CONDITIONS[spec.where])
+    if spec.kind == "aggregate":
+        return AggregateIndex(*spec.columns, sums=("m", "e"), where=where, name=name)
+    options: dict[str, Any] = {"name": name, "nulls": spec.nulls, "where": where, "include": spec.include}
+    options |= {"store": "record"} if spec.copies else {}
+    if spec.computed:
+        formula = FORMULAS[spec.columns[0]]
+        options |= {"key": formula.function, "version": 1}
+        return (UniqueConstraint if spec.kind == "unique" else Index)(*formula.of, **options)
+    return (UniqueConstraint if spec.kind == "unique" else Index)(*spec.columns, **options)
+
+
+@cache
+def model_of(declaration: Declaration) -> type[KvModel]:
+    """The class of a member."""
+    text, texts = str | None, list[str]
+    annotations: dict[str, Any] = {
+        "group": PrimaryKey[int] if declaration.composite else int,
+        "id": PrimaryKey[int],
+        "a": int | None,
+        "b": Annotated[text, Indexed(key=FOLDS[declaration.fold_b])] if declaration.fold_b else text,
+        "c": int,
+        "d": text,
+        "e": int | None,
+        "m": int,
+        "t": Annotated[texts, MultiIndexed(key=FOLDS[declaration.fold_t])] if declaration.fold_t else texts,
+        "n": frozenset[int] | None,
+        "o": Inner | None,
+        "l": list[Inner],
+    }
+
+    def body(namespace: dict[str, Any]) -> None:
+        indexes = tuple(map(_index, declaration.index_names, declaration.specs))
+        namespace |= {"__annotations__": annotations, "__module__": __name__, "__qualname__": "Member"}
+        # By its qualified name pydantic sees that the class is written inside of the model.
+        namespace["Meta"] = type("Meta", (), {"indexes": indexes, "__qualname__": "Member.Meta"})
+
+    return types.new_class("Member", (KvModel,), {"collection": "members"}, body)
+
+
+class Names:
+    """What names mean for the records of one member; see ``tests.query.oracle.Reader``."""
+
+    def __init__(self, declaration: Declaration) -> None:
+        self._folds = {"b": FOLDS[declaration.fold_b], "t": FOLDS[declaration.fold_t]}
+
+    def fold(self, name: str) -> Callable[[Any], Any]:
+        return self._folds.get(name, lambda value: value)
+
+    def many(self, name: str) -> bool:
+        return name in SEVERAL_NUMBERS or name in SEVERAL_TEXTS
+
+    def raw(self, record: Any, name: str) -> Any:
+        """The value that a projection shows."""
+        if name in FORMULAS:
+            values = [getattr(record, field) for field in FORMULAS[name].of]
+            return None if None in values else FORMULAS[name].function(*values)
+        if name.startswith("l."):
+            return [inner.x for inner in record.l]
+        first, _, rest = name.partition(".")
+        value = getattr(record, first)
+        return getattr(value, rest) if rest and value is not None else value
+
+    def value(self, record: Any, name: str) -> Any:
+        value = self.raw(record, name)
+        if value is None:
+            return None
+        fold = self.fold(name)
+        return [fold(element) for element in value] if self.many(name) else fold(value)
