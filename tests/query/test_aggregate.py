@@ -12,7 +12,7 @@ from itertools import product
 from typing import Annotated, Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
@@ -207,18 +207,17 @@ def filled(rows: list[dict[str, Any]], url: str = "memory://") -> tuple[Any, lis
     return db[Sale], sales
 
 
+URLS = st.sampled_from(["memory://", "memory://", "sqlite://:memory:"])
 positions = st.lists(st.integers(0, len(FUNCTIONS) - 1), min_size=1, max_size=4, unique=True)
 
 
-@pytest.mark.parametrize("url", ["memory://", "sqlite://:memory:"])
-@settings(max_examples=60)
 @given(data=st.data())
-def test_results_equal_those_of_python_whatever_their_source(url: str, data: st.DataObject):
-    repository, sales = filled(data.draw(st.lists(ROW, max_size=20)), url)
+def test_results_equal_those_of_python_whatever_their_source(data: st.DataObject):
+    repository, sales = filled(data.draw(st.lists(ROW, max_size=15)), data.draw(URLS))
     for sale in data.draw(st.lists(st.sampled_from(sales), max_size=4, unique_by=id)) if sales else []:
         repository.remove(sale)
         sales.remove(sale)
-    for _ in range(8):
+    for _ in range(4):
         lookups, test = data.draw(st.sampled_from(FILTERS))
         chosen = data.draw(positions)
         query = repository.filter(**lookups).allow_scan()
@@ -253,15 +252,13 @@ def rank(value: Any) -> tuple[bool, Any]:
     return (value is not None, value.value if isinstance(value, Enum) else value)
 
 
-@pytest.mark.parametrize("url", ["memory://", "sqlite://:memory:"])
-@settings(max_examples=60)
 @given(data=st.data())
-def test_groups_equal_those_of_python_whatever_their_source(url: str, data: st.DataObject):
-    repository, sales = filled(data.draw(st.lists(ROW, max_size=20)), url)
+def test_groups_equal_those_of_python_whatever_their_source(data: st.DataObject):
+    repository, sales = filled(data.draw(st.lists(ROW, max_size=15)), data.draw(URLS))
     for sale in data.draw(st.lists(st.sampled_from(sales), max_size=4, unique_by=id)) if sales else []:
         repository.remove(sale)
         sales.remove(sale)
-    for _ in range(8):
+    for _ in range(4):
         lookups, test = data.draw(st.sampled_from(FILTERS))
         fields, groups_of = data.draw(st.sampled_from(GROUPS))
         chosen = data.draw(positions)
