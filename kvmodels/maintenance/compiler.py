@@ -140,26 +140,28 @@ class _Fold:
             self._set(Set(change.key, change.value, change.encoding, change.expire_at))
         elif change.only is None and change.old is not None:
             self._delete(change.key)
-        for index in change.live.maintained if change.only is None else (change.only,):
-            try:
+        expired = change.old is not None and rules.is_expired(change.old, self._now_ms)
+        try:
+            for index in change.live.maintained if change.only is None else (change.only,):
                 if index.definition.aggregates is None:
-                    self._maintain_entries(change, index)
+                    self._maintain_entries(change, index, expired=expired)
                 elif change.only is None:  # what does not set its record does not count it either
                     self._maintain_counters(change, index)
-            except InvalidValueError as error:
-                error.model = error.model or change.live.schema.name
-                raise
+        except InvalidValueError as error:
+            error.model = error.model or change.live.schema.name
+            raise
 
-    def _maintain_entries(self, change: RecordChange, index: LiveIndex) -> None:
+    def _maintain_entries(self, change: RecordChange, index: LiveIndex, *, expired: bool) -> None:
         if change.tolerant and not index.readable and self._listed_as_misfit(change, index):
             return
-        expired = change.old is not None and rules.is_expired(change.old, self._now_ms)
         old = self._old_keys(index, change)
         new = dict(entry_keys(index, change.new_document, change.pk))
         if len(new) > 1:
             require_fan_out(change.live, index, len(new))
-        self._write_entries(change, index, old, new, careful=expired or not index.readable)
-        self._drop_entries(change, index, old, new, careful=expired or not index.readable)
+        # A record that has expired is absent: what is inserted in its place has no older claim to a slot.
+        self._write_entries(change, index, old, new, absent=expired)
+        if old or not index.readable:
+            self._drop_entries(change, index, old, new, careful=expired or not index.readable)
 
     def _maintain_counters(self, change: RecordChange, index: LiveIndex) -> None:
         """Take the record as read out of the counters if it is in them, and add it as it shall be."""
@@ -222,32 +224,29 @@ class _Fold:
         return {key: slot for key, slot in keys if len(key) <= self._max_key_bytes}
 
     def _write_entries(
-        self, change: RecordChange, index: LiveIndex, old: dict[bytes, bool], new: dict[bytes, bool], *, careful: bool
+        self, change: RecordChange, index: LiveIndex, old: dict[bytes, bool], new: dict[bytes, bool], *, absent: bool
     ) -> None:
-        elided = self._may_elide(change, index, held=not old.keys().isdisjoint(new))
-        # A record that has expired is absent: what is inserted in its place has no older claim to a slot.
-        absent = change.old is not None and rules.is_expired(change.old, self._now_ms)
-        values: dict[bool, tuple[bytes, int]] = {}
+        careful = absent or not index.readable or change.rewrite
+        elided = bool(old) and self._may_elide(change, index)
+        value: tuple[bytes, int] | None = None
         for key, slot in new.items():
             held = key in old
-            if slot and (careful or change.rewrite or not held):
+            if slot and (careful or not held):
                 self._claims.setdefault(key, []).append(_Claim(change, index, (held and not absent) or change.tolerant))
             elif not (held and elided):
                 # Every entry of a record holds the same, so the value is made once.
-                if slot not in values:
-                    values[slot] = entry_value(self._codec, index, slot, change)
-                self._set(Set(key, *values[slot], change.expire_at))
+                value = value or entry_value(self._codec, index, slot, change)
+                self._set(Set(key, *value, change.expire_at))
 
-    def _may_elide(self, change: RecordChange, index: LiveIndex, *, held: bool) -> bool:
+    def _may_elide(self, change: RecordChange, index: LiveIndex) -> bool:
         """Whether an entry that both documents have need not be written: it is there, and stays as it is."""
-        if not held or index.definition.store is not None or change.rewrite or rules.predates_fence(change, index):
+        definition = index.definition
+        if definition.store is not None or change.rewrite or rules.predates_fence(change, index):
             return False
         if not rules.same_deadline(change):
             return False
         old, new = change.old_document, change.new_document
-        if not index.definition.include or old is None or new is None:
-            return True
-        return same_included(self._codec, index, old, new)
+        return not definition.include or old is None or new is None or same_included(self._codec, index, old, new)
 
     def _drop_entries(
         self, change: RecordChange, index: LiveIndex, old: dict[bytes, bool], new: dict[bytes, bool], *, careful: bool
