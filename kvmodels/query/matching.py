@@ -21,7 +21,7 @@ from kvmodels.schema.names import PRIMARY_KEY
 from kvmodels.schema.operands import folded_whole
 from kvmodels.schema.paths import reader
 from kvmodels.schema.predicate import AllOf, AnyOf, Condition, Predicate, conjunction
-from kvmodels.schema.spans import Spans, column_of, parts_of
+from kvmodels.schema.spans import Spans, ascending_column, parts_of
 
 __all__ = ["Matcher", "comparison_column", "matcher", "packed_key"]
 
@@ -80,7 +80,7 @@ def matcher(schema: ModelSchema, predicates: Iterable[Predicate]) -> Matcher | N
 def comparison_column(schema: ModelSchema, field: str) -> Column | None:
     """The ascending column, None included, by which a field is compared; None for a type that cannot be a column."""
     source = None if field == PRIMARY_KEY else schema.source(field)
-    return None if source is None else column_of(source, is_nullable=True)
+    return None if source is None else ascending_column(source, is_nullable=True)
 
 
 def packed_key(schema: ModelSchema, values: Iterable[Any]) -> bytes:
@@ -151,7 +151,7 @@ def _value_test(source: ColumnSource, condition: Condition, *, lenient: bool) ->
     """The test of one stored value, or of one element."""
     if condition.lookup == "contains":
         return _part_of_text(condition.operand)
-    column = column_of(source, is_nullable=not source.many)
+    column = ascending_column(source, is_nullable=not source.many)
     test = _in_spans(parts_of(condition, column), column.codec.pack_stored)
     if condition.lookup == "exact" and source.codec.name in _EQUAL_AS_STORED:
         test = _equal(source, condition.operand, test)

@@ -31,7 +31,7 @@ from kvmodels.schema.catalogue import IndexState
 from kvmodels.schema.definition import Column, IndexDefinition
 from kvmodels.schema.live import LiveCollection
 from kvmodels.schema.predicate import AnyOf, Condition, Conjunction
-from kvmodels.schema.spans import Span, column_of
+from kvmodels.schema.spans import Span, ascending_column
 
 __all__ = ["MAX_PLANS", "MAX_PRODUCT", "plan_query"]
 
@@ -218,7 +218,7 @@ class _Planning:
         for field, down in order.items():
             source = schema.source(field)
             assert source is not None  # the query was refused otherwise
-            column = column_of(source, is_nullable=source.nullable)
+            column = ascending_column(source, is_nullable=source.nullable)
             columns.append(replace(column, codec=descending(column.codec), descending=True) if down else column)
         return Sort(tuple(columns), query.sort_limit)
 

@@ -17,7 +17,7 @@ from kvmodels.query.query import Query
 from kvmodels.schema.definition import IndexDefinition, ModelSchema, Partial
 from kvmodels.schema.implication import implies
 from kvmodels.schema.predicate import Condition, conditions_of
-from kvmodels.schema.spans import Span, column_of, covers
+from kvmodels.schema.spans import Span, ascending_column, covers
 
 __all__ = ["MAX_PRODUCT", "BranchShape", "Guarantee", "QueryShape", "TermShape", "shape_of"]
 
@@ -200,7 +200,7 @@ def _guarantee(branch: Branch, definition: IndexDefinition) -> Guarantee:
 
 def _guaranteed(term: Term, partial: Partial) -> bool:
     """Whether every alternative of the condition lies in the spans of a term."""
-    column = column_of(term.source, is_nullable=True)
+    column = ascending_column(term.source, is_nullable=True)
     wanted = [(span.start, span.end) for span in term.spans(column)]
     return all(
         any(

@@ -12,7 +12,7 @@ from typing import Final
 from kvmodels.schema.definition import ModelSchema, Partial, SpanTest
 from kvmodels.schema.names import PRIMARY_KEY
 from kvmodels.schema.predicate import AnyOf, Condition, Predicate, conditions_of, conjunction
-from kvmodels.schema.spans import Span, column_of, covers, intersection, matching_parts
+from kvmodels.schema.spans import Span, ascending_column, covers, intersection, matching_parts
 
 __all__ = ["MOST_BRANCHES", "implies"]
 
@@ -74,7 +74,7 @@ class _Proof:
         if source is None or source.many or source.codec.name != theirs.codec.name or source.path != theirs.path:
             return False
         # The column of the model and not that of the index: a catalogue knows no Enum. Their parts are the same.
-        column = column_of(source, is_nullable=theirs.nullable)
+        column = ascending_column(source, is_nullable=theirs.nullable)
         spans = matching_parts([condition for condition in conditions if condition.field == theirs.field], column)
         if column.nullable:
             spans = intersection(spans, (Span(column.codec.pack(None), b"\xff"),))  # no part is below that of None
@@ -87,7 +87,7 @@ class _Proof:
             by_field.setdefault(condition.field, []).append(condition)
         for field, group in by_field.items():
             source = None if field == PRIMARY_KEY else self._schema.source(field)
-            column = None if source is None or source.many else column_of(source, is_nullable=source.nullable)
+            column = None if source is None or source.many else ascending_column(source, is_nullable=source.nullable)
             if column is not None and not matching_parts(group, column):
                 return True
         return False

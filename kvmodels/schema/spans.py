@@ -25,7 +25,7 @@ __all__ = [
     "EVERYTHING",
     "Span",
     "Spans",
-    "column_of",
+    "ascending_column",
     "contains",
     "covers",
     "has_spans",
@@ -50,7 +50,7 @@ _nullable = lru_cache(maxsize=1_000)(nullable)
 EVERYTHING: Final[Spans] = (Span(b"", _END),)
 
 
-def column_of(source: ColumnSource, *, is_nullable: bool) -> Column:
+def ascending_column(source: ColumnSource, *, is_nullable: bool) -> Column:
     """The ascending column of a source, by which its values are compared."""
     codec = _nullable(source.codec) if is_nullable else source.codec
     return Column(source.name, codec, nullable=is_nullable, many=source.many, path=source.path)

@@ -352,7 +352,7 @@ def equals_python(examples: int) -> None:
 
 
 def test_every_filter_of_stored_documents_equals_python():
-    equals_python(700)
+    equals_python(400)
 
 
 @pytest.mark.soak
