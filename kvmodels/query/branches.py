@@ -21,7 +21,7 @@ from kvmodels.schema.spans import (
     EVERYTHING,
     Span,
     Spans,
-    column_of,
+    ascending_column,
     contains,
     covers,
     has_spans,
@@ -74,7 +74,7 @@ class Term:
     @property
     def compared(self) -> Spans:
         """The spans of the ascending column, with None only if the column may hold it."""
-        return self.spans(column_of(self.source, is_nullable=self.source.nullable))
+        return self.spans(ascending_column(self.source, is_nullable=self.source.nullable))
 
     @property
     def value(self) -> Any:
@@ -88,7 +88,7 @@ class Term:
         """Whether no record whose column is None satisfies it."""
         if not self.source.nullable:
             return True
-        column = column_of(self.source, is_nullable=True)
+        column = ascending_column(self.source, is_nullable=True)
         return not contains(self.spans(column), column.codec.pack(None))
 
     @property
