@@ -6,6 +6,7 @@ import json
 import random
 import signal
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -17,9 +18,10 @@ from kvmodels import (
     SchemaMismatchError,
     StaleObjectError,
 )
+from tests.evolution import residents
 from tests.evolution.releases import First, UniqueName, WithPlan, user
 
-RELEASES: dict[str, type[KvModel]] = {"plan": WithPlan, "name": UniqueName}
+RELEASES: dict[str, type[KvModel]] = {"plan": WithPlan, "name": UniqueName, "kinds": residents.Resident}
 
 
 def change(users: Any, rng: random.Random, keys: int) -> None:
@@ -40,6 +42,7 @@ def change(users: Any, rng: random.Random, keys: int) -> None:
 def write(path: str, release: str, seed: int, keys: int) -> None:
     """Write until the parent says that it is enough; tell how it went."""
     model: Any = RELEASES[release]
+    changing, pause = (residents.change, 0.02) if release == "kinds" else (change, 0)
     counts = {"written": 0, "refused": 0}
     rng = random.Random(seed)
     finished = False
@@ -53,8 +56,9 @@ def write(path: str, release: str, seed: int, keys: int) -> None:
         print("ready", flush=True)
         while not finished:
             try:
-                change(db[model], rng, keys)
+                changing(db[model], rng, keys)
                 counts["written"] += 1
+                time.sleep(pause * rng.random())  # with a pause where 21 indexes are built beside this
             except (IntegrityError, StaleObjectError, model.DoesNotExist, RetriesExhaustedError):
                 counts["refused"] += 1
     print(json.dumps(counts), flush=True)

@@ -83,7 +83,6 @@ def fill(path: Path, records: int) -> None:
 
 def build_beside_writers(path: Path, release: str, seed: int, *, records: int, kills: int) -> dict[str, Any]:
     """4 writers, 2 builders of which one after the other is killed and started again, and one that ends the build."""
-    fill(path, records)
     moments = random.Random(seed)
     writers = [start("write", path, release, seed * 10 + n, records) for n in range(4)]
     builders = [start("build", path, release) for _ in range(2)]
@@ -112,6 +111,7 @@ def build_beside_writers(path: Path, release: str, seed: int, *, records: int, k
 
 
 def plan_and_copies(path: Path, seed: int, *, records: int, kills: int) -> None:
+    fill(path, records)
     counts = build_beside_writers(path, "plan", seed, records=records, kills=kills)
     print(f"seed {seed}: {counts}")
     assert counts["killed"] > 0
@@ -128,6 +128,7 @@ def plan_and_copies(path: Path, seed: int, *, records: int, kills: int) -> None:
 
 
 def unique_with_duplicates(path: Path, seed: int, *, records: int, kills: int) -> None:
+    fill(path, records)
     counts = build_beside_writers(path, "name", seed, records=records, kills=kills)
     with Database(path, models=[UniqueName], durability="relaxed") as db:
         users = db[UniqueName]
