@@ -11,7 +11,14 @@ from itertools import product
 from operator import itemgetter
 from typing import Any, Final, Protocol
 
-from kvmodels.errors import IndexChangedError, IndexNotReadyError, InvalidValueError, OperationTooLargeError
+from kvmodels.errors import (
+    IndexChangedError,
+    IndexNotReadyError,
+    InvalidValueError,
+    NoUsableIndexError,
+    OperationTooLargeError,
+)
+from kvmodels.flows import scan
 from kvmodels.flows.batches import MAX_BATCH
 from kvmodels.flows.context import Context, HeaderView, live_collection, reload_header
 from kvmodels.flows.counter_reads import Counters, CounterScan, counted_result, total_of
@@ -20,14 +27,17 @@ from kvmodels.flows.scan import Scan, fetch
 from kvmodels.keys import decode_key
 from kvmodels.query.accumulators import Accumulator
 from kvmodels.query.aggregation import GroupColumn, Grouping, Measure
-from kvmodels.query.aggregation_plans import AggregatePlan, GroupPlan, plan_aggregate, plan_groups
+from kvmodels.query.aggregation_plans import AggregatePlan, GroupPlan, plan_aggregate, plan_groups, refuse_unready
 from kvmodels.query.counting import COUNT, CounterPlan, counter_plan, kinds_of
 from kvmodels.query.query import Query
 
-__all__ = ["GroupScan", "aggregate", "aggregate_plan_of", "counted", "fetch_groups", "group_plan_of"]
+__all__ = ["GroupScan", "aggregate", "aggregate_plan_of", "count", "fetch_groups", "group_plan_of"]
 
 _LAST: Final = b"\xfe"
 """Begins the key of a group whose value no column can hold, such as NaN: behind all others."""
+
+_EVERY: Final = Measure(COUNT, COUNT, None, None, nullable=False)
+"""The number of records."""
 
 Results = dict[str, Any]
 
@@ -61,18 +71,31 @@ def aggregate(context: Context, query: Query, measures: tuple[Measure, ...]) -> 
         return {measure.label: results[measure.label] for measure in measures}
 
 
-def counted(context: Context, query: Query) -> Flow[int | None]:
-    """The number of records of a query where counters tell it, its slice applied; None where they do not.
+def count(context: Context, query: Query) -> Flow[int]:
+    """How many records a query has: from counters where an aggregate index keeps them, which is one read.
 
-    Cost: one read.
+    Raises:
+        NoUsableIndexError, IndexNotReadyError: neither counters nor entries tell it.
     """
-    every = Measure(COUNT, COUNT, None, None, nullable=False)
+    number = yield from _counted(context, query)
+    if number is not None:
+        return number
+    try:
+        return (yield from scan.count(context, query))
+    except NoUsableIndexError:
+        _, live = yield from live_collection(context, query.schema)
+        refuse_unready(query, live, (_EVERY,))
+        raise
+
+
+def _counted(context: Context, query: Query) -> Flow[int | None]:
+    """The number of records with the slice applied; None where counters do not tell it."""
     while True:  # as above
         view, live = yield from live_collection(context, query.schema)
-        counters = counter_plan(query, live, (every,))
+        counters = counter_plan(query, live, (_EVERY,))
         if counters is None:
             return None
-        plan = AggregatePlan(query.schema, (every,), counters)
+        plan = AggregatePlan(query.schema, (_EVERY,), counters)
         try:
             number: int = (yield from _totals(context, view, plan))[COUNT]
         except IndexChangedError:
@@ -95,10 +118,10 @@ def _planned_aggregate(
 def _totals(context: Context, view: HeaderView, plan: AggregatePlan) -> Flow[Results]:
     counters = plan.counters
     assert counters is not None  # callers have looked
-    scan = CounterScan(context, view, plan.schema, counters, _kinds(counters, plan.counted))
+    reading = CounterScan(context, view, plan.schema, counters, _kinds(counters, plan.counted))
     totals: dict[str, int] = {}
-    while not scan.done:
-        batch = yield from scan.next_batch()
+    while not reading.done:
+        batch = yield from reading.next_batch()
         totals = total_of([Counters((), totals), *batch])
     return {measure.label: counted_result(counters.index.definition, measure, totals) for measure in plan.counted}
 
@@ -112,9 +135,9 @@ def _kinds(counters: CounterPlan, measures: Iterable[Measure]) -> list[str]:
 def _passed(context: Context, query: Query, measures: Sequence[Measure]) -> Flow[Results]:
     """One pass over the records."""
     tally = _Tally((), measures)
-    scan = Scan(context, query, first=MAX_BATCH)
-    while not scan.done:
-        for values in (yield from scan.next_batch()):
+    records = Scan(context, query, first=MAX_BATCH)
+    while not records.done:
+        for values in (yield from records.next_batch()):
             tally.add(values)
     return tally.row()
 
@@ -298,10 +321,10 @@ class GroupScan:
 
 def fetch_groups(context: Context, grouping: Grouping) -> Flow[list[Results]]:
     """All rows of a grouped query; raises what ``GroupScan`` raises."""
-    scan = GroupScan(context, grouping)
+    groups = GroupScan(context, grouping)
     rows: list[Results] = []
-    while not scan.done:
-        rows += yield from scan.next_batch()
+    while not groups.done:
+        rows += yield from groups.next_batch()
     return rows
 
 

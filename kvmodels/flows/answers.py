@@ -9,8 +9,7 @@ from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 from kvmodels.errors import InvalidArgumentError, InvalidValueError
-from kvmodels.flows import scan
-from kvmodels.flows.aggregation import counted
+from kvmodels.flows import aggregation, scan
 from kvmodels.flows.analysis import Tally, analyzed, tallied
 from kvmodels.flows.batches import plan_of
 from kvmodels.flows.context import Context, live_collection
@@ -89,8 +88,7 @@ def count(context: Context, query: Query) -> Flow[int]:
     """How many results there are: from counters, if an aggregate index keeps them."""
     if is_distinct(query):
         return len((yield from fetch(context, query)))
-    number = yield from counted(context, query)
-    return (yield from scan.count(context, query)) if number is None else number
+    return (yield from aggregation.count(context, query))
 
 
 def exists(context: Context, query: Query) -> Flow[bool]:

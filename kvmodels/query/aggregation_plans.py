@@ -10,13 +10,13 @@ Rules of this module: pure; a pass is planned by the planner of queries, so the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from kvmodels.errors import InvalidArgumentError, NoUsableIndexError
+from kvmodels.errors import IndexNotReadyError, InvalidArgumentError, NoUsableIndexError
 from kvmodels.query.aggregation import Grouping, Measure, fields_of
-from kvmodels.query.counting import CounterPlan, counter_plan
+from kvmodels.query.counting import CounterPlan, counter_plan, unready_counters
 from kvmodels.query.planner import plan_query
 from kvmodels.query.plans import QueryPlan
 from kvmodels.query.query import Query
@@ -25,7 +25,7 @@ from kvmodels.schema.expressions import Order
 from kvmodels.schema.live import LiveCollection
 from kvmodels.schema.predicate import Condition, conditions_of
 
-__all__ = ["AggregatePlan", "End", "GroupPlan", "Pass", "plan_aggregate", "plan_groups"]
+__all__ = ["AggregatePlan", "End", "GroupPlan", "Pass", "plan_aggregate", "plan_groups", "refuse_unready"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +155,29 @@ def plan_aggregate(query: Query, live: LiveCollection, measures: tuple[Measure, 
             return AggregatePlan(schema, counted, counters, found)
     fields = fields_of(measures)
     rows = replace(query, fields=fields) if query.sliced else _unordered(query, fields)
-    return AggregatePlan(schema, passed=measures, rows=Pass(rows, plan_query(rows, live)))
+    try:
+        return AggregatePlan(schema, passed=measures, rows=Pass(rows, plan_query(rows, live)))
+    except NoUsableIndexError:
+        refuse_unready(query, live, measures)
+        raise
+
+
+def refuse_unready(
+    query: Query, live: LiveCollection, measures: Sequence[Measure], order: Sequence[tuple[str, bool]] = ()
+) -> None:
+    """Where nothing else answers: name the aggregate index that would, if it were built.
+
+    Raises:
+        IndexNotReadyError: there is one.
+    """
+    name = unready_counters(query, live, measures, order)
+    if name is not None:
+        raise IndexNotReadyError(
+            "the aggregate index that would answer this is not readable",
+            model=query.schema.name,
+            index=name,
+            state=live.states[name].value,
+        )
 
 
 def _unordered(query: Query, fields: tuple[str, ...]) -> Query:
@@ -210,6 +232,7 @@ def plan_groups(grouping: Grouping, live: LiveCollection) -> GroupPlan:
     if limit is not None:
         rows = _unordered(query, fields)
         return GroupPlan(grouping, "memory", rows=Pass(rows, plan_query(rows, live)), limit=limit)
+    refuse_unready(query, live, grouping.measures, order)
     raise _refused(grouping) from refusal
 
 

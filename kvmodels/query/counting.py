@@ -10,9 +10,9 @@ one value, or be grouped by without a condition on it. An index that leaves out 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from kvmodels.keys import split_key
 from kvmodels.operations import after_prefix
@@ -25,7 +25,7 @@ from kvmodels.schema.definition import Column, IndexDefinition, ModelSchema
 from kvmodels.schema.live import LiveCollection, LiveIndex
 from kvmodels.schema.spans import EVERYTHING, Spans, contains
 
-__all__ = ["COUNT", "CounterPlan", "counter_plan", "kinds_of"]
+__all__ = ["COUNT", "CounterPlan", "counter_plan", "kinds_of", "unready_counters"]
 
 COUNT: Final = "count"
 
@@ -71,6 +71,18 @@ class CounterPlan:
         return parts if passes else None
 
 
+class _Fit(NamedTuple):
+    """What an aggregate index does for a query: spans of its columns, places and direction as in ``CounterPlan``.
+
+    ``reverse`` is None when the counters do not come in the order of the groups.
+    """
+
+    name: str
+    spans: list[Spans]
+    places: tuple[int, ...]
+    reverse: bool | None
+
+
 def kinds_of(definition: IndexDefinition, measure: Measure) -> tuple[str, ...] | None:
     """The counters that a result is made of, besides the number of records; None if the index does not keep it."""
     if measure.function == "count" and (measure.field is None or not measure.nullable):
@@ -96,38 +108,49 @@ def counter_plan(
         measures: the results.
         order: the fields to group by and whether they descend, in the order of the groups; nothing for totals.
     """
-    candidates = [index for index in _aggregates(query, live) if _keeps(index.definition, measures)]
+    definitions = [index.definition for index in live.readable.values()]
+    # One that has the groups in order needs no memory; then fewer columns are fewer counters.
+    fits = sorted(_fits(query, definitions, measures, order), key=lambda fit: (fit.reverse is None, len(fit.spans)))
+    return _plan(live.readable[fits[0].name], fits[0]) if fits else None
+
+
+def unready_counters(
+    query: Query, live: LiveCollection, measures: Sequence[Measure], order: Directions = ()
+) -> str | None:
+    """The name of the first aggregate index that would answer if it were readable; None if there is none."""
+    waiting = [query.schema.indexes[name] for name in live.states]
+    return next((fit.name for fit in _fits(query, waiting, measures, order)), None)
+
+
+def _fits(
+    query: Query, definitions: Iterable[IndexDefinition], measures: Sequence[Measure], order: Directions
+) -> list[_Fit]:
+    """The aggregate indexes that answer."""
+    candidates = [
+        definition
+        for definition in definitions
+        if definition.aggregates is not None
+        and query.using in (None, definition.name)
+        and all(kinds_of(definition, measure) is not None for measure in measures)
+    ]
     branches = branches_of(query.schema, query.where) if candidates else None
     if branches is None or len(branches) != 1:
-        return None
-    found = [plan for index in candidates for plan in _served(query, branches[0], index, order)]
-    # One that has the groups in order needs no memory; then fewer columns are fewer counters.
-    return min(found, key=lambda plan: (not plan.ordered, len(plan.index.definition.columns)), default=None)
+        return []
+    found = (_fit(query, branches[0], definition, order) for definition in candidates)
+    return [fit for fit in found if fit is not None]
 
 
-def _aggregates(query: Query, live: LiveCollection) -> Iterator[LiveIndex]:
-    for name, index in live.readable.items():
-        if index.definition.aggregates is not None and query.using in (None, name):
-            yield index
-
-
-def _keeps(definition: IndexDefinition, measures: Iterable[Measure]) -> bool:
-    return all(kinds_of(definition, measure) is not None for measure in measures)
-
-
-def _served(query: Query, branch: Branch, index: LiveIndex, order: Directions) -> Iterator[CounterPlan]:
-    definition = index.definition
+def _fit(query: Query, branch: Branch, definition: IndexDefinition, order: Directions) -> _Fit | None:
     names = [column.field for column in definition.columns]
     grouped = [field for field, _ in order]
     terms = _terms(query, branch, definition)
     if terms is None or not set(grouped) <= set(names):
-        return
+        return None
     if not all(_sees_all(query.schema, definition, column, terms, grouped) for column in definition.columns):
-        return
+        return None
     spans = [_spans(terms, column) for column in definition.columns]
     places = tuple(names.index(name) for name in grouped)
-    reverse = _direction(definition, spans, places, order)
-    yield _plan(index, spans, places, reverse)
+    return _Fit(definition.name, spans, places, _direction(definition, spans, places, order))
 
 
 def _terms(query: Query, branch: Branch, definition: IndexDefinition) -> Mapping[str, list[Term]] | None:
@@ -184,7 +207,8 @@ def _direction(
     return None if len(turned) > 1 else turned == {True}
 
 
-def _plan(index: LiveIndex, spans: Sequence[Spans], places: tuple[int, ...], reverse: bool | None) -> CounterPlan:
+def _plan(index: LiveIndex, fit: _Fit) -> CounterPlan:
+    spans, places = fit.spans, fit.places
     heads = [index.layout.prefix]
     bound = 0
     for column_spans in spans:
@@ -193,7 +217,7 @@ def _plan(index: LiveIndex, spans: Sequence[Spans], places: tuple[int, ...], rev
             break
         heads = [head + span.start for head in heads for span in column_spans]
         bound += 1
-    ordered, backwards = reverse is not None, bool(reverse)
+    ordered, backwards = fit.reverse is not None, bool(fit.reverse)
     if bound == len(spans):
         return CounterPlan(index, tuple(heads), (), (), places, ordered, backwards)
     last = spans[bound]

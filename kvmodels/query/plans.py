@@ -115,7 +115,8 @@ class PlanNode(NamedTuple):
     children: tuple[PlanNode, ...] = ()
 
 
-class Sort(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Sort:
     """A sort in memory, which ``sort_in_memory(limit=…)`` has permitted.
 
     Attributes:
@@ -124,7 +125,7 @@ class Sort(NamedTuple):
         limit: the most records that may be held.
     """
 
-    columns: tuple[Column, ...]
+    columns: tuple[Column, ...] = field(repr=False, compare=False)
     limit: int
 
 
