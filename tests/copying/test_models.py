@@ -19,8 +19,9 @@ from kvmodels.schema.markers import Indexed, PrimaryKey, Unique
 from tests.copying.contents import contents, dumped
 from tests.oracle import audit, read_store, spec_of
 from tests.zoo import Account, Animal
+from tests.zoo_kinds import BARE, FULL, OTHER, Guest, Resident
 
-ZOO: list[type[KvModel]] = [Animal, Account]
+ZOO: list[type[KvModel]] = [Animal, Account, Resident, Guest]
 
 
 def stock(db):
@@ -36,6 +37,11 @@ def stock(db):
     for number in range(0, 40, 6):
         db[Animal].patch((("east", "west")[number % 2], number), diet="fish")
     db[Account].remove(3)
+    for model, lifetime in ((Resident, None), (Guest, 60)):
+        db[model].create(park="east", number=1, **FULL)
+        db[model].create(park="east", number=2, **BARE)
+        db[model].create(park="west", number=1, **OTHER, expire_in=lifetime)
+    db[Resident].patch(("east", 1), tags=["new", "old"], age=0)
 
 
 def exact(db):

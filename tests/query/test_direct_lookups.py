@@ -1,0 +1,137 @@
+"""A record that is named by a unique value is found without a plan, and as the planned query would find it."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kvmodels import (
+    Database,
+    DoesNotExist,
+    Field,
+    Index,
+    KvModel,
+    MultiIndexed,
+    PrimaryKey,
+    Q,
+    Unique,
+    UniqueConstraint,
+    UniqueViolationError,
+)
+from kvmodels.flows.direct import direct_one
+from kvmodels.flows.scan import find_one
+from kvmodels.query.query import Query
+from kvmodels.schema.model import schema_of
+from tests.query.engines import Meter, watched
+
+
+class Thing(KvModel, collection="things"):
+    """Unique indexes of every kind over few values."""
+
+    left: PrimaryKey[int]
+    right: PrimaryKey[str]
+    name: Annotated[str | None, Unique(key=str.casefold)] = None
+    falling: int | None = None
+    a: int | None = None
+    b: str | None = None
+    c: int | None = None
+    tags: Annotated[list[str], MultiIndexed()] = Field(default_factory=list)
+
+    class Meta:
+        indexes = (
+            UniqueConstraint("-falling", name="falling"),
+            UniqueConstraint("a", "b", name="distinct"),
+            UniqueConstraint("b", "c", name="skipping", nulls="skip"),
+            UniqueConstraint("c", "left", name="equal", nulls="equal"),
+            UniqueConstraint("a", "c", "right", name="copied", store="record"),
+            UniqueConstraint("a", name="part", where=Q(c__gt=5)),
+            Index("a", name="plain"),
+        )
+
+
+NUMBERS = st.one_of(st.none(), st.integers(0, 3))
+TEXTS = st.one_of(st.none(), st.sampled_from(["", "a", "A", "a\0", "ß", "SS"]))
+FIELDS: dict[str, st.SearchStrategy[Any]] = {
+    "left": st.integers(0, 3),
+    "right": st.sampled_from(["", "a", "a\0"]),
+    "name": TEXTS,
+    "falling": NUMBERS,
+    "a": NUMBERS,
+    "b": TEXTS,
+    "c": NUMBERS,
+}
+NAMED = [
+    ("left", "right"),
+    ("name",),
+    ("falling",),
+    ("a", "b"),
+    ("c", "b"),
+    ("left", "c"),
+    ("right", "c", "a"),
+    ("a",),
+    ("a", "b", "c"),
+]
+
+
+@settings(max_examples=150)
+@given(
+    st.lists(st.builds(dict, **FIELDS), max_size=12),
+    st.sampled_from(NAMED).flatmap(lambda fields: st.builds(dict, **{field: FIELDS[field] for field in fields})),
+)
+def test_what_is_found_directly_is_what_the_planned_query_finds(rows: list[dict[str, Any]], lookups: dict[str, Any]):
+    db, _ = watched([Thing])
+    for row in rows:
+        try:
+            db[Thing].save(Thing(**row))
+        except UniqueViolationError:
+            continue
+    runner = db[Thing].all()._runner
+    query = Query(schema_of(Thing)).filtered((), lookups).scanning()
+    direct = runner.run(direct_one(runner.context, query))
+    if direct is not None:
+        assert direct.found == runner.run(find_one(runner.context, query))
+        if direct.found is not None:
+            assert db[Thing].get(**lookups).versionstamp == direct.found.versionstamp
+    else:
+        unique = any(set(lookups) == set(fields) for fields in NAMED[:-2])
+        assert not unique or None in lookups.values(), "a plain unique value is looked up without a plan"
+
+
+@pytest.mark.parametrize(
+    ("lookups", "rows", "followed"),
+    [
+        ({"name": "ADA"}, 1, 1),
+        ({"falling": 3}, 1, 1),
+        ({"b": "x", "a": 1}, 1, 1),
+        ({"a": 1, "c": 2, "right": "r"}, 1, 0),
+        ({"left": 1, "right": "r"}, 1, 0),
+    ],
+)
+def test_a_direct_lookup_is_one_read(lookups: dict[str, Any], rows: int, followed: int):
+    db, engine = watched([Thing])
+    made = db[Thing].create(left=1, right="r", name="Ada", falling=3, a=1, b="x", c=2)
+    engine.meter.reset()
+    assert db[Thing].get(**lookups) == made
+    assert engine.meter == Meter(reads=1, rows=rows, followed=followed, bytes=engine.meter.bytes)
+    db[Thing].remove(made)
+    with pytest.raises(DoesNotExist):
+        db[Thing].get(**lookups)
+
+
+def test_a_direct_lookup_is_guarded_against_a_dropped_index():
+    db, engine = watched([Thing])
+    made = db[Thing].create(left=1, right="r", falling=3)
+    assert db[Thing].get(falling=3) == made
+    elsewhere: Database = watched([Thing], engine=engine.inner)[0]
+
+    def change() -> None:
+        elsewhere.drop_index(Thing, "falling")
+        elsewhere.build_indexes()
+
+    engine.before_read = change
+    engine.meter.reset()
+    assert db[Thing].get(falling=3) == made
+    assert engine.meter.guards_failed >= 1
