@@ -235,7 +235,7 @@ class _Planning:
         if access.by_keys:
             return self._keys(step)
         terms = self._terms(step)
-        if access.single and all([term.plain for term in terms]):
+        if access.single and all(term.plain for term in terms):
             values = [column.codec.pack(term.value) for column, term in zip(path.columns, terms, strict=True)]
             return (KeyRange(path.prefix + b"".join(values), None),)
         prefixes = [_Prefix(path.prefix, null=False)]
