@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -70,7 +71,7 @@ def without(entries, *key):
     return [*entries[:place], *entries[place + 1 :]]
 
 
-HELD = {
+HELD: dict[str, dict[tuple[Any, ...], Any]] = {
     "name": {("ada ada lovelace", *PK): b""},
     "handle": {("ada",): [*PK]},
     "nick": {("A", *PK): {"age": 3, "note": "x"}},
@@ -90,7 +91,7 @@ HELD = {
 }
 """What the record with every value has in every index, written down by hand; ``shown`` holds copies of it."""
 
-BARE_HELD = {
+BARE_HELD: dict[str, dict[tuple[Any, ...], Any]] = {
     "name": {("bo", "east", 2): b""},
     "handle": {(b"", "east", 2): b""},
     "berth": {("ibex", b"", "east", 2): {"note": "", "tags": []}},

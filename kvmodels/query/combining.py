@@ -290,4 +290,4 @@ def _constant(shape: QueryShape, best: Sequence[Access]) -> frozenset[str]:
     bound = [
         _of_all(shape, branch) & (access.equal - access.split) for branch, access in zip(branches, best, strict=True)
     ]
-    return frozenset.intersection(*bound)
+    return bound[0].intersection(*bound[1:])

@@ -189,7 +189,7 @@ class _Planning:
     def _united(self) -> tuple[tuple[Scan, ...], Conjunction]:
         """One scan over the ranges of several branches, which differ in nothing that is tested."""
         steps, decision = self._decision.steps, self._decision
-        served = frozenset.intersection(*(step.access.served for step in steps))
+        served = steps[0].access.served.intersection(*(step.access.served for step in steps[1:]))
         common = self._branch(steps[0]).parts[: decision.common]
         scan = self._scan(steps[0], _united(key_range for step in steps for key_range in self._ranges(step)))
         answered = dict.fromkeys(self._query.where if len(served) >= decision.common else _kept(common, served))

@@ -19,7 +19,7 @@ FULL, BARE, OTHER = ("east", 1), ("east", 2), ("west", 1)
 SPECS = {index.name: index for index in KINDS_SPEC[Guest].indexes}
 COVERING = [name for name in ENTRY_INDEXES if SPECS[name].include]
 SLOTS = [name for name in ENTRY_INDEXES if SPECS[name].unique]
-OTHERS = {
+OTHERS: dict[str, dict[str, Any]] = {
     "grown": {"species": "yak"},
     "lynx_ward": {"ward": "w9"},
     "berth": {"ward": "w9"},

@@ -110,7 +110,9 @@ class MemberCrowd(Crowd):
             for value, _ in seen[-1].values()
             if all(value[field.removesuffix("__in")] in content for field, content in wanted.items())
         ]
-        values = [value.get(summed) for value in matching if summed is not None and value.get(summed) is not None]
+        values: list[Any] = [
+            value[summed] for value in matching if summed is not None and value.get(summed) is not None
+        ]
         exact = len(matching) if summed is None else {"total": sum(values) if values else None}
         if found != exact:
             self.faults.append(f"{name} asked for {summed or 'the number'} of {wanted} and got {found} of {matching}")

@@ -24,7 +24,7 @@ from kvmodels import (
 from kvmodels.flows.direct import direct_one
 from kvmodels.flows.scan import find_one
 from kvmodels.query.query import Query
-from kvmodels.schema.model import schema_of
+from kvmodels.schema.compile import schema_of
 from tests.query.engines import Meter, watched
 
 

@@ -79,6 +79,10 @@ def rank(value: Any) -> Any:
     return (value is not None, value)
 
 
+def rank_at(at: int) -> Any:
+    return lambda values: rank(values[at])
+
+
 SIDE_BY_SIDE = [
     (("country",), ()),
     (("country",), ("-country",)),
@@ -107,7 +111,7 @@ def test_values_that_lie_side_by_side_equal_those_of_python(rows, asked_for, rev
     expected = told_apart([tuple(row[field] for field in fields) for row in rows])
     for column in reversed(order or fields):
         at = fields.index(column.removeprefix("-"))
-        expected.sort(key=lambda values, at=at: rank(values[at]), reverse=column.startswith("-"))
+        expected.sort(key=rank_at(at), reverse=column.startswith("-"))
     if reverse:
         asked = asked.reverse()
         expected.reverse()
@@ -126,7 +130,7 @@ def test_values_that_no_index_has_side_by_side_in_their_order_are_refused(fields
     asked = filled([{"country": "CH", "kind": "x"}]).values_list(*fields).distinct()
     with pytest.raises(NoUsableIndexError) as refused:
         asked.to_list()
-    assert "sort_in_memory" in refused.value.hint
+    assert "sort_in_memory" in str(refused.value.hint)
     assert refused.value.order == fields
     assert asked.sort_in_memory(limit=1).count() == 1
 
@@ -187,7 +191,7 @@ def test_what_distinct_refuses():
         towns.values("country").distinct().page(size=3)
     with pytest.raises(NoUsableIndexError) as unindexed:
         towns.values("kind").distinct().to_list()
-    assert "Indexed[str | None]" in unindexed.value.hint or '"kind"' in unindexed.value.hint
+    assert "Indexed[str | None]" in str(unindexed.value.hint)
 
 
 def test_no_more_values_are_held_than_permitted():
@@ -219,7 +223,9 @@ def test_few_values_of_many_records_cost_few_rows():
         assert asked.to_list() == expected
         assert engine.meter.rows <= most
         assert engine.meter.followed == 0
-    assert countries.explain(analyze=True).analysis.results == 4
+    analysis = countries.explain(analyze=True).analysis
+    assert analysis is not None
+    assert analysis.results == 4
 
 
 def test_many_values_cost_few_reads():

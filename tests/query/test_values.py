@@ -493,4 +493,4 @@ async def test_the_asynchronous_twin_gives_the_same_values(db: Database):
         assert await theirs.values("color").distinct().count() == 1
         assert (await theirs.explain(analyze=True)).analysis == ours.explain(analyze=True).analysis
         with pytest.raises(InvalidValueError):
-            iter(flat)  # type: ignore[call-overload]
+            iter(flat)

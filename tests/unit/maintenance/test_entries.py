@@ -29,7 +29,9 @@ def test_an_included_field_that_changes_rewrites_the_entry_and_an_unchanged_one_
 
 def test_a_value_of_another_type_is_another_value_although_python_says_it_is_equal():
     _, db = watched()
-    live = db._core.context.view.live["places"]
+    view = db._core.context.view
+    assert view is not None
+    live = view.live["places"]
     (code,) = (index for index in live.maintained if index.stored.name == "code")
     codec = db._core.context.codec
     for one, other in ((True, 1), (1, 1.0), (0.0, -0.0)):
