@@ -210,7 +210,7 @@ def _holds_too_much(context: Context, index: LiveIndex, change: RecordChange) ->
     """Whether a unique slot would hold more than the record: with the primary key, which the record has in its key."""
     if not (index.definition.include and index.definition.unique):
         return False
-    return len(entry_value(context.codec, index, True, change)[0]) > context.limits.max_value_bytes
+    return len(entry_value(context.codec, index.layout, True, change)[0]) > context.limits.max_value_bytes
 
 
 def _compile(

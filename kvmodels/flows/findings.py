@@ -120,7 +120,8 @@ def shown_key(key: bytes) -> tuple[Any, ...]:
     r"""A key as the key-value API shows it; for bytes that are none, these.
 
     Examples:
-        >>> shown_key(bytes.fromhex("02610015012a")), shown_key(bytes.fromhex("ff"))
+        >>> from kvmodels.keys import encode_key
+        >>> shown_key(encode_key(("a", 42))), shown_key(bytes.fromhex("ff"))
         (('a', 42), (b'\xff',))
     """
     try:

@@ -6,8 +6,9 @@ checks. The last commit puts the catalogue of the dump there. A load that was ki
 one refuses to begin, unless it is told to remove what is there.
 
 Rules of this module: ``take`` is pure, everything else is a flow; memory holds one batch. Index entries are copied as
-they are, but for copies of records: these are computed from the record by the layout that also the write compiler
-uses, and go into its commit, so that both carry one versionstamp.
+they are, but for those that copy a record or fields of it: these are computed from the record as the write compiler
+does, because the codec of the dump may store a value in other bytes, and go into its commit, so that both carry one
+versionstamp.
 """
 
 from __future__ import annotations
@@ -17,14 +18,16 @@ from typing import Any, Final, NamedTuple, cast
 
 from kvmodels.encoding.typed_json import key_from_json, parse_line, value_from_json
 from kvmodels.errors import DecodeError, EngineError, KvModelsError
-from kvmodels.flows.dumping import DUMP_FORMAT, DUMP_MARK, document_owners
+from kvmodels.flows.dumping import DUMP_FORMAT, DUMP_MARK
 from kvmodels.flows.requests import Flow, commit, read
 from kvmodels.flows.store_format import StoreFormat
 from kvmodels.keys import Key, encode_key, key_successor
 from kvmodels.limits import Limits
 from kvmodels.maintenance.budget import check_budget
+from kvmodels.maintenance.entries import entry_value
 from kvmodels.operations import AtomicWrite, Check, Conflict, Delete, Mutation, ReadRange, Row, Set, after_prefix, point
 from kvmodels.schema.catalogue import LOADING, Header, index_definition, loading_value
+from kvmodels.schema.definition import Document
 from kvmodels.schema.keyspace import HEADER_KEY, EntryLayout, RecordLayout, belongs_to_a_build, counted_by
 
 __all__ = ["Loading"]
@@ -43,8 +46,17 @@ def _is_cut_off(value: Any) -> bool:
     return _is_object(value) and LOADING in value
 
 
+class _Record(NamedTuple):
+    """A record as it is stored."""
+
+    pk: bytes
+    new_document: Document
+    value: bytes
+    encoding: int
+
+
 class _Copies(NamedTuple):
-    """A collection with copies of its records in indexes: where a record ends and where its copies lie."""
+    """A collection with copies of its records, or of their fields, in indexes: where a record ends, and the indexes."""
 
     prefix: bytes
     layouts: tuple[EntryLayout, ...]
@@ -299,7 +311,7 @@ class Loading:
             layouts = tuple(
                 EntryLayout(collection.name, index_definition(index), index.generation)
                 for index in collection.indexes
-                if index.signature["store"] == "record"
+                if index.copies
             )
             if layouts:
                 copies[collection.name] = _Copies(RecordLayout(collection.name, ()).prefix, layouts)
@@ -311,7 +323,12 @@ class Loading:
             for index in collection.indexes
         )
         # Copies are written with their record, not where the dump has them.
-        self._skipped = unfinished | (document_owners(header).keys() - header.collections.keys())
+        self._skipped = unfinished | {
+            index.prefix(collection.name)
+            for collection in header.collections.values()
+            for index in collection.indexes
+            if index.copies
+        }
 
     def _copies_of(self, key: Key, record: Set) -> list[Set]:
         copies = self._copies.get(key[0]) if type(key[0]) is str else None
@@ -320,11 +337,12 @@ class Loading:
         root = self._form.root
         document = self._form.codec.decode_document(record.value, record.encoding, record.key)
         pk = record.key[len(root) + len(copies.prefix) :]
+        stored = _Record(pk, document, record.value, record.encoding)
         return [
-            record._replace(key=root + entry.key)
+            Set(root + key, *entry_value(self._form.codec, layout, slot, stored), record.expire_at)
             for layout in copies.layouts
             if layout.covers(document)
-            for entry in layout.keys(document, pk)
+            for key, slot in layout.keys(document, pk)
         ]
 
     def _malformed(self, reason: str) -> DecodeError:

@@ -176,7 +176,8 @@ class _Scrub:
             if not index.readable:
                 continue
             for key, slot in entry_keys(index, stored.document, pk):
-                found[key] = _Expected(live, index, slot, *entry_value(self._context.codec, index, slot, change))
+                value = entry_value(self._context.codec, index.layout, slot, change)
+                found[key] = _Expected(live, index, slot, *value)
         return found
 
     def _keys(self, index: LiveIndex, document: Document, pk: bytes) -> tuple[EntryKey, ...] | None:

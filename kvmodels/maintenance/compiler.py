@@ -235,7 +235,7 @@ class _Fold:
                 self._claims.setdefault(key, []).append(_Claim(change, index, (held and not absent) or change.tolerant))
             elif not (held and elided):
                 # Every entry of a record holds the same, so the value is made once.
-                value = value or entry_value(self._codec, index, slot, change)
+                value = value or entry_value(self._codec, index.layout, slot, change)
                 self._set(Set(key, *value, change.expire_at))
 
     def _may_elide(self, change: RecordChange, index: LiveIndex) -> bool:
@@ -316,7 +316,7 @@ class _Fold:
                 if not self._evict(change, row, owner, changes):
                     return None if self.needed else Violation(change, index, key, owner)
         self.check(rules.slot_check(key, row))
-        value, encoding = entry_value(self._codec, index, True, change)
+        value, encoding = entry_value(self._codec, index.layout, True, change)
         if (
             row is None
             or change.rewrite

@@ -7,15 +7,15 @@ else, so that the write compiler, a build and a check all come to the same bytes
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from kvmodels.encoding.values import ValueCodec
 from kvmodels.errors import DecodeError, InvalidValueError, KvModelsError, OperationTooLargeError
 from kvmodels.keys import decode_key, encode_key
 from kvmodels.maintenance.aggregates import contribution
-from kvmodels.maintenance.changes import RecordChange
 from kvmodels.operations import Row
 from kvmodels.schema.definition import Document
-from kvmodels.schema.keyspace import EntryKey
+from kvmodels.schema.keyspace import EntryKey, EntryLayout
 from kvmodels.schema.live import LiveCollection, LiveIndex
 
 __all__ = [
@@ -30,6 +30,19 @@ __all__ = [
 
 RAW_BYTES = 3
 """Encoding number of raw bytes; a pointer entry has the empty value."""
+
+
+class _Stored(Protocol):
+    """A record as it is stored: its packed primary key, its document, and the bytes of that."""
+
+    @property
+    def pk(self) -> bytes: ...
+    @property
+    def new_document(self) -> Document | None: ...
+    @property
+    def value(self) -> bytes: ...
+    @property
+    def encoding(self) -> int: ...
 
 
 def entry_keys(index: LiveIndex, document: Document | None, pk: bytes) -> tuple[EntryKey, ...]:
@@ -89,20 +102,20 @@ def misfit(
     return "too_long" if any(len(key) > max_key_bytes for key in keys) else None
 
 
-def entry_value(codec: ValueCodec, index: LiveIndex, slot: bool, change: RecordChange) -> tuple[bytes, int]:
-    """What an entry of the changed record holds.
+def entry_value(codec: ValueCodec, layout: EntryLayout, slot: bool, record: _Stored) -> tuple[bytes, int]:
+    """What an entry of a record holds.
 
     A copy of the record; or the fields that the index includes, behind the primary key where the entry is a unique
     slot; or the primary key alone; or nothing.
     """
-    if index.definition.store == "record":
-        return change.value, change.encoding
+    if layout.definition.store == "record":
+        return record.value, record.encoding
     included = None
-    if index.definition.include and change.new_document is not None:
-        included = index.layout.included(change.new_document)
+    if layout.definition.include and record.new_document is not None:
+        included = layout.included(record.new_document)
     if not slot:
         return (b"", RAW_BYTES) if included is None else codec.encode_document(included)
-    pk = list(decode_key(change.pk))
+    pk = list(decode_key(record.pk))
     if included is None:
         return codec.encode(pk)
     # Two fields may share a container, which is stored once per field in a document, and once in any other value:

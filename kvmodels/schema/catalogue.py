@@ -79,6 +79,11 @@ class StoredIndex:
         """The first part of its entry keys; for an aggregate index, which has none, a name that nobody uses."""
         return index_prefix(collection, self.name, self.generation)
 
+    @property
+    def copies(self) -> bool:
+        """Whether its entries hold a copy of their record, or of fields of it."""
+        return self.signature["store"] == "record" or bool(self.signature.get("include"))
+
     def described_columns(self) -> Iterator[list[Any]]:
         """The stored description of every column that it needs: its own, those of its condition, and its sums."""
         yield from self.signature["columns"]
