@@ -67,7 +67,9 @@ class DatabaseCore:
         readonly: no collection is listed and nothing is built.
         must_be_current: opening fails while an index is not ready.
         codec: packs records, entries and what the library keeps for itself.
-        new_token, monotonic, uniform: injected by tests.
+        new_token: makes the tokens of writes; injected by tests, as the next two.
+        monotonic: the clock of deadlines of writes.
+        uniform: the randomness of pauses.
     """
 
     def __init__(

@@ -86,8 +86,8 @@ class Engine(Protocol):
         """Read all ranges in one snapshot, or say that the guard does not hold in it.
 
         Raises:
-            ClosedError, EngineTimeoutError, DecodeError (a damaged file), UnsupportedError (``follow`` where the
-            trait ``snapshots`` is false).
+            UnsupportedError: ``follow`` where the trait ``snapshots`` is false.
+            ClosedError, EngineTimeoutError, DecodeError: nothing was read; the last one for a damaged file.
         """
         ...
 
@@ -153,7 +153,7 @@ class Engine(Protocol):
             UnsupportedError: the store keeps no change log.
             ResumeExpiredError: the log no longer reaches back to ``after``.
             InvalidArgumentError: the store never reached ``after``.
-            ClosedError, EngineTimeoutError, DecodeError.
+            ClosedError, EngineTimeoutError, DecodeError: nothing was read.
         """
         ...
 
@@ -167,7 +167,7 @@ class Engine(Protocol):
 
         Raises:
             EngineError: there is a file already, or it cannot be written; StorageFullError: no room.
-            ClosedError, EngineTimeoutError, DecodeError, SnapshotExpiredError.
+            ClosedError, EngineTimeoutError, DecodeError, SnapshotExpiredError: nothing was written.
         """
         ...
 

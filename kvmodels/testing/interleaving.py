@@ -129,7 +129,7 @@ class Interleaving:
         """Run a coroutine to its end, undisturbed and without faults: to prepare a store, or to look at it.
 
         Raises:
-            Whatever the coroutine raises.
+            Exception: what the coroutine raises.
         """
         # A coroutine has the methods of a generator that the driver uses, and yields the requests of flows.
         return run(self.engine, cast("Flow[T]", client), sleep=self.time.advance)
