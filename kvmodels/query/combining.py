@@ -71,6 +71,11 @@ class Decision(NamedTuple):
     common: int = 0
 
     @property
+    def single(self) -> bool:
+        """Whether one access finds at most one row."""
+        return len(self.steps) == 1 and self.steps[0].access.single
+
+    @property
     def cost(self) -> _Cost:
         """How much is bound, by the access that binds least; of an intersection, by all together."""
         costs = [step.access.cost for step in self.steps]
@@ -107,7 +112,7 @@ def _served(asked: Asked, shape: QueryShape, paths: Sequence[Path]) -> Decision 
     if shape.branches is None or len(shape.branches) == 1:
         return whole
     union = _union(asked, shape, paths)
-    if union is None or (whole is not None and whole.cost <= union.cost):
+    if union is None or (whole is not None and (whole.single or whole.cost <= union.cost)):
         return whole
     return union
 
