@@ -110,7 +110,7 @@ def value(one: Any, name: str) -> Any:
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda q: q.filter(show="a").values("note"),
+        lambda q: q.filter(show="a").values("words"),
         lambda q: q.filter(show="a"),
         lambda q: q.filter(show="a", note="n2").values("price"),
         lambda q: q.filter(at__gte=datetime(2019, 1, 1, tzinfo=UTC)).values("at"),  # its zone is not in the key
