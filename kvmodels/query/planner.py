@@ -192,8 +192,9 @@ class _Planning:
         served = steps[0].access.served.intersection(*(step.access.served for step in steps[1:]))
         common = self._branch(steps[0]).parts[: decision.common]
         scan = self._scan(steps[0], _united(key_range for step in steps for key_range in self._ranges(step)))
-        answered = dict.fromkeys(self._query.where if len(served) >= decision.common else _kept(common, served))
-        return (replace(scan, served=tuple(answered), order=_names(decision.order)),), _others(common, served)
+        tested = _others(common, served)
+        answered = tuple(part for part in self._query.where if part not in tested)
+        return (replace(scan, served=answered, order=_names(decision.order)),), tested
 
     def _split(self, step: Step) -> Iterable[Scan]:
         """A scan for each combination of values of the columns that are split."""
@@ -302,10 +303,6 @@ def _united(ranges: Iterable[KeyRange]) -> tuple[KeyRange, ...]:
 
 def _edges(key_range: KeyRange) -> tuple[bytes, bytes]:
     return key_range.start, key_range.end or key_range.start
-
-
-def _kept(parts: Conjunction, places: frozenset[int]) -> Conjunction:
-    return tuple(part for at, part in enumerate(parts) if at in places)
 
 
 def _others(parts: Conjunction, places: frozenset[int]) -> Conjunction:
