@@ -12,13 +12,24 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 from kvmodels.errors import AlreadyExistsError, IntegrityError, InvalidArgumentError, UniqueViolationError
 from kvmodels.flows.arguments import items_of
 from kvmodels.flows.context import Context, HeaderView
-from kvmodels.flows.crud import KEEP, Deadline, Pending, needs_clock, pending, record_change, refused, stored
+from kvmodels.flows.crud import (
+    KEEP,
+    Deadline,
+    Pending,
+    needs_clock,
+    pending,
+    record_change,
+    refused,
+    state_after,
+    stored,
+)
 from kvmodels.flows.operation import Operation, Proposal, Seen
 from kvmodels.flows.requests import Flow
 from kvmodels.flows.retry import execute
 from kvmodels.maintenance.changes import RecordChange, Violation
 from kvmodels.maintenance.entries import slot_owner
 from kvmodels.schema.definition import ModelSchema
+from kvmodels.schema.state import ObjectState
 
 __all__ = ["BulkItem", "OnConflict", "bulk_create"]
 
@@ -165,7 +176,17 @@ class _Batch:
                 for item, change, error in results
             ]
 
-        return Proposal(tuple(changes), done)
+        def planned(_: bytes) -> list[BulkItem[Any]]:
+            return [BulkItem(item.instance, change is not None, error) for item, change, error in results]
+
+        def states(versionstamp: bytes) -> list[tuple[Any, ObjectState]]:
+            return [
+                (item.instance, state_after(item, change, versionstamp))
+                for item, change, _ in results
+                if change is not None
+            ]
+
+        return Proposal(tuple(changes), done, planned, states)
 
     def _obstacle(self, seen: Seen, item: Pending, key: bytes, taken: dict[bytes, bytes]) -> IntegrityError | None:
         """Why an object cannot be inserted: its key is there already, or (with "ignore") a slot of it is."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Final, cast
+from typing import Any, Final, Protocol, cast
 
 from kvmodels.encoding.values import ValueCodec
 from kvmodels.errors import InvalidArgumentError
@@ -26,6 +26,7 @@ __all__ = [
     "DEFAULT_RETRY",
     "Context",
     "HeaderView",
+    "Joining",
     "RetryPolicy",
     "header_view",
     "live_collection",
@@ -101,12 +102,20 @@ class HeaderView:
         return Guard(HEADER_KEY, self.versionstamp)
 
 
+class Joining(Protocol):
+    """A transaction that takes writes in, to commit them together."""
+
+    def take(self, operation: Any) -> Flow[Any]:
+        """Carry out an ``Operation`` as a part of the transaction; returns what its verb returns."""
+        ...
+
+
 @dataclass(slots=True)
 class Context:
     """Shared by the flows of one database handle; only ``view`` changes, and it is replaced as a whole.
 
     ``monotonic`` gives seconds that never go back, ``random`` a number in [0, 1), ``new_token`` a text that is
-    never given twice.
+    never given twice. ``transaction`` is set in the copy that a transaction makes for its own flows.
     """
 
     codec: ValueCodec
@@ -119,6 +128,7 @@ class Context:
     schemas: Mapping[str, ModelSchema]
     layouts: Mapping[str, RecordLayout]
     view: HeaderView | None = None
+    transaction: Joining | None = None
 
 
 def header_view(context: Context) -> Flow[HeaderView]:

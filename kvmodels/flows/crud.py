@@ -33,7 +33,7 @@ from kvmodels.operations import Row, format_versionstamp
 from kvmodels.schema.definition import Document, ModelSchema
 from kvmodels.schema.keyspace import RecordLayout
 from kvmodels.schema.record_codec import Prepared, apply_changes
-from kvmodels.schema.state import ObjectState, drop_state, set_state, state_of, with_state_of
+from kvmodels.schema.state import ObjectState, PendingStamp, drop_state, set_state, state_of, with_state_of
 
 __all__ = [
     "KEEP",
@@ -50,6 +50,7 @@ __all__ = [
     "remove_key",
     "remove_object",
     "save",
+    "state_after",
     "stored",
 ]
 
@@ -144,18 +145,29 @@ def _deadline(seen: Seen, lifetime: int | None) -> int | None:
 def stored(item: Pending, change: RecordChange, versionstamp: bytes) -> Any:
     """After the commit: give the caller's object its validated values and its state."""
     item.schema.accept(item.instance, item.prepared)
-    set_state(
-        item.instance,
-        ObjectState(
-            versionstamp=versionstamp,
-            value=item.value,
-            encoding=item.encoding,
-            expire_at=change.expire_at,
-            key=item.key_values,
-            unknown=item.prepared.unknown,
-        ),
-    )
+    set_state(item.instance, state_after(item, change, versionstamp))
     return item.instance
+
+
+def state_after(item: Pending, change: RecordChange, versionstamp: bytes) -> ObjectState:
+    """The state of an object that was stored."""
+    return ObjectState(
+        versionstamp=versionstamp,
+        value=item.value,
+        encoding=item.encoding,
+        expire_at=change.expire_at,
+        key=item.key_values,
+        unknown=item.prepared.unknown,
+    )
+
+
+def _storing(item: Pending, change: RecordChange) -> Proposal[Any]:
+    """The proposal that stores one object."""
+
+    def states(versionstamp: bytes) -> Sequence[tuple[Any, ObjectState]]:
+        return ((item.instance, state_after(item, change, versionstamp)),)
+
+    return Proposal((change,), partial(stored, item, change), always(item.instance), states)
 
 
 def refused(violation: Violation) -> KvModelsError:
@@ -196,7 +208,7 @@ def insert(context: Context, schema: ModelSchema, instance: Any, expire_in: Dead
                 "a record with this primary key exists", model=schema.name, key=_shown(item.key_values)
             )
         change = record_change(context, item, seen, seen.row(key), expire_in)
-        return Proposal((change,), partial(stored, item, change))
+        return _storing(item, change)
 
     return execute(context, _one(schema, (key,), propose, reads=False, timed=needs_clock(schema, expire_in)))
 
@@ -254,7 +266,7 @@ def save(
             if current is None or current.versionstamp != loaded.versionstamp:
                 raise _stale(schema, item.key_values, loaded, current)
         change = record_change(context, item, seen, old, expire_in)
-        return Proposal((change,), partial(stored, item, change))
+        return _storing(item, change)
 
     may_expire = loaded is not None and loaded.expire_at is not None
     timed = not isinstance(expire_in, Keep) or may_expire or needs_clock(schema, expire_in)
@@ -262,6 +274,13 @@ def save(
 
 
 def _stale(schema: ModelSchema, key: tuple[Any, ...], loaded: Row, current: Row | None) -> StaleObjectError:
+    if isinstance(loaded.versionstamp, PendingStamp):
+        return StaleObjectError(
+            "the object is of a version that was not committed",
+            model=schema.name,
+            key=_shown(key),
+            hint="A transaction wrote it and failed, or wrote the record again by another object. Load it again.",
+        )
     names = {"model": schema.name, "key": _shown(key), "expected": format_versionstamp(loaded.versionstamp)}
     if current is None:
         return StaleObjectError(
@@ -339,7 +358,9 @@ def mutate(
                 key=_shown(item.key_values),
             )
         change = record_change(context, item, seen, row, expire_in)
-        return Proposal((change,), partial(stored, item, change))
+        proposal = _storing(item, change)
+        # Nobody else has the fresh object yet, so it may hold what is stored before that is committed.
+        return proposal._replace(result=proposal.done) if returned is instance else proposal
 
     return execute(context, _one(schema, (key,), propose, timed=not isinstance(expire_in, Keep)))
 
@@ -360,7 +381,7 @@ def remove_key(context: Context, schema: ModelSchema, key_values: tuple[Any, ...
         row = seen.live_row(key)
         if row is None:
             return Proposal((), always(False))
-        return Proposal((_removal(context, seen, schema, pk, row),), always(True))
+        return Proposal((_removal(context, seen, schema, pk, row),), always(True), always(True))
 
     return execute(context, _one(schema, (key,), propose))
 
@@ -390,7 +411,8 @@ def remove_object(context: Context, schema: ModelSchema, instance: Any) -> Flow[
             drop_state(instance)
             return True
 
-        return Proposal((_removal(context, seen, schema, pk, current),), done)
+        changes = (_removal(context, seen, schema, pk, current),)
+        return Proposal(changes, done, always(True), always(((instance, None),)))
 
     return execute(context, _one(schema, (key,), propose, reads=loaded.expire_at is not None))
 

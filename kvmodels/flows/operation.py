@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from kvmodels.errors import KvModelsError
 from kvmodels.flows.context import HeaderView
 from kvmodels.maintenance.changes import RecordChange, Violation
 from kvmodels.operations import Row
 from kvmodels.schema.definition import ModelSchema
+from kvmodels.schema.state import ObjectState
 
 __all__ = ["Operation", "Proposal", "Seen", "always"]
 
@@ -45,10 +46,20 @@ class Proposal(NamedTuple, Generic[R]):
     """The record changes of one attempt and what to return once they are committed at a versionstamp.
 
     No changes: nothing is to be written, ``done`` is called at once with an empty versionstamp.
+
+    Attributes:
+        changes: one per record.
+        done: called once, after the commit, with its versionstamp; gives objects of the caller what was stored.
+        result: what the verb returns in a transaction, before the commit; called with the versionstamp that stands
+            for it, and leaves objects of the caller as they are. None: the write cannot be part of a transaction.
+        states: at a versionstamp, the object of the caller that each of the changes stores, with the state that it
+            has once that is committed; None for the state of one that is removed. Not given: there are no objects.
     """
 
     changes: tuple[RecordChange, ...]
     done: Callable[[bytes], R]
+    result: Callable[[bytes], R] | None = None
+    states: Callable[[bytes], Sequence[tuple[Any, ObjectState | None]]] | None = None
 
 
 @dataclass(frozen=True, slots=True)

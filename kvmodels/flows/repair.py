@@ -92,7 +92,7 @@ def _rewrite(context: Context, schema: ModelSchema, pk: bytes, index: LiveIndex 
         if index is not None and index.definition.store is None and value == row.value:
             only = next((current for current in live.maintained if current.stored == index.stored), None)
         change = RecordChange(live, pk, row, document, new, value, encoding, row.expire_at, rewrite=True, only=only)
-        return Proposal((change,), always(True))
+        return Proposal((change,), always(True), always(True))
 
     try:
         return (yield from execute(context, Operation((schema,), wanted, propose, refused)))

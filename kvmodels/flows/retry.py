@@ -42,8 +42,12 @@ def execute(context: Context, operation: Operation[R]) -> Flow[R]:
         CommitUnknownError: an answer was lost and the token could not be burned before the deadline.
         Whatever ``operation.propose`` raises.
 
-    Atomicity: one commit. Cost: an attempt is at most two reads and one commit.
+    Atomicity: one commit, or in a transaction a part of its commit. Cost: an attempt is at most two reads and one
+    commit.
     """
+    if context.transaction is not None:
+        joined: R = yield from context.transaction.take(operation)
+        return joined
     run = _Run(context, operation)
     try:
         return (yield from _carried_out(run))

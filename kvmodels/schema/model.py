@@ -22,7 +22,7 @@ from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.expressions import FieldRef, MultiFieldRef, reference
 from kvmodels.schema.markers import Field
 from kvmodels.schema.options import check_class_keywords, resolve_options
-from kvmodels.schema.state import STATE_SLOT, set_state, state_of, with_state_of
+from kvmodels.schema.state import STATE_SLOT, PendingStamp, set_state, state_of, with_state_of
 
 __all__ = ["KvModel", "KvModelMeta"]
 
@@ -119,9 +119,12 @@ class KvModel(BaseModel, metaclass=KvModelMeta):
 
     @property
     def versionstamp(self) -> str | None:
-        """The version of the stored record that this object was read from or written as: 20 hex digits, or None."""
+        """The version of the stored record that this object was read from or written as: 20 hex digits, or None.
+
+        None too for what a transaction has written, until that is committed.
+        """
         state = state_of(self)
-        return None if state is None else state.versionstamp.hex()
+        return None if state is None or isinstance(state.versionstamp, PendingStamp) else state.versionstamp.hex()
 
     @property
     def is_persisted(self) -> bool:

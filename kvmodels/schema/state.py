@@ -1,5 +1,9 @@
 """What an object remembers of the record that it was loaded from, outside of everything pydantic compares or prints.
 
+In a transaction the state names a version that does not exist yet. A ``PendingStamp`` stands for it: all states that
+name it learn with the commit what it became, or that nothing was written, and then an object that was saved has the
+state that it had before. That is found out when the state is asked for, so nobody keeps a list of the objects.
+
 Rules of this module: the state lives in one ``__slots__`` entry of ``KvModel``, never in ``__dict__`` or in a private
 attribute, because both take part in ``==`` and ``model_copy(update=...)`` would then lose it. An ``ObjectState`` is
 immutable, so copies may share it.
@@ -9,9 +13,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from enum import Enum
+from itertools import count
+from typing import Any, Self, TypeVar
 
-__all__ = ["STATE_SLOT", "ObjectState", "drop_state", "set_state", "state_of", "with_state_of"]
+__all__ = [
+    "STATE_SLOT",
+    "ObjectState",
+    "PendingStamp",
+    "PendingState",
+    "drop_state",
+    "pending_state",
+    "set_state",
+    "state_of",
+    "with_state_of",
+]
 
 T = TypeVar("T")
 
@@ -45,6 +61,85 @@ class ObjectState:
         return ObjectState, fields
 
 
+class _Fate(Enum):
+    OPEN = "open"
+    SUPERSEDED = "superseded"
+    FAILED = "failed"
+
+
+class PendingStamp(bytes):
+    """The versionstamp that a row written in a transaction will have; until then bytes that no row ever has.
+
+    It has one of four fates: not ended yet; resolved, with the versionstamp of the commit; superseded, because the
+    transaction wrote the record once more, so that no row has this version; failed, and nothing was written.
+    """
+
+    _fate: bytes | _Fate
+
+    def __new__(cls) -> Self:
+        """A stamp unlike any other."""
+        # The versionstamps of engines begin with a count of microseconds, whose first byte stays 0 for long.
+        stamp = super().__new__(cls, b"\xff" + next(_numbers).to_bytes(9, "big"))
+        stamp._fate = _Fate.OPEN
+        return stamp
+
+    @property
+    def ended(self) -> bool:
+        """Whether the transaction is over."""
+        return self._fate is not _Fate.OPEN
+
+    @property
+    def failed(self) -> bool:
+        """Whether nothing was written."""
+        return self._fate is _Fate.FAILED
+
+    @property
+    def resolved(self) -> bytes | None:
+        """The versionstamp of the commit; None for any other fate."""
+        return None if isinstance(self._fate, _Fate) else self._fate
+
+    def resolve(self, versionstamp: bytes) -> None:
+        """The row was committed."""
+        self._fate = versionstamp
+
+    def supersede(self) -> None:
+        """A later write of the same transaction was committed in place of this one."""
+        self._fate = _Fate.SUPERSEDED
+
+    def fail(self) -> None:
+        """The transaction was not committed."""
+        self._fate = _Fate.FAILED
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What becomes of a transaction cannot be learned elsewhere; what was loaded in it is stale there.
+        return (_failed_stamp, ()) if self.resolved is None else (bytes, (self.resolved,))
+
+
+_numbers = count()
+
+
+def _failed_stamp() -> PendingStamp:
+    stamp = PendingStamp()
+    stamp.fail()
+    return stamp
+
+
+@dataclass(frozen=True, slots=True)
+class PendingState(ObjectState):
+    """The state of an object of the caller that was saved, or removed, in a transaction; ``versionstamp`` is pending.
+
+    Attributes:
+        previous: the state that it has again if nothing is committed.
+        removed: the record of the object is removed by the transaction.
+    """
+
+    previous: ObjectState | None
+    removed: bool
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ObjectState, ObjectState.__reduce__(self)[1]
+
+
 # Of object itself: pydantic's __getattr__ and __setattr__ know nothing of the slot, and asking them for an empty one
 # costs a microsecond.
 _get, _set, _delete = object.__getattribute__, object.__setattr__, object.__delattr__
@@ -56,7 +151,46 @@ def state_of(instance: object) -> ObjectState | None:
         state: ObjectState = _get(instance, STATE_SLOT)
     except AttributeError:
         return None
-    return state
+    return state if type(state.versionstamp) is bytes else _settled(instance, state)
+
+
+def _settled(instance: object, state: ObjectState) -> ObjectState | None:
+    """The state of an object that was read or written in a transaction, by what has become of that."""
+    stamp = state.versionstamp
+    assert isinstance(stamp, PendingStamp), "the only versionstamp that is not of bytes itself"
+    if isinstance(state, PendingState):
+        if stamp.failed:
+            return _replaced(instance, state.previous)
+        if state.removed:
+            return _replaced(instance, None) if stamp.ended else None
+    if stamp.resolved is None:
+        return state
+    return _replaced(instance, _of_version(state, stamp.resolved))
+
+
+def _replaced(instance: object, state: ObjectState | None) -> ObjectState | None:
+    if state is None:
+        _delete(instance, STATE_SLOT)
+        return None
+    _set(instance, STATE_SLOT, state)
+    return state_of(instance)
+
+
+def _of_version(state: ObjectState, versionstamp: bytes) -> ObjectState:
+    return ObjectState(versionstamp, state.value, state.encoding, state.expire_at, state.key, state.unknown)
+
+
+def pending_state(instance: object, stamp: PendingStamp, state: ObjectState | None) -> None:
+    """Give an object of the caller the state that it will have when a transaction is committed; None: it is removed.
+
+    Until then, and for good if nothing is committed, the state that it has is kept.
+    """
+    previous = state_of(instance)
+    future = state or previous
+    if future is None:
+        return
+    values = (stamp, future.value, future.encoding, future.expire_at, future.key, future.unknown)
+    set_state(instance, PendingState(*values, previous=previous, removed=state is None))
 
 
 def set_state(instance: object, state: ObjectState) -> None:
