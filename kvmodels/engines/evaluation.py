@@ -7,7 +7,8 @@ before it changes anything.
 from __future__ import annotations
 
 from kvmodels.errors import InvalidValueError
-from kvmodels.operations import Apply, Arithmetic, Row
+from kvmodels.operations import Row
+from kvmodels.operations_combining import U64_ENCODING, U64_MODULUS, combine
 
 __all__ = [
     "U64_ENCODING",
@@ -19,9 +20,6 @@ __all__ = [
     "versionstamped_key",
     "visible",
 ]
-
-U64_ENCODING = 2
-U64_MODULUS = 1 << 64
 
 
 def to_versionstamp(counter: int) -> bytes:
@@ -44,44 +42,6 @@ def visible(row: Row | None, now: int) -> Row | None:
     if row is None or (row.expire_at is not None and row.expire_at <= now):
         return None
     return row
-
-
-def combine(mutation: Arithmetic | Apply, stored: Row | None) -> tuple[bytes, int]:
-    """The bytes, and their encoding, that a sum, min, max or another function leaves behind.
-
-    Raises:
-        InvalidValueError: the operand or the stored value is no unsigned 64-bit integer.
-        KvModelsError: what the function raises.
-    """
-    if isinstance(mutation, Apply):
-        return mutation.function(None if stored is None else (stored.value, stored.encoding))
-    return _combine_integers(mutation, stored), U64_ENCODING
-
-
-def _combine_integers(mutation: Arithmetic, stored: Row | None) -> bytes:
-    kind, key, operand = mutation
-    if not 0 <= operand < U64_MODULUS:
-        raise InvalidValueError(
-            "the operand of a sum, min or max is not an unsigned 64-bit integer",
-            path=kind,
-            hint="Pass an integer from 0 to 2**64 - 1.",
-        )
-    if stored is None:
-        return operand.to_bytes(8, "little")
-    if stored.encoding != U64_ENCODING or len(stored.value) != 8:
-        raise InvalidValueError(
-            "a sum, min or max met a value that is not an unsigned 64-bit integer",
-            path=key.hex(),
-            hint="Nothing was applied. Store a KvU64 under this key first, or use another key for the counter.",
-        )
-    present = int.from_bytes(stored.value, "little")
-    if kind == "sum":
-        result = (present + operand) % U64_MODULUS
-    elif kind == "min":
-        result = min(present, operand)
-    else:
-        result = max(present, operand)
-    return result.to_bytes(8, "little")
 
 
 def require_storable_deadline(expire_at: int, key: bytes) -> None:
