@@ -454,7 +454,7 @@ class SchemaMismatchError(SchemaError):
 
 
 class IndexNotReadyError(SchemaError):
-    """The index is declared but not built, or has violations, or is being dropped."""
+    """The index is declared but not built, has violations, is being dropped, or waits for records to be upgraded."""
 
     code = "KV802"
     attributes = ("model", "index", "state")

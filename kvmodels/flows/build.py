@@ -30,7 +30,7 @@ from kvmodels.operations import Delete, GuardFailed, Mutation, ReadRange, Set, a
 from kvmodels.schema.catalogue import IndexState, StoredCollection, StoredIndex, stored_index
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.keyspace import build_key, fence_key
-from kvmodels.schema.live import LiveCollection, LiveIndex
+from kvmodels.schema.live import LiveCollection, LiveIndex, retyped_columns
 from kvmodels.schema.paths import stored_name
 
 __all__ = ["BuildReport", "IndexViolation", "build_index", "outdated_generations", "rebuild_index", "unbuilt_indexes"]
@@ -132,8 +132,8 @@ def unbuilt_indexes(collection: StoredCollection, schema: ModelSchema) -> list[s
 def outdated_generations(view: HeaderView, schema: ModelSchema) -> tuple[StoredCollection, list[StoredIndex]]:
     """The collection as it is listed, and the generations that a build must give up before anything can be written.
 
-    Nobody can keep a column that is computed by a function of another release. So the release that has the new
-    function ends the old generation in the very commit that begins the new one.
+    Nobody can keep a column that is computed by a function of another release, or of the type that it had before an
+    upgrade. So the release that has the new one ends the old generation in the very commit that begins the next.
 
     Raises:
         SchemaMismatchError: this process may not write the collection, and no build can change that.
@@ -158,13 +158,13 @@ def _unkept(live: LiveCollection, collection: StoredCollection) -> list[StoredIn
 
 
 def _is_superseded(schema: ModelSchema, collection: StoredCollection, index: StoredIndex) -> bool:
-    """Whether the generation needs a function that this release has replaced; an older release may not say so."""
+    """Whether this release has replaced a function or a type that the generation needs; an older one may not say so."""
     declared = schema.indexes.get(index.name)
     if declared is None or declared.hash() == index.hash or declared.hash() in collection.retired.get(index.name, ()):
         return False
     here = {computed.stored_as for computed in schema.computed.values()}
     needed = {stored_name(tuple(place[0]["path"])) for _, _, _, _, *place in index.described_columns() if place}
-    return bool(needed - here - {None})
+    return bool(needed - here - {None} or retyped_columns(schema, index))
 
 
 def _begin(
@@ -174,6 +174,9 @@ def _begin(
     collection = view.header.collections[schema.collection]
     names = [name, *(index.name for index in outdated if index.name != name)]
     wanted = [name for name in dict.fromkeys(names) if _current(collection, schema, name) is None]
+    if outdated:
+        # Whoever keeps the old generation writes records of an older version, which the next one may not hold.
+        collection = replace(collection, schema_version=max(collection.schema_version, schema.schema_version))
     for index in outdated:
         collection = collection.with_index(_in_state(index, IndexState.DROPPING))
     yield from _commit_beginning(context, view, collection, schema, wanted)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from kvmodels.errors import CommitUnknownError, DecodeError, KvModelsError, OperationTooLargeError
 from kvmodels.flows.context import Context, HeaderView, writable_collection
-from kvmodels.flows.records import Stored, document_of, stored_of
+from kvmodels.flows.records import Stored, document_of, is_incomplete, stored_of
 from kvmodels.flows.requests import Flow, commit, now, read
 from kvmodels.keys import key_successor, skip_parts
 from kvmodels.maintenance import rules
@@ -161,13 +161,13 @@ def _change(context: Context, live: LiveCollection, index: LiveIndex, row: Row) 
     pk = live.layout.pk_of(row.key)
     try:
         document = document_of(context, row)
-        touched = rules.must_touch(index) or not index.layout.covers(document)
+        touched = rules.must_touch(index) or is_incomplete(index, document)
         stored = _materialised(context, live, index, row, document) if touched else None
     except DecodeError:
         return "not_decodable"
     except KvModelsError:
         return "not_encodable"
-    new_document, value, encoding = stored or Stored(document, row.value, row.encoding)
+    new_document, value, encoding, _ = stored or Stored(document, row.value, row.encoding, document)
     kind = misfit(index, new_document, pk, context.limits.max_key_bytes, row.expire_at)
     if kind is not None:
         return kind
@@ -196,14 +196,14 @@ def _materialised(
     Also those that other indexes need: their builds pass over the record from here on, because it is newer than their
     fences. What only they cannot hold is no obstacle here: the compiler lists it for them.
     """
-    if all(other.layout.covers(document) for other in live.maintained):
+    if not any(is_incomplete(other, document) for other in live.maintained):
         return None
     try:
         return stored_of(context, live, row)
     except KvModelsError:
-        if index.layout.covers(document):
-            return None
-        raise
+        if is_incomplete(index, document):
+            raise
+        return None
 
 
 def _holds_too_much(context: Context, index: LiveIndex, change: RecordChange) -> bool:

@@ -105,11 +105,11 @@ class _Counting:
         if not layout.is_record_key(row.key):
             return True  # foreign: nobody counts it
         try:
-            document = stored_of(self._context, self._live, row).document
-            if not layout.names(document, row.key):
+            stored = stored_of(self._context, self._live, row)
+            if not layout.names(stored.held, row.key):
                 return False
             for index, totals in zip(self._indexes, self._totals, strict=True):
-                fold(totals, contribution(index, document, row.expire_at), +1)
+                fold(totals, contribution(index, stored.of(index), row.expire_at), +1)
         except KvModelsError:
             return False
         return True

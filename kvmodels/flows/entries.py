@@ -29,6 +29,7 @@ from kvmodels.query.matching import Matcher
 from kvmodels.query.plans import QueryPlan
 from kvmodels.schema.definition import Document
 from kvmodels.schema.live import LiveCollection, LiveIndex
+from kvmodels.schema.paths import RESERVED_FIELD
 
 __all__ = ["EntryReader", "Hit", "result_of"]
 
@@ -38,14 +39,16 @@ class Hit(NamedTuple):
 
     Attributes:
         row: what ``document`` was decoded from.
-        document: the stored document; not ``whole`` when it is only what an entry holds.
+        document: the document of the declared schema version; not ``whole`` when it is only what an entry holds.
         pk: the packed primary key.
+        held: the document as it is stored, which entries are made of; the same unless an upgrade is outstanding.
     """
 
     row: Row
     document: Document
     pk: bytes
     whole: bool
+    held: Document
 
 
 class EntryReader:
@@ -132,23 +135,32 @@ class EntryReader:
             DecodeError: the record, or the copy of it, is no document.
         """
         if record is not None:
-            hit = Hit(record, document_of(self._context, record), self._live.layout.pk_of(record.key), whole=True)
+            hit = self._whole(record, document_of(self._context, record), self._live.layout.pk_of(record.key))
             return hit if self.reproduces(hit, row) else None
         if self._scan.copies:
             document = document_of(self._context, row)
             if self._index is None:
-                return Hit(row, document, self._live.layout.pk_of(row.key), whole=True)
+                return self._whole(row, document, self._live.layout.pk_of(row.key))
             pk = self._pk_in(self._index, row.key) or self._live.layout.pack_document(document)
-            return Hit(row, document, pk, whole=True)
+            return self._whole(row, document, pk)
         if self._cover is None:
             return None
         owner = self.owner(row)
         return None if owner is None else self._covered(row, owner)
 
+    def _whole(self, row: Row, held: Document, pk: bytes) -> Hit:
+        upgrade = self._live.schema.upgrade
+        document = held if upgrade is None else upgrade(held, decode_key(pk))
+        return Hit(row, document, pk, whole=True, held=held)
+
     def _covered(self, row: Row, pk: bytes) -> Hit | None:
         assert self._cover is not None  # callers saw to it
         try:
-            return Hit(row, self._cover.document(row, pk), pk, whole=False)
+            document = self._cover.document(row, pk)
+            if self._live.schema.upgrade is not None:
+                # The index is readable, so no upgrade that is outstanding touches what the entry holds.
+                document.setdefault(RESERVED_FIELD, {})["v"] = self._live.schema.schema_version
+            return Hit(row, document, pk, whole=False, held=document)
         except (DecodeError, ValueError, TypeError):  # a foreign row
             return None
 
@@ -161,7 +173,7 @@ class EntryReader:
     def _keys(self, hit: Hit) -> Sequence[bytes]:
         assert self._index is not None  # callers saw to it
         try:
-            return [key for key, _ in self._index.layout.keys(hit.document, hit.pk)]
+            return [key for key, _ in self._index.layout.keys(hit.held, hit.pk)]
         except (InvalidValueError, KeyError):  # a column that the index cannot hold, or none: it has no entry
             return ()
 

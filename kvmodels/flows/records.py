@@ -11,20 +11,29 @@ from kvmodels.errors import InvalidValueError
 from kvmodels.flows.context import Context
 from kvmodels.operations import Row
 from kvmodels.schema.definition import Document
-from kvmodels.schema.live import LiveCollection
+from kvmodels.schema.live import LiveCollection, LiveIndex
 from kvmodels.schema.record_codec import RESERVED_FIELD
 from kvmodels.schema.sameness import same_stored
 from kvmodels.schema.state import ObjectState, set_state
+from kvmodels.schema.upgrades import version_of
 
-__all__ = ["Stored", "document_of", "object_of", "object_of_document", "recomputed", "stored_of"]
+__all__ = ["Stored", "document_of", "is_incomplete", "object_of", "object_of_document", "recomputed", "stored_of"]
 
 
 class Stored(NamedTuple):
-    """A document with a value for every column that a maintained index needs, and its bytes."""
+    """A document with a value for every column that a maintained index needs, and its bytes.
+
+    ``held`` is what the record stores now: the same, unless it lacks a column or waits for an upgrade.
+    """
 
     document: Document
     value: bytes
     encoding: int
+    held: Document
+
+    def of(self, index: LiveIndex) -> Document:
+        """The document that the entries of a complete index stand for: as it is held, where that has all columns."""
+        return self.held if index.layout.covers(self.held) else self.document
 
 
 def document_of(context: Context, row: Row) -> Document:
@@ -71,16 +80,23 @@ def object_of_document(live: LiveCollection, row: Row, document: Document, pk: b
 
 
 def stored_of(context: Context, live: LiveCollection, row: Row) -> Stored:
-    """What a record row stores; where a column is not stored yet, with the defaults of the model filled in.
+    """What a record row stores; made anew if a column is not stored yet, or if an upgrade changes one that is built.
+
+    An index that is readable has the entries of the record as it is held, also while it waits for an upgrade.
 
     Raises:
         DecodeError: the row is no document, or lacks a column and cannot be read as an object.
     """
     document = document_of(context, row)
-    if all(index.layout.covers(document) for index in live.maintained):
-        return Stored(document, row.value, row.encoding)
-    document = live.schema.prepare(object_of(context, live, row)).document
-    return Stored(document, *context.codec.encode_document(document))
+    if not any(is_incomplete(index, document) for index in live.maintained):
+        return Stored(document, row.value, row.encoding, document)
+    made = live.schema.prepare(object_of(context, live, row)).document
+    return Stored(made, *context.codec.encode_document(made), document)
+
+
+def is_incomplete(index: LiveIndex, document: Document) -> bool:
+    """Whether a record must be written anew before an index can hold it as it shall be held."""
+    return not index.layout.covers(document) or (not index.readable and version_of(document) < index.since)
 
 
 def recomputed(context: Context, live: LiveCollection, row: Row) -> Stored | None:
@@ -94,7 +110,10 @@ def recomputed(context: Context, live: LiveCollection, row: Row) -> Stored | Non
     """
     if not live.schema.computed:
         return None
-    held = document_of(context, row).get(RESERVED_FIELD, {}).get("c", {})
+    stored = document_of(context, row)
+    if live.schema.upgrade is not None and version_of(stored) < live.schema.schema_version:
+        return None  # made of the values that it has, which an upgrade may change
+    held = stored.get(RESERVED_FIELD, {}).get("c", {})
     try:
         document = live.schema.prepare(object_of(context, live, row)).document
     except InvalidValueError as error:
@@ -105,4 +124,4 @@ def recomputed(context: Context, live: LiveCollection, row: Row) -> Stored | Non
     made = document[RESERVED_FIELD]["c"]
     if all(same_stored(value, made[name]) for name, value in held.items() if name in made):
         return None
-    return Stored(document, *context.codec.encode_document(document))
+    return Stored(document, *context.codec.encode_document(document), stored)

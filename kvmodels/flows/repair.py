@@ -37,7 +37,7 @@ class Suspect:
     reason: str
     record: Row | None = None
     newer: bool = False
-    """A newer release wrote the record: it is not damaged, and is never deleted."""
+    """A newer release wrote the record, or an upgrade fails on it: it is not damaged, and is never deleted."""
 
 
 def mend(context: Context, schema: ModelSchema, suspect: Suspect, *, everything: bool) -> Flow[bool]:
@@ -81,7 +81,7 @@ def _rewrite(context: Context, schema: ModelSchema, pk: bytes, index: LiveIndex 
             return Proposal((), always(True))
         live = seen.view.live[schema.collection]
         document = document_of(context, row)
-        new, value, encoding = stored_of(context, live, row)
+        new, value, encoding, _ = stored_of(context, live, row)
         anew = recomputed(context, live, row)
         if anew is not None:
             # As if it had stored the right values before: a slot of the wrong one may belong to another record, and

@@ -146,11 +146,11 @@ class _Scrub:
             stored = stored_of(self._context, live, row)
             for index in live.maintained:
                 if index.readable:
-                    entry_keys(index, stored.document, live.layout.pk_of(row.key))
+                    entry_keys(index, stored.of(index), live.layout.pk_of(row.key))
         except KvModelsError:
             # Also when only one column cannot be encoded: a repair could not write any entry of this record.
             return None
-        return stored if live.layout.names(stored.document, row.key) else None
+        return stored if live.layout.names(stored.held, row.key) else None
 
     def _expected(self, live: LiveCollection, row: Row) -> dict[bytes, _Expected]:
         """The entries that a record calls for in the indexes that are complete; none when it cannot be indexed.
@@ -170,12 +170,13 @@ class _Scrub:
         if stored is None:
             return found
         pk = live.layout.pk_of(row.key)
-        # A copy is compared with the bytes that are stored, also while a build has not filled in a new column yet.
-        change = RecordChange(live, pk, row, stored.document, stored.document, row.value, row.encoding)
         for index in live.maintained:
             if not index.readable:
                 continue
-            for key, slot in entry_keys(index, stored.document, pk):
+            document = stored.of(index)
+            # A copy is compared with the bytes that are stored, also while a build has not filled in a new column yet.
+            change = RecordChange(live, pk, row, document, document, row.value, row.encoding)
+            for key, slot in entry_keys(index, document, pk):
                 value = entry_value(self._context.codec, index.layout, slot, change)
                 found[key] = _Expected(live, index, slot, *value)
         return found
@@ -352,7 +353,7 @@ class _Scrub:
             yield from self._report(Suspect("dangling", entry, current, owner, "there is no such record"))
             return
         stored = self._stored(live, record)
-        keys = None if stored is None else self._keys(current, stored.document, owner)
+        keys = None if stored is None else self._keys(current, stored.of(current), owner)
         if keys is None:
             return
         if key not in {item.key for item in keys}:

@@ -351,4 +351,6 @@ def _unready(query: Query, live: LiveCollection, alternatives: _Alternatives) ->
 def _advice(state: IndexState) -> str:
     if state is IndexState.PENDING:
         return "Resolve the violations of the index and run db.build_indexes() again, or call .allow_scan()."
+    if state is IndexState.OUTDATED:
+        return "Run db.apply(), which rewrites the records that an upgrade changes, or call .allow_scan() until then."
     return "Run db.build_indexes(), or call .allow_scan() to read all records until then."

@@ -12,7 +12,9 @@ States of an index, by the commits that lead from one to the next:
                                             PENDING     --violations resolved-->  READABLE
     any           --drop, or a newer generation became READABLE-->  DROPPING  --entries removed-->  (not listed)
 
-An index that is declared and not listed is DISABLED: writers ignore it, queries raise IndexNotReadyError.
+An index that is declared and not listed is DISABLED: writers ignore it, queries raise IndexNotReadyError. OUTDATED is
+never stored: the index is READABLE, and this process has an upgrade that changes its columns in records that were not
+rewritten yet.
 """
 
 from __future__ import annotations
@@ -52,6 +54,7 @@ class IndexState(StrEnum):
     WRITE_ONLY = "write_only"
     PENDING = "pending"
     READABLE = "readable"
+    OUTDATED = "outdated"
     DROPPING = "dropping"
 
     @property
@@ -99,6 +102,8 @@ class StoredCollection:
 
     ``generations`` holds the highest generation ever used by index name; ``retired`` the hashes of generations that
     were replaced or dropped, which tells a process of an older release from one that is ahead of the store.
+    ``schema_version`` is that of the latest release that was brought up, and the lowest that may write; ``oldest`` is
+    the lowest that a record may have.
     """
 
     name: str
@@ -109,6 +114,7 @@ class StoredCollection:
     indexes: tuple[StoredIndex, ...]
     generations: Mapping[str, int]
     retired: Mapping[str, tuple[str, ...]]
+    oldest: int
 
     def index(self, name: str, generation: int) -> StoredIndex | None:
         """The listed generation of an index, or None."""
@@ -221,7 +227,10 @@ def loading_value(token: str, before: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def _collection_value(collection: StoredCollection) -> dict[str, Any]:
+    # Left out while it says nothing, so that stores without upgrades keep their bytes.
+    oldest = {"oldest": collection.oldest} if collection.oldest < collection.schema_version else {}
     return {
+        **oldest,
         "primary_key": [list(column) for column in collection.primary_key],
         "fields": dict(collection.fields),
         "columns": dict(collection.columns),
@@ -260,6 +269,7 @@ def _collection(name: str, value: Mapping[str, Any]) -> StoredCollection:
         ),
         generations={index: int(number) for index, number in value["generations"].items()},
         retired={index: tuple(hashes) for index, hashes in value["retired"].items()},
+        oldest=int(value.get("oldest", value["schema_version"])),
     )
 
 
@@ -274,6 +284,7 @@ def stored_collection(schema: ModelSchema) -> StoredCollection:
         indexes=tuple(stored_index(definition, 1, IndexState.READABLE) for definition in schema.indexes.values()),
         generations=dict.fromkeys(schema.indexes, 1),
         retired={},
+        oldest=schema.schema_version,
     )
 
 

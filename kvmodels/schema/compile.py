@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 from kvmodels.encoding.columns import ColumnCodec, column_codec
 from kvmodels.errors import ModelDefinitionError
 from kvmodels.schema.annotations import Plain, has_validators, plain, type_name
+from kvmodels.schema.composites import must_be_stored
 from kvmodels.schema.computed import declared_column, folded_field
 from kvmodels.schema.declarations import Index
 from kvmodels.schema.declared import Declarations
@@ -26,6 +27,7 @@ from kvmodels.schema.options import ModelOptions
 from kvmodels.schema.record_codec import RESERVED_FIELD, Prepared, RecordCodec, apply_changes
 from kvmodels.schema.sources import Sources, naming
 from kvmodels.schema.storage import FormBuilder
+from kvmodels.schema.upgrades import Upgrades
 
 __all__ = ["SCHEMA_ATTRIBUTE", "Prepared", "apply_changes", "compile_schema", "schema_of"]
 
@@ -78,6 +80,7 @@ def _without_indexes(
 ) -> ModelSchema:
     """The schema as far as it does not depend on indexes, whose conditions are parsed by it."""
     options = _options_of(model)
+    upgrades = _upgrades_of(model, fields)
     records = RecordCodec(
         model,
         fields.forms,
@@ -85,13 +88,15 @@ def _without_indexes(
         computed=tuple(computed.values()),
         schema_version=options.schema_version,
         proves=proves,
+        upgrades=upgrades,
     )
     return ModelSchema(
         model=model,
         name=model.__name__,
         collection=options.collection,
         fields={
-            name: FieldStorage(name, form.type_name, form.encode, form.decode) for name, form in fields.forms.items()
+            name: FieldStorage(name, form.type_name, form.encode, form.decode, name in fields.required)
+            for name, form in fields.forms.items()
         },
         primary_key=fields.primary_key,
         indexes={},
@@ -106,7 +111,24 @@ def _without_indexes(
         primary_key_of=records.primary_key_of,
         prepare=records.prepare,
         accept=records.accept,
+        upgrade=None if upgrades is None else upgrades.apply,
+        touched={} if upgrades is None else upgrades.touched,
     )
+
+
+def _upgrades_of(model: type[Any], fields: _Fields) -> Upgrades | None:
+    steps = _options_of(model).upgrades
+    if not steps:
+        return None
+    for column in fields.primary_key:
+        if any(column.field in step.touches for step in steps):
+            raise ModelDefinitionError(
+                "an upgrade touches the primary key",
+                model=model.__name__,
+                field=column.field,
+                hint="A record keeps its primary key. Write the records to a new collection.",
+            )
+    return Upgrades(model.__name__, steps)
 
 
 def _options_of(model: type[Any]) -> ModelOptions:
@@ -153,6 +175,7 @@ class _Fields:
         for name, info in infos.items():
             builder.field = name
             self.forms[name] = builder.form(info.annotation, info.metadata)
+        self.required = frozenset(name for name, info in infos.items() if must_be_stored(info))
         self.codecs = {name: codec for name in infos if (codec := self._codec_of(name)) is not None}
         self.primary_key = tuple(self._primary_key())
 

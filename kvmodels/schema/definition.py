@@ -44,12 +44,14 @@ class FieldStorage:
     """How the value of one field is stored: Python value to stored value and back.
 
     ``encode`` and ``decode`` are None when the value is stored as it is. ``type_name`` goes into the catalogue.
+    ``required`` says that a document without the field cannot be read.
     """
 
     name: str
     type_name: str
     encode: Callable[[Any], Any] | None
     decode: Callable[[Any], Any] | None
+    required: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,6 +254,9 @@ class ModelSchema:
         prepare: object to ``Prepared`` (values, extra, document, primary_key) of ``schema/record_codec.py``: validated
             again and encoded; the object is left as it is.
         accept: puts the values of a ``Prepared`` into the object; to be called after the write has succeeded.
+        upgrade: document and primary key values to the document as the declared version stores it, the same one when
+            no upgrade is outstanding; None when the model has no upgrades. DecodeError names the key.
+        touched: by field, the highest version whose upgrade touches it.
     """
 
     model: type[Any]
@@ -271,3 +276,5 @@ class ModelSchema:
     primary_key_of: Callable[[Any], tuple[Any, ...]]
     prepare: Callable[[Any], Any]
     accept: Callable[[Any, Any], None]
+    upgrade: Callable[[Document, tuple[Any, ...]], Document] | None = None
+    touched: Mapping[str, int] = field(default_factory=dict[str, int])

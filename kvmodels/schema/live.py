@@ -19,7 +19,7 @@ from kvmodels.schema.definition import Column, IndexDefinition, ModelSchema
 from kvmodels.schema.keyspace import EntryLayout, RecordLayout, violation_prefix
 from kvmodels.schema.paths import stored_name
 
-__all__ = ["LiveCollection", "LiveIndex", "join"]
+__all__ = ["LiveCollection", "LiveIndex", "join", "needed_version", "retyped_columns"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,8 @@ class LiveIndex:
     """One maintained generation of an index with the layout of its keys.
 
     ``fence`` is the versionstamp of the fence key, or None once the index is READABLE: a record last written at or
-    before it may lack its entries.
+    before it may lack its entries. ``since`` is the highest schema version whose upgrade touches a field that the index
+    is made of, 1 for none: entries of records of a lower version are those of the values before.
     """
 
     stored: StoredIndex
@@ -35,6 +36,7 @@ class LiveIndex:
     layout: EntryLayout
     violations: bytes
     fence: bytes | None
+    since: int = 1
 
     @property
     def readable(self) -> bool:
@@ -53,7 +55,7 @@ class LiveCollection:
             when ``read_only`` is set.
         readable: by index name, the generation that queries may use (its definition is the declared one).
         states: by index name, the state of a declared index that is not readable.
-        refused: raised on every use, when the primary key or a column type differs.
+        refused: raised on every use, when the primary key or a column type differs and no upgrade converts it.
         read_only: raised on every write, when this process cannot keep a maintained index.
         plans: plans of queries by their shape; they hold as long as the header does, and are no part of identity.
     """
@@ -97,7 +99,9 @@ def join(
     readable: dict[str, LiveIndex] = {}
     for index in maintained:
         declared = schema.indexes.get(index.stored.name)
-        if index.readable and declared is not None and declared.hash() == index.stored.hash:
+        is_declared = declared is not None and declared.hash() == index.stored.hash
+        # While a record may be of a lower version, its entry is not the one that a query looks for.
+        if index.readable and is_declared and index.since <= stored.oldest:
             readable[index.stored.name] = index
     states = {name: _state(stored, schema.indexes[name]) for name in schema.indexes if name not in readable}
     if schema.schema_version < stored.schema_version:
@@ -126,18 +130,50 @@ def _refusal(schema: ModelSchema, stored: StoredCollection) -> SchemaMismatchErr
     primary_key = tuple(tuple(column.signature()) for column in schema.primary_key)
     if primary_key != stored.primary_key:
         return _mismatch("the primary key differs from the stored one", schema, None, stored.primary_key, primary_key)
+    if schema.schema_version < stored.schema_version:
+        return None  # of an older release, which only reads, and not through what it does not declare
     for index in stored.indexes:
-        for name, codec_name, _, _, *place in index.described_columns() if index.state.maintained else ():
-            codec = _declared_codec(schema, name, tuple(place[0]["path"]) if place else (name,))
-            if codec is not None and codec.name != codec_name:
+        for name, (codec_name, declared) in retyped_columns(schema, index).items() if index.state.maintained else ():
+            if schema.touched.get(name.partition(".")[0], 1) <= stored.oldest:
                 return _mismatch(
                     "the type of an indexed column differs from the stored one",
                     schema,
                     index.name,
                     {name: codec_name},
-                    {name: codec.name},
+                    {name: declared},
                 )
     return None
+
+
+def retyped_columns(schema: ModelSchema, index: StoredIndex) -> dict[str, tuple[str, str]]:
+    """The columns of a stored generation that are declared with another type: its codec and the declared one."""
+    found: dict[str, tuple[str, str]] = {}
+    for name, codec_name, _, _, *place in index.described_columns():
+        codec = _declared_codec(schema, name, tuple(place[0]["path"]) if place else (name,))
+        if codec is not None and codec.name != codec_name:
+            found[name] = codec_name, codec.name
+    return found
+
+
+def needed_version(schema: ModelSchema, definition: IndexDefinition) -> int:
+    """The highest schema version whose upgrade touches a field that an index is made of; 1 for none."""
+    if not schema.touched:
+        return 1
+    columns = list(definition.columns)
+    if definition.where is not None:
+        columns += [test.column for tests in definition.where.alternatives for test in tests]
+    if definition.aggregates is not None:
+        columns += definition.aggregates.sums
+    names = {name for column in columns for name in _sources(schema, column)} | set(definition.include)
+    return max((schema.touched.get(name.partition(".")[0], 1) for name in names), default=1)
+
+
+def _sources(schema: ModelSchema, column: Column) -> tuple[str, ...]:
+    """The fields that the values of a column are made of."""
+    stored_as = stored_name(column.path)
+    if stored_as is None:
+        return (column.field,)
+    return next((one.of for one in schema.computed.values() if one.stored_as == stored_as), ())
 
 
 def _maintained(
@@ -162,6 +198,7 @@ def _maintained(
                 layout=EntryLayout(schema.collection, definition, index.generation),
                 violations=violation_prefix(schema.collection, index.name, index.generation),
                 fence=fence,
+                since=needed_version(schema, definition),
             )
         )
     return tuple(live), read_only
@@ -185,9 +222,19 @@ def _unkept(schema: ModelSchema, stored: StoredCollection, index: StoredIndex) -
     """Why this process may not write beside a generation that it cannot keep."""
     declared = schema.indexes.get(index.name)
     digest = None if declared is None else declared.hash()
+    is_ahead = declared is not None and digest not in stored.retired.get(index.name, ())
+    if is_ahead and retyped_columns(schema, index):
+        return _mismatch(
+            "an index of the store has a column of the type that it had before an upgrade",
+            schema,
+            index.name,
+            index.hash,
+            digest,
+            hint="Run db.apply() in this release: it replaces the index; until then this process only reads.",
+        )
     functions = {computed.stored_as for computed in schema.computed.values()}
     needed = {stored_name(tuple(place[0]["path"])) for _, _, _, _, *place in index.described_columns() if place}
-    if declared is not None and digest not in stored.retired.get(index.name, ()) and needed - functions - {None}:
+    if is_ahead and needed - functions - {None}:
         return _mismatch(
             "an index of the store has a column that is computed by a function of another release",
             schema,
@@ -208,8 +255,11 @@ def _unkept(schema: ModelSchema, stored: StoredCollection, index: StoredIndex) -
 def _rebuilt(schema: ModelSchema, index: StoredIndex) -> IndexDefinition | None:
     """The definition of an older generation from its stored signature.
 
-    None when a field is gone, or when the function of a computed column is not the one that this class has.
+    None when a field is gone or has another type, or when the function of a computed column is not the one that this
+    class has.
     """
+    if retyped_columns(schema, index):
+        return None
     try:
         stored = index_definition(index)
     except SchemaMismatchError:
@@ -254,5 +304,5 @@ def _state(stored: StoredCollection, definition: IndexDefinition) -> IndexState:
     digest = definition.hash()
     for index in reversed(stored.indexes):
         if index.name == definition.name and index.hash == digest:
-            return index.state
+            return IndexState.OUTDATED if index.state is IndexState.READABLE else index.state
     return IndexState.DISABLED

@@ -74,7 +74,7 @@ class KvModel(BaseModel, metaclass=KvModelMeta):
 
     Class keywords: ``collection`` (the class name in snake_case, unless given), ``abstract``, and the settings of
     pydantic's ``ConfigDict``. ``class Meta`` may hold ``indexes``,
-    ``schema_version``, ``trust_validators`` and ``ttl`` too.
+    ``schema_version``, ``upgrades``, ``trust_validators`` and ``ttl`` too.
 
     Examples:
         >>> from kvmodels import Field, Indexed, KvModel, PrimaryKey, Unique

@@ -17,6 +17,7 @@ from pydantic import ConfigDict
 
 from kvmodels.errors import ModelDefinitionError
 from kvmodels.schema.declarations import DeclaredIndex
+from kvmodels.schema.upgrades import Upgrade, declared_upgrades
 
 __all__ = ["CLASS_KEYWORDS", "META_OPTIONS", "ModelOptions", "check_class_keywords", "check_name", "resolve_options"]
 
@@ -24,7 +25,7 @@ CLASS_KEYWORDS = ("collection", "abstract")
 LONGEST_TTL_S = 1e11
 """About 3,000 years, which a timedelta still holds."""
 
-META_OPTIONS = ("abstract", "collection", "indexes", "schema_version", "trust_validators", "ttl")
+META_OPTIONS = ("abstract", "collection", "indexes", "schema_version", "trust_validators", "ttl", "upgrades")
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +39,7 @@ class ModelOptions:
         schema_version: 1 or more; written into every record when it is above 1.
         trust_validators: skip the proof that validators are idempotent.
         ttl_ms: milliseconds for which a new record lives unless its insert says otherwise; None for ever.
+        upgrades: the steps from older schema versions, those of abstract parents too, by version.
     """
 
     abstract: bool
@@ -46,6 +48,7 @@ class ModelOptions:
     schema_version: int
     trust_validators: bool
     ttl_ms: int | None
+    upgrades: tuple[Upgrade, ...] = ()
 
 
 def check_class_keywords(model: str, keywords: Iterable[str]) -> None:
@@ -126,6 +129,7 @@ def resolve_options(
     inherited = [parent for parent in parents if parent.abstract or parent is origin]
     trusts = any(parent.trust_validators for parent in parents)
     declared.setdefault("ttl", _inherited_ttl(inherited))
+    version = _version(name, declared)
     return ModelOptions(
         abstract=abstract,
         collection="" if abstract else _collection(name, declared),
@@ -133,9 +137,10 @@ def resolve_options(
             dict.fromkeys(index for parent in reversed(inherited) for index in parent.indexes)
             | dict.fromkeys(_indexes(name, declared))
         ),
-        schema_version=_version(name, declared),
+        schema_version=version,
         trust_validators=_boolean(name, declared, "trust_validators", default=trusts),
         ttl_ms=_lifetime(name, declared),
+        upgrades=_upgrades(cls, declared, parents, inherited, version),
     )
 
 
@@ -202,6 +207,30 @@ def _version(model: str, declared: Mapping[str, Any]) -> int:
             hint="Count it up by one with every incompatible change.",
         )
     return version
+
+
+def _upgrades(
+    cls: type[Any],
+    declared: Mapping[str, Any],
+    parents: Iterable[ModelOptions],
+    inherited: Iterable[ModelOptions],
+    version: int,
+) -> tuple[Upgrade, ...]:
+    """Those of the class, of its abstract parents and of mixins; a collection of a parent has upgrades of its own."""
+    own = {id(parent) for parent in inherited}
+    foreign = {id(parent) for parent in parents} - own
+    classes = [base for base in cls.__mro__ if id(base.__dict__.get("__kv_options__")) not in foreign]
+    of_parents = dict.fromkeys(one for parent in inherited for one in parent.upgrades)
+    found = declared_upgrades(cls, classes, declared.get("upgrades", ()), of_parents)
+    beyond = [one for one in found if one.to > version]
+    if beyond and not _boolean(cls.__name__, dict(declared), "abstract", default=False):
+        raise ModelDefinitionError(
+            "an upgrade leads to a higher schema version than the declared one",
+            model=cls.__name__,
+            option=f"to={beyond[0].to}",
+            hint=f"Write schema_version = {beyond[-1].to} in Meta.",
+        )
+    return found
 
 
 def _inherited_ttl(parents: Iterable[ModelOptions]) -> timedelta | None:

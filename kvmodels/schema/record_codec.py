@@ -18,6 +18,7 @@ from pydantic import BaseModel, ValidationError
 
 from kvmodels.errors import (
     DecodeError,
+    InvalidArgumentError,
     InvalidValueError,
     KvModelsError,
     NonIdempotentValidatorError,
@@ -30,6 +31,7 @@ from kvmodels.schema.forms import Form, Function
 from kvmodels.schema.paths import COMPUTED, RESERVED_FIELD
 from kvmodels.schema.sameness import same_stored, unchanged
 from kvmodels.schema.state import state_of
+from kvmodels.schema.upgrades import Upgrades
 
 __all__ = ["RESERVED_FIELD", "Prepared", "RecordCodec", "apply_changes"]
 
@@ -66,6 +68,7 @@ class RecordCodec:
         schema_version: what is written under ``$kv`` when it is above 1.
         proves: whether a document is decoded and encoded again before it is written, because functions of the user
             validate.
+        upgrades: what is applied to a document of an older schema version before it is decoded.
     """
 
     def __init__(
@@ -77,6 +80,7 @@ class RecordCodec:
         computed: tuple[ColumnSource, ...],
         schema_version: int,
         proves: bool,
+        upgrades: Upgrades | None = None,
     ) -> None:
         self._model = model
         self._name = model.__name__
@@ -92,6 +96,7 @@ class RecordCodec:
         self._computed = ComputedValues(model.__name__, computed) if computed else None
         self._schema_version = schema_version
         self._proves = proves
+        self._upgrades = upgrades
         self._keeps_extra = model.model_config.get("extra") == "allow"
 
     def primary_key_of(self, instance: Any) -> tuple[Any, ...]:
@@ -172,8 +177,28 @@ class RecordCodec:
             key: values of the primary key, for errors.
 
         Raises:
-            DecodeError: a field is missing and has no plain default, or a stored value is not valid.
+            DecodeError: a field is missing and has no plain default, a stored value is not valid, or an upgrade failed.
         """
+        if self._upgrades is not None:
+            upgraded = self._upgrades.apply(document, key)
+            if upgraded is not document:
+                return self._decoded_upgraded(upgraded, key)
+        return self._decoded(document, key)
+
+    def _decoded_upgraded(self, document: Document, key: tuple[Any, ...]) -> tuple[Any, dict[str, Any]]:
+        try:
+            return self._decoded(document, key)
+        except DecodeError as error:
+            raise DecodeError(
+                "what the upgrades make of a stored record is not a valid object of its model",
+                key=key,
+                model=self._name,
+                field=RESERVED_FIELD,  # not the field: what is stored may be right, so that no repair removes it
+                reason=f"{error.field}: {error.reason}",
+                hint="Mend the upgrade functions, or the record with kv.unsafe().",
+            ) from error
+
+    def _decoded(self, document: Document, key: tuple[Any, ...]) -> tuple[Any, dict[str, Any]]:
         unknown: dict[str, Any] = {}
         if document.keys() != self._names:
             document, unknown = self._reconciled(document, key)
@@ -316,6 +341,7 @@ def apply_changes(schema: ModelSchema, instance: Any, changes: Mapping[str, Any]
 
     Raises:
         UnknownFieldError: the model has no such field, and does not keep extra fields.
+        InvalidArgumentError: the library sets the field.
     """
     extra = instance.__pydantic_extra__
     for name in changes:
@@ -327,6 +353,14 @@ def apply_changes(schema: ModelSchema, instance: Any, changes: Mapping[str, Any]
                 field=name,
                 suggestion=close[0] if close else None,
                 hint="Use the names of fields, not aliases.",
+            )
+    for field in schema.time_fields:
+        if field.name in changes:
+            raise InvalidArgumentError(
+                "a change names a field that the library sets",
+                argument=field.name,
+                value=field.automatic,
+                hint="Leave it out: every write sets it.",
             )
     for name, value in changes.items():
         if name in schema.fields:

@@ -1,0 +1,260 @@
+"""Upgrade functions: how a record of an older schema version is read as one of the declared version.
+
+Rules of this module: a function gets the stored form of a document and gives that of the next version; it may change
+only the fields that it declares, because the entries of an index stand for the records as they are stored, and an
+index on other fields goes on being used. What is declared wrongly is refused when the class is created; what a
+function does wrongly is a DecodeError that names the record, and the record is left as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Final, NoReturn, cast
+
+from kvmodels.errors import DecodeError, ModelDefinitionError
+from kvmodels.schema.definition import Document
+from kvmodels.schema.paths import COMPUTED, RESERVED_FIELD
+from kvmodels.schema.sameness import same_stored
+
+__all__ = ["Upgrade", "Upgrades", "declared_upgrades", "upgrade", "version_of"]
+
+_MARK: Final = "__kv_upgrade__"
+
+UpgradeFunction = Callable[[Document], Document]
+
+
+@dataclass(frozen=True, slots=True)
+class Upgrade:
+    """One step of the stored form of a model, for ``Meta.upgrades``; ``@upgrade`` declares the same on a function.
+
+    Args:
+        to: the schema version that the function leads to, 2 or more; it is applied to records of lower versions.
+        function: takes the stored fields of a record by name and returns them as the new version stores them. It must
+            depend on nothing else, because it runs in every read of a record that was not rewritten yet.
+        touches: names of all fields that it reads into, changes, adds or takes away.
+
+    Examples:
+        >>> def split(document):
+        ...     document["first"], _, document["last"] = document.pop("name").partition(" ")
+        ...     return document
+        >>> Upgrade(2, split, touches=("name", "first", "last")).to
+        2
+    """
+
+    to: int
+    function: UpgradeFunction
+    touches: tuple[str, ...] = ()
+
+
+def upgrade(
+    *, to: int, touches: Iterable[str]
+) -> Callable[
+    [UpgradeFunction | staticmethod[[Document], Document] | classmethod[Any, [Document], Document]],
+    staticmethod[[Document], Document],
+]:
+    """Declare a function in the body of a model as the step to a schema version; see ``Upgrade``.
+
+    Args:
+        to: the schema version that the function leads to, 2 or more.
+        touches: names of all fields that it changes, adds or takes away.
+
+    Returns:
+        A decorator; the function becomes a static method. It may stand above ``@staticmethod`` or ``@classmethod``.
+
+    Raises:
+        ModelDefinitionError: when the class is created: the version or the fields cannot be those of an upgrade.
+
+    Examples:
+        >>> from kvmodels import KvModel, PrimaryKey
+        >>> class Person(KvModel, collection="people"):
+        ...     id: PrimaryKey[int]
+        ...     email: str
+        ...
+        ...     class Meta:
+        ...         schema_version = 2
+        ...
+        ...     @upgrade(to=2, touches=("email",))
+        ...     def fold(document):
+        ...         return {**document, "email": document["email"].casefold()}
+        >>> Person.fold({"id": 1, "email": "Ada@X.org"})
+        {'id': 1, 'email': 'ada@x.org'}
+    """
+
+    def mark(function: Any) -> Any:
+        inner: Any = getattr(function, "__func__", function)
+        # As given: a text is refused with the class, where the model can be named.
+        setattr(inner, _MARK, (to, touches))
+        return function if inner is not function else staticmethod(function)
+
+    return mark
+
+
+def declared_upgrades(
+    model: type[Any], classes: Iterable[type[Any]], listed: object, inherited: Iterable[Upgrade]
+) -> tuple[Upgrade, ...]:
+    """The upgrades of a class: those of ``Meta.upgrades`` and the marked functions of the classes, by version.
+
+    Args:
+        model: the class.
+        classes: whose functions count, the nearest first.
+        listed: ``Meta.upgrades``.
+        inherited: those of abstract parents, of which the marked functions are found in ``classes`` too.
+
+    Raises:
+        ModelDefinitionError: ``listed`` is no tuple of upgrades, or an upgrade is declared wrongly.
+    """
+    given = tuple(cast("Iterable[object]", listed)) if isinstance(listed, (tuple, list)) else (listed,)
+    found = [one for one in given if isinstance(one, Upgrade)]
+    if len(found) < len(given):
+        raise ModelDefinitionError(
+            "Meta.upgrades is not a tuple of upgrades",
+            model=model.__name__,
+            option="upgrades",
+            hint='Write upgrades = (Upgrade(2, function, touches=("name",)),), with the comma.',
+        )
+    found += [one for one in inherited if one not in found and not hasattr(one.function, _MARK)]
+    seen = set[str]()
+    for cls in classes:
+        for name, value in vars(cls).items():
+            mark = getattr(getattr(value, "__func__", None), _MARK, None)
+            if mark is not None and name not in seen:
+                found.append(Upgrade(mark[0], getattr(model, name), mark[1]))
+        seen |= vars(cls).keys()
+    checked = [_checked(model.__name__, one) for one in found]
+    versions = [one.to for one in checked]
+    if len(set(versions)) < len(versions):
+        raise ModelDefinitionError(
+            "two upgrades lead to one schema version",
+            model=model.__name__,
+            option=f"to={max(versions, key=versions.count)}",
+            hint="Make one function of them, or count the schema version up once more.",
+        )
+    return tuple(sorted(checked, key=lambda one: one.to))
+
+
+def _checked(model: str, one: Upgrade) -> Upgrade:
+    refused = partial(ModelDefinitionError, model=model)
+    to: object = one.to
+    if type(to) is not int or to < 2:
+        raise refused(
+            "an upgrade leads to no schema version",
+            option=f"to={one.to!r}",
+            hint="Records begin with version 1, so the first upgrade is the one to 2.",
+        )
+    if not callable(one.function):
+        raise refused(
+            "an upgrade has no function", option=f"to={to}", hint="Give a function from document to document."
+        )
+    names: Any = one.touches
+    touches = () if isinstance(names, str) or not isinstance(names, Iterable) else tuple(names)
+    if not touches or not all(_is_field_name(name) for name in touches):
+        raise refused(
+            "an upgrade does not say which fields it touches",
+            option=f"touches={one.touches!r}",
+            hint='Name every field that it changes, adds or takes away: touches=("name",). A field of a nested model '
+            "belongs to the field that holds the model.",
+        )
+    return Upgrade(to, one.function, touches)
+
+
+def _texts(names: object) -> tuple[str, ...]:
+    """The items of a tuple or another iterable, if all of them are texts; a single text is none."""
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        return ()
+    items = tuple(cast("Iterable[object]", names))
+    return cast("tuple[str, ...]", items) if all(isinstance(item, str) for item in items) else ()
+
+
+def _is_field_name(name: str) -> bool:
+    return bool(name) and "." not in name and not name.startswith(RESERVED_FIELD)
+
+
+def version_of(document: Mapping[str, Any]) -> int:
+    """The schema version of a stored document; 1 when it does not say, 0 when it says what is none.
+
+    Examples:
+        >>> version_of({"id": 1}), version_of({"id": 1, "$kv": {"v": 3}})
+        (1, 3)
+    """
+    reserved: Any = document.get(RESERVED_FIELD)
+    if reserved is None:
+        return 1
+    version: Any = reserved.get("v", 1) if _is_document(reserved) else 0
+    return version if type(version) is int else 0
+
+
+def _is_document(value: object) -> bool:
+    return type(value) is dict and all(isinstance(name, str) for name in cast("dict[object, object]", value))
+
+
+class Upgrades:
+    """The upgrades of one model, applied in their order.
+
+    Args:
+        model: name of the class, for errors.
+        steps: by version, ascending; one at least.
+    """
+
+    __slots__ = ("_latest", "_model", "_steps", "touched")
+
+    def __init__(self, model: str, steps: tuple[Upgrade, ...]) -> None:
+        self._model = model
+        self._steps = tuple((step, frozenset(step.touches)) for step in steps)
+        self._latest = steps[-1].to
+        self.touched: Mapping[str, int] = {name: step.to for step in steps for name in step.touches}
+        """By field, the highest version whose upgrade touches it."""
+
+    def apply(self, document: Document, key: tuple[Any, ...]) -> Document:
+        """The document as the declared version stores it; the very same one when no upgrade is outstanding.
+
+        Values of computed columns are left out, because they were made of the fields before: who needs one finds it
+        missing and makes the object.
+
+        Args:
+            document: as it is stored; it is not changed.
+            key: values of the primary key, for errors.
+
+        Raises:
+            DecodeError: a function raised, gave no document, or changed what it does not declare. Its field is
+                ``"$kv"``: the record may be right, so that no repair removes it.
+        """
+        version = version_of(document)
+        if not 1 <= version < self._latest:
+            return document
+        reserved: Any = document.get(RESERVED_FIELD)
+        fields = {name: value for name, value in document.items() if name != RESERVED_FIELD}
+        for step, touches in self._steps:
+            if step.to > version:
+                fields = self._stepped(step, touches, fields, key)
+        kept = dict[str, Any](reserved or {})
+        kept.pop(COMPUTED, None)
+        return {**fields, RESERVED_FIELD: {**kept, "v": self._latest}}
+
+    def _stepped(self, step: Upgrade, touches: frozenset[str], before: Document, key: tuple[Any, ...]) -> Document:
+        try:
+            # A copy, so that what it changes in place is seen as a change, and not in the entries of the record.
+            after = step.function(deepcopy(before))
+        except Exception as error:  # noqa: BLE001 - functions of the user may raise anything
+            self._failed(step, key, type(error).__name__, error)
+        if not _is_document(after):
+            self._failed(step, key, f"it gave {type(after).__name__}")
+        for name in before.keys() | after.keys():
+            if name in touches:
+                continue
+            if name not in after or name not in before or not same_stored(before[name], after[name]):
+                self._failed(step, key, f"it changed {name!r}, which it does not declare to touch")
+        return after
+
+    def _failed(self, step: Upgrade, key: tuple[Any, ...], reason: str, error: Exception | None = None) -> NoReturn:
+        raise DecodeError(
+            "an upgrade of a stored record failed",
+            key=key,
+            model=self._model,
+            field=RESERVED_FIELD,
+            reason=f"to {step.to}: {reason}",
+            hint="The record is as it was. Mend the function, or the record with kv.unsafe(): an upgrade must take "
+            "every record of the versions below its own.",
+        ) from error
