@@ -26,6 +26,7 @@ from kvmodels.limits import Limits
 from kvmodels.repository import Repository
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.model import KvModel
+from kvmodels.signals import Signals
 
 __all__ = ["Database"]
 
@@ -150,6 +151,11 @@ class Database:
     def kv(self) -> Kv:
         """The key-value API of the same store; raw writes to keys of models raise ReservedKeyError."""
         return self._kv
+
+    @property
+    def signals(self) -> Signals:
+        """Functions to run before and after writes of this handle: ``db.signals.after_insert.connect(f, User)``."""
+        return self._core.signals
 
     def build_indexes(self, *models: type[KvModel]) -> tuple[BuildReport, ...]:
         """Build every declared index that is not ready, beside readers and writers.

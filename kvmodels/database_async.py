@@ -25,6 +25,7 @@ from kvmodels.limits import Limits
 from kvmodels.repository_async import AsyncRepository
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.model import KvModel
+from kvmodels.signals import Signals
 
 __all__ = ["AsyncDatabase"]
 
@@ -176,6 +177,11 @@ class AsyncDatabase:
         if not self._core.is_open:
             raise self._core.not_open()
         return self._kv
+
+    @property
+    def signals(self) -> Signals:
+        """Functions to run before and after writes of this handle: ``db.signals.after_insert.connect(f, User)``."""
+        return self._core.signals
 
     async def build_indexes(self, *models: type[KvModel]) -> tuple[BuildReport, ...]:
         """Build every declared index that is not ready, beside readers and writers.

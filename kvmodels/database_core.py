@@ -28,6 +28,7 @@ from kvmodels.schema.catalogue import IndexState
 from kvmodels.schema.compile import schema_of
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.keyspace import RecordLayout, index_prefix
+from kvmodels.signals import Signals
 
 __all__ = ["DatabaseCore", "ReservedParts"]
 
@@ -96,6 +97,7 @@ class DatabaseCore:
         self.schemas: dict[str, ModelSchema] = {}
         for model in items_of("models", models, "Give model classes in a list: models=[User]."):
             self._declare(schema_of(model))
+        self.signals = Signals()
         self.reserved = ReservedParts(self.schemas)
         self.form = store_format(codec, self.reserved)
         self._retry = retry
@@ -169,6 +171,7 @@ class DatabaseCore:
             layouts={
                 name: RecordLayout(schema.collection, schema.primary_key) for name, schema in self.schemas.items()
             },
+            signals=self.signals,
         )
         view = yield from open_database(context, writable=not self._readonly)
         for part, owner in view.header.prefixes().items():

@@ -13,8 +13,8 @@ from typing import Any, Generic, TypeVar, overload
 
 from kvmodels.flows import bulk, crud, fetch
 from kvmodels.flows.bulk import BulkItem, OnConflict
-from kvmodels.flows.crud import KEEP, Keep
 from kvmodels.flows.lifetimes import deadline_of
+from kvmodels.flows.storing import KEEP, Keep
 from kvmodels.query.query import Query
 from kvmodels.queryset import QuerySet, Runner
 from kvmodels.schema.expressions import Expression

@@ -15,7 +15,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("keys", "operations", "ulid", "values"),
     ("encoding", "engines"),
     ("schema",),
-    ("maintenance", "query"),
+    ("maintenance", "query", "signals"),
     ("flows",),
     ("drivers",),
     ("kv", "queryset"),

@@ -12,7 +12,10 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 from kvmodels.errors import AlreadyExistsError, IntegrityError, InvalidArgumentError, UniqueViolationError
 from kvmodels.flows.arguments import items_of
 from kvmodels.flows.context import Context, HeaderView
-from kvmodels.flows.crud import (
+from kvmodels.flows.operation import Operation, Proposal, Seen
+from kvmodels.flows.requests import Flow
+from kvmodels.flows.retry import execute
+from kvmodels.flows.storing import (
     KEEP,
     Deadline,
     Pending,
@@ -23,9 +26,6 @@ from kvmodels.flows.crud import (
     state_after,
     stored,
 )
-from kvmodels.flows.operation import Operation, Proposal, Seen
-from kvmodels.flows.requests import Flow
-from kvmodels.flows.retry import execute
 from kvmodels.maintenance.changes import RecordChange, Violation
 from kvmodels.maintenance.entries import slot_owner
 from kvmodels.schema.definition import ModelSchema

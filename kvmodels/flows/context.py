@@ -8,7 +8,7 @@ give their own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol, cast
 
 from kvmodels.encoding.values import ValueCodec
@@ -21,6 +21,7 @@ from kvmodels.schema.catalogue import Header, IndexState
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.keyspace import HEADER_KEY, RecordLayout, fence_key
 from kvmodels.schema.live import LiveCollection, join
+from kvmodels.signals import Signals
 
 __all__ = [
     "DEFAULT_RETRY",
@@ -116,6 +117,7 @@ class Context:
 
     ``monotonic`` gives seconds that never go back, ``random`` a number in [0, 1), ``new_token`` a text that is
     never given twice. ``transaction`` is set in the copy that a transaction makes for its own flows.
+    ``signals`` are those of the handle.
     """
 
     codec: ValueCodec
@@ -129,6 +131,7 @@ class Context:
     layouts: Mapping[str, RecordLayout]
     view: HeaderView | None = None
     transaction: Joining | None = None
+    signals: Signals = field(default_factory=Signals)
 
 
 def header_view(context: Context) -> Flow[HeaderView]:

@@ -1,194 +1,33 @@
-"""The verbs that write one record: insert, save, patch, mutate, remove.
+"""The verbs that write one record: insert, save, patch, mutate, rename, remove.
 
-Each builds an ``Operation`` and leaves retry, compilation and lost answers to ``flows/retry.py``.
+Each builds an ``Operation`` and leaves retry, compilation and lost answers to ``flows/retry.py``, and what is stored to
+the ``Writer`` of ``flows/hooks.py``.
 
-Rules of this module: an object of the caller is changed only after the commit: then it holds the validated values
-and the state that was stored. A deadline is carried over unless the caller gives another one.
+Rules of this module: a decision to refuse is taken in ``propose``, on what was read; nothing is encoded here.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
-from enum import Enum
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any
 
-from kvmodels.errors import (
-    AlreadyExistsError,
-    InvalidValueError,
-    KvModelsError,
-    PrimaryKeyChangedError,
-    StaleObjectError,
-    UniqueViolationError,
-)
-from kvmodels.flows.arguments import require_callable, require_no_counters, require_object
+from kvmodels.errors import AlreadyExistsError, DoesNotExist, PrimaryKeyChangedError, StaleObjectError
+from kvmodels.flows.arguments import require_callable, require_object
 from kvmodels.flows.context import Context, HeaderView
+from kvmodels.flows.hooks import Step, Writer, writing
 from kvmodels.flows.operation import Operation, Proposal, Seen, always
 from kvmodels.flows.records import document_of, object_of
 from kvmodels.flows.requests import Flow
 from kvmodels.flows.retry import execute
-from kvmodels.maintenance.changes import RecordChange, Violation
+from kvmodels.flows.storing import KEEP, Deadline, Keep, needs_clock, refused, shown_key, state_after, stored
+from kvmodels.maintenance.changes import RecordChange
 from kvmodels.operations import Row, format_versionstamp
 from kvmodels.schema.definition import Document, ModelSchema
-from kvmodels.schema.keyspace import RecordLayout
-from kvmodels.schema.record_codec import Prepared, apply_changes
-from kvmodels.schema.state import ObjectState, PendingStamp, drop_state, set_state, state_of, with_state_of
+from kvmodels.schema.record_codec import apply_changes
+from kvmodels.schema.state import ObjectState, PendingStamp, drop_state, state_of, with_state_of
 
-__all__ = [
-    "KEEP",
-    "Deadline",
-    "Keep",
-    "Pending",
-    "insert",
-    "mutate",
-    "needs_clock",
-    "patch",
-    "pending",
-    "record_change",
-    "refused",
-    "remove_key",
-    "remove_object",
-    "save",
-    "state_after",
-    "stored",
-]
-
-
-class Keep(Enum):
-    """The deadline of the record stays as it is."""
-
-    KEEP = "keep"
-
-
-KEEP: Final = Keep.KEEP
-
-Deadline = int | None | Keep
-"""Milliseconds from now until a record expires, None for never, KEEP for no change: ``Meta.ttl`` for a new record."""
-
-
-class Pending(NamedTuple):
-    """A validated and encoded object on its way into the store."""
-
-    schema: ModelSchema
-    layout: RecordLayout
-    instance: Any
-    prepared: Prepared
-    document: Document
-    value: bytes
-    encoding: int
-    key_values: tuple[Any, ...]
-    pk: bytes
-
-
-def pending(context: Context, schema: ModelSchema, instance: Any) -> Pending:
-    """Validate and encode an object.
-
-    Raises:
-        pydantic.ValidationError: the object does not satisfy its model.
-        InvalidValueError: a value cannot be stored, or not in an index; the field is named.
-        NonIdempotentValidatorError: a validator changes its own output.
-    """
-    prepared = schema.prepare(instance)
-    document = prepared.document
-    try:
-        value, encoding = context.codec.encode_document(document)
-    except InvalidValueError as error:
-        error.model = schema.name
-        error.field = _field_in(error.path)
-        raise
-    layout = context.layouts[schema.collection]
-    pk = layout.pack(prepared.primary_key)
-    return Pending(schema, layout, instance, prepared, document, value, encoding, prepared.primary_key, pk)
-
-
-_FIELD = re.compile(r"\$\.(\w+)")
-
-
-def _field_in(path: str | None) -> str | None:
-    """The field at the head of the path of a value in a document, such as ``$.tags[2]``."""
-    found = _FIELD.match(path or "")
-    return found[1] if found else None
-
-
-def record_change(context: Context, item: Pending, seen: Seen, old: Row | None, deadline: Deadline) -> RecordChange:
-    """The change that stores an object over the row that was read.
-
-    Raises:
-        InvalidArgumentError: a deadline for a record that is counted.
-    """
-    if not isinstance(deadline, Keep) and deadline is not None:
-        require_no_counters(item.schema)
-    live = seen.view.live[item.schema.collection]
-    if isinstance(deadline, Keep):
-        expired = old is None or (old.expire_at is not None and old.expire_at <= seen.now_ms)
-        # An expired row is none: the record is a new one.
-        expire_at = _deadline(seen, item.schema.ttl_ms) if expired or old is None else old.expire_at
-    else:
-        expire_at = _deadline(seen, deadline)
-    return RecordChange(
-        live=live,
-        pk=item.pk,
-        old=old,
-        old_document=None if old is None else document_of(context, old),
-        new_document=item.document,
-        value=item.value,
-        encoding=item.encoding,
-        expire_at=expire_at,
-    )
-
-
-def _deadline(seen: Seen, lifetime: int | None) -> int | None:
-    return None if lifetime is None else seen.now_ms + lifetime
-
-
-def stored(item: Pending, change: RecordChange, versionstamp: bytes) -> Any:
-    """After the commit: give the caller's object its validated values and its state."""
-    item.schema.accept(item.instance, item.prepared)
-    set_state(item.instance, state_after(item, change, versionstamp))
-    return item.instance
-
-
-def state_after(item: Pending, change: RecordChange, versionstamp: bytes) -> ObjectState:
-    """The state of an object that was stored."""
-    return ObjectState(
-        versionstamp=versionstamp,
-        value=item.value,
-        encoding=item.encoding,
-        expire_at=change.expire_at,
-        key=item.key_values,
-        unknown=item.prepared.unknown,
-    )
-
-
-def _storing(item: Pending, change: RecordChange) -> Proposal[Any]:
-    """The proposal that stores one object."""
-
-    def states(versionstamp: bytes) -> Sequence[tuple[Any, ObjectState]]:
-        return ((item.instance, state_after(item, change, versionstamp)),)
-
-    return Proposal((change,), partial(stored, item, change), always(item.instance), states)
-
-
-def refused(violation: Violation) -> KvModelsError:
-    """The error for a unique slot that another record holds."""
-    change, index = violation.change, violation.index
-    live = change.live
-    values = index.layout.columns_in(violation.slot)
-    return UniqueViolationError(
-        "a unique index already holds these values",
-        model=live.schema.name,
-        index=index.stored.name,
-        fields=index.definition.fields,
-        values=values,
-        existing_key=_shown(live.layout.unpack(violation.owner)),
-        key=_shown(live.layout.unpack(change.pk)),
-    )
-
-
-def _shown(values: tuple[Any, ...]) -> Any:
-    """A primary key as people give it: the value, or a tuple when it is composite."""
-    return values[0] if len(values) == 1 else values
+__all__ = ["absent", "insert", "mutate", "patch", "remove_key", "remove_object", "rename", "save", "storing_one"]
 
 
 def insert(context: Context, schema: ModelSchema, instance: Any, expire_in: Deadline = KEEP) -> Flow[Any]:
@@ -199,23 +38,34 @@ def insert(context: Context, schema: ModelSchema, instance: Any, expire_in: Dead
 
     Cost: no read and one commit of 2 + (unique values) checks when nothing is in the way.
     """
-    item = pending(context, schema, instance)
+    return writing(context, schema, expire_in, partial(_insert, instance))
+
+
+def _insert(instance: Any, writer: Writer) -> Flow[Any]:
+    context, schema, expire_in, _ = writer
+    item = writer.first(instance)
     key = item.layout.key(item.pk)
 
     def propose(seen: Seen) -> Proposal[Any]:
         if seen.live_row(key) is not None:
             raise AlreadyExistsError(
-                "a record with this primary key exists", model=schema.name, key=_shown(item.key_values)
+                "a record with this primary key exists", model=schema.name, key=shown_key(item.key_values)
             )
-        change = record_change(context, item, seen, seen.row(key), expire_in)
-        return _storing(item, change)
+        return storing_one(writer.store(item, seen, seen.row(key)))
 
-    return execute(context, _one(schema, (key,), propose, reads=False, timed=needs_clock(schema, expire_in)))
+    timed = needs_clock(schema, expire_in)
+    return execute(context, _one(schema, (key,), propose, reads=False, timed=timed))
 
 
-def needs_clock(schema: ModelSchema, expire_in: Deadline) -> bool:
-    """Whether a new record gets a deadline."""
-    return (schema.ttl_ms if isinstance(expire_in, Keep) else expire_in) is not None
+def storing_one(step: Step) -> Proposal[Any]:
+    """The proposal that stores one object."""
+    change, item, after = step
+    assert item is not None
+
+    def states(versionstamp: bytes) -> Sequence[tuple[Any, ObjectState]]:
+        return ((item.instance, state_after(item, change, versionstamp)),)
+
+    return Proposal((change,), partial(stored, item, change), always(item.instance), states, after)
 
 
 def _one(
@@ -248,29 +98,42 @@ def save(
     state = state_of(instance)
     if state is None and not force:
         return insert(context, schema, instance, expire_in)
-    item = pending(context, schema, instance)
+    return writing(context, schema, expire_in, partial(_save, instance, state, force))
+
+
+def _save(instance: Any, state: ObjectState | None, force: bool, writer: Writer) -> Flow[Any]:
+    context, schema, expire_in, _ = writer
+    item = writer.first(instance, _loaded_document(context, schema, state))
     key = item.layout.key(item.pk)
     if state is not None and state.key != item.key_values:
         raise PrimaryKeyChangedError(
             "the primary key of a loaded object was changed",
             model=schema.name,
-            loaded_key=_shown(state.key),
-            key=_shown(item.key_values),
+            loaded_key=shown_key(state.key),
+            key=shown_key(item.key_values),
         )
     loaded = None if state is None else Row(key, state.value, state.encoding, state.versionstamp, state.expire_at)
 
     def propose(seen: Seen) -> Proposal[Any]:
         old = loaded if seen.rows is None else seen.row(key)
-        if not force and loaded is not None:
-            current = old if seen.rows is None else seen.live_row(key)
-            if current is None or current.versionstamp != loaded.versionstamp:
-                raise _stale(schema, item.key_values, loaded, current)
-        change = record_change(context, item, seen, old, expire_in)
-        return _storing(item, change)
+        current = old if seen.rows is None else seen.live_row(key)
+        if not force and loaded is not None and (current is None or current.versionstamp != loaded.versionstamp):
+            raise _stale(schema, item.key_values, loaded, current)
+        final = item
+        if force and schema.time_fields:  # what they follow is what was found, not what was loaded
+            final = writer.first(instance, None if current is None else document_of(context, current))
+        return storing_one(writer.store(final, seen, old))
 
     may_expire = loaded is not None and loaded.expire_at is not None
     timed = not isinstance(expire_in, Keep) or may_expire or needs_clock(schema, expire_in)
     return execute(context, _one(schema, (key,), propose, reads=force or may_expire, timed=timed))
+
+
+def _loaded_document(context: Context, schema: ModelSchema, state: ObjectState | None) -> Document | None:
+    """What time fields of a loaded object follow; not decoded for others."""
+    if state is None or not schema.time_fields:
+        return None
+    return context.codec.decode_document(state.value, state.encoding, b"")
 
 
 def _stale(schema: ModelSchema, key: tuple[Any, ...], loaded: Row, current: Row | None) -> StaleObjectError:
@@ -278,10 +141,10 @@ def _stale(schema: ModelSchema, key: tuple[Any, ...], loaded: Row, current: Row 
         return StaleObjectError(
             "the object is of a version that was not committed",
             model=schema.name,
-            key=_shown(key),
+            key=shown_key(key),
             hint="A transaction wrote it and failed, or wrote the record again by another object. Load it again.",
         )
-    names = {"model": schema.name, "key": _shown(key), "expected": format_versionstamp(loaded.versionstamp)}
+    names = {"model": schema.name, "key": shown_key(key), "expected": format_versionstamp(loaded.versionstamp)}
     if current is None:
         return StaleObjectError(
             "the record was removed, or has expired, since the object was loaded",
@@ -332,6 +195,11 @@ def mutate(
     Raises: as ``patch``.
     """
     require_callable("function", function, "Give a function that takes the object and changes it.")
+    return writing(context, schema, expire_in, partial(_mutate, key_values, function))
+
+
+def _mutate(key_values: tuple[Any, ...], function: Callable[[Any], Any], writer: Writer) -> Flow[Any]:
+    context, schema, expire_in, _ = writer
     layout = context.layouts[schema.collection]
     pk = layout.pack(key_values)
     key = layout.key(pk)
@@ -339,9 +207,7 @@ def mutate(
     def propose(seen: Seen) -> Proposal[Any]:
         row = seen.live_row(key)
         if row is None:
-            raise schema.model.DoesNotExist(
-                "no record has this primary key", model=schema.name, lookup=_shown(key_values)
-            )
+            raise absent(schema, key_values)
         instance = object_of(context, seen.view.live[schema.collection], row)
         returned = function(instance)
         if returned is None:
@@ -349,20 +215,88 @@ def mutate(
         require_object(schema, returned)
         # What was returned may be an object of the caller, so it gets the state with the commit and not before.
         prepared = returned if returned is instance else with_state_of(instance, returned.model_copy())
-        item = pending(context, schema, prepared)._replace(instance=returned)
+        old = document_of(context, row) if schema.time_fields else None
+        item = writer.first(prepared, old)._replace(instance=returned)
         if item.pk != pk:
             raise PrimaryKeyChangedError(
                 "a change of a record changed its primary key",
                 model=schema.name,
-                loaded_key=_shown(key_values),
-                key=_shown(item.key_values),
+                loaded_key=shown_key(key_values),
+                key=shown_key(item.key_values),
             )
-        change = record_change(context, item, seen, row, expire_in)
-        proposal = _storing(item, change)
+        proposal = storing_one(writer.store(item, seen, row))
         # Nobody else has the fresh object yet, so it may hold what is stored before that is committed.
         return proposal._replace(result=proposal.done) if returned is instance else proposal
 
     return execute(context, _one(schema, (key,), propose, timed=not isinstance(expire_in, Keep)))
+
+
+def absent(schema: ModelSchema, key_values: tuple[Any, ...]) -> DoesNotExist:
+    """The error, of the model's own class, for a primary key without a record."""
+    error: DoesNotExist = schema.model.DoesNotExist(
+        "no record has this primary key", model=schema.name, lookup=shown_key(key_values)
+    )
+    return error
+
+
+def rename(
+    context: Context, schema: ModelSchema, key_values: tuple[Any, ...], new_values: tuple[Any, ...]
+) -> Flow[Any]:
+    """Give a record another primary key in one commit: it keeps its values, unique ones too, and its deadline.
+
+    Raises:
+        DoesNotExist: no record has the old primary key.
+        AlreadyExistsError: a record has the new one.
+
+    Cost: an attempt is one read and one commit.
+    """
+    return writing(context, schema, KEEP, partial(_rename, key_values, new_values))
+
+
+def _rename(key_values: tuple[Any, ...], new_values: tuple[Any, ...], writer: Writer) -> Flow[Any]:
+    context, schema = writer.context, writer.schema
+    layout = context.layouts[schema.collection]
+    pk, new_pk = layout.pack(key_values), layout.pack(new_values)
+    key, new_key = layout.key(pk), layout.key(new_pk)
+
+    def propose(seen: Seen) -> Proposal[Any]:
+        row = seen.live_row(key)
+        if row is None:
+            raise absent(schema, key_values)
+        instance = object_of(context, seen.view.live[schema.collection], row)
+        if pk == new_pk:
+            return Proposal((), always(instance), always(instance))
+        if seen.live_row(new_key) is not None:
+            raise AlreadyExistsError(
+                "a record with this primary key exists", model=schema.name, key=shown_key(new_values)
+            )
+        instance.__dict__.update(
+            (column.field, value) for column, value in zip(schema.primary_key, new_values, strict=True)
+        )
+        item = writer.first(instance, document_of(context, row) if schema.time_fields else None)
+        if item.pk != new_pk:
+            raise PrimaryKeyChangedError(
+                "a validator changed the new primary key",
+                model=schema.name,
+                loaded_key=shown_key(new_values),
+                key=shown_key(item.key_values),
+            )
+        return _moving(context, writer.store(item, seen, row), seen.row(new_key))
+
+    return execute(context, _one(schema, (key, new_key), propose))
+
+
+def _moving(context: Context, step: Step, replaced: Row | None) -> Proposal[Any]:
+    """The proposal that stores an object under another key than that of the row which its change has been made for.
+
+    ``replaced`` is an expired row under the new key.
+    """
+    change = step.change
+    assert change.old is not None
+    moved = change._replace(old=replaced, old_document=None if replaced is None else document_of(context, replaced))
+    left = RecordChange(change.live, change.live.layout.pk_of(change.old.key), change.old, change.old_document, None)
+    proposal = storing_one(step._replace(change=moved))
+    return proposal._replace(changes=(moved, left), result=proposal.done)
 
 
 def remove_key(context: Context, schema: ModelSchema, key_values: tuple[Any, ...]) -> Flow[bool]:
@@ -373,6 +307,11 @@ def remove_key(context: Context, schema: ModelSchema, key_values: tuple[Any, ...
 
     Cost: an attempt is one read and one commit.
     """
+    return writing(context, schema, KEEP, partial(_remove_key, key_values))
+
+
+def _remove_key(key_values: tuple[Any, ...], writer: Writer) -> Flow[bool]:
+    context, schema = writer.context, writer.schema
     layout = context.layouts[schema.collection]
     pk = layout.pack(key_values)
     key = layout.key(pk)
@@ -381,7 +320,8 @@ def remove_key(context: Context, schema: ModelSchema, key_values: tuple[Any, ...
         row = seen.live_row(key)
         if row is None:
             return Proposal((), always(False))
-        return Proposal((_removal(context, seen, schema, pk, row),), always(True), always(True))
+        step = writer.remove(seen, pk, row)
+        return Proposal((step.change,), always(True), always(True), after=step.after)
 
     return execute(context, _one(schema, (key,), propose))
 
@@ -397,6 +337,11 @@ def remove_object(context: Context, schema: ModelSchema, instance: Any) -> Flow[
     state = state_of(instance)
     if state is None:
         return remove_key(context, schema, schema.primary_key_of(instance))
+    return writing(context, schema, KEEP, partial(_remove_object, instance, state))
+
+
+def _remove_object(instance: Any, state: ObjectState, writer: Writer) -> Flow[bool]:
+    context, schema = writer.context, writer.schema
     layout = context.layouts[schema.collection]
     pk = layout.pack(state.key)
     key = layout.key(pk)
@@ -411,12 +356,7 @@ def remove_object(context: Context, schema: ModelSchema, instance: Any) -> Flow[
             drop_state(instance)
             return True
 
-        changes = (_removal(context, seen, schema, pk, current),)
-        return Proposal(changes, done, always(True), always(((instance, None),)))
+        step = writer.remove(seen, pk, current)
+        return Proposal((step.change,), done, always(True), always(((instance, None),)), step.after)
 
     return execute(context, _one(schema, (key,), propose, reads=loaded.expire_at is not None))
-
-
-def _removal(context: Context, seen: Seen, schema: ModelSchema, pk: bytes, row: Row) -> RecordChange:
-    live = seen.view.live[schema.collection]
-    return RecordChange(live, pk, row, document_of(context, row), None)

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Final
 
 from kvmodels.errors import InvalidArgumentError, InvalidValueError
-from kvmodels.flows.crud import Deadline, Keep
+from kvmodels.flows.storing import Deadline, Keep
 
 __all__ = ["deadline_of", "lifetime_ms"]
 

@@ -6,7 +6,7 @@ exception that it raises ends the operation with nothing written.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -17,7 +17,7 @@ from kvmodels.operations import Row
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.state import ObjectState
 
-__all__ = ["Operation", "Proposal", "Seen", "always"]
+__all__ = ["Operation", "Proposal", "Seen", "always", "run_after"]
 
 R = TypeVar("R")
 
@@ -54,12 +54,14 @@ class Proposal(NamedTuple, Generic[R]):
             for it, and leaves objects of the caller as they are. None: the write cannot be part of a transaction.
         states: at a versionstamp, the object of the caller that each of the changes stores, with the state that it
             has once that is committed; None for the state of one that is removed. Not given: there are no objects.
+        after: hooks to run once after the commit, see ``run_after``.
     """
 
     changes: tuple[RecordChange, ...]
     done: Callable[[bytes], R]
     result: Callable[[bytes], R] | None = None
     states: Callable[[bytes], Sequence[tuple[Any, ObjectState | None]]] | None = None
+    after: tuple[Callable[[], object], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,3 +92,24 @@ def always(result: R) -> Callable[[bytes], R]:
         return result
 
     return done
+
+
+def run_after(functions: Iterable[Callable[[], object]]) -> None:
+    """Run what is to be run after a commit, all of it; the first error goes on to the caller when that is done.
+
+    Raises:
+        Exception: what the first function that failed raised, with a note that the write was committed, and a note
+            for every other one that failed.
+    """
+    first: Exception | None = None
+    for function in functions:
+        try:
+            function()
+        except Exception as error:  # noqa: BLE001 - functions of the user raise anything; it is raised below
+            if first is None:
+                first = error
+                first.add_note("kvmodels: the write was committed before this was raised")
+            else:
+                first.add_note(f"kvmodels: after the commit this was raised too: {error!r}")
+    if first is not None:
+        raise first

@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 from kvmodels.errors import CommitUnknownError, KvModelsError
 from kvmodels.flows.context import Context, HeaderView, writable_collection
-from kvmodels.flows.crud import refused
 from kvmodels.flows.findings import FindingKind
 from kvmodels.flows.operation import Operation, Proposal, Seen, always
 from kvmodels.flows.records import document_of, recomputed, stored_of
 from kvmodels.flows.requests import Flow, commit
 from kvmodels.flows.retry import execute
+from kvmodels.flows.storing import refused
 from kvmodels.maintenance.changes import RecordChange
 from kvmodels.operations import AtomicWrite, Check, Committed, Delete, Row
 from kvmodels.schema.definition import ModelSchema

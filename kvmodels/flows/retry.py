@@ -10,13 +10,14 @@ Rules of this module: bounded by attempts and deadline (``RetryPolicy``); no dec
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from kvmodels.errors import CommitUnknownError, EngineError, KvModelsError, RetriesExhaustedError
+from kvmodels.errors import CommitUnknownError, KvModelsError, RetriesExhaustedError
 from kvmodels.flows.context import Context, HeaderView, header_view, reload_header
-from kvmodels.flows.operation import Operation, Proposal, Seen
+from kvmodels.flows.operation import Operation, Proposal, Seen, run_after
 from kvmodels.flows.requests import Flow, commit, now, read, sleep
-from kvmodels.flows.token import Token, burn, token_row_attempt
+from kvmodels.flows.token import Token, settled, token_row_attempt
 from kvmodels.keys import decode_key
 from kvmodels.maintenance.budget import check_budget
 from kvmodels.maintenance.changes import NeedRows, Violation
@@ -32,6 +33,7 @@ R = TypeVar("R")
 class _Done(NamedTuple, Generic[R]):
     result: R
     written: bool = True
+    after: tuple[Callable[[], object], ...] = ()
 
 
 def execute(context: Context, operation: Operation[R]) -> Flow[R]:
@@ -50,15 +52,18 @@ def execute(context: Context, operation: Operation[R]) -> Flow[R]:
         return joined
     run = _Run(context, operation)
     try:
-        return (yield from _carried_out(run))
+        done = yield from _carried_out(run)
     except Exception:
         raise
     except BaseException as interruption:
         run.annotate(interruption)
         raise
+    if done.after:
+        run_after(done.after)
+    return done.result
 
 
-def _carried_out(run: _Run[R]) -> Flow[R]:
+def _carried_out(run: _Run[R]) -> Flow[_Done[R]]:
     while True:
         try:
             outcome = yield from run.attempt()
@@ -66,11 +71,11 @@ def _carried_out(run: _Run[R]) -> Flow[R]:
             applied = yield from run.settle()
             if applied is None:
                 raise
-            return applied.result
+            return applied
         if outcome is not None:
             # That nothing had to be written is no success either while an earlier attempt may still be applied.
             applied = None if outcome.written else (yield from run.settle())
-            return (applied or outcome).result
+            return applied or outcome
         exhausted = run.exhausted()
         if exhausted is None:
             yield from run.pause()
@@ -78,7 +83,7 @@ def _carried_out(run: _Run[R]) -> Flow[R]:
         applied = (yield from run.settle()) or (yield from run.diagnose())
         if applied is None:
             raise exhausted
-        return applied.result
+        return applied
 
 
 class _Run(Generic[R]):
@@ -202,7 +207,7 @@ class _Run(Generic[R]):
             self.lost = True  # it may be on its way
             raise
         if isinstance(outcome, Committed):
-            return _Done(proposal.done(outcome.versionstamp))
+            return _Done(proposal.done(outcome.versionstamp), after=proposal.after)
         self._failed = tuple(write.checks[position].key for position in outcome.failed_checks)
         if self.token is not None and (self.token.key in self._failed or not self._failed):
             # The token is there already: this was the second delivery of an operation that was applied. So no error
@@ -249,17 +254,7 @@ class _Run(Generic[R]):
         """
         if not self.lost or self.token is None:
             return None
-        try:
-            row = yield from burn(self._context, self.token, self._started)
-        except CommitUnknownError:
-            raise
-        except EngineError as error:
-            # The failure that was to be reported may be untrue, and the engine does not say.
-            raise CommitUnknownError(
-                "the answer to a commit was lost and its outcome could not be found out",
-                token=self.token.text,
-                reason=str(error),
-            ) from error
+        row = yield from settled(self._context, self.token, self._started)
         if row is not None:
             return self._result_of(row)
         # Burned: whatever is still under way is refused, so there is nothing left to ask for or to look at.
@@ -285,7 +280,8 @@ class _Run(Generic[R]):
                 token=burned.text if burned else None,
                 hint="Somebody called db.outcome(token), which gave the operation up; nothing was written.",
             )
-        return _Done(self._proposals[attempt].done(row.versionstamp))
+        proposal = self._proposals[attempt]
+        return _Done(proposal.done(row.versionstamp), after=proposal.after)
 
 
 def _obstacle(view: HeaderView, collection: str) -> KvModelsError | None:

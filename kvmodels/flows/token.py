@@ -10,14 +10,14 @@ in the record itself was rejected, because a later write of the record destroys 
 
 from __future__ import annotations
 
-from kvmodels.errors import CommitUnknownError
+from kvmodels.errors import CommitUnknownError, EngineError
 from kvmodels.flows.context import Context
 from kvmodels.flows.requests import Flow, commit, now, read, sleep
 from kvmodels.maintenance import rules
 from kvmodels.operations import AtomicWrite, Check, Committed, Row, Set, point
 from kvmodels.schema.keyspace import token_key
 
-__all__ = ["Token", "burn", "token_row_attempt"]
+__all__ = ["Token", "burn", "settled", "token_row_attempt"]
 
 LIFETIME_S = 900.0
 LIFETIMES_PER_DEADLINE = 10.0
@@ -81,3 +81,21 @@ def burn(context: Context, token: Token, started: float) -> Flow[Row | None]:
             continue
         row = result.ranges[0][0] if result.ranges[0] else None
         return None if row is None or token_row_attempt(context, row) is None else row
+
+
+def settled(context: Context, token: Token, started: float) -> Flow[Row | None]:
+    """The same before a failure is reported, which may be untrue and which the engine may not be able to tell.
+
+    Raises:
+        CommitUnknownError: the outcome could not be found out; it carries the token.
+    """
+    try:
+        return (yield from burn(context, token, started))
+    except CommitUnknownError:
+        raise
+    except EngineError as error:
+        raise CommitUnknownError(
+            "the answer to a commit was lost and its outcome could not be found out",
+            token=token.text,
+            reason=str(error),
+        ) from error

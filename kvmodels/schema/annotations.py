@@ -14,6 +14,7 @@ import annotated_types
 import pydantic
 from typing_extensions import TypeAliasType
 
+from kvmodels.schema.automatic import Automatic
 from kvmodels.schema.markers import FieldMarker, KeyNumber, Stored
 
 __all__ = ["Plain", "has_validators", "is_union", "is_validator", "literal_values", "plain", "type_name"]
@@ -112,6 +113,7 @@ def type_name(annotation: Any) -> str:
 
 # Metadata with a pydantic hook that only constrains or describes a value: applied to its own result it changes nothing.
 _HARMLESS = (
+    Automatic,
     FieldMarker,
     KeyNumber,
     Stored,

@@ -22,11 +22,13 @@ from kvmodels.schema.declarations import Index
 from kvmodels.schema.declared import Declarations
 from kvmodels.schema.definition import Column, ColumnSource, FieldStorage, IndexDefinition, ModelSchema
 from kvmodels.schema.forms import Form
+from kvmodels.schema.hooks import model_hooks
 from kvmodels.schema.markers import EntryMarker, FieldMarker, PrimaryKey, Stored
 from kvmodels.schema.options import ModelOptions
 from kvmodels.schema.record_codec import RESERVED_FIELD, Prepared, RecordCodec, apply_changes
 from kvmodels.schema.sources import Sources, naming
 from kvmodels.schema.storage import FormBuilder
+from kvmodels.schema.time_fields import time_fields
 from kvmodels.schema.upgrades import Upgrades
 
 __all__ = ["SCHEMA_ATTRIBUTE", "Prepared", "apply_changes", "compile_schema", "schema_of"]
@@ -111,6 +113,10 @@ def _without_indexes(
         primary_key_of=records.primary_key_of,
         prepare=records.prepare,
         accept=records.accept,
+        hooks=model_hooks(model),
+        time_fields=tuple(
+            time_fields(model, fields.types(), tuple(column.field for column in fields.primary_key)),
+        ),
         upgrade=None if upgrades is None else upgrades.apply,
         touched={} if upgrades is None else upgrades.touched,
     )
@@ -226,6 +232,10 @@ class _Fields:
                     "Decimal, IP addresses, and Enum and Literal of one of them; without Stored().",
                 )
             yield Column(name, self.codecs[name], path=(name,))
+
+    def types(self) -> dict[str, Any]:
+        """The annotation of each field, without None and Annotated."""
+        return {name: inner.annotation for name, inner in self.plain.items()}
 
     def entry_markers(self) -> Iterator[tuple[str, EntryMarker[Any]]]:
         """The markers that declare indexes, with their fields."""

@@ -19,6 +19,7 @@ from typing_extensions import ReadOnly
 
 from kvmodels.errors import DecodeError, InvalidValueError, ModelDefinitionError
 from kvmodels.schema.annotations import literal_values
+from kvmodels.schema.automatic import Automatic
 from kvmodels.schema.forms import Form, Function
 
 __all__ = ["CONTAINER_FACTORIES", "NestedFields", "dataclass_form", "model_form", "named_tuple_form", "typed_dict_form"]
@@ -138,7 +139,7 @@ def model_fields(model: type[BaseModel], build: BuildForm) -> tuple[dict[str, Fo
 def must_be_stored(info: FieldInfo) -> bool:
     """Whether nothing can stand for a missing stored value: no default, or a factory that may differ in every read."""
     if info.default_factory is not None:
-        return info.default_factory not in CONTAINER_FACTORIES
+        return info.default_factory not in CONTAINER_FACTORIES and not isinstance(info.default_factory, Automatic)
     return info.default is PydanticUndefined
 
 

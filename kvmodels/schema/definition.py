@@ -14,6 +14,8 @@ from json import dumps
 from typing import Any, Literal, NamedTuple
 
 from kvmodels.encoding.columns import ColumnCodec
+from kvmodels.schema.automatic import TimeField
+from kvmodels.schema.hooks import Hooks
 
 __all__ = [
     "MAX_FAN_OUT",
@@ -254,6 +256,8 @@ class ModelSchema:
         prepare: object to ``Prepared`` (values, extra, document, primary_key) of ``schema/record_codec.py``: validated
             again and encoded; the object is left as it is.
         accept: puts the values of a ``Prepared`` into the object; to be called after the write has succeeded.
+        hooks: methods of the class that run before and after a write; None when it has none.
+        time_fields: fields that the library sets with every write.
         upgrade: document and primary key values to the document as the declared version stores it, the same one when
             no upgrade is outstanding; None when the model has no upgrades. DecodeError names the key.
         touched: by field, the highest version whose upgrade touches it.
@@ -276,5 +280,7 @@ class ModelSchema:
     primary_key_of: Callable[[Any], tuple[Any, ...]]
     prepare: Callable[[Any], Any]
     accept: Callable[[Any, Any], None]
+    hooks: Hooks | None = None
+    time_fields: tuple[TimeField, ...] = ()
     upgrade: Callable[[Document, tuple[Any, ...]], Document] | None = None
     touched: Mapping[str, int] = field(default_factory=dict[str, int])

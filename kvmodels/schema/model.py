@@ -20,9 +20,11 @@ from kvmodels.errors import DoesNotExist, ModelDefinitionError, MultipleObjectsR
 from kvmodels.schema.compile import SCHEMA_ATTRIBUTE, schema_of
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.expressions import FieldRef, MultiFieldRef, reference
+from kvmodels.schema.hooks import check_hooks, no_hook
 from kvmodels.schema.markers import Field
 from kvmodels.schema.options import check_class_keywords, resolve_options
 from kvmodels.schema.state import STATE_SLOT, PendingStamp, set_state, state_of, with_state_of
+from kvmodels.schema.time_fields import AutoNow, AutoNowAdd, Version
 
 __all__ = ["KvModel", "KvModelMeta"]
 
@@ -33,7 +35,9 @@ _KEYWORDS = "__kv_keywords__"
 _FIELD_COLLECTOR = pydantic_fields.__name__
 
 
-@dataclass_transform(kw_only_default=True, field_specifiers=(Field, pydantic.Field, PrivateAttr))
+@dataclass_transform(
+    kw_only_default=True, field_specifiers=(Field, AutoNow, AutoNowAdd, Version, pydantic.Field, PrivateAttr)
+)
 class KvModelMeta(ModelMetaclass):
     """Metaclass of models: checks and compiles a new class; ``User.age`` is a query attribute."""
 
@@ -131,6 +135,41 @@ class KvModel(BaseModel, metaclass=KvModelMeta):
         """Whether the object was read from a store or written to one (and not detached since)."""
         return state_of(self) is not None
 
+    @no_hook
+    def before_insert(self) -> None:
+        """Called before the record is inserted, with a copy of the object in every attempt: what it changes is stored.
+
+        Hooks may be overridden, and may call ``super()``. An exception aborts the write.
+        """
+
+    @no_hook
+    def before_update(self, old: Self) -> None:
+        """Called before the record is changed, or gets another primary key, as ``before_insert``.
+
+        Args:
+            old: the object as it is stored.
+        """
+
+    @no_hook
+    def before_remove(self) -> None:
+        """Called before the record is removed, with the object as it is stored, in every attempt."""
+
+    @no_hook
+    def after_insert(self) -> None:
+        """Called once, after the commit that inserted the record, with the object of the caller."""
+
+    @no_hook
+    def after_update(self, old: Self) -> None:
+        """Called once, after the commit that changed the record, with the object of the caller.
+
+        Args:
+            old: the object as it was stored.
+        """
+
+    @no_hook
+    def after_remove(self) -> None:
+        """Called once, after the commit that removed the record, with the object as it was stored."""
+
     def __copy__(self) -> Self:
         return with_state_of(self, super().__copy__())
 
@@ -176,6 +215,7 @@ def _finish(cls: type[Any]) -> None:
     for field in cls.__pydantic_fields__:
         _refuse_reserved(cls.__name__, field)
     _refuse_shadowed(cls)
+    check_hooks(cls)
     origin = cls.__pydantic_generic_metadata__["origin"]
     options = resolve_options(
         cls,

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from kvmodels.flows.context import Context
-from kvmodels.flows.crud import KEEP, pending, record_change, refused, stored
 from kvmodels.flows.operation import Operation, Proposal, Seen
 from kvmodels.flows.records import object_of
 from kvmodels.flows.requests import Flow
 from kvmodels.flows.retry import execute
+from kvmodels.flows.storing import KEEP, pending, record_change, refused, stored
 from kvmodels.schema.definition import ModelSchema
 
 

@@ -40,10 +40,10 @@ from kvmodels.engines.base import Engine
 from kvmodels.engines.faults import FaultEngine
 from kvmodels.engines.memory import MemoryEngine
 from kvmodels.flows.context import HeaderView
-from kvmodels.flows.crud import KEEP, pending, record_change, refused
 from kvmodels.flows.operation import Operation, Proposal, Seen
 from kvmodels.flows.records import document_of
 from kvmodels.flows.retry import execute
+from kvmodels.flows.storing import KEEP, pending, record_change, refused
 from kvmodels.maintenance.changes import RecordChange
 from tests.query.engines import WatchedEngine
 from tests.regressions.stores import at_once, entries, exact, opened

@@ -11,10 +11,10 @@ from kvmodels.drivers import run
 from kvmodels.engines.base import Engine
 from kvmodels.engines.memory import MemoryEngine
 from kvmodels.flows.context import Context
-from kvmodels.flows.crud import KEEP, pending, record_change, refused
 from kvmodels.flows.operation import Operation, Proposal, Seen, always
 from kvmodels.flows.records import document_of, object_of
 from kvmodels.flows.retry import execute
+from kvmodels.flows.storing import KEEP, pending, record_change, refused
 from kvmodels.keys import decode_key
 from kvmodels.maintenance.changes import RecordChange
 from kvmodels.operations import Arithmetic, AtomicWrite, Committed, Conflict, Delete

@@ -1,0 +1,240 @@
+"""What runs for the records of one write besides the write: time fields, hooks of the model, signals.
+
+A verb asks for the ``Lifecycle`` of its model once. Where there is one, every attempt hands its objects to it:
+``before_*`` work on a fresh copy, whose values are validated once more and stored, so that an attempt that fails leaves
+no trace in the object of the caller. ``after_*`` go with the proposal and run once it is committed.
+
+Rules of this module: nothing is read or written here, but for the clock. A collection without time fields, hooks and
+receivers has no lifecycle, and its writes go past all of this.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from copy import copy, deepcopy
+from functools import partial
+from inspect import isawaitable
+from typing import Any, Final, Literal, NamedTuple, TypeVar, cast
+
+from kvmodels.errors import DecodeError, InvalidArgumentError, KvModelsError, PrimaryKeyChangedError
+from kvmodels.flows.context import Context
+from kvmodels.flows.operation import Seen
+from kvmodels.flows.records import document_of, object_of
+from kvmodels.flows.requests import Flow, now
+from kvmodels.flows.storing import Deadline, Pending, pending, record_change, shown_key
+from kvmodels.maintenance.changes import RecordChange
+from kvmodels.operations import Row
+from kvmodels.schema.definition import Document, ModelSchema
+from kvmodels.schema.hooks import Hooks
+from kvmodels.schema.state import drop_state
+
+__all__ = ["Calls", "Event", "Lifecycle", "Step", "Writer", "writing"]
+
+R = TypeVar("R")
+
+Event = Literal["insert", "update"]
+
+Calls = tuple[Callable[[], object], ...]
+"""Hooks with their arguments, to run after the commit."""
+
+_NONE: Final = Hooks()
+
+
+class Step(NamedTuple):
+    """One record of an operation: its change, the object that is stored (None: it is removed), what runs afterwards."""
+
+    change: RecordChange
+    item: Pending | None
+    after: Calls = ()
+
+
+class Lifecycle:
+    """The time fields and hooks of one operation.
+
+    Args:
+        context: shared by the flows of the database.
+        schema: the model.
+        hooks: methods and receivers.
+
+    Attributes:
+        now_ms: the time that all records of the operation get.
+    """
+
+    __slots__ = ("_context", "_schema", "hooks", "now_ms")
+
+    def __init__(self, context: Context, schema: ModelSchema, hooks: Hooks) -> None:
+        self._context = context
+        self._schema = schema
+        self.hooks = hooks
+        self.now_ms = 0
+
+    def first(self, instance: Any, old: Document | None) -> Pending:
+        """Validate and encode an object with its time fields, for an insert (``old`` None) or an update.
+
+        What the caller has put into a time field is not even validated.
+        """
+        if not self._schema.time_fields:
+            return pending(self._context, self._schema, instance)
+        fresh = copy(instance)
+        # No copy of these: nobody changes them here, and those of the caller stay his.
+        object.__setattr__(fresh, "__pydantic_private__", instance.__pydantic_private__)
+        self._set_time(fresh, old)
+        return pending(self._context, self._schema, fresh)._replace(instance=instance, fresh=fresh)
+
+    def ready(self, item: Pending, seen: Seen, old: Row | None) -> tuple[Pending, Calls]:
+        """What one attempt stores: with the time fields of this attempt, and what the hooks have made of a copy.
+
+        Args:
+            item: of ``first``.
+            seen: what the attempt has read.
+            old: the live row that is changed; None for an insert.
+
+        Raises:
+            Whatever a hook raises.
+            pydantic.ValidationError, InvalidValueError: a hook made the object invalid.
+            PrimaryKeyChangedError: a hook changed the primary key.
+        """
+        event: Event = "insert" if old is None else "update"
+        before = getattr(self.hooks, f"before_{event}")
+        after = getattr(self.hooks, f"after_{event}")
+        arguments: tuple[Any, ...] = ()
+        if old is not None and (before or after):
+            arguments = (object_of(self._context, seen.view.live[self._schema.collection], old),)
+        if before:
+            fresh = _copied(item)
+            for hook in before:
+                _call(hook, fresh, *arguments)
+            if self._schema.time_fields:
+                self._set_time(fresh, None if old is None else document_of(self._context, old))
+            changed = pending(self._context, self._schema, fresh)
+            if changed.pk != item.pk:
+                raise PrimaryKeyChangedError(
+                    "a hook changed the primary key",
+                    model=self._schema.name,
+                    loaded_key=shown_key(item.key_values),
+                    key=shown_key(changed.key_values),
+                    hint="The record is looked for before hooks run: use a default_factory or a validator.",
+                )
+            item = changed._replace(instance=item.instance, fresh=fresh)
+        return item, tuple(partial(_call, hook, item.instance, *arguments) for hook in after)
+
+    def removal(self, seen: Seen, row: Row) -> Calls:
+        """Run the hooks before a removal; what runs after it is returned. They get the object as it was stored."""
+        before, after = self.hooks.before_remove, self.hooks.after_remove
+        if not before and not after:
+            return ()
+        instance = object_of(self._context, seen.view.live[self._schema.collection], row)
+        for hook in before:
+            _call(hook, instance)
+        return (partial(drop_state, instance), *(partial(_call, hook, instance) for hook in after))
+
+    def _set_time(self, fresh: Any, old: Document | None) -> None:
+        for field in self._schema.time_fields:
+            if old is None:
+                value = field.first(self.now_ms)
+            else:
+                value = field.next(self._stored(field.name, old, field.automatic), self.now_ms)
+            fresh.__dict__[field.name] = value
+            fresh.__pydantic_fields_set__.add(field.name)
+
+    def _stored(self, name: str, document: Document, unset: Callable[[], Any]) -> Any:
+        if self._schema.upgrade is not None:
+            document = self._schema.upgrade(document, ())
+        if name not in document:
+            return unset()
+        decode, value = self._schema.fields[name].decode, document[name]
+        try:
+            return value if decode is None else decode(value)
+        except (KvModelsError, TypeError, ValueError) as error:
+            raise DecodeError(
+                "a stored record is not a valid object of its model",
+                key=None,
+                model=self._schema.name,
+                field=name,
+                reason=type(error).__name__,
+                hint="Read it with kv.get and repair it.",
+            ) from error
+
+
+class Writer(NamedTuple):
+    """Stores and removes the records of one operation.
+
+    Attributes:
+        context: shared by the flows of the database.
+        schema: the model.
+        deadline: that the records get.
+        life: what runs besides; None: nothing.
+    """
+
+    context: Context
+    schema: ModelSchema
+    deadline: Deadline
+    life: Lifecycle | None
+
+    def first(self, instance: Any, old: Document | None = None) -> Pending:
+        """Validate and encode an object, once per operation; ``old`` is the stored document that it changes."""
+        if self.life is None:
+            return pending(self.context, self.schema, instance)
+        return self.life.first(instance, old)
+
+    def store(self, item: Pending, seen: Seen, old: Row | None) -> Step:
+        """The step that stores an object over the row that was read; to be called in every attempt.
+
+        Hooks run here. An expired row is none, so the object is inserted.
+        """
+        after: Calls = ()
+        if self.life is not None:
+            expired = old is None or (old.expire_at is not None and old.expire_at <= seen.now_ms)
+            item, after = self.life.ready(item, seen, None if expired else old)
+        return Step(record_change(self.context, item, seen, old, self.deadline), item, after)
+
+    def remove(self, seen: Seen, pk: bytes, row: Row) -> Step:
+        """The step that removes a record; hooks run here, with the object as it was stored."""
+        after = () if self.life is None else self.life.removal(seen, row)
+        live = seen.view.live[self.schema.collection]
+        return Step(RecordChange(live, pk, row, document_of(self.context, row), None), None, after)
+
+
+def writing(context: Context, schema: ModelSchema, deadline: Deadline, verb: Callable[[Writer], Flow[R]]) -> Flow[R]:
+    """The flow of a verb, given what it writes with.
+
+    Args:
+        context: shared by the flows of the database.
+        schema: the model.
+        deadline: that stored records get.
+        verb: from the writer of the operation to its flow.
+
+    Cost: one look into a dict when nothing runs besides the write; the clock is read if the model has time fields.
+    """
+    hooks = context.signals.hooks_of(schema)
+    if hooks is None and not schema.time_fields:
+        return verb(Writer(context, schema, deadline, None))  # and no generator in between
+    return _attended(Writer(context, schema, deadline, Lifecycle(context, schema, hooks or _NONE)), verb)
+
+
+def _attended(writer: Writer, verb: Callable[[Writer], Flow[R]]) -> Flow[R]:
+    if writer.life is not None and writer.schema.time_fields:
+        writer.life.now_ms = yield from now()
+    return (yield from verb(writer))
+
+
+def _copied(item: Pending) -> Any:
+    """A copy of an object with its validated values, that shares nothing with it that could be changed."""
+    fresh = copy(item.instance if item.fresh is None else item.fresh)
+    fresh.__dict__.update(deepcopy(item.prepared.values))
+    if item.prepared.extra and fresh.__pydantic_extra__ is not None:
+        fresh.__pydantic_extra__.update(deepcopy(item.prepared.extra))
+    return fresh
+
+
+def _call(hook: Callable[..., object], *arguments: Any) -> None:
+    returned = hook(*arguments)
+    if returned is not None and isawaitable(returned):
+        if isinstance(returned, Coroutine):
+            cast("Coroutine[Any, Any, Any]", returned).close()
+        raise InvalidArgumentError(
+            "a hook returned something to be awaited, and nobody does",
+            argument="hook",
+            value=getattr(hook, "__name__", repr(hook)),
+            hint="Hooks run inside of a write and cannot wait: start a task in after_* for the rest.",
+        )

@@ -1,0 +1,186 @@
+"""From an object to the change of its record: validate, encode, and what the object learns after the commit.
+
+Rules of this module: pure. An object of the caller is changed only after the commit: then it holds the validated
+values and the state that was stored. A deadline is carried over unless the caller gives another one.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+from kvmodels.errors import InvalidValueError, KvModelsError, UniqueViolationError
+from kvmodels.flows.arguments import require_no_counters
+from kvmodels.flows.context import Context
+from kvmodels.flows.operation import Seen
+from kvmodels.flows.records import document_of
+from kvmodels.maintenance.changes import RecordChange, Violation
+from kvmodels.operations import Row
+from kvmodels.schema.definition import Document, ModelSchema
+from kvmodels.schema.keyspace import RecordLayout
+from kvmodels.schema.record_codec import Prepared
+from kvmodels.schema.state import ObjectState, set_state
+
+__all__ = [
+    "KEEP",
+    "Deadline",
+    "Keep",
+    "Pending",
+    "needs_clock",
+    "pending",
+    "record_change",
+    "refused",
+    "shown_key",
+    "state_after",
+    "stored",
+]
+
+
+class Keep(Enum):
+    """The deadline of the record stays as it is."""
+
+    KEEP = "keep"
+
+
+KEEP: Final = Keep.KEEP
+
+Deadline = int | None | Keep
+"""Milliseconds from now until a record expires, None for never, KEEP for no change: ``Meta.ttl`` for a new record."""
+
+
+class Pending(NamedTuple):
+    """A validated and encoded object on its way into the store.
+
+    ``instance`` is the object of the caller; ``fresh`` the copy that hooks and time fields have changed in its place,
+    None when nothing did.
+    """
+
+    schema: ModelSchema
+    layout: RecordLayout
+    instance: Any
+    prepared: Prepared
+    document: Document
+    value: bytes
+    encoding: int
+    key_values: tuple[Any, ...]
+    pk: bytes
+    fresh: Any = None
+
+
+def pending(context: Context, schema: ModelSchema, instance: Any) -> Pending:
+    """Validate and encode an object.
+
+    Raises:
+        pydantic.ValidationError: the object does not satisfy its model.
+        InvalidValueError: a value cannot be stored, or not in an index; the field is named.
+        NonIdempotentValidatorError: a validator changes its own output.
+    """
+    prepared = schema.prepare(instance)
+    document = prepared.document
+    try:
+        value, encoding = context.codec.encode_document(document)
+    except InvalidValueError as error:
+        error.model = schema.name
+        error.field = _field_in(error.path)
+        raise
+    layout = context.layouts[schema.collection]
+    pk = layout.pack(prepared.primary_key)
+    return Pending(schema, layout, instance, prepared, document, value, encoding, prepared.primary_key, pk)
+
+
+_FIELD = re.compile(r"\$\.(\w+)")
+
+
+def _field_in(path: str | None) -> str | None:
+    """The field at the head of the path of a value in a document, such as ``$.tags[2]``."""
+    found = _FIELD.match(path or "")
+    return found[1] if found else None
+
+
+def record_change(context: Context, item: Pending, seen: Seen, old: Row | None, deadline: Deadline) -> RecordChange:
+    """The change that stores an object over the row that was read.
+
+    Raises:
+        InvalidArgumentError: a deadline for a record that is counted.
+    """
+    if not isinstance(deadline, Keep) and deadline is not None:
+        require_no_counters(item.schema)
+    live = seen.view.live[item.schema.collection]
+    if isinstance(deadline, Keep):
+        expired = old is None or (old.expire_at is not None and old.expire_at <= seen.now_ms)
+        # An expired row is none: the record is a new one.
+        expire_at = _deadline(seen, item.schema.ttl_ms) if expired or old is None else old.expire_at
+    else:
+        expire_at = _deadline(seen, deadline)
+    return RecordChange(
+        live=live,
+        pk=item.pk,
+        old=old,
+        old_document=None if old is None else document_of(context, old),
+        new_document=item.document,
+        value=item.value,
+        encoding=item.encoding,
+        expire_at=expire_at,
+    )
+
+
+def _deadline(seen: Seen, lifetime: int | None) -> int | None:
+    return None if lifetime is None else seen.now_ms + lifetime
+
+
+def stored(item: Pending, change: RecordChange, versionstamp: bytes) -> Any:
+    """After the commit: give the caller's object its validated values and its state."""
+    item.schema.accept(item.instance, item.prepared)
+    if item.fresh is not None:
+        _take_over(item.instance, item.fresh)
+    set_state(item.instance, state_after(item, change, versionstamp))
+    return item.instance
+
+
+def _take_over(instance: Any, fresh: Any) -> None:
+    """What hooks have done to a copy besides its values: private attributes, extra fields that they took away."""
+    instance.__pydantic_fields_set__.update(fresh.__pydantic_fields_set__)
+    if fresh.__pydantic_private__ is not None:
+        object.__setattr__(instance, "__pydantic_private__", fresh.__pydantic_private__)
+    if instance.__pydantic_extra__:
+        for name in instance.__pydantic_extra__.keys() - fresh.__pydantic_extra__.keys():
+            del instance.__pydantic_extra__[name]
+
+
+def state_after(item: Pending, change: RecordChange, versionstamp: bytes) -> ObjectState:
+    """The state of an object that was stored."""
+    return ObjectState(
+        versionstamp=versionstamp,
+        value=item.value,
+        encoding=item.encoding,
+        expire_at=change.expire_at,
+        key=item.key_values,
+        unknown=item.prepared.unknown,
+    )
+
+
+def refused(violation: Violation) -> KvModelsError:
+    """The error for a unique slot that another record holds."""
+    change, index = violation.change, violation.index
+    live = change.live
+    values = index.layout.columns_in(violation.slot)
+    return UniqueViolationError(
+        "a unique index already holds these values",
+        model=live.schema.name,
+        index=index.stored.name,
+        fields=index.definition.fields,
+        values=values,
+        existing_key=shown_key(live.layout.unpack(violation.owner)),
+        key=shown_key(live.layout.unpack(change.pk)),
+    )
+
+
+def shown_key(values: tuple[Any, ...]) -> Any:
+    """A primary key as people give it: the value, or a tuple when it is composite."""
+    return values[0] if len(values) == 1 else values
+
+
+def needs_clock(schema: ModelSchema, expire_in: Deadline) -> bool:
+    """Whether a new record gets a deadline."""
+    return (schema.ttl_ms if isinstance(expire_in, Keep) else expire_in) is not None
