@@ -24,6 +24,7 @@ from kvmodels.flows.build_batch import Progress, build_batch, resolve_violations
 from kvmodels.flows.context import Context, HeaderView, reload_header
 from kvmodels.flows.drop import drop_generations
 from kvmodels.flows.headers import commit_header
+from kvmodels.flows.pace import UNPACED, Pace, SchemaProgress
 from kvmodels.flows.requests import Flow, read, sleep
 from kvmodels.keys import skip_parts
 from kvmodels.operations import Delete, GuardFailed, Mutation, ReadRange, Set, after_prefix
@@ -59,8 +60,11 @@ class BuildReport:
     violations: tuple[IndexViolation, ...]
 
 
-def build_index(context: Context, schema: ModelSchema, name: str) -> Flow[BuildReport]:
+def build_index(context: Context, schema: ModelSchema, name: str, pace: Pace = UNPACED) -> Flow[BuildReport]:
     """Build one declared index, or finish a build that somebody began, or resolve what is left of one.
+
+    Args:
+        pace: how fast, and who is told.
 
     Raises:
         UnknownFieldError: the model declares no such index.
@@ -88,11 +92,11 @@ def build_index(context: Context, schema: ModelSchema, name: str) -> Flow[BuildR
             yield from _begin(context, view, schema, name, outdated)
             continue
         if stored.state is IndexState.READABLE:
-            yield from drop_generations(context, schema.collection, name)
+            yield from drop_generations(context, schema.collection, name, pace)
             return BuildReport(schema.collection, name, stored.generation, stored.state, scanned, ())
         index = next(ix for ix in live.maintained if ix.stored == stored)
         if stored.state is IndexState.WRITE_ONLY:
-            scanned += yield from _scan(context, schema, index)
+            scanned += yield from _scan(context, schema, index, pace)
         yield from resolve_violations(context, schema, index)
         finished = yield from _finish(context, schema, index)
         if finished is not None and finished.state is IndexState.PENDING:
@@ -196,17 +200,19 @@ def _commit_beginning(
     yield from commit_header(context, view, view.header.with_collection(collection), mutations=mutations)
 
 
-def _scan(context: Context, schema: ModelSchema, index: LiveIndex) -> Flow[int]:
+def _scan(context: Context, schema: ModelSchema, index: LiveIndex, pace: Pace) -> Flow[int]:
     """Index every record that is not newer than the fence; returns how many this builder has looked at."""
     size, conflicts, scanned, cursor = FIRST_BATCH, 0, 0, b""
     while True:
-        batch = yield from build_batch(context, schema, index, cursor, size)
+        batch = yield from build_batch(context, schema, index, cursor, pace.size(size))
         if batch.finished:
             return scanned
         if batch.cursor != cursor:
             cursor, conflicts = batch.cursor, 0
             if batch.committed:
                 scanned, size = scanned + batch.scanned, min(size * 2, LARGEST_BATCH)
+                told = SchemaProgress("build", schema.collection, index.stored.name, batch.total)
+                yield from pace.after(told, batch.scanned)
             continue
         size = max(size // 2, 1)
         if batch.too_large:

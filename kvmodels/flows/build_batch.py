@@ -17,7 +17,7 @@ from kvmodels.flows.requests import Flow, commit, now, read
 from kvmodels.keys import key_successor, skip_parts
 from kvmodels.maintenance import rules
 from kvmodels.maintenance.budget import check_budget
-from kvmodels.maintenance.changes import Compiled, NeedRows, RecordChange
+from kvmodels.maintenance.changes import Compiled, RecordChange, Violation
 from kvmodels.maintenance.compiler import compile_write
 from kvmodels.maintenance.entries import entry_value, misfit
 from kvmodels.operations import (
@@ -38,7 +38,7 @@ from kvmodels.schema.definition import Document, ModelSchema
 from kvmodels.schema.keyspace import build_key, violation_key
 from kvmodels.schema.live import LiveCollection, LiveIndex
 
-__all__ = ["Batch", "Progress", "build_batch", "resolve_violations"]
+__all__ = ["Batch", "Progress", "build_batch", "compile_changes", "resolve_violations"]
 
 VIOLATIONS_AT_ONCE = 100
 
@@ -57,7 +57,8 @@ class Progress(NamedTuple):
 class Batch(NamedTuple):
     """How one batch went: where the next one begins, and whether this one was committed by this builder.
 
-    ``too_large``: nothing was sent, because one operation cannot take so many records.
+    ``too_large``: nothing was sent, because one operation cannot take so many records. ``total``: how many records the
+    build has passed with this batch, those of other builders included.
     """
 
     cursor: bytes
@@ -65,6 +66,7 @@ class Batch(NamedTuple):
     committed: bool
     finished: bool
     too_large: bool = False
+    total: int = 0
 
 
 def build_batch(context: Context, schema: ModelSchema, index: LiveIndex, cursor: bytes, size: int) -> Flow[Batch]:
@@ -105,7 +107,7 @@ def build_batch(context: Context, schema: ModelSchema, index: LiveIndex, cursor:
         if len(rows) == 1:
             raise
         return Batch(cursor, 0, False, False, too_large=True)
-    return Batch(moved.cursor if committed else cursor, len(rows), committed, False)
+    return Batch(moved.cursor if committed else cursor, len(rows), committed, False, total=moved.scanned)
 
 
 def _index_rows(
@@ -135,8 +137,8 @@ def _index_rows(
             mutations.append(
                 Set(violation_key(index.violations, None, pk), *context.codec.encode({"kind": change}), row.expire_at)
             )
-    write = yield from _compile(context, view, changes, now_ms)
-    if write is None:
+    write = yield from compile_changes(context, view, changes, now_ms)
+    if not isinstance(write, AtomicWrite):
         return False
     write = AtomicWrite((*write.checks, *checks), (*write.mutations, *mutations))
     check_budget(write, context.limits, (live,))
@@ -213,10 +215,10 @@ def _holds_too_much(context: Context, index: LiveIndex, change: RecordChange) ->
     return len(entry_value(context.codec, index.layout, True, change)[0]) > context.limits.max_value_bytes
 
 
-def _compile(
+def compile_changes(
     context: Context, view: HeaderView, changes: Sequence[RecordChange], now_ms: int
-) -> Flow[AtomicWrite | None]:
-    """Compile with the slots read in one snapshot with the records; None when a record changed meanwhile."""
+) -> Flow[AtomicWrite | Violation | None]:
+    """Compile with the slots read in one snapshot with the records; None when a record or the header changed."""
     rows: dict[bytes, Row | None] = {change.key: change.old for change in changes}
     keys = set(rows)
     while True:
@@ -230,8 +232,8 @@ def _compile(
         )
         if isinstance(compiled, Compiled):
             return compiled.write
-        if not isinstance(compiled, NeedRows):
-            return None
+        if isinstance(compiled, Violation):
+            return compiled
         keys |= compiled.keys
         wanted = sorted(keys)
         result = yield from read([point(key) for key in wanted], view.guard, include_expired=True)
@@ -282,8 +284,8 @@ def _resolve(context: Context, schema: ModelSchema, index: LiveIndex, view: Head
         return
     # Every entry, whatever the fence says: that the violation is listed means that they are not there.
     change = change._replace(rewrite=True)
-    compiled = yield from _compile(context, view, (change,), (yield from now()))
-    if compiled is not None:
+    compiled = yield from compile_changes(context, view, (change,), (yield from now()))
+    if isinstance(compiled, AtomicWrite):
         written = {mutation.key for mutation in compiled.mutations}
         gone = () if violation.key in written else (Delete(violation.key),)
         yield from _committed(context, AtomicWrite((*compiled.checks, seen), (*compiled.mutations, *gone)))

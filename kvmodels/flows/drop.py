@@ -15,6 +15,7 @@ from dataclasses import replace
 from kvmodels.errors import CommitUnknownError
 from kvmodels.flows.context import Context, HeaderView, reload_header
 from kvmodels.flows.headers import commit_header
+from kvmodels.flows.pace import UNPACED, Pace, SchemaProgress
 from kvmodels.flows.requests import Flow, commit, read
 from kvmodels.keys import encode_key
 from kvmodels.operations import AtomicWrite, Check, Committed, Delete, ReadRange, Set, after_prefix, point
@@ -27,10 +28,13 @@ ENTRIES_PER_COMMIT = 400
 """Well under the 1,000 mutations of Deno and the 81,920 bytes of keys, with keys of 100 bytes."""
 
 
-def drop_index(context: Context, collection: str, name: str) -> Flow[int]:
+def drop_index(context: Context, collection: str, name: str, pace: Pace = UNPACED) -> Flow[int]:
     """Drop every generation of an index; returns how many generations there were.
 
     The index can be built again afterwards, under a new prefix.
+
+    Args:
+        pace: how fast its entries are removed, and who is told.
     """
     while True:
         view = yield from reload_header(context)
@@ -39,14 +43,14 @@ def drop_index(context: Context, collection: str, name: str) -> Flow[int]:
         if stored is None or not listed:
             return 0
         if all(ix.state is IndexState.DROPPING for ix in listed):
-            yield from drop_generations(context, collection, name)
+            yield from drop_generations(context, collection, name, pace)
             return len(listed)
         for index in listed:
             stored = stored.with_index(replace(index, state=IndexState.DROPPING))
         yield from commit_header(context, view, view.header.with_collection(stored))
 
 
-def drop_generations(context: Context, collection: str, name: str) -> Flow[None]:
+def drop_generations(context: Context, collection: str, name: str, pace: Pace = UNPACED) -> Flow[None]:
     """Remove the entries of every DROPPING generation of an index, then take it off the header."""
     while True:
         view = yield from reload_header(context)
@@ -55,7 +59,7 @@ def drop_generations(context: Context, collection: str, name: str) -> Flow[None]
         if not dropping:
             return
         index = dropping[0]
-        if not (yield from _remove_entries(context, view, stored, index)):
+        if not (yield from _remove_entries(context, view, stored, index, pace)):
             continue
         place = (collection, name, index.generation)
         leftovers = (Delete(drop_key(*place)), Delete(build_key(*place)), Delete(fence_key(*place)))
@@ -63,7 +67,9 @@ def drop_generations(context: Context, collection: str, name: str) -> Flow[None]
         yield from commit_header(context, view, header, mutations=leftovers)
 
 
-def _remove_entries(context: Context, view: HeaderView, collection: StoredCollection, index: StoredIndex) -> Flow[bool]:
+def _remove_entries(
+    context: Context, view: HeaderView, collection: StoredCollection, index: StoredIndex, pace: Pace
+) -> Flow[bool]:
     """Remove what is left of one generation; False after a conflict or a lost answer: look at the header again."""
     progress_key = drop_key(collection.name, index.name, index.generation)
     prefixes = (
@@ -71,9 +77,10 @@ def _remove_entries(context: Context, view: HeaderView, collection: StoredCollec
         counter_prefix(collection.name, index.name, index.generation),
         violation_prefix(collection.name, index.name, index.generation),
     )
+    removed = 0
     for prefix in prefixes:
         while True:
-            span = ReadRange(prefix, after_prefix(prefix), ENTRIES_PER_COMMIT)
+            span = ReadRange(prefix, after_prefix(prefix), pace.size(ENTRIES_PER_COMMIT))
             result = yield from read((point(progress_key), span), include_expired=True)
             progress, rows = result.ranges
             if not rows:
@@ -90,4 +97,6 @@ def _remove_entries(context: Context, view: HeaderView, collection: StoredCollec
                 return False
             if not isinstance(outcome, Committed):
                 return False
+            removed += len(rows)
+            yield from pace.after(SchemaProgress("drop", collection.name, index.name, removed), len(rows))
     return True

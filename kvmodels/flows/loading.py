@@ -28,7 +28,7 @@ from kvmodels.maintenance.entries import entry_value
 from kvmodels.operations import AtomicWrite, Check, Conflict, Delete, Mutation, ReadRange, Row, Set, after_prefix, point
 from kvmodels.schema.catalogue import LOADING, Header, index_definition, loading_value
 from kvmodels.schema.definition import Document
-from kvmodels.schema.keyspace import HEADER_KEY, EntryLayout, RecordLayout, belongs_to_a_build, counted_by
+from kvmodels.schema.keyspace import HEADER_KEY, EntryLayout, RecordLayout, belongs_to_a_change, counted_by
 
 __all__ = ["Loading"]
 
@@ -293,7 +293,7 @@ class Loading:
         if packed == self._header_key:
             self._take_header(value, key)
             return []
-        if belongs_to_a_build(key) or (type(key[0]) is str and key[0] in self._skipped):
+        if belongs_to_a_change(key) or (type(key[0]) is str and key[0] in self._skipped):
             return []
         index = counted_by(key)
         if index is not None and index not in self._counting:

@@ -11,6 +11,8 @@ The layout is a promise (``docs/concepts/layout.md`` has the table, ``tests/gold
     ("__kvmodels__", "drop", collection, index, n)        progress of removing the entries of an index
     ("__kvmodels__", "counter", collection, index, n, *group, kind)  a counter of an aggregate index
     ("__kvmodels__", "violation", collection, index, n, slot, *pk)   a record that the index cannot hold
+    ("__kvmodels__", "migration", collection)             progress of a migration
+    ("__kvmodels__", "unmigrated", collection, *pk)       a record that a migration cannot rewrite
     ("__kvmodels__", "token", token)                      the outcome of one logical operation
 
 Rules of this module: every key of a model is built or taken apart here and nowhere else, always as packed bytes. A
@@ -36,14 +38,16 @@ __all__ = [
     "EntryKey",
     "EntryLayout",
     "RecordLayout",
-    "belongs_to_a_build",
+    "belongs_to_a_change",
     "build_key",
     "counted_by",
     "counter_prefix",
     "drop_key",
     "fence_key",
     "index_prefix",
+    "migration_key",
     "token_key",
+    "unmigrated_prefix",
     "violation_key",
     "violation_prefix",
 ]
@@ -108,9 +112,22 @@ def violation_key(prefix: bytes, slot: bytes | None, pk: bytes) -> bytes:
     return prefix + (shown if len(shown) + len(pk) <= SLOT_SHOWN_BYTES else encode_key((b"",))) + pk
 
 
-def belongs_to_a_build(key: tuple[Any, ...]) -> bool:
-    """Whether a key holds the progress or the findings of a change of an index, which ends with the change."""
-    return key[:1] == (RESERVED,) and key[1:2] in (("fence",), ("build",), ("drop",), ("violation",))
+def migration_key(collection: str) -> bytes:
+    """The key that holds the progress of a migration; every batch checks and sets it."""
+    return encode_key((RESERVED, "migration", collection))
+
+
+def unmigrated_prefix(collection: str) -> bytes:
+    """The common prefix of the rows of records that a migration cannot rewrite; the primary key follows."""
+    return encode_key((RESERVED, "unmigrated", collection))
+
+
+_OF_CHANGES = frozenset({"fence", "build", "drop", "violation", "migration", "unmigrated"})
+
+
+def belongs_to_a_change(key: tuple[Any, ...]) -> bool:
+    """Whether a key holds the progress or the findings of a change of the schema, which ends with the change."""
+    return key[:1] == (RESERVED,) and len(key) > 1 and key[1] in _OF_CHANGES
 
 
 def token_key(token: str) -> bytes:
