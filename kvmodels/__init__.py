@@ -45,6 +45,8 @@ from kvmodels.errors import (
     SnapshotExpiredError,
     StaleObjectError,
     StorageFullError,
+    TransactionAbortedError,
+    TransactionConflictError,
     UniqueViolationError,
     UnknownFieldError,
     UnknownLookupError,
@@ -70,6 +72,9 @@ from kvmodels.schema.markers import (
     UniqueConstraint,
 )
 from kvmodels.schema.model import KvModel
+from kvmodels.schema.time_fields import AutoNow, AutoNowAdd, Version
+from kvmodels.transaction import Transaction
+from kvmodels.transaction_async import AsyncTransaction
 from kvmodels.ulid import ULID
 from kvmodels.values import UNDEFINED, KvMap, KvU64
 
@@ -80,6 +85,9 @@ __all__ = [
     "AggregateIndex",
     "AlreadyExistsError",
     "AsyncDatabase",
+    "AsyncTransaction",
+    "AutoNow",
+    "AutoNowAdd",
     "Avg",
     "ClosedError",
     "CommitUnknownError",
@@ -135,6 +143,9 @@ __all__ = [
     "StorageFullError",
     "Stored",
     "Sum",
+    "Transaction",
+    "TransactionAbortedError",
+    "TransactionConflictError",
     "Unique",
     "UniqueConstraint",
     "UniqueViolationError",
@@ -142,6 +153,7 @@ __all__ = [
     "UnknownLookupError",
     "UnsupportedError",
     "ValueTooLargeError",
+    "Version",
     "col",
     "open_async_kv",
     "open_kv",

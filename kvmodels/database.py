@@ -10,7 +10,7 @@ import os
 from collections.abc import Callable, Iterable
 from contextlib import closing, nullcontext
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar
 
 from kvmodels.database_core import DatabaseCore
 from kvmodels.drivers import run
@@ -27,10 +27,14 @@ from kvmodels.repository import Repository
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.model import KvModel
 from kvmodels.signals import Signals
+from kvmodels.transaction import Decorator, TransactionBlock, Transactions
+from kvmodels.transaction_scope import Store
 
 __all__ = ["Database"]
 
 M = TypeVar("M", bound=KvModel)
+P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
 
 
@@ -71,7 +75,7 @@ class Database:
         (1, True)
     """
 
-    __slots__ = ("_core", "_engine", "_kv", "_repositories")
+    __slots__ = ("_core", "_engine", "_kv", "_repositories", "_transactions")
 
     def __init__(
         self,
@@ -116,6 +120,7 @@ class Database:
         self._engine = engine
         self._kv = Kv(engine, core.form)
         self._repositories: dict[type[Any], Repository[Any]] = {}
+        self._transactions = Transactions(self._store)
         try:
             self._run(core.open(engine))
         except BaseException:
@@ -124,6 +129,9 @@ class Database:
 
     def _run(self, flow: Flow[T]) -> T:
         return run(self._engine, flow)
+
+    def _store(self) -> Store:
+        return Store(self._engine, self._core.context, self._core.form, self._core.schema_for)
 
     def __getitem__(self, model: type[M]) -> Repository[M]:
         known: Repository[M] | None = self._repositories.get(model)
@@ -156,6 +164,74 @@ class Database:
     def signals(self) -> Signals:
         """Functions to run before and after writes of this handle: ``db.signals.after_insert.connect(f, User)``."""
         return self._core.signals
+
+    def transaction(self) -> TransactionBlock:
+        """Read and write several records as one: all of it is committed at the end of the block, or nothing.
+
+        ``tx[User]`` has every verb and query of ``db[User]``. It reads from one state of the store, with what the
+        transaction itself has written; the commit checks that what was read is unchanged. What goes through ``db``
+        inside of the block is no part of the transaction. A block inside of a block joins it.
+
+        Returns:
+            A block: ``with db.transaction() as tx``. Cost: one commit of as many checks as keys were read.
+
+        Raises:
+            TransactionConflictError: at the end: something that was read was written by others; nothing was written.
+            UniqueViolationError: at the end: a unique value belongs to another record.
+            TransactionAbortedError: at the end: an exception has left an inner block.
+            OperationTooLargeError: at the end: more was read or written than one operation may hold.
+            CommitUnknownError: the answer was lost, and the outcome could not be found out.
+
+        Examples:
+            >>> from kvmodels import KvModel, PrimaryKey
+            >>> class Account(KvModel, collection="accounts"):
+            ...     name: PrimaryKey[str]
+            ...     balance: int = 0
+            >>> db = Database("memory://", models=[Account])
+            >>> _ = db[Account].bulk_create([Account(name="ada", balance=10), Account(name="bob")])
+            >>> with db.transaction() as tx:
+            ...     ada, bob = tx[Account].get("ada"), tx[Account].get("bob")
+            ...     ada.balance, bob.balance = ada.balance - 4, bob.balance + 4
+            ...     _ = tx[Account].save(ada), tx[Account].save(bob)
+            >>> [(account.name, account.balance) for account in db[Account]]
+            [('ada', 6), ('bob', 4)]
+        """
+        return self._transactions.block()
+
+    def transactional(self, retries: int = 10) -> Decorator[P, R]:
+        """Make a function a transaction that is run again from its beginning after a conflict.
+
+        The function gets the transaction as its first argument, and its callers leave that out. It should do nothing
+        else that lasts, because it may run several times: use ``tx.on_commit`` for what is to happen once. Called in a
+        transaction of the same database, it joins that.
+
+        Args:
+            retries: how often it is run again at most, 0 or more, with the pauses and the deadline of the
+                ``RetryPolicy`` of the database.
+
+        Returns:
+            A decorator.
+
+        Raises:
+            RetriesExhaustedError: when the function is called: every run met a conflict.
+            InvalidArgumentError: no number of retries, or no plain function.
+
+        Examples:
+            >>> from kvmodels import KvModel, PrimaryKey
+            >>> class Ticket(KvModel, collection="tickets"):
+            ...     id: PrimaryKey[int]
+            ...     owner: str | None = None
+            >>> db = Database("memory://", models=[Ticket])
+            >>> _ = db[Ticket].create(id=1)
+            >>> @db.transactional()
+            ... def take(tx, number, owner):
+            ...     ticket = tx[Ticket].get(number)
+            ...     ticket.owner = ticket.owner or owner
+            ...     return tx[Ticket].save(ticket)
+            >>> take(1, "ada").owner, take(1, owner="bob").owner
+            ('ada', 'ada')
+        """
+        return self._transactions.decorator(retries)
 
     def build_indexes(self, *models: type[KvModel]) -> tuple[BuildReport, ...]:
         """Build every declared index that is not ready, beside readers and writers.

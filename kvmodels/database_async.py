@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, ParamSpec, Self, TypeVar
 
 from kvmodels.database_core import DatabaseCore
 from kvmodels.drivers import apin, arelease, arun
@@ -26,10 +26,14 @@ from kvmodels.repository_async import AsyncRepository
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.model import KvModel
 from kvmodels.signals import Signals
+from kvmodels.transaction_async import AsyncDecorator, AsyncTransactionBlock, AsyncTransactions
+from kvmodels.transaction_scope import Store
 
 __all__ = ["AsyncDatabase"]
 
 M = TypeVar("M", bound=KvModel)
+P = ParamSpec("P")
+R = TypeVar("R")
 T = TypeVar("T")
 
 
@@ -73,7 +77,7 @@ class AsyncDatabase:
         (1, True)
     """
 
-    __slots__ = ("_core", "_kv", "_opening", "_repositories")
+    __slots__ = ("_core", "_kv", "_opening", "_repositories", "_transactions")
 
     def __init__(
         self,
@@ -118,6 +122,7 @@ class AsyncDatabase:
         self._opening = opening
         self._kv = AsyncKv(opening, core.form)
         self._repositories: dict[type[Any], AsyncRepository[Any]] = {}
+        self._transactions = AsyncTransactions(self._store)
 
     async def open(self) -> Self:
         """Open the store and list new collections; a second call does nothing.
@@ -144,6 +149,9 @@ class AsyncDatabase:
 
     async def _run(self, flow: Flow[T]) -> T:
         return await arun(self._engine, flow)
+
+    async def _store(self) -> Store:
+        return Store(self._engine, self._core.context, self._core.form, self._core.schema_for)
 
     def __getitem__(self, model: type[M]) -> AsyncRepository[M]:
         known: AsyncRepository[M] | None = self._repositories.get(model)
@@ -182,6 +190,82 @@ class AsyncDatabase:
     def signals(self) -> Signals:
         """Functions to run before and after writes of this handle: ``db.signals.after_insert.connect(f, User)``."""
         return self._core.signals
+
+    def transaction(self) -> AsyncTransactionBlock:
+        """Read and write several records as one: all of it is committed at the end of the block, or nothing.
+
+        ``tx[User]`` has every verb and query of ``db[User]``. It reads from one state of the store, with what the
+        transaction itself has written; the commit checks that what was read is unchanged. What goes through ``db``
+        inside of the block is no part of the transaction. A block inside of a block of the same task joins it.
+
+        Returns:
+            A block: ``async with db.transaction() as tx``. Cost: one commit of as many checks as keys were read.
+
+        Raises:
+            TransactionConflictError: at the end: something that was read was written by others; nothing was written.
+            UniqueViolationError: at the end: a unique value belongs to another record.
+            TransactionAbortedError: at the end: an exception has left an inner block.
+            OperationTooLargeError: at the end: more was read or written than one operation may hold.
+            CommitUnknownError: the answer was lost, and the outcome could not be found out.
+
+        Examples:
+            >>> import asyncio
+            >>> from kvmodels import KvModel, PrimaryKey
+            >>> class Account(KvModel, collection="accounts"):
+            ...     name: PrimaryKey[str]
+            ...     balance: int = 0
+            >>> async def main():
+            ...     async with AsyncDatabase("memory://", models=[Account]) as db:
+            ...         await db[Account].bulk_create([Account(name="ada", balance=10), Account(name="bob")])
+            ...         async with db.transaction() as tx:
+            ...             ada, bob = await tx[Account].get("ada"), await tx[Account].get("bob")
+            ...             ada.balance, bob.balance = ada.balance - 4, bob.balance + 4
+            ...             await tx[Account].save(ada)
+            ...             await tx[Account].save(bob)
+            ...         return [(account.name, account.balance) async for account in db[Account]]
+            >>> asyncio.run(main())
+            [('ada', 6), ('bob', 4)]
+        """
+        return self._transactions.block()
+
+    def transactional(self, retries: int = 10) -> AsyncDecorator[P, R]:
+        """Make a coroutine function a transaction that is run again from its beginning after a conflict.
+
+        The function gets the transaction as its first argument, and its callers leave that out. It should do nothing
+        else that lasts, because it may run several times: use ``tx.on_commit`` for what is to happen once. Called in a
+        transaction of the same database and task, it joins that.
+
+        Args:
+            retries: how often it is run again at most, 0 or more, with the pauses and the deadline of the
+                ``RetryPolicy`` of the database.
+
+        Returns:
+            A decorator.
+
+        Raises:
+            RetriesExhaustedError: when the function is called: every run met a conflict.
+            InvalidArgumentError: no number of retries, or no coroutine function.
+
+        Examples:
+            >>> import asyncio
+            >>> from kvmodels import KvModel, PrimaryKey
+            >>> class Ticket(KvModel, collection="tickets"):
+            ...     id: PrimaryKey[int]
+            ...     owner: str | None = None
+            >>> db = AsyncDatabase("memory://", models=[Ticket])
+            >>> @db.transactional()
+            ... async def take(tx, number, owner):
+            ...     ticket = await tx[Ticket].get(number)
+            ...     ticket.owner = ticket.owner or owner
+            ...     return await tx[Ticket].save(ticket)
+            >>> async def main():
+            ...     async with db:
+            ...         await db[Ticket].create(id=1)
+            ...         return (await take(1, "ada")).owner, (await take(1, owner="bob")).owner
+            >>> asyncio.run(main())
+            ('ada', 'ada')
+        """
+        return self._transactions.decorator(retries)
 
     async def build_indexes(self, *models: type[KvModel]) -> tuple[BuildReport, ...]:
         """Build every declared index that is not ready, beside readers and writers.

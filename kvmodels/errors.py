@@ -11,10 +11,12 @@
     ├── ConcurrencyError
     │   ├── StaleObjectError
     │   ├── RetriesExhaustedError
-    │   └── LockLostError
+    │   ├── LockLostError
+    │   └── TransactionConflictError
     ├── InvalidKeyError(ValueError)
     ├── InvalidValueError(TypeError)
     ├── InvalidArgumentError(ValueError)
+    │   └── TransactionAbortedError
     ├── ReservedKeyError(ValueError)
     ├── PrimaryKeyChangedError(ValueError)
     ├── LimitExceededError(ValueError)
@@ -88,6 +90,8 @@ __all__ = [
     "SnapshotExpiredError",
     "StaleObjectError",
     "StorageFullError",
+    "TransactionAbortedError",
+    "TransactionConflictError",
     "UniqueViolationError",
     "UnknownFieldError",
     "UnknownLookupError",
@@ -286,6 +290,16 @@ class LockLostError(ConcurrencyError):
     fencing_token: int
 
 
+class TransactionConflictError(ConcurrencyError):
+    """Something that a transaction has read was written by others before its commit; nothing was written."""
+
+    code = "KV404"
+    attributes = ("failed_checks", "attempts")
+    default_hint = "Run the transaction again from its beginning: @db.transactional() does that by itself."
+    failed_checks: tuple[Any, ...]
+    attempts: int
+
+
 class InvalidKeyError(KvModelsError, ValueError):
     """Something that is not a key, or bytes that are not an encoded key."""
 
@@ -321,6 +335,15 @@ class InvalidArgumentError(KvModelsError, ValueError):
     suggestion: str | None
 
 
+class TransactionAbortedError(InvalidArgumentError):
+    """An inner part of a transaction failed, so the whole of it cannot be committed; nothing was written."""
+
+    code = "KV506"
+    default_hint = (
+        "Let the exception of the inner transaction() leave the outer one too, or do what may fail outside of it."
+    )
+
+
 class ReservedKeyError(KvModelsError, ValueError):
     """A raw write to a key that belongs to models or to the library."""
 
@@ -337,8 +360,8 @@ class PrimaryKeyChangedError(KvModelsError, ValueError):
     code = "KV505"
     attributes = ("model", "loaded_key", "key")
     default_hint = (
-        "A primary key is fixed once stored: insert a copy under the new key (repository.detach(obj), then insert) "
-        "and remove the old record."
+        "A primary key is fixed once stored: repository.rename(key, new_key) gives the record another one, in one "
+        "commit."
     )
     model: str
     loaded_key: Any

@@ -20,6 +20,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
     ("drivers",),
     ("kv", "queryset"),
     ("repository",),
+    ("transaction",),
     ("database",),
     ("ext", "testing"),
 )

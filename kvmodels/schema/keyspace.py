@@ -44,6 +44,7 @@ __all__ = [
     "counter_prefix",
     "drop_key",
     "fence_key",
+    "guard_key",
     "index_prefix",
     "migration_key",
     "token_key",
@@ -133,6 +134,15 @@ def belongs_to_a_change(key: tuple[Any, ...]) -> bool:
 def token_key(token: str) -> bytes:
     """The key that says whether the logical operation with this token was applied."""
     return encode_key((RESERVED, "token", token))
+
+
+def guard_key(name: str, parts: tuple[Any, ...]) -> bytes:
+    """The key that two transactions with the same guard both check and write.
+
+    Raises:
+        InvalidKeyError: something that is no part of a key.
+    """
+    return encode_key((RESERVED, "guard", name, *parts))
 
 
 class EntryKey(NamedTuple):

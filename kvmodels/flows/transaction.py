@@ -1,0 +1,387 @@
+"""A transaction: its reads, answered from one snapshot and what it has written; its writes, kept for one commit.
+
+Every flow of the library runs in a transaction unchanged: ``through`` answers what it reads, and ``execute`` hands its
+write over to ``take``. At the end ``prepared`` compiles all changes to one atomic operation, which checks everything
+that was read.
+
+Rules of this module: the time of a transaction is that of its beginning, as that of its snapshot, so that two reads of
+one record agree on whether it has expired. On an engine without snapshots, a key that is seen in two versions, or a
+header that changes, ends the transaction with a conflict at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import Any, NoReturn, TypeVar
+
+from kvmodels.errors import (
+    ClosedError,
+    InvalidArgumentError,
+    KvModelsError,
+    TransactionAbortedError,
+    TransactionConflictError,
+)
+from kvmodels.flows.context import Context, HeaderView, read_header
+from kvmodels.flows.operation import Operation, Seen
+from kvmodels.flows.overlay import Overlay
+from kvmodels.flows.queue import NewMessage
+from kvmodels.flows.requests import Flow, Now, Read, Sleep, now, read
+from kvmodels.flows.store_format import StoreFormat
+from kvmodels.flows.transaction_reads import ReadSet
+from kvmodels.flows.transaction_records import WrittenRecords
+from kvmodels.keys import decode_key
+from kvmodels.maintenance.budget import check_budget
+from kvmodels.maintenance.changes import Compiled, NeedRows
+from kvmodels.maintenance.compiler import compile_write
+from kvmodels.operations import (
+    AtomicWrite,
+    Check,
+    Follow,
+    GuardFailed,
+    Mutation,
+    ReadRange,
+    ReadResult,
+    Row,
+    Set,
+    point,
+)
+from kvmodels.schema.keyspace import HEADER_KEY, guard_key
+from kvmodels.schema.state import PendingStamp
+
+__all__ = ["TransactionFlows"]
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class TransactionFlows:
+    """The state of one transaction, and the flows that it consists of.
+
+    ``begin`` is run first; ``begin``, ``through``, ``check``, ``guard``, ``prepared`` and ``changed`` are run in the
+    snapshot of the transaction if the engine has any.
+
+    Args:
+        shared: the context of the database.
+        form: packs keys and values of raw writes.
+        attempt: how often the transaction was begun, this time included.
+    """
+
+    def __init__(self, shared: Context, form: StoreFormat, attempt: int = 1) -> None:
+        self._shared = shared
+        self.form = form
+        self.attempt = attempt
+        self.limits = form.limits_within(shared.limits)
+        self.context = replace(shared, view=None, transaction=self)
+        self.now_ms = 0
+        self.ended = False
+        self.aborted = False
+        """An inner part has failed, so that nothing may be committed."""
+        self.met: TransactionConflictError | None = None
+        """A conflict that was found before the commit; nothing can be committed after it."""
+        self._unchecked = 0
+        self._overlay = Overlay(PendingStamp())
+        self._reads = ReadSet(shared.limits)
+        self._records = WrittenRecords(shared.codec, self._overlay)
+        self._guards: dict[bytes, bytes | None] = {}
+        self._versionstamped: dict[bytes, Set] = {}
+        self._messages: list[NewMessage] = []
+        self.hooks: list[Callable[[], object]] = []
+
+    # --- reading ----------------------------------------------------------------------------------------------
+
+    def begin(self) -> Flow[None]:
+        """Take the time, and the header of the snapshot."""
+        self.now_ms = yield from now()
+        found = yield from read((point(HEADER_KEY),))
+        rows, view = found.ranges[0], self._shared.view
+        if view is not None and view.versionstamp == (rows[0].versionstamp if rows else None):
+            self.context.view = view
+        else:
+            self.context.view = yield from read_header(self.context)
+
+    @property
+    def view(self) -> HeaderView:
+        """The header that the whole transaction is planned with."""
+        assert self.context.view is not None, "a transaction is begun before it is used"
+        return self.context.view
+
+    def through(self, flow: Flow[T]) -> Flow[T]:
+        """Run a flow in the transaction: its reads are answered here, and it cannot commit by itself.
+
+        Raises:
+            ClosedError: the transaction has ended.
+            InvalidArgumentError: the flow commits, or waits for commits of others.
+            TransactionConflictError: on an engine without snapshots, what was read before has changed.
+        """
+        self.require_open()
+        step: Callable[[Any], Any] = flow.send
+        answer: Any = None
+        try:
+            while True:
+                try:
+                    request = step(answer)
+                except StopIteration as done:
+                    result: T = done.value
+                    return result
+                step = flow.send
+                try:
+                    answer = yield from self._answer(request)
+                except KvModelsError as error:
+                    step, answer = flow.throw, error
+        finally:
+            flow.close()
+            answer = None  # an error kept here would hold its traceback, and this frame, in a cycle
+
+    def _answer(self, request: Any) -> Flow[Any]:
+        if isinstance(request, Read):
+            return (yield from self._read(request))
+        if isinstance(request, Now):
+            return self.now_ms
+        if isinstance(request, Sleep):
+            yield request
+            return None
+        raise InvalidArgumentError(
+            "this cannot be done in a transaction, because it commits by itself or waits for others",
+            hint="Do it on the database, before or after the transaction; raw writes and messages go through tx.kv.",
+        )
+
+    def _read(self, request: Read) -> Flow[ReadResult | GuardFailed]:
+        guard = request.guard
+        if guard is not None and guard.versionstamp != self.view.versionstamp:
+            return GuardFailed(self.view.versionstamp)
+        expired = request.include_expired
+        if not self._overlay:
+            asked: list[ReadRange] = []
+            result = yield from self._base(request.ranges, expired, _noting(request.follow, asked))
+            self._note_all(request.ranges, result.ranges)
+            self._note_all(asked, result.followed)
+            return result
+        found, versionstamp = yield from self._merged(request.ranges, expired)
+        further = [] if request.follow is None else [*request.follow(found)]
+        followed = (yield from self._merged(further, expired))[0] if further else []
+        return ReadResult(found, followed, versionstamp)
+
+    def _merged(self, ranges: Sequence[ReadRange], expired: bool) -> Flow[tuple[list[list[Row]], bytes]]:
+        """The present rows of ranges: those of the snapshot with what was written since."""
+        overlay, now_ms = self._overlay, None if expired else self.now_ms
+        base = yield from self._base([overlay.widened(one) for one in ranges], expired, None)
+        merged = [overlay.merged(one, rows, now_ms) for one, rows in zip(ranges, base.ranges, strict=True)]
+        for one, stored, rows in zip(ranges, base.ranges, merged, strict=True):
+            last = rows[-1].key if one.end is not None and one.limit is not None and len(rows) == one.limit else None
+            counted = [row for row in stored if not overlay.decides(row.key) and _within(row.key, last, one.reverse)]
+            if one.end is None and overlay.decides(one.start):
+                continue
+            self._note_all((one,), (counted,))
+        return merged, base.versionstamp
+
+    def _base(self, ranges: Sequence[ReadRange], expired: bool, follow: Follow | None) -> Flow[ReadResult]:
+        # The header of a snapshot does not change.
+        guard = None if self.context.traits.snapshots else self.view.guard
+        result = yield from read(ranges, guard, include_expired=expired, follow=follow)
+        if isinstance(result, GuardFailed):
+            self._stop((HEADER_KEY,))
+        return result
+
+    def _note_all(self, ranges: Sequence[ReadRange], found: Sequence[Sequence[Row]]) -> None:
+        if self._unchecked:
+            return
+        for one, rows in zip(ranges, found, strict=True):
+            for row in rows:
+                self._note(row.key, row)
+            if one.end is None and not rows:
+                self._note(one.start, None)
+
+    def _note(self, key: bytes, row: Row | None) -> None:
+        alive = row is not None and (row.expire_at is None or row.expire_at > self.now_ms)
+        if not self._reads.note(key, row if alive else None):
+            self._stop((key,))
+
+    @contextmanager
+    def unchecked(self) -> Iterator[None]:
+        """What is read meanwhile is not checked by the commit."""
+        self.require_open()
+        self._unchecked += 1
+        try:
+            yield
+        finally:
+            self._unchecked -= 1
+
+    # --- writing ----------------------------------------------------------------------------------------------
+
+    def take(self, operation: Operation[R]) -> Flow[R]:
+        """Carry out a write of records as a part of the transaction; called by ``execute``."""
+        view = self.view
+        for schema in operation.schemas:
+            live = view.live[schema.collection]
+            obstacle = live.refused or live.read_only
+            if obstacle is not None:
+                raise obstacle
+        keys = sorted(set(operation.keys(view)))
+        result = yield from read([point(key) for key in keys], view.guard, include_expired=True)
+        assert not isinstance(result, GuardFailed), "the guard is the header of the transaction"
+        rows = {key: found[0] if found else None for key, found in zip(keys, result.ranges, strict=True)}
+        before = self._records.versions(keys)
+        proposal = operation.propose(Seen(view, rows, self.now_ms))
+        if self._records.versions(keys) != before:
+            raise InvalidArgumentError(
+                "a function that changes a record has written this record in its transaction",
+                argument="function",
+                hint="Change the object that the function is given.",
+            )
+        if not proposal.changes:
+            return proposal.done(b"")
+        return self._records.take(operation, proposal)
+
+    def write(self, mutation: Mutation) -> None:
+        """Add a raw write."""
+        self.require_open()
+        if isinstance(mutation, Set) and mutation.versionstamped:
+            self._versionstamped[mutation.key] = mutation
+        else:
+            self._overlay.write(mutation, PendingStamp())
+
+    def enqueue(self, message: NewMessage) -> None:
+        """Add a message."""
+        self.require_open()
+        self._messages.append(message)
+
+    def check(self, key: bytes, versionstamp: bytes | None) -> Flow[None]:
+        """Make the commit depend on the version of a key that was seen elsewhere.
+
+        Raises:
+            TransactionConflictError: it has another version already.
+        """
+        self.require_open()
+        found = yield from read((point(key),))
+        stored = found.ranges[0][0] if found.ranges[0] else None
+        present = self._overlay.row(key, stored, self.now_ms)
+        if (None if present is None else bytes(present.versionstamp)) != versionstamp:
+            self._stop((key,))
+        if not self._overlay.decides(key):
+            self._note(key, stored)
+
+    def guard(self, name: str, parts: tuple[Any, ...]) -> Flow[None]:
+        """Meet every other transaction with the same guard."""
+        self.require_open()
+        key = guard_key(name, parts)
+        if key not in self._guards:
+            found = yield from read((point(key),), include_expired=True)
+            self._guards[key] = found.ranges[0][0].versionstamp if found.ranges[0] else None
+
+    # --- the end ----------------------------------------------------------------------------------------------
+
+    def prepared(self) -> Flow[AtomicWrite | None]:
+        """The one atomic operation of the transaction; None when nothing was written.
+
+        Raises:
+            TransactionAbortedError: an inner part failed.
+            TransactionConflictError: a conflict was met before.
+            UniqueViolationError: two records, or one and a record of others, want one value.
+            LimitExceededError: it is too large for one operation.
+        """
+        self.require_open()
+        if self.aborted:
+            raise TransactionAbortedError("an inner part of the transaction failed, so it cannot be committed")
+        if self.met is not None:
+            raise self.met
+        if not (self._overlay or self._records or self._guards or self._versionstamped or self._messages):
+            return None
+        records = yield from self._compiled()
+        checks = {check.key: check for check in records.checks}
+        checks |= {key: Check(key, stamp, physical=True) for key, stamp in self._guards.items()}
+        checks |= {check.key: check for check in [*self._reads.checks(self.view.live.values(), checks)]}
+        marks = [Set(key, *self.context.codec.encode(True)) for key in self._guards]
+        for message in self._messages:
+            # A message that could not be given up in the end would be tried for ever.
+            check_budget(AtomicWrite(mutations=message.dead_letters), self.limits)
+        time = (yield from now()) if self._messages else 0
+        arrivals = [message.arrival(self.form, time) for message in self._messages]
+        raw = (*self._overlay.mutations(), *self._versionstamped.values())
+        write = AtomicWrite((*checks.values(),), (*records.mutations, *raw, *marks, *arrivals))
+        check_budget(write, self.context.limits, self.view.live.values())
+        return write
+
+    def _compiled(self) -> Flow[AtomicWrite]:
+        changes = self._records.changes()
+        rows: dict[bytes, Row | None] = {}
+        while True:
+            compiled = compile_write(
+                changes,
+                rows,
+                header=self.view.guard,
+                codec=self.context.codec,
+                now_ms=self.now_ms,
+                max_key_bytes=self.context.limits.max_key_bytes,
+            )
+            if isinstance(compiled, Compiled):
+                return compiled.write
+            if not isinstance(compiled, NeedRows):
+                raise self._records.refused(compiled)
+            keys = sorted(compiled.keys)
+            found = yield from self._base([point(key) for key in keys], True, None)
+            rows |= {key: stored[0] if stored else None for key, stored in zip(keys, found.ranges, strict=True)}
+
+    def changed(self) -> Flow[None]:
+        """Whether everything that was read still holds, for an engine without snapshots.
+
+        Raises:
+            TransactionConflictError: it does not, so that what was made of it need not be true.
+        """
+        keys, size = self._reads.keys(), self.context.limits.max_ranges
+        for chunk in (keys[start : start + size] for start in range(0, len(keys), size)):
+            found = yield from read([point(key) for key in chunk])
+            rows = [(key, stored[0] if stored else None) for key, stored in zip(chunk, found.ranges, strict=True)]
+            failed = self._reads.changed(rows)
+            if failed:
+                self._stop(failed)
+
+    def commit(self, versionstamp: bytes) -> list[Callable[[], object]]:
+        """The operation was applied: objects get their versions; returns what is to run now, in order."""
+        self.ended = True
+        return [*self._records.commit(versionstamp), *self.hooks]
+
+    def fail(self) -> None:
+        """Nothing was written: objects of the caller are as they were. After a commit this does nothing."""
+        if not self.ended:
+            self.ended = True
+            self._records.fail()
+
+    def require_open(self) -> None:
+        """Refuse a use after the end. Raises ClosedError."""
+        if self.ended:
+            raise ClosedError(
+                "the transaction has ended",
+                hint="Begin another one with db.transaction(); query sets of a transaction end with it.",
+            )
+
+    def conflict(self, keys: Sequence[bytes]) -> TransactionConflictError:
+        """The error for keys that others have written."""
+        return TransactionConflictError(
+            "what the transaction has read was written by others before its commit",
+            failed_checks=tuple(decode_key(key) for key in keys),
+            attempts=self.attempt,
+        )
+
+    def _stop(self, keys: Sequence[bytes]) -> NoReturn:
+        # Also when the caller goes on after the error: what he does then rests on two states.
+        self.met = self.met or self.conflict(keys)
+        raise self.met
+
+
+def _noting(follow: Follow | None, asked: list[ReadRange]) -> Follow | None:
+    """The same function, which leaves behind what it asked for."""
+    if follow is None:
+        return None
+
+    def noting(found: list[list[Row]]) -> Sequence[ReadRange]:
+        asked[:] = follow(found)
+        return asked
+
+    return noting
+
+
+def _within(key: bytes, last: bytes | None, reverse: bool) -> bool:
+    """Whether a row of the snapshot lies in the part of a range that was answered."""
+    return last is None or (key >= last if reverse else key <= last)

@@ -1,0 +1,223 @@
+"""Raw reads and writes of a transaction, synchronous: ``tx.kv``.
+
+Rules of this module: a method runs one flow in the transaction or adds one write to it, and decides nothing. Names,
+signatures and behaviour are those of ``kvmodels.kv_transaction_async``, which a test compares.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from typing import Any, overload
+
+from kvmodels.flows.keyvalue import get_entries, get_entry
+from kvmodels.flows.listing import Listing, ListOptions, select
+from kvmodels.flows.requests import Flow
+from kvmodels.flows.transaction import TransactionFlows
+from kvmodels.keys import Key, SetKey
+from kvmodels.kv_reading import KvListIterator
+from kvmodels.kv_transaction_writes import TransactionWrite
+from kvmodels.operations import Entry
+from kvmodels.values import KvU64
+
+__all__ = ["TransactionKv"]
+
+
+class TransactionKv:
+    """The key-value API of a transaction; made by ``tx.kv``.
+
+    It reads what the transaction has written. Writes are kept and go into the one commit, folded to one mutation per
+    key. An entry that the transaction has written has a versionstamp that no stored entry ever has.
+
+    Args:
+        run: runs a flow in the transaction.
+        flows: the state of the transaction.
+    """
+
+    __slots__ = ("_flows", "_run")
+
+    def __init__(self, run: Callable[[Flow[Any]], Any], flows: TransactionFlows) -> None:
+        self._run = run
+        self._flows = flows
+
+    def get(self, key: Key) -> Entry:
+        """Read one key; the commit checks that it is unchanged.
+
+        Args:
+            key: the key.
+
+        Returns:
+            The entry; its value and versionstamp are None when the key is absent or expired.
+
+        Raises:
+            InvalidKeyError, KeyTooLargeError: not a key, or too long.
+            DecodeError: what is stored cannot be read.
+            ClosedError: the transaction has ended.
+        """
+        entry: Entry = self._run(get_entry(self._flows.form, self._flows.limits, key))
+        return entry
+
+    def get_many(self, keys: Iterable[Key]) -> builtins.list[Entry]:
+        """Read several keys; the commit checks that they are unchanged.
+
+        Args:
+            keys: the keys, in any order, with or without repetition.
+
+        Returns:
+            One entry for each key, in their order.
+
+        Raises:
+            InvalidKeyError, KeyTooLargeError, OperationTooLargeError, DecodeError, ClosedError: as ``get``, or more
+                keys than the engine reads at once.
+        """
+        entries: builtins.list[Entry] = self._run(get_entries(self._flows.form, self._flows.limits, keys))
+        return entries
+
+    def list(
+        self,
+        prefix: Key | None = None,
+        *,
+        start: Key | None = None,
+        end: Key | None = None,
+        limit: int | None = None,
+        reverse: bool = False,
+    ) -> KvListIterator:
+        """Iterate over a range of keys in key order, in batches.
+
+        The commit checks the entries that were read, and not that no other key has come into the range: use
+        ``tx.guard`` for that.
+
+        Args:
+            prefix: list keys that begin with these parts and have more; ``()`` lists everything.
+            start: the first key, included; it need not exist.
+            end: the key after the last, excluded; it need not exist.
+            limit: the largest number of entries, 1 or more; None for all.
+            reverse: the same keys in descending order.
+
+        Returns:
+            An iterator of entries; nothing is read before its first item.
+
+        Raises:
+            InvalidArgumentError, InvalidKeyError: a selector or option that makes no sense.
+        """
+        selection = select(self._flows.form, prefix=prefix, start=start, end=end)
+        return KvListIterator(self._fetch, Listing(self._flows.form, selection, ListOptions(limit, reverse)))
+
+    def _fetch(self, listing: Listing) -> bool:
+        fetched: bool = self._run(listing.fetch(self._flows.limits))
+        return fetched
+
+    def set(self, key: SetKey, value: Any, *, expire_in: float | timedelta | None = None) -> None:
+        """Store a value, whatever is there.
+
+        Args:
+            key: the key, not empty; one that ends with ``COMMIT_VERSIONSTAMP`` cannot be read before the commit.
+            value: any value that can be stored; it is packed now.
+            expire_in: seconds or a timedelta from the beginning of the transaction; None for ever.
+
+        Raises:
+            InvalidKeyError, ReservedKeyError: the key cannot be written.
+            InvalidValueError, InvalidArgumentError: the value cannot be stored, or ``expire_in`` makes no sense.
+            ClosedError: the transaction has ended.
+        """
+        TransactionWrite(self._flows).set(key, value, expire_in=expire_in).add()
+
+    def delete(self, key: Key) -> None:
+        """Remove a key, if it is there.
+
+        Args:
+            key: the key, not empty.
+
+        Raises:
+            InvalidKeyError, ReservedKeyError: the key cannot be written.
+            ClosedError: the transaction has ended.
+        """
+        TransactionWrite(self._flows).delete(key).add()
+
+    def sum(self, key: Key, n: int | KvU64) -> None:
+        """Add to a stored ``KvU64``, modulo 2**64; an absent key gets the operand. It conflicts with no other sum.
+
+        Args:
+            key: the key, not empty.
+            n: 0 to 2**64 - 1.
+
+        Raises:
+            InvalidKeyError, ReservedKeyError: the key cannot be written.
+            InvalidValueError, InvalidArgumentError: no unsigned 64-bit integer, or the transaction has stored none.
+            ClosedError: the transaction has ended.
+        """
+        TransactionWrite(self._flows).sum(key, n).add()
+
+    def min(self, key: Key, n: int | KvU64) -> None:
+        """Keep the smaller of a stored ``KvU64`` and the operand; an absent key gets the operand.
+
+        Args:
+            key: the key, not empty.
+            n: 0 to 2**64 - 1.
+
+        Raises:
+            InvalidKeyError, ReservedKeyError, InvalidValueError, InvalidArgumentError, ClosedError: as ``sum``.
+        """
+        TransactionWrite(self._flows).min(key, n).add()
+
+    def max(self, key: Key, n: int | KvU64) -> None:
+        """Keep the larger of a stored ``KvU64`` and the operand; an absent key gets the operand.
+
+        Args:
+            key: the key, not empty.
+            n: 0 to 2**64 - 1.
+
+        Raises:
+            InvalidKeyError, ReservedKeyError, InvalidValueError, InvalidArgumentError, ClosedError: as ``sum``.
+        """
+        TransactionWrite(self._flows).max(key, n).add()
+
+    @overload
+    def check(self, entry: Entry, /) -> None: ...
+    @overload
+    def check(self, key: Key, versionstamp: str | None, /) -> None: ...
+    def check(self, *key: Any) -> None:
+        """Commit only if a key is what it was when it was read elsewhere, such as before the transaction.
+
+        What was read in the transaction is checked anyway.
+
+        Args:
+            key: an entry as it was read, or a key.
+            versionstamp: with a key: the versionstamp that it must have, or None if it must be absent.
+
+        Raises:
+            TransactionConflictError: it is not, already.
+            InvalidKeyError, InvalidArgumentError: not a key, or no versionstamp.
+            ClosedError: the transaction has ended.
+        """
+        self._run(TransactionWrite(self._flows).check(*key).checks())
+
+    def enqueue(
+        self,
+        value: Any,
+        *,
+        delay: float | timedelta = 0,
+        keys_if_undelivered: Iterable[Key] = (),
+        backoff_schedule: Iterable[float | timedelta] | None = None,
+    ) -> None:
+        """Put a message into the queue with the commit.
+
+        Args:
+            value: the message, any value that can be stored; it is packed now.
+            delay: seconds or a timedelta from the commit on, at most 30 days, before it is delivered.
+            keys_if_undelivered: where the message is stored when every delivery has failed.
+            backoff_schedule: seconds or timedeltas before each further delivery of a message whose handler failed,
+                at most 5 of an hour each; None for 0.1, 1, 5, 30 and 60 seconds, ``()`` for no further delivery.
+
+        Raises:
+            InvalidValueError, InvalidArgumentError: the message cannot be stored, or a duration makes no sense.
+            InvalidKeyError, ReservedKeyError: a key that cannot be written.
+            ClosedError: the transaction has ended.
+        """
+        TransactionWrite(self._flows).enqueue(
+            value, delay=delay, keys_if_undelivered=keys_if_undelivered, backoff_schedule=backoff_schedule
+        ).add()
+
+    def __repr__(self) -> str:
+        return "<TransactionKv>"

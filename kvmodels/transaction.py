@@ -1,0 +1,413 @@
+"""Transactions, synchronous: several reads and writes that become one commit, or nothing.
+
+Rules of this module: what is read, kept and compiled is decided in ``kvmodels.flows.transaction``; here a transaction
+gets its snapshot, its place in the thread and its end. Names, signatures and behaviour are those of
+``kvmodels.transaction_async``, which a test compares.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from functools import wraps
+from inspect import iscoroutinefunction, isgeneratorfunction
+from types import TracebackType
+from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
+
+from kvmodels.drivers import run
+from kvmodels.engines.base import Snapshot
+from kvmodels.errors import InvalidArgumentError, TransactionConflictError
+from kvmodels.flows.arguments import require_callable, require_text
+from kvmodels.flows.context import Context
+from kvmodels.flows.operation import run_after
+from kvmodels.flows.requests import Flow
+from kvmodels.flows.transaction import TransactionFlows
+from kvmodels.flows.transaction_commit import send
+from kvmodels.keys import KeyPart
+from kvmodels.kv_transaction import TransactionKv
+from kvmodels.operations import format_versionstamp
+from kvmodels.repository import Repository
+from kvmodels.schema.definition import ModelSchema
+from kvmodels.schema.model import KvModel
+from kvmodels.transaction_scope import Rerun, Scope, Store
+
+__all__ = ["Decorator", "Session", "Transaction", "TransactionBlock", "Transactions"]
+
+M = TypeVar("M", bound=KvModel)
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class Session:
+    """One transaction at the engine: its snapshot, its flows, its end.
+
+    Args:
+        store: the store and the declarations.
+        attempt: how often the transaction was begun, this time included.
+    """
+
+    __slots__ = ("_lock", "_sent", "_snapshot", "flows", "store", "versionstamp")
+
+    def __init__(self, store: Store, attempt: int) -> None:
+        self.store = store
+        self.flows = TransactionFlows(store.context, store.form, attempt)
+        self.versionstamp: bytes | None = None
+        self._lock = threading.RLock()
+        self._snapshot: Snapshot | None = None
+        self._sent = False
+
+    def run(self, flow: Flow[T]) -> T:
+        """Run a flow of the library in the transaction.
+
+        Args:
+            flow: a generator that has not been started.
+
+        Returns:
+            What the flow returns.
+        """
+        return self.perform(self.flows.through(flow))
+
+    def perform(self, flow: Flow[T]) -> T:
+        """Run a flow of the transaction itself, in its snapshot.
+
+        Args:
+            flow: a generator that has not been started.
+
+        Returns:
+            What the flow returns.
+        """
+        with self._lock:
+            return run(self.store.engine, flow, snapshot=self._snapshot)
+
+    def begin(self) -> None:
+        """Pin the state that is read."""
+        if self.store.engine.traits.snapshots:
+            self._snapshot = self.store.engine.snapshot()
+        self.perform(self.flows.begin())
+
+    def commit(self) -> list[Callable[[], object]]:
+        """Send the one commit, if anything was written.
+
+        Returns:
+            What is to run now, in order.
+        """
+        write = self.perform(self.flows.prepared())
+        if write is None:
+            self._require_unchanged()
+            self._release()
+            return self.flows.commit(b"")
+        # Engines keep what is replaced for a snapshot, and it has been read for the last time.
+        self._release()
+        self._sent = True
+        flows = self.flows
+        sending = send(self.store.context, write, flows.view.live.values(), flows.conflict)
+        self.versionstamp = run(self.store.engine, sending)
+        return flows.commit(self.versionstamp)
+
+    def roll_back(self, error: BaseException) -> None:
+        """Forget what was written.
+
+        Args:
+            error: what has ended the transaction.
+
+        Raises:
+            TransactionConflictError: the error may come from two states of an engine without snapshots.
+        """
+        try:
+            if isinstance(error, Exception) and not self._sent and self.flows.met is None:
+                self._require_unchanged()
+        finally:
+            self._release()
+            self.flows.fail()
+
+    def _require_unchanged(self) -> None:
+        if not self.store.engine.traits.snapshots:
+            self.perform(self.flows.changed())
+
+    def _release(self) -> None:
+        snapshot, self._snapshot = self._snapshot, None
+        if snapshot is not None:
+            snapshot.close()
+
+
+class Transaction:
+    """Reads and writes that are committed together; made by ``with db.transaction() as tx``.
+
+    Everything is read from one state of the store, with what the transaction itself has written. At the end one commit
+    checks that what was read is unchanged, and writes; until then nothing is sent. Objects of the caller get their
+    version with the commit, and are as they were if there is none. Used by one thread at a time.
+
+    Args:
+        session: the transaction at the engine.
+    """
+
+    __slots__ = ("_kv", "_repositories", "_session")
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+        self._kv = TransactionKv(session.run, session.flows)
+        self._repositories: dict[type[Any], Repository[Any]] = {}
+
+    def __getitem__(self, model: type[M]) -> Repository[M]:
+        known: Repository[M] | None = self._repositories.get(model)
+        if known is not None:
+            return known
+        made: Repository[M] = Repository(_Runner(self._session, self._session.store.schema_for(model)))
+        self._repositories[model] = made
+        return made
+
+    def repository(self, model: type[M]) -> Repository[M]:
+        """The repository of a model in this transaction; the same as ``tx[model]``.
+
+        Args:
+            model: one of the models that the database was opened with.
+
+        Returns:
+            Its repository, with every verb and query.
+
+        Raises:
+            InvalidArgumentError: the database was opened without this model.
+        """
+        return self[model]
+
+    @property
+    def kv(self) -> TransactionKv:
+        """Raw keys and messages in the same commit; keys of models raise ReservedKeyError."""
+        return self._kv
+
+    @property
+    def versionstamp(self) -> str | None:
+        """The versionstamp of the commit; None before it, and if nothing was written."""
+        stamp = self._session.versionstamp
+        return None if stamp is None else format_versionstamp(stamp)
+
+    def guard(self, name: str, *parts: KeyPart) -> None:
+        """Let only one of all transactions with this guard that run at the same time be committed.
+
+        A commit checks what was read, and not that a query would find nothing else by now. Where a decision rests on
+        what a query did not find, take a guard in every transaction that could change that.
+
+        Args:
+            name: what is guarded, such as ``"room"``.
+            parts: which of them, such as its number.
+
+        Raises:
+            InvalidValueError, InvalidKeyError: not a text, or no parts of a key.
+            ClosedError: the transaction has ended.
+
+        Examples:
+            >>> from kvmodels import Database, Indexed, KvModel, PrimaryKey
+            >>> class Booking(KvModel, collection="bookings"):
+            ...     id: PrimaryKey[int]
+            ...     room: Indexed[str]
+            >>> db = Database("memory://", models=[Booking])
+            >>> with db.transaction() as tx:
+            ...     tx.guard("room", "A1")
+            ...     if not tx[Booking].filter(room="A1").exists():
+            ...         _ = tx[Booking].create(id=1, room="A1")
+            >>> db[Booking].filter(room="A1").count()
+            1
+        """
+        require_text("name", name, "Give the name of what is guarded.")
+        self._session.perform(self._session.flows.guard(name, parts))
+
+    def on_commit(self, function: Callable[[], object]) -> None:
+        """Call a function after the commit, in the order of these calls; not if there is none.
+
+        Args:
+            function: is called without arguments; what it raises goes on to the caller, with a note that the
+                transaction was committed.
+
+        Raises:
+            InvalidArgumentError: it cannot be called.
+            ClosedError: the transaction has ended.
+        """
+        require_callable("function", function, "Give a function without parameters.")
+        if iscoroutinefunction(function):
+            raise InvalidArgumentError(
+                "nobody would await this function",
+                argument="function",
+                value=getattr(function, "__name__", repr(function)),
+                hint="Give a plain function, or use an AsyncDatabase.",
+            )
+        self._session.flows.require_open()
+        self._session.flows.hooks.append(function)
+
+    def unchecked(self) -> AbstractContextManager[None]:
+        """What is read in this block is not checked by the commit.
+
+        Returns:
+            A context manager: ``with tx.unchecked(): ...``.
+
+        Raises:
+            ClosedError: the transaction has ended.
+        """
+        return self._session.flows.unchecked()
+
+    def __repr__(self) -> str:
+        session = self._session
+        return f"<Transaction of {session.store.engine.url}, {'ended' if session.flows.ended else 'open'}>"
+
+
+Decorator: TypeAlias = Callable[[Callable[Concatenate[Transaction, P], R]], Callable[P, R]]
+"""From a function whose first parameter is the transaction to one that is called without it."""
+
+
+class TransactionBlock:
+    """The ``with`` statement of a transaction; made by ``db.transaction()``.
+
+    A block inside of another one of the same database joins it: the outer one commits. If an exception leaves an inner
+    block, the outer one cannot be committed any more.
+
+    Args:
+        store: opens the store.
+        scope: the transactions of the database.
+        attempt: how often the transaction was begun, this time included.
+    """
+
+    __slots__ = ("_attempt", "_outer", "_scope", "_session", "_store", "conflict")
+
+    def __init__(self, store: Callable[[], Store], scope: Scope[Transaction], attempt: int = 1) -> None:
+        self._store = store
+        self._scope = scope
+        self._attempt = attempt
+        self._outer: TransactionFlows | None = None
+        self._session: Session | None = None
+        self.conflict: TransactionConflictError | None = None
+        """The conflict that ended this very transaction."""
+
+    def __enter__(self) -> Transaction:
+        if self._session is not None or self._outer is not None:
+            raise InvalidArgumentError(
+                "a block of a transaction is used once", hint="Call db.transaction() for each with statement."
+            )
+        joined = self._scope.current()
+        if joined is not None:
+            self._outer = joined.flows
+            return joined.transaction
+        session = self._session = Session(self._store(), self._attempt)
+        try:
+            session.begin()
+        except BaseException as error:
+            session.roll_back(error)
+            raise
+        transaction = Transaction(session)
+        self._scope.enter(transaction, session.flows)
+        return transaction
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._outer is not None:
+            self._outer.aborted = self._outer.aborted or error is not None
+            return
+        session = self._session
+        assert session is not None, "a block is entered before it is left"
+        self._scope.leave(session.flows)
+        try:
+            after = self._ended(session, error)
+        except TransactionConflictError as conflict:
+            self.conflict = conflict
+            raise
+        if error is not None and error is session.flows.met:
+            self.conflict = session.flows.met
+        run_after(after)
+
+    def _ended(self, session: Session, error: BaseException | None) -> list[Callable[[], object]]:
+        if error is not None:
+            session.roll_back(error)
+            return []
+        try:
+            return session.commit()
+        except BaseException as failure:
+            session.roll_back(failure)
+            raise
+
+
+class Transactions:
+    """The transactions of one database handle.
+
+    Args:
+        store: opens the store, at the first transaction.
+    """
+
+    __slots__ = ("_scope", "_store")
+
+    def __init__(self, store: Callable[[], Store]) -> None:
+        self._store = store
+        self._scope: Scope[Transaction] = Scope()
+
+    def block(self, attempt: int = 1) -> TransactionBlock:
+        """A new ``with`` statement.
+
+        Args:
+            attempt: how often the transaction was begun, this time included.
+
+        Returns:
+            The block, which is used once.
+        """
+        return TransactionBlock(self._store, self._scope, attempt)
+
+    def decorator(self, retries: int) -> Decorator[P, R]:
+        """What ``Database.transactional`` gives.
+
+        Args:
+            retries: how often the function is run again at most.
+
+        Returns:
+            The decorator.
+
+        Raises:
+            InvalidArgumentError: no number of retries.
+        """
+        Rerun.require(retries)
+
+        def decorate(function: Callable[Concatenate[Transaction, P], R]) -> Callable[P, R]:
+            return self._repeating(function, retries)
+
+        return decorate
+
+    def _repeating(self, function: Callable[Concatenate[Transaction, P], R], retries: int) -> Callable[P, R]:
+        if iscoroutinefunction(function) or isgeneratorfunction(function):
+            raise InvalidArgumentError(
+                "a transaction cannot outlive the call of its function",
+                argument="function",
+                value=getattr(function, "__name__", repr(function)),
+                hint="Decorate a plain function; a coroutine function with transactional() of an AsyncDatabase.",
+            )
+
+        @wraps(function)
+        def repeated(*args: P.args, **kwargs: P.kwargs) -> R:
+            rerun = Rerun(self._store().context, retries)
+            while True:
+                block = self.block(rerun.attempt)
+                try:
+                    with block as tx:
+                        return function(tx, *args, **kwargs)
+                except TransactionConflictError as conflict:
+                    if conflict is not block.conflict:
+                        raise
+                    pause = rerun.pause(conflict)
+                time.sleep(pause)
+
+        return repeated
+
+
+class _Runner:
+    """Runs the flows of one repository in the transaction."""
+
+    __slots__ = ("_session", "schema")
+
+    def __init__(self, session: Session, schema: ModelSchema) -> None:
+        self._session = session
+        self.schema = schema
+
+    @property
+    def context(self) -> Context:
+        return self._session.flows.context
+
+    def run(self, flow: Flow[T]) -> T:
+        return self._session.run(flow)

@@ -1,0 +1,129 @@
+"""Which transaction a piece of code is in, and how often a function is run again; for both worlds.
+
+Rules of this module: nothing here runs a flow. A transaction belongs to the thread and task that began it: a thread or
+a task that is started inside of one begins its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from contextvars import ContextVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+from kvmodels.engines.base import Engine
+from kvmodels.errors import InvalidArgumentError, RetriesExhaustedError, TransactionConflictError
+from kvmodels.flows.context import Context
+from kvmodels.flows.store_format import StoreFormat
+from kvmodels.flows.transaction import TransactionFlows
+from kvmodels.schema.definition import ModelSchema
+
+__all__ = ["Joined", "Rerun", "Scope", "Store"]
+
+X = TypeVar("X")
+
+
+class Store(NamedTuple):
+    """What a database gives its transactions."""
+
+    engine: Engine
+    context: Context
+    form: StoreFormat
+    schema_for: Callable[[type[Any]], ModelSchema]
+
+
+class Joined(NamedTuple, Generic[X]):
+    """A transaction as its code sees it, and its state."""
+
+    transaction: X
+    flows: TransactionFlows
+
+
+class _Open(NamedTuple):
+    scope: object
+    owner: tuple[int, object]
+    joined: Joined[Any]
+
+
+_open: Final[ContextVar[tuple[_Open, ...]]] = ContextVar("kvmodels_transactions", default=())
+
+
+class Scope(Generic[X]):
+    """The transactions of one database handle."""
+
+    __slots__ = ()
+
+    def current(self) -> Joined[X] | None:
+        """The transaction that this thread and task has begun and not ended."""
+        owner = _owner()
+        for one in reversed(_open.get()):
+            if one.scope is self and one.owner == owner and not one.joined.flows.ended:
+                joined: Joined[X] = one.joined
+                return joined
+        return None
+
+    def enter(self, transaction: X, flows: TransactionFlows) -> None:
+        """From now on this is the current transaction."""
+        kept = (one for one in _open.get() if not one.joined.flows.ended)
+        _open.set((*kept, _Open(self, _owner(), Joined(transaction, flows))))
+
+    def leave(self, flows: TransactionFlows) -> None:
+        """The transaction is current no more."""
+        _open.set(tuple(one for one in _open.get() if one.joined.flows is not flows))
+
+
+def _owner() -> tuple[int, object]:
+    try:
+        task: object = asyncio.current_task()
+    except RuntimeError:  # no event loop runs in this thread
+        task = None
+    return threading.get_ident(), task
+
+
+class Rerun:
+    """How often and when a function is run again after a conflict.
+
+    Args:
+        context: with the policy of the database, which gives pauses and deadline.
+        retries: how often at most, 0 or more.
+    """
+
+    __slots__ = ("_context", "_retries", "_started", "attempt")
+
+    def __init__(self, context: Context, retries: int) -> None:
+        self._context = context
+        self._retries = retries
+        self._started = context.monotonic()
+        self.attempt = 1
+
+    def pause(self, conflict: TransactionConflictError) -> float:
+        """Seconds to wait before the function is run once more.
+
+        Raises:
+            RetriesExhaustedError: it was run as often, or for as long, as it may be.
+        """
+        context = self._context
+        elapsed = context.monotonic() - self._started
+        left = context.retry.deadline_s - elapsed
+        if self.attempt > self._retries or left <= 0:
+            raise RetriesExhaustedError(
+                "every run of the transaction met a conflict",
+                attempts=self.attempt,
+                elapsed_s=round(elapsed, 6),
+                failed_checks=conflict.failed_checks,
+            ) from conflict
+        self.attempt += 1
+        return min(context.retry.pause(self.attempt, context.random()), left)
+
+    @staticmethod
+    def require(retries: object) -> int:
+        """Refuse what is no number of retries. Raises InvalidArgumentError."""
+        if isinstance(retries, int) and not isinstance(retries, bool) and retries >= 0:
+            return retries
+        raise InvalidArgumentError(
+            "the number of retries is not a whole number, 0 or more",
+            argument="retries",
+            value=retries,
+            hint="Write @db.transactional() with parentheses, or @db.transactional(retries=10).",
+        )
