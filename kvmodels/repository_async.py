@@ -274,6 +274,26 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         )
         return mutated
 
+    async def rename(self, key: Any, new_key: Any, /) -> M:
+        """Give a record another primary key, in one commit; unique values and the deadline stay with it.
+
+        Args:
+            key: the present primary key, a tuple when it is composite.
+            new_key: the new one. The same key is no error: nothing is written.
+
+        Returns:
+            The stored object. Cost: one read and one commit.
+
+        Raises:
+            DoesNotExist: no record has the present primary key.
+            AlreadyExistsError: a record has the new one; nothing was written.
+            pydantic.ValidationError: the new key makes no valid object.
+            RetriesExhaustedError: others kept changing the record.
+        """
+        old, new = fetch.key_values(self._runner.schema, key), fetch.key_values(self._runner.schema, new_key)
+        renamed: M = await self._runner.run(crud.rename(self._runner.context, self._runner.schema, old, new))
+        return renamed
+
     async def remove(self, target: Any) -> bool:
         """Remove a record with all its index entries.
 

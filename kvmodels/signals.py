@@ -105,7 +105,7 @@ class Signal(_Registry):
     @overload
     def connect(self, function: Callable[[KvModel], R], /) -> Callable[[KvModel], R]: ...
     @overload
-    def connect(self, function: Callable[[M], R], /, *models: type[M]) -> Callable[[M], R]: ...
+    def connect(self, function: Callable[[M], R], model: type[M], /, *models: type[M]) -> Callable[[M], R]: ...
     def connect(self, function: Callable[[Any], R], /, *models: type[Any]) -> Callable[[Any], R]:
         """Call a function for every record of these models, and of classes that derive from them.
 
@@ -122,11 +122,11 @@ class Signal(_Registry):
         self._connect(function, models)
         return function
 
-    def __call__(self, *models: type[M]) -> Callable[[Callable[[M], R]], Callable[[M], R]]:
+    def __call__(self, model: type[M], /, *models: type[M]) -> Callable[[Callable[[M], R]], Callable[[M], R]]:
         """``connect`` as a decorator with models: ``@db.signals.after_insert(User)``."""
 
         def connected(function: Callable[[M], R]) -> Callable[[M], R]:
-            self._connect(function, models)
+            self._connect(function, (model, *models))
             return function
 
         return connected
@@ -152,7 +152,7 @@ class ChangeSignal(_Registry):
     @overload
     def connect(self, function: Callable[[KvModel, KvModel], R], /) -> Callable[[KvModel, KvModel], R]: ...
     @overload
-    def connect(self, function: Callable[[M, M], R], /, *models: type[M]) -> Callable[[M, M], R]: ...
+    def connect(self, function: Callable[[M, M], R], model: type[M], /, *models: type[M]) -> Callable[[M, M], R]: ...
     def connect(self, function: Callable[[Any, Any], R], /, *models: type[Any]) -> Callable[[Any, Any], R]:
         """Call a function for every change of a record of these models, and of classes that derive from them.
 
@@ -170,11 +170,11 @@ class ChangeSignal(_Registry):
         self._connect(function, models)
         return function
 
-    def __call__(self, *models: type[M]) -> Callable[[Callable[[M, M], R]], Callable[[M, M], R]]:
+    def __call__(self, model: type[M], /, *models: type[M]) -> Callable[[Callable[[M, M], R]], Callable[[M, M], R]]:
         """``connect`` as a decorator with models: ``@db.signals.after_update(User)``."""
 
         def connected(function: Callable[[M, M], R]) -> Callable[[M, M], R]:
-            self._connect(function, models)
+            self._connect(function, (model, *models))
             return function
 
         return connected

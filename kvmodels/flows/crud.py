@@ -42,7 +42,7 @@ def insert(context: Context, schema: ModelSchema, instance: Any, expire_in: Dead
 
 
 def _insert(instance: Any, writer: Writer) -> Flow[Any]:
-    context, schema, expire_in, _ = writer
+    context, schema, expire_in = writer.context, writer.schema, writer.deadline
     item = writer.first(instance)
     key = item.layout.key(item.pk)
 
@@ -102,7 +102,7 @@ def save(
 
 
 def _save(instance: Any, state: ObjectState | None, force: bool, writer: Writer) -> Flow[Any]:
-    context, schema, expire_in, _ = writer
+    context, schema, expire_in = writer.context, writer.schema, writer.deadline
     item = writer.first(instance, _loaded_document(context, schema, state))
     key = item.layout.key(item.pk)
     if state is not None and state.key != item.key_values:
@@ -199,7 +199,7 @@ def mutate(
 
 
 def _mutate(key_values: tuple[Any, ...], function: Callable[[Any], Any], writer: Writer) -> Flow[Any]:
-    context, schema, expire_in, _ = writer
+    context, schema, expire_in = writer.context, writer.schema, writer.deadline
     layout = context.layouts[schema.collection]
     pk = layout.pack(key_values)
     key = layout.key(pk)

@@ -14,7 +14,7 @@ from collections.abc import Callable, Coroutine
 from copy import copy, deepcopy
 from functools import partial
 from inspect import isawaitable
-from typing import Any, Final, Literal, NamedTuple, TypeVar, cast
+from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from kvmodels.errors import DecodeError, InvalidArgumentError, KvModelsError, PrimaryKeyChangedError
 from kvmodels.flows.context import Context
@@ -156,20 +156,23 @@ class Lifecycle:
             ) from error
 
 
-class Writer(NamedTuple):
+class Writer:
     """Stores and removes the records of one operation.
 
-    Attributes:
+    Args:
         context: shared by the flows of the database.
         schema: the model.
         deadline: that the records get.
         life: what runs besides; None: nothing.
     """
 
-    context: Context
-    schema: ModelSchema
-    deadline: Deadline
-    life: Lifecycle | None
+    __slots__ = ("context", "deadline", "life", "schema")  # no named tuple: one is made for every write
+
+    def __init__(self, context: Context, schema: ModelSchema, deadline: Deadline, life: Lifecycle | None) -> None:
+        self.context = context
+        self.schema = schema
+        self.deadline = deadline
+        self.life = life
 
     def first(self, instance: Any, old: Document | None = None) -> Pending:
         """Validate and encode an object, once per operation; ``old`` is the stored document that it changes."""
@@ -231,7 +234,7 @@ def _call(hook: Callable[..., object], *arguments: Any) -> None:
     returned = hook(*arguments)
     if returned is not None and isawaitable(returned):
         if isinstance(returned, Coroutine):
-            cast("Coroutine[Any, Any, Any]", returned).close()
+            returned.close()
         raise InvalidArgumentError(
             "a hook returned something to be awaited, and nobody does",
             argument="hook",

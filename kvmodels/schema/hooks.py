@@ -48,7 +48,8 @@ def is_asynchronous(function: Any) -> bool:
         (True, False)
     """
     inner = unwrap(getattr(function, "func", function))  # of functools.partial
-    called = getattr(type(inner), "__call__", None)  # noqa: B004 - what is asked is whether that is a coroutine
+    kind: type[Any] = inner.__class__
+    called = getattr(kind, "__call__", None)  # noqa: B004 - what is asked is whether that is a coroutine
     return any(iscoroutinefunction(one) or isasyncgenfunction(one) for one in (inner, called))
 
 

@@ -143,11 +143,11 @@ class KvModel(BaseModel, metaclass=KvModelMeta):
         """
 
     @no_hook
-    def before_update(self, old: Self) -> None:
+    def before_update(self, old: Any) -> None:
         """Called before the record is changed, or gets another primary key, as ``before_insert``.
 
         Args:
-            old: the object as it is stored.
+            old: the object as it is stored, of this class.
         """
 
     @no_hook
@@ -159,11 +159,11 @@ class KvModel(BaseModel, metaclass=KvModelMeta):
         """Called once, after the commit that inserted the record, with the object of the caller."""
 
     @no_hook
-    def after_update(self, old: Self) -> None:
+    def after_update(self, old: Any) -> None:
         """Called once, after the commit that changed the record, with the object of the caller.
 
         Args:
-            old: the object as it was stored.
+            old: the object as it was stored, of this class.
         """
 
     @no_hook
