@@ -1,13 +1,12 @@
 """Transactions, synchronous: several reads and writes that become one commit, or nothing.
 
 Rules of this module: what is read, kept and compiled is decided in ``kvmodels.flows.transaction``; here a transaction
-gets its snapshot, its place in the thread and its end. Names, signatures and behaviour are those of
+gets its surface, its place in the thread and its end. Names, signatures and behaviour are those of
 ``kvmodels.transaction_async``, which a test compares.
 """
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -16,15 +15,12 @@ from inspect import iscoroutinefunction, isgeneratorfunction
 from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
-from kvmodels.drivers import run
-from kvmodels.engines.base import Snapshot
 from kvmodels.errors import InvalidArgumentError, TransactionConflictError
 from kvmodels.flows.arguments import require_callable, require_text
 from kvmodels.flows.context import Context
 from kvmodels.flows.operation import run_after
 from kvmodels.flows.requests import Flow
 from kvmodels.flows.transaction import TransactionFlows
-from kvmodels.flows.transaction_commit import send
 from kvmodels.keys import KeyPart
 from kvmodels.kv_transaction import TransactionKv
 from kvmodels.operations import format_versionstamp
@@ -32,105 +28,14 @@ from kvmodels.repository import Repository
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.model import KvModel
 from kvmodels.transaction_scope import Rerun, Scope, Store
+from kvmodels.transaction_session import Session
 
-__all__ = ["Decorator", "Session", "Transaction", "TransactionBlock", "Transactions"]
+__all__ = ["Decorator", "Transaction", "TransactionBlock", "Transactions"]
 
 M = TypeVar("M", bound=KvModel)
 P = ParamSpec("P")
 R = TypeVar("R")
 T = TypeVar("T")
-
-
-class Session:
-    """One transaction at the engine: its snapshot, its flows, its end.
-
-    Args:
-        store: the store and the declarations.
-        attempt: how often the transaction was begun, this time included.
-    """
-
-    __slots__ = ("_lock", "_sent", "_snapshot", "flows", "store", "versionstamp")
-
-    def __init__(self, store: Store, attempt: int) -> None:
-        self.store = store
-        self.flows = TransactionFlows(store.context, store.form, attempt)
-        self.versionstamp: bytes | None = None
-        self._lock = threading.RLock()
-        self._snapshot: Snapshot | None = None
-        self._sent = False
-
-    def run(self, flow: Flow[T]) -> T:
-        """Run a flow of the library in the transaction.
-
-        Args:
-            flow: a generator that has not been started.
-
-        Returns:
-            What the flow returns.
-        """
-        return self.perform(self.flows.through(flow))
-
-    def perform(self, flow: Flow[T]) -> T:
-        """Run a flow of the transaction itself, in its snapshot.
-
-        Args:
-            flow: a generator that has not been started.
-
-        Returns:
-            What the flow returns.
-        """
-        with self._lock:
-            return run(self.store.engine, flow, snapshot=self._snapshot)
-
-    def begin(self) -> None:
-        """Pin the state that is read."""
-        if self.store.engine.traits.snapshots:
-            self._snapshot = self.store.engine.snapshot()
-        self.perform(self.flows.begin())
-
-    def commit(self) -> list[Callable[[], object]]:
-        """Send the one commit, if anything was written.
-
-        Returns:
-            What is to run now, in order.
-        """
-        write = self.perform(self.flows.prepared())
-        if write is None:
-            self._require_unchanged()
-            self._release()
-            return self.flows.commit(b"")
-        # Engines keep what is replaced for a snapshot, and it has been read for the last time.
-        self._release()
-        self._sent = True
-        flows = self.flows
-        sending = send(self.store.context, write, flows.view.live.values(), flows.conflict)
-        self.versionstamp = run(self.store.engine, sending)
-        return flows.commit(self.versionstamp)
-
-    def roll_back(self, error: BaseException) -> None:
-        """Forget what was written.
-
-        Args:
-            error: what has ended the transaction.
-
-        Raises:
-            TransactionConflictError: the error may come from two states of an engine without snapshots.
-        """
-        try:
-            if isinstance(error, Exception) and not self._sent and self.flows.met is None:
-                self._require_unchanged()
-        finally:
-            self._release()
-            self.flows.fail()
-
-    def _require_unchanged(self) -> None:
-        if not self.store.engine.traits.snapshots:
-            self.perform(self.flows.changed())
-
-    def _release(self) -> None:
-        snapshot, self._snapshot = self._snapshot, None
-        if snapshot is not None:
-            snapshot.close()
 
 
 class Transaction:

@@ -11,7 +11,7 @@ header that changes, ends the transaction with a conflict at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NoReturn, TypeVar
@@ -199,7 +199,7 @@ class TransactionFlows:
             self._stop((key,))
 
     @contextmanager
-    def unchecked(self) -> Iterator[None]:
+    def unchecked(self) -> Generator[None, None, None]:
         """What is read meanwhile is not checked by the commit."""
         self.require_open()
         self._unchecked += 1
