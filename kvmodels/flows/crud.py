@@ -296,7 +296,7 @@ def _moving(context: Context, step: Step, replaced: Row | None) -> Proposal[Any]
     moved = change._replace(old=replaced, old_document=None if replaced is None else document_of(context, replaced))
     left = RecordChange(change.live, change.live.layout.pk_of(change.old.key), change.old, change.old_document, None)
     proposal = storing_one(step._replace(change=moved))
-    return proposal._replace(changes=(moved, left), result=proposal.done)
+    return proposal._replace(changes=(moved, left), result=proposal.done, states=None)
 
 
 def remove_key(context: Context, schema: ModelSchema, key_values: tuple[Any, ...]) -> Flow[bool]:

@@ -123,12 +123,12 @@ class WrittenRecords:
                 stamp.resolve(versionstamp)
             else:
                 stamp.supersede()
+        # What the caller has assigned since the last save of an object was not stored, and stays.
+        later = {id(one): (one, _assigned_since(one, values)) for save in self._saves for one, values in save.objects}
         for save in self._saves:
-            # What the caller has assigned since the save was not stored, and stays.
-            later = [(one, _assigned_since(one, values)) for one, values in save.objects]
             save.proposal.done(versionstamp)
-            for one, values in later:
-                one.__dict__.update(values)
+        for one, values in later.values():
+            one.__dict__.update(values)
         self._restamp()
         return [hook for save in self._saves for hook in save.proposal.after]
 
