@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from functools import wraps
 from inspect import iscoroutinefunction, isgeneratorfunction
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from kvmodels.errors import InvalidArgumentError, TransactionConflictError
 from kvmodels.flows.arguments import require_callable, require_text
@@ -157,8 +157,22 @@ class Transaction:
         return f"<Transaction of {session.store.engine.url}, {'ended' if session.flows.ended else 'open'}>"
 
 
-Decorator: TypeAlias = Callable[[Callable[Concatenate[Transaction, P], R]], Callable[P, R]]
-"""From a function whose first parameter is the transaction to one that is called without it."""
+class Decorator(Protocol):
+    """From a function whose first parameter is the transaction to one that is called without it."""
+
+    def __call__(self, function: Callable[Concatenate[Transaction, P], R], /) -> Callable[P, R]:
+        """Decorate a function.
+
+        Args:
+            function: gets the transaction as its first argument.
+
+        Returns:
+            A function of the other parameters.
+
+        Raises:
+            InvalidArgumentError: a coroutine or generator function.
+        """
+        ...
 
 
 class TransactionBlock:
@@ -256,7 +270,7 @@ class Transactions:
         """
         return TransactionBlock(self._store, self._scope, attempt)
 
-    def decorator(self, retries: int) -> Decorator[P, R]:
+    def decorator(self, retries: int) -> Decorator:
         """What ``Database.transactional`` gives.
 
         Args:
@@ -270,7 +284,7 @@ class Transactions:
         """
         Rerun.require(retries)
 
-        def decorate(function: Callable[Concatenate[Transaction, P], R]) -> Callable[P, R]:
+        def decorate(function: Callable[Concatenate[Transaction, P], R], /) -> Callable[P, R]:
             return self._repeating(function, retries)
 
         return decorate

@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from functools import partial, wraps
 from inspect import isawaitable, iscoroutinefunction
 from types import TracebackType
-from typing import Any, Concatenate, NoReturn, ParamSpec, TypeAlias, TypeVar
+from typing import Any, Concatenate, NoReturn, ParamSpec, Protocol, TypeVar
 
 from kvmodels.errors import InvalidArgumentError, TransactionConflictError
 from kvmodels.flows.arguments import require_callable, require_text
@@ -154,10 +154,24 @@ class AsyncTransaction:
         return f"<AsyncTransaction of {session.store.engine.url}, {'ended' if session.flows.ended else 'open'}>"
 
 
-AsyncDecorator: TypeAlias = Callable[
-    [Callable[Concatenate[AsyncTransaction, P], Awaitable[R]]], Callable[P, Coroutine[Any, Any, R]]
-]
-"""From a coroutine function whose first parameter is the transaction to one that is called without it."""
+class AsyncDecorator(Protocol):
+    """From a coroutine function whose first parameter is the transaction to one that is called without it."""
+
+    def __call__(
+        self, function: Callable[Concatenate[AsyncTransaction, P], Awaitable[R]], /
+    ) -> Callable[P, Coroutine[Any, Any, R]]:
+        """Decorate a coroutine function.
+
+        Args:
+            function: gets the transaction as its first argument.
+
+        Returns:
+            A coroutine function of the other parameters.
+
+        Raises:
+            InvalidArgumentError: no coroutine function.
+        """
+        ...
 
 
 class AsyncTransactionBlock:
@@ -255,7 +269,7 @@ class AsyncTransactions:
         """
         return AsyncTransactionBlock(self._store, self._scope, attempt)
 
-    def decorator(self, retries: int) -> AsyncDecorator[P, R]:
+    def decorator(self, retries: int) -> AsyncDecorator:
         """What ``AsyncDatabase.transactional`` gives.
 
         Args:
@@ -270,7 +284,7 @@ class AsyncTransactions:
         Rerun.require(retries)
 
         def decorate(
-            function: Callable[Concatenate[AsyncTransaction, P], Awaitable[R]],
+            function: Callable[Concatenate[AsyncTransaction, P], Awaitable[R]], /
         ) -> Callable[P, Coroutine[Any, Any, R]]:
             return self._repeating(function, retries)
 
