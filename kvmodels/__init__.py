@@ -40,6 +40,7 @@ from kvmodels.errors import (
     ReservedKeyError,
     ResumeExpiredError,
     RetriesExhaustedError,
+    SchemaChangeRefusedError,
     SchemaError,
     SchemaMismatchError,
     SnapshotExpiredError,
@@ -73,6 +74,7 @@ from kvmodels.schema.markers import (
 )
 from kvmodels.schema.model import KvModel
 from kvmodels.schema.time_fields import AutoNow, AutoNowAdd, Version
+from kvmodels.schema.upgrades import Upgrade, upgrade
 from kvmodels.transaction import Transaction
 from kvmodels.transaction_async import AsyncTransaction
 from kvmodels.ulid import ULID
@@ -136,6 +138,7 @@ __all__ = [
     "ResumeExpiredError",
     "RetriesExhaustedError",
     "RetryPolicy",
+    "SchemaChangeRefusedError",
     "SchemaError",
     "SchemaMismatchError",
     "SnapshotExpiredError",
@@ -152,11 +155,13 @@ __all__ = [
     "UnknownFieldError",
     "UnknownLookupError",
     "UnsupportedError",
+    "Upgrade",
     "ValueTooLargeError",
     "Version",
     "col",
     "open_async_kv",
     "open_kv",
+    "upgrade",
 ]
 
 

@@ -10,12 +10,12 @@ import os
 from collections.abc import Callable, Iterable
 from contextlib import closing, nullcontext
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, Self, TypeVar
 
+from kvmodels.database_changes import SchemaChanges
 from kvmodels.database_core import DatabaseCore
 from kvmodels.drivers import run
 from kvmodels.engines.base import Engine
-from kvmodels.flows.build import BuildReport
 from kvmodels.flows.context import DEFAULT_RETRY, Context, RetryPolicy
 from kvmodels.flows.findings import CheckReport
 from kvmodels.flows.requests import Flow
@@ -33,12 +33,10 @@ from kvmodels.transaction_scope import Store
 __all__ = ["Database"]
 
 M = TypeVar("M", bound=KvModel)
-P = ParamSpec("P")
-R = TypeVar("R")
 T = TypeVar("T")
 
 
-class Database:
+class Database(SchemaChanges):
     """A store opened with the models that live in it.
 
     Opening lists new collections in the store's catalogue. An index that was added to a collection with records is
@@ -127,9 +125,6 @@ class Database:
             engine.close()
             raise
 
-    def _run(self, flow: Flow[T]) -> T:
-        return run(self._engine, flow)
-
     def _store(self) -> Store:
         return Store(self._engine, self._core.context, self._core.form, self._core.schema_for)
 
@@ -198,7 +193,7 @@ class Database:
         """
         return self._transactions.block()
 
-    def transactional(self, retries: int = 10) -> Decorator[P, R]:
+    def transactional(self, retries: int = 10) -> Decorator:
         """Make a function a transaction that is run again from its beginning after a conflict.
 
         The function gets the transaction as its first argument, and its callers leave that out. It should do nothing
@@ -232,37 +227,6 @@ class Database:
             ('ada', 'ada')
         """
         return self._transactions.decorator(retries)
-
-    def build_indexes(self, *models: type[KvModel]) -> tuple[BuildReport, ...]:
-        """Build every declared index that is not ready, beside readers and writers.
-
-        Any number of processes may build at once, and a build that was interrupted goes on where it stopped.
-
-        Args:
-            models: build only theirs; none given: all.
-
-        Returns:
-            One report per index that was not ready. Cost: reads every record once; one commit per batch.
-
-        Raises:
-            SchemaMismatchError: this process may not write a collection.
-        """
-        return self._run(self._core.build_indexes(models))
-
-    def drop_index(self, model: type[KvModel], name: str) -> bool:
-        """Drop an index with all its entries, for every process at once.
-
-        Args:
-            model: one of the registered models.
-            name: the index, declared or not.
-
-        Returns:
-            False when the store lists no such index. Cost: one commit, then one per 400 entries.
-
-        Raises:
-            InvalidArgumentError: the database was opened without this model.
-        """
-        return self._run(self._core.drop_index(model, name))
 
     def check(self, model: type[KvModel] | None = None, *, repair: Repair = False) -> CheckReport:
         """Check that every index entry and counter equals f(records) and the reverse; safe beside live writers.

@@ -9,12 +9,12 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable, Iterable
 from types import TracebackType
-from typing import Any, ParamSpec, Self, TypeVar
+from typing import Any, Self, TypeVar
 
+from kvmodels.database_changes_async import AsyncSchemaChanges
 from kvmodels.database_core import DatabaseCore
 from kvmodels.drivers import apin, arelease, arun
 from kvmodels.engines.base import Engine
-from kvmodels.flows.build import BuildReport
 from kvmodels.flows.context import DEFAULT_RETRY, Context, RetryPolicy
 from kvmodels.flows.findings import CheckReport
 from kvmodels.flows.requests import Flow
@@ -32,12 +32,10 @@ from kvmodels.transaction_scope import Store
 __all__ = ["AsyncDatabase"]
 
 M = TypeVar("M", bound=KvModel)
-P = ParamSpec("P")
-R = TypeVar("R")
 T = TypeVar("T")
 
 
-class AsyncDatabase:
+class AsyncDatabase(AsyncSchemaChanges):
     """A store with the models that live in it; opened by ``async with``, or ``await db.open()``.
 
     Opening lists new collections in the store's catalogue. An index that was added to a collection with records is
@@ -143,13 +141,6 @@ class AsyncDatabase:
                 raise
         return self
 
-    @property
-    def _engine(self) -> Engine:
-        return self._opening.open()
-
-    async def _run(self, flow: Flow[T]) -> T:
-        return await arun(self._engine, flow)
-
     async def _store(self) -> Store:
         return Store(self._engine, self._core.context, self._core.form, self._core.schema_for)
 
@@ -228,7 +219,7 @@ class AsyncDatabase:
         """
         return self._transactions.block()
 
-    def transactional(self, retries: int = 10) -> AsyncDecorator[P, R]:
+    def transactional(self, retries: int = 10) -> AsyncDecorator:
         """Make a coroutine function a transaction that is run again from its beginning after a conflict.
 
         The function gets the transaction as its first argument, and its callers leave that out. It should do nothing
@@ -266,37 +257,6 @@ class AsyncDatabase:
             ('ada', 'ada')
         """
         return self._transactions.decorator(retries)
-
-    async def build_indexes(self, *models: type[KvModel]) -> tuple[BuildReport, ...]:
-        """Build every declared index that is not ready, beside readers and writers.
-
-        Any number of processes may build at once, and a build that was interrupted goes on where it stopped.
-
-        Args:
-            models: build only theirs; none given: all.
-
-        Returns:
-            One report per index that was not ready. Cost: reads every record once; one commit per batch.
-
-        Raises:
-            SchemaMismatchError: this process may not write a collection.
-        """
-        return await self._run(self._core.build_indexes(models))
-
-    async def drop_index(self, model: type[KvModel], name: str) -> bool:
-        """Drop an index with all its entries, for every process at once.
-
-        Args:
-            model: one of the registered models.
-            name: the index, declared or not.
-
-        Returns:
-            False when the store lists no such index. Cost: one commit, then one per 400 entries.
-
-        Raises:
-            InvalidArgumentError: the database was opened without this model.
-        """
-        return await self._run(self._core.drop_index(model, name))
 
     async def check(self, model: type[KvModel] | None = None, *, repair: Repair = False) -> CheckReport:
         """Check that every index entry and counter equals f(records) and the reverse; safe beside live writers.

@@ -8,31 +8,39 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, cast
+from typing import Any, cast, get_args
 from uuid import uuid4
 
 from kvmodels.engines.base import Engine
 from kvmodels.errors import ClosedError, InvalidArgumentError, ModelDefinitionError
 from kvmodels.flows.arguments import items_of, require_flag, require_text
-from kvmodels.flows.build import BuildReport, build_index, outdated_generations, unbuilt_indexes
-from kvmodels.flows.context import DEFAULT_RETRY, Context, RetryPolicy, header_view, reload_header
+from kvmodels.flows.build import BuildReport
+from kvmodels.flows.context import DEFAULT_RETRY, Context, RetryPolicy
 from kvmodels.flows.counters import Recount, mend_counters, recount
-from kvmodels.flows.drop import drop_generations, drop_index
+from kvmodels.flows.drop import drop_index
 from kvmodels.flows.findings import CheckReport
-from kvmodels.flows.opening import open_database, raise_schema_version, require_current
+from kvmodels.flows.migrate import MigrationReport, migrate
+from kvmodels.flows.opening import open_database, require_current
+from kvmodels.flows.pace import UNPACED, Pace
+from kvmodels.flows.plan import plan_schema
+from kvmodels.flows.plan_apply import SchemaReport, apply_schema, build_indexes
 from kvmodels.flows.requests import Flow
 from kvmodels.flows.scrub import Repair, check_collection, check_database
 from kvmodels.flows.token import Token, burn
+from kvmodels.flows.violations import RecordViolation, list_violations, resolve
 from kvmodels.kv_opening import store_format
-from kvmodels.schema.catalogue import IndexState
 from kvmodels.schema.compile import schema_of
 from kvmodels.schema.definition import ModelSchema
+from kvmodels.schema.evolution import Allowed, SchemaPlan
 from kvmodels.schema.keyspace import RecordLayout, index_prefix
 from kvmodels.signals import Signals
 
 __all__ = ["DatabaseCore", "ReservedParts"]
 
 GENERATION_MARK = "~"
+
+_ALLOW_HINT = 'Give names in a tuple: allow=("drop_index",). print(db.plan()) shows which steps need one.'
+_FORGET_HINT = 'Give names of fields that the model does not declare, in a tuple: forget=("nick",).'
 
 
 class ReservedParts(Mapping[str, str]):
@@ -180,28 +188,68 @@ class DatabaseCore:
             require_current(view)
         self._context = context
 
-    def build_indexes(self, models: Iterable[type[Any]]) -> Flow[tuple[BuildReport, ...]]:
+    def _chosen(self, models: Iterable[type[Any]]) -> list[ModelSchema]:
+        return [self.schema_for(model) for model in models] or list(self.schemas.values())
+
+    def build_indexes(self, models: Iterable[type[Any]], pace: Pace = UNPACED) -> Flow[tuple[BuildReport, ...]]:
         """Build or finish every declared index that is not READABLE, and remove what older generations left."""
-        context = self.context
-        chosen = [self.schema_for(model) for model in models] or list(self.schemas.values())
         reports: list[BuildReport] = []
-        for schema in chosen:
-            view = yield from reload_header(context)
-            collection, _ = outdated_generations(view, schema)
-            yield from raise_schema_version(context, schema)
-            for name in unbuilt_indexes(collection, schema):
-                report = yield from build_index(context, schema, name)
-                reports.append(report)
-            view = yield from header_view(context)
-            for index in view.header.collections[schema.collection].indexes:
-                if index.state is IndexState.DROPPING:
-                    yield from drop_generations(context, schema.collection, index.name)
+        for schema in self._chosen(models):
+            reports.extend((yield from build_indexes(self.context, schema, pace)))
         return tuple(reports)
 
     def drop_index(self, model: type[Any], name: str) -> Flow[bool]:
         """Drop an index of a registered model; False when the store lists none of this name."""
         require_text("name", name, "Give the name of an index, as explain() and db.check() show it.")
         return (yield from drop_index(self.context, self.schema_for(model).collection, name)) > 0
+
+    def plan(self, models: Iterable[type[Any]]) -> Flow[SchemaPlan]:
+        """What lies between the models and the store."""
+        return plan_schema(self.context, self._chosen(models))
+
+    def apply(self, models: Iterable[type[Any]], allow: Iterable[str], pace: Pace) -> Flow[SchemaReport]:
+        """Bring the store in line with the models."""
+        names = items_of("allow", allow, _ALLOW_HINT)
+        unknown = [name for name in names if name not in get_args(Allowed)]
+        if unknown or isinstance(allow, str):
+            raise InvalidArgumentError(
+                "allow= names no rule that can be lifted",
+                argument="allow",
+                value=allow if isinstance(allow, str) else unknown[0],
+                expected=get_args(Allowed),
+                hint=_ALLOW_HINT,
+            )
+        return apply_schema(self.context, self._chosen(models), names, pace)
+
+    def migrate(self, model: type[Any], forget: Iterable[str], pace: Pace) -> Flow[MigrationReport]:
+        """Rewrite the records of older schema versions."""
+        schema = self.schema_for(model)
+        names = items_of("forget", forget, _FORGET_HINT)
+        for name in (forget,) if isinstance(forget, str) else names:
+            if name in schema.fields or isinstance(forget, str) or not isinstance(cast("object", name), str):
+                raise InvalidArgumentError(
+                    "a field to forget is declared, or is no name",
+                    argument="forget",
+                    value=name,
+                    hint=_FORGET_HINT,
+                )
+        return migrate(self.context, schema, forget=names, pace=pace)
+
+    def violations(self, model: type[Any], index: str | None, limit: int) -> Flow[list[RecordViolation]]:
+        """The records that an index cannot hold, or that a migration cannot rewrite."""
+        given: object = limit
+        if type(given) is not int or given < 1:
+            raise InvalidArgumentError(
+                "a limit is not a positive whole number",
+                argument="limit",
+                value=limit,
+                hint="Give how many violations to list at most.",
+            )
+        return list_violations(self.context, self.schema_for(model), index, limit)
+
+    def resolve(self, model: type[Any], index: str | None) -> Flow[tuple[BuildReport, ...]]:
+        """Look at violations again."""
+        return resolve(self.context, self.schema_for(model), index)
 
     def check(self, model: type[Any] | None, repair: Repair) -> Flow[CheckReport]:
         """Check the entries of one collection, or of all."""

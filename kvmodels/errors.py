@@ -31,6 +31,7 @@
     │   └── IndexChangedError
     ├── SchemaError
     │   ├── SchemaMismatchError
+    │   ├── SchemaChangeRefusedError
     │   ├── IndexNotReadyError
     │   └── DecodeError
     └── EngineError
@@ -85,6 +86,7 @@ __all__ = [
     "ReservedKeyError",
     "ResumeExpiredError",
     "RetriesExhaustedError",
+    "SchemaChangeRefusedError",
     "SchemaError",
     "SchemaMismatchError",
     "SnapshotExpiredError",
@@ -474,6 +476,15 @@ class SchemaMismatchError(SchemaError):
     index: str | None
     stored: Any
     declared: Any
+
+
+class SchemaChangeRefusedError(SchemaError):
+    """A change between the stored schema and the declared one cannot be made, or not without being allowed by name."""
+
+    code = "KV804"
+    attributes = ("steps",)
+    default_hint = "print(db.plan()) says what each of them asks for; allow= permits those that name one."
+    steps: tuple[str, ...]
 
 
 class IndexNotReadyError(SchemaError):

@@ -46,6 +46,7 @@ CODES = {
     "InvalidCursorError": "KV704",
     "IndexChangedError": "KV705",
     "SchemaError": "KV800",
+    "SchemaChangeRefusedError": "KV804",
     "SchemaMismatchError": "KV801",
     "IndexNotReadyError": "KV802",
     "DecodeError": "KV803",

@@ -63,6 +63,7 @@ PUBLIC = [
     "ResumeExpiredError",
     "RetriesExhaustedError",
     "RetryPolicy",
+    "SchemaChangeRefusedError",
     "SchemaError",
     "SchemaMismatchError",
     "SnapshotExpiredError",
@@ -81,11 +82,13 @@ PUBLIC = [
     "UnknownFieldError",
     "UnknownLookupError",
     "UnsupportedError",
+    "Upgrade",
     "ValueTooLargeError",
     "Version",
     "col",
     "open_async_kv",
     "open_kv",
+    "upgrade",
 ]
 
 VALUES = {"UNDEFINED"}

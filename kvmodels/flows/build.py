@@ -59,6 +59,10 @@ class BuildReport:
     scanned: int
     violations: tuple[IndexViolation, ...]
 
+    def __str__(self) -> str:
+        left = f", {len(self.violations)} violations" if self.violations else ""
+        return f"{self.collection}.{self.index}: {self.state.value}, {self.scanned} scanned{left}"
+
 
 def build_index(context: Context, schema: ModelSchema, name: str, pace: Pace = UNPACED) -> Flow[BuildReport]:
     """Build one declared index, or finish a build that somebody began, or resolve what is left of one.

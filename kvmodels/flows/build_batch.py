@@ -125,24 +125,28 @@ def _index_rows(
     old = [row for row in rows if not rules.is_expired(row, now_ms) and (fence is None or row.versionstamp <= fence)]
     # A key that is none of a record has no primary key to list it by; a check reports it as foreign.
     old = [row for row in old if live.layout.is_record_key(row.key)]
-    changes: list[RecordChange] = []
-    checks, mutations = [advance[0]], [advance[1]]
-    for row in old:
-        change = _change(context, live, index, row)
-        if isinstance(change, RecordChange):
-            changes.append(change)
-        else:
-            pk = live.layout.pk_of(row.key)
-            checks.append(Check(row.key, row.versionstamp, physical=True))
-            mutations.append(
-                Set(violation_key(index.violations, None, pk), *context.codec.encode({"kind": change}), row.expire_at)
-            )
-    write = yield from compile_changes(context, view, changes, now_ms)
-    if not isinstance(write, AtomicWrite):
-        return False
+    changed = {row.key: _change(context, live, index, row) for row in old}
+    while True:
+        changes = [change for change in changed.values() if isinstance(change, RecordChange)]
+        write = yield from compile_changes(context, view, changes, now_ms)
+        if write is None:
+            return False
+        if isinstance(write, AtomicWrite):
+            break
+        # Only of another index, which is complete: the record has to be rewritten, and an upgrade gives it a value
+        # that another record has.
+        changed[write.change.key] = "blocked"
+    listed = [(row, kind) for row in old if isinstance(kind := changed[row.key], str)]
+    checks = (advance[0], *(Check(row.key, row.versionstamp, physical=True) for row, _ in listed))
+    mutations = (advance[1], *(_violation(context, live, index, row, kind) for row, kind in listed))
     write = AtomicWrite((*write.checks, *checks), (*write.mutations, *mutations))
     check_budget(write, context.limits, (live,))
     return (yield from _committed(context, write))
+
+
+def _violation(context: Context, live: LiveCollection, index: LiveIndex, row: Row, kind: str) -> Set:
+    key = violation_key(index.violations, None, live.layout.pk_of(row.key))
+    return Set(key, *context.codec.encode({"kind": kind}), row.expire_at)
 
 
 def _committed(context: Context, write: AtomicWrite) -> Flow[bool]:

@@ -10,19 +10,21 @@ Rules of this module: each change of the header is one commit that checks the he
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 from kvmodels.errors import ModelDefinitionError, SchemaMismatchError
 from kvmodels.flows.build import build_index, outdated_generations, unbuilt_indexes
-from kvmodels.flows.context import Context, HeaderView, reload_header
+from kvmodels.flows.context import Context, HeaderView, header_view, reload_header
 from kvmodels.flows.headers import commit_header
+from kvmodels.flows.migrate import migrate
 from kvmodels.flows.requests import Flow, read
 from kvmodels.operations import ReadRange, after_prefix
-from kvmodels.schema.catalogue import stored_collection
+from kvmodels.schema.catalogue import IndexState, stored_collection
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.keyspace import RESERVED, index_prefix
 
-__all__ = ["check_prefixes", "open_database", "raise_schema_version", "require_current"]
+__all__ = ["check_prefixes", "list_collections", "open_database", "raise_schema_version", "require_current"]
 
 
 def open_database(context: Context, *, writable: bool) -> Flow[HeaderView]:
@@ -38,27 +40,46 @@ def open_database(context: Context, *, writable: bool) -> Flow[HeaderView]:
     check_prefixes(context, view)
     if not writable:
         return view
+    view = yield from list_collections(context)
+    for name, schema in context.schemas.items():
+        live = view.live[name]
+        if not _is_buildable(view, schema):
+            continue
+        pending = unbuilt_indexes(view.header.collections[name], schema)
+        if pending or IndexState.OUTDATED in live.states.values():
+            result = yield from read((ReadRange(live.layout.prefix, after_prefix(live.layout.prefix), 1),))
+            if not result.ranges[0]:
+                yield from _bring_up(context, schema, pending)
+            view = yield from reload_header(context)
+    return view
+
+
+def list_collections(context: Context) -> Flow[HeaderView]:
+    """List the declared collections that the store does not list; every index of theirs starts READABLE.
+
+    Raises:
+        ModelDefinitionError: two collections or indexes would share keys.
+    """
+    view = yield from header_view(context)
     while True:
         new = [schema for name, schema in context.schemas.items() if name not in view.header.collections]
         if not new:
-            break
+            return view
         header = view.header
         for schema in new:
             header = header.with_collection(stored_collection(schema))
         yield from commit_header(context, view, header)
         view = yield from reload_header(context)
         check_prefixes(context, view)
-    for name, schema in context.schemas.items():
-        live = view.live[name]
-        if not _is_buildable(view, schema):
-            continue
-        pending = unbuilt_indexes(view.header.collections[name], schema)
-        if pending:
-            result = yield from read((ReadRange(live.layout.prefix, after_prefix(live.layout.prefix), 1),))
-            for index in pending if not result.ranges[0] else ():
-                yield from build_index(context, schema, index)
-            view = yield from reload_header(context)
-    return view
+
+
+def _bring_up(context: Context, schema: ModelSchema, pending: Sequence[str]) -> Flow[None]:
+    """Make every index of an empty collection ready, as if it had records: somebody may insert one meanwhile."""
+    for index in pending:
+        yield from build_index(context, schema, index)
+    view = yield from reload_header(context)
+    if IndexState.OUTDATED in view.live[schema.collection].states.values():
+        yield from migrate(context, schema)
 
 
 def _is_buildable(view: HeaderView, schema: ModelSchema) -> bool:
@@ -130,11 +151,12 @@ def require_current(view: HeaderView) -> None:
             raise problem
         if live.states:
             index, state = next(iter(live.states.items()))
+            call = "db.apply()" if state is IndexState.OUTDATED else "db.build_indexes()"
             raise SchemaMismatchError(
                 "an index is declared and not ready, and require_current was given",
                 collection=name,
                 index=index,
                 stored=state.value,
                 declared="readable",
-                hint="Run db.build_indexes(), or open without require_current.",
+                hint=f"Run {call}, or open without require_current.",
             )

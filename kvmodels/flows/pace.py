@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, cast
 
 from kvmodels.errors import InvalidArgumentError
 from kvmodels.flows.arguments import require_callable
@@ -58,7 +58,7 @@ class Pace:
     def __init__(
         self, progress: Callable[[SchemaProgress], object] | None = None, throttle: float | None = None
     ) -> None:
-        given: object = throttle
+        given = cast("object", throttle)
         if given is not None and (isinstance(given, bool) or not isinstance(given, (int, float)) or not given > 0):
             raise InvalidArgumentError(
                 "a throttle is no positive number",

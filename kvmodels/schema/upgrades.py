@@ -148,9 +148,8 @@ def _checked(model: str, one: Upgrade) -> Upgrade:
         raise refused(
             "an upgrade has no function", option=f"to={to}", hint="Give a function from document to document."
         )
-    names: Any = one.touches
-    touches = () if isinstance(names, str) or not isinstance(names, Iterable) else tuple(names)
-    if not touches or not all(_is_field_name(name) for name in touches):
+    touches = _texts(one.touches)
+    if not touches or not all(map(_is_field_name, touches)):
         raise refused(
             "an upgrade does not say which fields it touches",
             option=f"touches={one.touches!r}",

@@ -1,0 +1,190 @@
+"""The part of the database that changes the schema of a store: indexes, records, and what is in their way.
+
+Rules of this module: a method runs one flow and decides nothing. Names, signatures and behaviour are those of
+``kvmodels.database_changes_async``, which a test compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TypeVar
+
+from kvmodels.database_core import DatabaseCore
+from kvmodels.drivers import run
+from kvmodels.engines.base import Engine
+from kvmodels.flows.build import BuildReport
+from kvmodels.flows.migrate import MigrationReport
+from kvmodels.flows.pace import Pace, SchemaProgress
+from kvmodels.flows.plan_apply import SchemaReport
+from kvmodels.flows.requests import Flow
+from kvmodels.flows.violations import RecordViolation
+from kvmodels.schema.evolution import SchemaPlan
+from kvmodels.schema.model import KvModel
+
+__all__ = ["SchemaChanges"]
+
+T = TypeVar("T")
+
+
+class SchemaChanges:
+    """What ``Database`` can do about its schema."""
+
+    __slots__ = ()
+
+    _core: DatabaseCore
+    _engine: Engine
+
+    def _run(self, flow: Flow[T]) -> T:
+        return run(self._engine, flow)
+
+    def build_indexes(
+        self,
+        *models: type[KvModel],
+        progress: Callable[[SchemaProgress], object] | None = None,
+        throttle: float | None = None,
+    ) -> tuple[BuildReport, ...]:
+        """Build every declared index that is not ready, beside readers and writers.
+
+        Any number of processes may build at once, and a build that was interrupted goes on where it stopped.
+
+        Args:
+            models: build only theirs; none given: all.
+            progress: called after each batch with a ``SchemaProgress``; what it raises ends the build until the next.
+            throttle: the most records per second; None for no limit.
+
+        Returns:
+            One report per index that was not ready. Cost: reads every record once; one commit per batch.
+
+        Raises:
+            SchemaMismatchError: this process may not write a collection.
+            InvalidArgumentError: a throttle that is no positive number.
+        """
+        return self._run(self._core.build_indexes(models, Pace(progress, throttle)))
+
+    def plan(self, *models: type[KvModel]) -> SchemaPlan:
+        """Compare the models with the store: what differs, by which rule, and what ``apply()`` would do about it.
+
+        Args:
+            models: compare only these; none given: all.
+
+        Returns:
+            The plan; print it. Cost: a read of the catalogue, and of one record per collection.
+
+        Raises:
+            InvalidArgumentError: the database was opened without one of the models.
+
+        Examples:
+            >>> from kvmodels import Database
+            >>> print(Database("memory://").plan())
+            the store is as the models declare it
+        """
+        return self._run(self._core.plan(models))
+
+    def apply(
+        self,
+        *models: type[KvModel],
+        allow: Iterable[str] = (),
+        progress: Callable[[SchemaProgress], object] | None = None,
+        throttle: float | None = None,
+    ) -> SchemaReport:
+        """Bring the store in line with the models: do every step of the plan, beside readers and writers.
+
+        Indexes are built and switched by one commit each, records are rewritten where an index waits for an upgrade,
+        entries that nobody needs are removed. Any number of processes may apply at once, and what was interrupted goes
+        on where it stopped when it is applied again.
+
+        Args:
+            models: only these; none given: all.
+            allow: names of what the plan asks to be allowed: ``"drop_index"``, ``"forget_field"``, ``"change_type"``.
+            progress: called after each batch with a ``SchemaProgress``; what it raises ends the work until the next.
+            throttle: the most records per second; None for no limit.
+
+        Returns:
+            What was done; ``complete`` is False while violations are left. Cost: for each index that is built, and for
+            a migration, every record is read once; one commit per batch.
+
+        Raises:
+            SchemaChangeRefusedError: a step is refused; nothing was done.
+            SchemaMismatchError: a newer release of the program was applied meanwhile.
+            InvalidArgumentError: an unknown name in ``allow``, or a throttle that is no positive number.
+        """
+        return self._run(self._core.apply(models, allow, Pace(progress, throttle)))
+
+    def migrate(
+        self,
+        model: type[KvModel],
+        *,
+        forget: Iterable[str] = (),
+        progress: Callable[[SchemaProgress], object] | None = None,
+        throttle: float | None = None,
+    ) -> MigrationReport:
+        """Rewrite every record of an older schema version as the upgrades of the model make it.
+
+        Needed where an index waits for it, which ``apply()`` does by itself; else records are upgraded when they are
+        read, and this only takes the work from later reads. Resumable, by any number of processes.
+
+        Args:
+            model: one of the registered models.
+            forget: fields that the model does not declare any more, whose values are taken out of the records.
+            progress: called after each batch with a ``SchemaProgress``; what it raises ends the work until the next.
+            throttle: the most records per second; None for no limit.
+
+        Returns:
+            How many records were rewritten, and those that cannot be. Cost: reads every record once; one commit per
+            batch; nothing but a read when no record is older.
+
+        Raises:
+            SchemaMismatchError: this process may not write the collection.
+            InvalidArgumentError: ``forget`` names a declared field, or a throttle that is no positive number.
+        """
+        return self._run(self._core.migrate(model, forget, Pace(progress, throttle)))
+
+    def violations(
+        self, model: type[KvModel], index: str | None = None, *, limit: int = 1_000
+    ) -> list[RecordViolation]:
+        """The records that keep an index from becoming readable, or a migration from its end.
+
+        Args:
+            model: one of the registered models.
+            index: only those of this one; None for all, and for the records that cannot be migrated.
+            limit: the most of each index.
+
+        Returns:
+            Them, in the order of their values and keys. Cost: two reads for each index that is not ready.
+
+        Raises:
+            UnknownFieldError: there is no such index.
+            InvalidArgumentError: a limit that is no positive number.
+        """
+        return self._run(self._core.violations(model, index, limit))
+
+    def resolve(self, model: type[KvModel], index: str | None = None) -> tuple[BuildReport, ...]:
+        """Look at the violations of an index again, after their records were changed; without any it becomes readable.
+
+        Args:
+            model: one of the registered models.
+            index: only this one; None for all that have violations.
+
+        Returns:
+            One report per index, with what is left. Cost: two reads and a commit for each violation.
+
+        Raises:
+            UnknownFieldError: the model declares no such index.
+            SchemaMismatchError: this process may not write the collection.
+        """
+        return self._run(self._core.resolve(model, index))
+
+    def drop_index(self, model: type[KvModel], name: str) -> bool:
+        """Drop an index with all its entries, for every process at once.
+
+        Args:
+            model: one of the registered models.
+            name: the index, declared or not.
+
+        Returns:
+            False when the store lists no such index. Cost: one commit, then one per 400 entries.
+
+        Raises:
+            InvalidArgumentError: the database was opened without this model.
+        """
+        return self._run(self._core.drop_index(model, name))

@@ -1,0 +1,179 @@
+"""List the records that keep an index from becoming readable, or a migration from its end; and look at them again.
+
+Rules of this module: what is listed was so when a build or a migration looked, and is only judged again by
+``resolve``, through the build itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from kvmodels.errors import DecodeError, UnknownFieldError
+from kvmodels.flows.build import BuildReport, build_index
+from kvmodels.flows.context import Context, HeaderView, reload_header
+from kvmodels.flows.migrate import unmigrated
+from kvmodels.flows.requests import Flow, read
+from kvmodels.keys import decode_key, skip_parts
+from kvmodels.maintenance.entries import slot_owner
+from kvmodels.operations import GuardFailed, ReadRange, Row, after_prefix, point
+from kvmodels.schema.catalogue import IndexState
+from kvmodels.schema.definition import ModelSchema
+from kvmodels.schema.live import LiveCollection, LiveIndex
+
+__all__ = ["RecordViolation", "list_violations", "resolve"]
+
+
+@dataclass(frozen=True, slots=True)
+class RecordViolation:
+    """A record that an index cannot hold, or that a migration cannot rewrite.
+
+    Attributes:
+        collection: of the record.
+        index: which cannot hold it; None when the record cannot be rewritten as its schema version asks.
+        key: primary key of the record.
+        kind: ``duplicate``: another record has the same unique values; ``too_long``: a key or value is longer than the
+            engine takes; ``too_many``: more values than ``max_fan_out``; ``not_encodable``: a value that no key holds,
+            or that a function fails on; ``not_decodable``: the record cannot be read, or an upgrade fails on it;
+            ``expires``: a record with a deadline in an index that counts; ``blocked``: the record has to be rewritten,
+            and another unique index refuses what an upgrade makes of it.
+        values: of a duplicate, the unique values; None where they are too long to be listed.
+        holder: of a duplicate, the primary key of the record that has the values now; None if none has any more.
+    """
+
+    collection: str
+    index: str | None
+    key: Any
+    kind: str
+    values: tuple[Any, ...] | None = None
+    holder: Any = None
+
+    def __str__(self) -> str:
+        place = self.collection if self.index is None else f"{self.collection}.{self.index}"
+        held = (
+            f" with {self.holder!r} of {self.values!r}" if self.values is not None and self.holder is not None else ""
+        )
+        return f"{place}: {self.key!r} {self.kind}{held}"
+
+
+def list_violations(context: Context, schema: ModelSchema, name: str | None, limit: int) -> Flow[list[RecordViolation]]:
+    """The violations of one index, or of all and of a migration, at most ``limit`` of each.
+
+    Raises:
+        UnknownFieldError: neither the model nor the store has such an index.
+        SchemaMismatchError: this process may not use the collection.
+
+    Cost: two reads for each index that is not complete, and one for the migration.
+    """
+    while True:
+        view = yield from reload_header(context)
+        live = view.live[schema.collection]
+        if live.refused is not None:
+            raise live.refused
+        _require_known(view, schema, name)
+        found: list[RecordViolation] | None = []
+        for index in live.maintained:
+            if not index.readable and name in (None, index.stored.name):
+                listed = yield from _of_index(context, view, live, index, limit)
+                found = None if listed is None or found is None else found + listed
+        if found is None:
+            continue
+        if name is None:
+            left = yield from unmigrated(context, schema, limit)
+            found += [RecordViolation(schema.collection, None, one.key, one.kind) for one in left]
+        return found
+
+
+def _require_known(view: HeaderView, schema: ModelSchema, name: str | None) -> None:
+    stored = view.header.collections.get(schema.collection)
+    listed = [] if stored is None else [index.name for index in stored.indexes]
+    if name is not None and name not in schema.indexes and name not in listed:
+        raise UnknownFieldError(
+            "the model declares no such index",
+            model=schema.name,
+            field=name,
+            suggestion=", ".join(schema.indexes) or None,
+            hint="Name a declared index.",
+        )
+
+
+def _of_index(
+    context: Context, view: HeaderView, live: LiveCollection, index: LiveIndex, limit: int
+) -> Flow[list[RecordViolation] | None]:
+    span = ReadRange(index.violations, after_prefix(index.violations), limit)
+    result = yield from read((span,), view.guard)
+    if isinstance(result, GuardFailed):
+        return None
+    listed = [_Listed.of(index, row) for row in result.ranges[0]]
+    slots = yield from _slots(context, view, {one.slot for one in listed if one.slot})
+    if slots is None:
+        return None
+    found: list[RecordViolation] = []
+    for one in listed:
+        kind = context.codec.decode(one.row.value, one.row.encoding, one.row.key)["kind"]
+        key = _shown(live.layout.unpack(one.pk))
+        values = index.layout.columns_in(one.slot) if one.slot else None
+        holder = _holder(context, live, index, slots.get(one.slot))
+        found.append(RecordViolation(live.schema.collection, index.stored.name, key, kind, values, holder))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    row: Row
+    slot: bytes
+    pk: bytes
+
+    @classmethod
+    def of(cls, index: LiveIndex, row: Row) -> _Listed:
+        rest = row.key[len(index.violations) :]
+        at = skip_parts(rest, 1)
+        (slot,) = decode_key(rest[:at])
+        return cls(row, slot if isinstance(slot, bytes) else b"", rest[at:])
+
+
+def _slots(context: Context, view: HeaderView, keys: Iterable[bytes]) -> Flow[dict[bytes, Row] | None]:
+    wanted: Sequence[bytes] = sorted(keys)
+    found: dict[bytes, Row] = {}
+    for start in range(0, len(wanted), context.limits.max_ranges):
+        some = wanted[start : start + context.limits.max_ranges]
+        result = yield from read([point(key) for key in some], view.guard)
+        if isinstance(result, GuardFailed):
+            return None
+        found.update((key, rows[0]) for key, rows in zip(some, result.ranges, strict=True) if rows)
+    return found
+
+
+def _holder(context: Context, live: LiveCollection, index: LiveIndex, slot: Row | None) -> Any:
+    if slot is None:
+        return None
+    try:
+        return _shown(live.layout.unpack(slot_owner(context.codec, live, index, slot)))
+    except DecodeError:
+        return None
+
+
+def _shown(values: tuple[Any, ...]) -> Any:
+    return values[0] if len(values) == 1 else values
+
+
+def resolve(context: Context, schema: ModelSchema, name: str | None) -> Flow[tuple[BuildReport, ...]]:
+    """Look at the violations of one index, or of every PENDING one, again; without any left, the index is READABLE.
+
+    Raises:
+        UnknownFieldError: the model declares no such index.
+        SchemaMismatchError: this process may not write the collection.
+    """
+    view = yield from reload_header(context)
+    pending = [index.stored.name for index in view.live[schema.collection].maintained if _is_pending(index)]
+    reports: list[BuildReport] = []
+    for chosen in pending if name is None else (name,):
+        if chosen in schema.indexes or name is not None:
+            report = yield from build_index(context, schema, chosen)
+            reports.append(report)
+    return tuple(reports)
+
+
+def _is_pending(index: LiveIndex) -> bool:
+    return index.stored.state is IndexState.PENDING

@@ -1,0 +1,361 @@
+"""What lies between a declared model and the store: the difference of the two catalogues, step by step, by named rules.
+
+Rules of this module: pure; nothing is changed here. Every difference is one step of one rule; what no rule allows is
+refused, and what only the user can judge is refused until it is allowed by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final, Literal, NamedTuple
+
+from kvmodels.schema.catalogue import IndexState, StoredCollection, StoredIndex
+from kvmodels.schema.definition import IndexDefinition, ModelSchema
+from kvmodels.schema.live import LiveCollection, needed_version, retyped_columns
+
+__all__ = ["RULES", "Allowed", "PlanStep", "Rule", "SchemaPlan", "StepKind", "plan_collection"]
+
+Allowed = Literal["drop_index", "forget_field", "change_type"]
+"""What ``db.apply(allow=...)`` may be told to do although something is lost by it, or may turn out to be unreadable."""
+
+
+class StepKind(StrEnum):
+    """What a step asks for."""
+
+    SAFE = "SAFE"
+    NEEDS_REBUILD = "NEEDS_REBUILD"
+    REFUSED = "REFUSED"
+
+
+class Rule(NamedTuple):
+    """One rule of evolution.
+
+    Attributes:
+        kind: SAFE: the catalogue alone changes; NEEDS_REBUILD: records or entries are written; REFUSED: nothing.
+        reason: what was found.
+        action: what ``db.apply()`` does about it.
+        allow: the name that lifts a refusal, or that makes more of a step than is done without it.
+    """
+
+    kind: StepKind
+    reason: str
+    action: str
+    allow: Allowed | None = None
+
+
+_SAFE, _REBUILD, _REFUSED = StepKind.SAFE, StepKind.NEEDS_REBUILD, StepKind.REFUSED
+
+NOTHING: Final = "nothing"
+
+RULES: Final[dict[str, Rule]] = {
+    "collection_added": Rule(_SAFE, "the store does not list the collection", "list it, with every index readable"),
+    "primary_key_changed": Rule(
+        _REFUSED, "the primary key differs from the stored one", "write the records to a new collection"
+    ),
+    "schema_version_lower": Rule(
+        _REFUSED, "a newer release was brought up: this one only reads", "run the newer release"
+    ),
+    "schema_version_raised": Rule(
+        _SAFE, "the declared schema version is higher than the stored one", "raise it: lower ones then only read"
+    ),
+    "records_outdated": Rule(
+        _SAFE,
+        "records of older schema versions are upgraded when they are read",
+        NOTHING + "; db.migrate() rewrites them",
+    ),
+    "field_added": Rule(_SAFE, "a field was added that has a default", "list it; records without it have the default"),
+    "field_filled": Rule(_SAFE, "a field was added that an upgrade fills", "list it; the upgrade gives its value"),
+    "field_required": Rule(
+        _REFUSED,
+        "a field was added without a default, so that the stored records could not be read",
+        "give it a default, or an upgrade that fills it",
+    ),
+    "field_removed": Rule(
+        _SAFE,
+        "a stored field is not declared any more: its values are carried along",
+        NOTHING + "; with allow the values are taken out of the records",
+        "forget_field",
+    ),
+    "field_widened": Rule(_SAFE, "the type of a field takes every value that it took before", "list the type"),
+    "field_converted": Rule(_SAFE, "the type of a field differs, and an upgrade converts the values", "list the type"),
+    "field_retyped": Rule(
+        _REFUSED,
+        "the type of a field differs, and no upgrade converts the values",
+        "write an upgrade; with allow the type is listed, and values that do not fit cannot be read",
+        "change_type",
+    ),
+    "column_retyped": Rule(
+        _REFUSED, "the type of an indexed column differs, and no upgrade converts the values", "write an upgrade"
+    ),
+    "index_added": Rule(_REBUILD, "a declared index is not built", "build it beside readers and writers"),
+    "index_changed": Rule(
+        _REBUILD,
+        "the definition of an index differs from the stored one, which serves older releases until the switch",
+        "build the next generation, and switch in one commit",
+    ),
+    "index_replaced": Rule(
+        _REBUILD,
+        "an index has a column of a type or a function that this release has replaced, so nobody can keep it",
+        "end it and build the next generation; until then the queries that need it are refused",
+    ),
+    "index_unfinished": Rule(_REBUILD, "the build of an index was begun", "finish it"),
+    "index_pending": Rule(_REBUILD, "violations keep an index from becoming readable", "look at each of them again"),
+    "index_outdated": Rule(
+        _REBUILD,
+        "an upgrade touches a field of an index, whose entries are those of the records as they are stored",
+        "rewrite the records of older versions; until then the queries that need it are refused",
+    ),
+    "index_undeclared": Rule(
+        _REFUSED,
+        "the store keeps an index that is not declared, so this process may not write",
+        "declare it; with allow it is dropped",
+        "drop_index",
+    ),
+    "index_superseded": Rule(
+        _REFUSED,
+        "a newer release has replaced the declared definition of an index",
+        "run the newer release; to go back to this definition, db.drop_index() first",
+    ),
+    "index_dropping": Rule(_SAFE, "entries of a dropped index are left", "remove them in batches"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class PlanStep:
+    """One difference between the models and the store.
+
+    Attributes:
+        collection: of the model.
+        subject: the field or the index; None when it is the whole collection.
+        rule: name of the rule, a key of the table in the guide on evolving a schema.
+        detail: what is stored and what is declared, in short; empty when there is no more to say.
+        allowed: whether ``allow=`` named what the rule asks for.
+    """
+
+    collection: str
+    subject: str | None
+    rule: str
+    detail: str = ""
+    allowed: bool = False
+
+    @property
+    def kind(self) -> StepKind:
+        """SAFE, NEEDS_REBUILD or REFUSED; an allowed step is none that is refused."""
+        kind = RULES[self.rule].kind
+        return StepKind.SAFE if self.allowed and kind is StepKind.REFUSED else kind
+
+    @property
+    def reason(self) -> str:
+        """What was found."""
+        return RULES[self.rule].reason
+
+    @property
+    def action(self) -> str:
+        """What ``db.apply()`` does about it, or what the user should do about a refusal."""
+        return RULES[self.rule].action
+
+    @property
+    def allow(self) -> Allowed | None:
+        """The name for ``db.apply(allow=...)`` that lifts the refusal, or makes more of the step."""
+        return RULES[self.rule].allow
+
+    @property
+    def idle(self) -> bool:
+        """Whether ``db.apply()`` has nothing to do about it."""
+        return not self.allowed and self.action.startswith(NOTHING)
+
+    def __str__(self) -> str:
+        subject = self.collection if self.subject is None else f"{self.collection}.{self.subject}"
+        detail = f" ({self.detail})" if self.detail else ""
+        allow = f" [allow={self.allow!r}]" if self.allow and not self.allowed else ""
+        return f"{self.kind.value:<13}  {subject}  {self.rule}: {self.reason}{detail}\n{'':13}  -> {self.action}{allow}"
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaPlan:
+    """Everything that lies between the models and the store, in the order in which it is dealt with.
+
+    Examples:
+        >>> print(SchemaPlan(()))
+        the store is as the models declare it
+    """
+
+    steps: tuple[PlanStep, ...]
+
+    @property
+    def refused(self) -> tuple[PlanStep, ...]:
+        """The steps for which ``db.apply()`` would do nothing at all."""
+        return tuple(step for step in self.steps if step.kind is StepKind.REFUSED)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether ``db.apply()`` has nothing to do."""
+        return all(step.idle for step in self.steps)
+
+    def allowing(self, names: Iterable[str]) -> SchemaPlan:
+        """The plan with the steps that these names allow."""
+        given = frozenset(names)
+        return SchemaPlan(
+            tuple(
+                PlanStep(step.collection, step.subject, step.rule, step.detail, step.allow in given)
+                for step in self.steps
+            )
+        )
+
+    def of(self, collection: str, *rules: str) -> tuple[PlanStep, ...]:
+        """The steps of one collection, of some rules or of all."""
+        return tuple(step for step in self.steps if step.collection == collection and (not rules or step.rule in rules))
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.steps)) if self.steps else "the store is as the models declare it"
+
+
+def plan_collection(live: LiveCollection, stored: StoredCollection | None, *, empty: bool) -> Iterator[PlanStep]:
+    """The steps of one collection.
+
+    Args:
+        live: the declaration joined with the header.
+        stored: what the header lists; None when it does not list the collection.
+        empty: the collection has no records, so no field can be missing in any.
+    """
+    schema = live.schema
+    if stored is None:
+        yield PlanStep(schema.collection, None, "collection_added")
+        return
+    difference = _Difference(live, stored, empty)
+    blocked = list(difference.of_collection())
+    yield from blocked
+    if any(step.rule in ("primary_key_changed", "schema_version_lower") for step in blocked):
+        return  # nothing else can be said before
+    fields = list(difference.of_fields())
+    yield from fields
+    if live.refused is None:
+        yield from difference.of_indexes()
+        yield from difference.of_records()
+    elif all(step.kind is not StepKind.REFUSED for step in fields):
+        # A field of a nested model, or what a function gives, which the list of fields does not show.
+        yield PlanStep(schema.collection, live.refused.index, "column_retyped")
+
+
+class _Difference:
+    """The differences of one collection."""
+
+    def __init__(self, live: LiveCollection, stored: StoredCollection, empty: bool) -> None:
+        self._live = live
+        self._schema: ModelSchema = live.schema
+        self._stored = stored
+        self._empty = empty
+
+    def _step(self, subject: str | None, rule: str, detail: str = "") -> PlanStep:
+        return PlanStep(self._schema.collection, subject, rule, detail)
+
+    def _upgrades(self, field: str) -> bool:
+        """Whether an upgrade touches a field in records that may be stored."""
+        return self._schema.touched.get(field, 1) > self._stored.oldest
+
+    def of_collection(self) -> Iterator[PlanStep]:
+        schema, stored = self._schema, self._stored
+        declared = tuple(tuple(column.signature()) for column in schema.primary_key)
+        if declared != stored.primary_key:
+            names = [", ".join(str(column[0]) for column in key) for key in (stored.primary_key, declared)]
+            yield self._step(None, "primary_key_changed", " -> ".join(names))
+        versions = f"{stored.schema_version} -> {schema.schema_version}"
+        if schema.schema_version < stored.schema_version:
+            yield self._step(None, "schema_version_lower", versions)
+        elif schema.schema_version > stored.schema_version:
+            yield self._step(None, "schema_version_raised", versions)
+
+    # --- fields -----------------------------------------------------------------------------------------------
+
+    def of_fields(self) -> Iterator[PlanStep]:
+        for name, field in self._schema.fields.items():
+            known = self._stored.fields.get(name)
+            if known is None:
+                yield self._step(name, self._added(name), field.type_name)
+                continue
+            rule = self._retyped(name, known, field.type_name)
+            if rule is not None:
+                yield self._step(name, rule, f"{known} -> {field.type_name}")
+        for name, known in self._stored.fields.items():
+            if name not in self._schema.fields:
+                yield self._step(name, "field_removed", known)
+
+    def _added(self, name: str) -> str:
+        if not self._schema.fields[name].required:
+            return "field_added"
+        if self._upgrades(name):
+            return "field_filled"
+        return "field_added" if self._empty else "field_required"
+
+    def _retyped(self, name: str, known: str, declared: str) -> str | None:
+        codec = self._schema.column_codecs.get(name)
+        stored_codec = self._stored.columns.get(name)
+        same_column = codec is None or stored_codec is None or codec.name == stored_codec
+        if known == declared and same_column:
+            return None
+        if same_column and _members(known) <= _members(declared):
+            return "field_widened"
+        if self._upgrades(name):
+            return "field_converted"
+        indexed = any(
+            index.state.maintained and name in retyped_columns(self._schema, index) for index in self._indexes
+        )
+        return "column_retyped" if indexed else "field_widened" if self._empty else "field_retyped"
+
+    # --- indexes ----------------------------------------------------------------------------------------------
+
+    @property
+    def _indexes(self) -> tuple[StoredIndex, ...]:
+        return self._stored.indexes
+
+    def of_indexes(self) -> Iterator[PlanStep]:
+        for name, definition in self._schema.indexes.items():
+            rule = self._index_rule(name, definition)
+            if rule is not None:
+                yield self._step(name, rule)
+        undeclared = {
+            index.name for index in self._indexes if index.state.maintained and index.name not in self._schema.indexes
+        }
+        for name in sorted(undeclared):
+            yield self._step(name, "index_undeclared")
+        dropping = {index.name for index in self._indexes if index.state is IndexState.DROPPING}
+        for name in sorted(dropping - undeclared):
+            yield self._step(name, "index_dropping")
+
+    def _index_rule(self, name: str, definition: IndexDefinition) -> str | None:
+        digest = definition.hash()
+        maintained = [index for index in self._indexes if index.name == name and index.state.maintained]
+        current = [index for index in maintained if index.hash == digest]
+        states = {index.state for index in current}
+        if states - {IndexState.READABLE}:
+            return "index_pending" if IndexState.PENDING in states else "index_unfinished"
+        if current:
+            return "index_outdated" if needed_version(self._schema, definition) > self._stored.oldest else None
+        if not maintained:
+            return "index_added"
+        if digest in self._stored.retired.get(name, ()):
+            return "index_superseded"
+        kept = {(index.stored.name, index.stored.generation) for index in self._live.maintained}
+        is_kept = all((index.name, index.generation) in kept for index in maintained)
+        return "index_changed" if is_kept else "index_replaced"
+
+    # --- records ----------------------------------------------------------------------------------------------
+
+    def of_records(self) -> Iterator[PlanStep]:
+        touched = [name for name, to in self._schema.touched.items() if to > self._stored.oldest]
+        if touched and not self._empty:
+            yield self._step(None, "records_outdated", ", ".join(sorted(touched)))
+
+
+def _members(type_name: str) -> frozenset[str]:
+    """The members of a union at the top of a type: ``dict[str, int | None] | None`` has two."""
+    members, depth = [""], 0
+    for letter in type_name:
+        depth += (letter == "[") - (letter == "]")
+        if letter == "|" and not depth:
+            members.append("")
+        else:
+            members[-1] += letter
+    return frozenset(member.strip() for member in members)
