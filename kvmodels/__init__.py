@@ -60,6 +60,7 @@ from kvmodels.kv import open_kv
 from kvmodels.kv_async import open_async_kv
 from kvmodels.limits import Limits
 from kvmodels.query.aggregation import Avg, Count, Max, Min, Sum
+from kvmodels.schema.changes import F
 from kvmodels.schema.expressions import MultiFieldRef, Q, col
 from kvmodels.schema.markers import (
     AggregateIndex,
@@ -100,6 +101,7 @@ __all__ = [
     "DoesNotExist",
     "EngineError",
     "EngineTimeoutError",
+    "F",
     "Field",
     "ForeignFileError",
     "Index",

@@ -7,16 +7,16 @@ all records.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar, overload
 
-from kvmodels.flows import bulk, crud, fetch
-from kvmodels.flows.bulk import BulkItem, OnConflict
+from kvmodels.flows import crud, fetch
 from kvmodels.flows.lifetimes import deadline_of
 from kvmodels.flows.storing import KEEP, Keep
 from kvmodels.query.query import Query
-from kvmodels.queryset import QuerySet, Runner
+from kvmodels.queryset import Runner
+from kvmodels.repository_bulk import BulkVerbs
 from kvmodels.schema.expressions import Expression
 from kvmodels.schema.model import KvModel
 
@@ -25,7 +25,7 @@ __all__ = ["Repository"]
 M = TypeVar("M", bound=KvModel)
 
 
-class Repository(QuerySet[M], Generic[M]):
+class Repository(BulkVerbs[M], Generic[M]):
     """The records of one model; made by ``db[User]``.
 
     May be used from any number of threads. Every write is one atomic operation; a conflict is tried again as the
@@ -303,59 +303,3 @@ class Repository(QuerySet[M], Generic[M]):
             RetriesExhaustedError: others kept changing the record.
         """
         return self._runner.run(fetch.remove(self._runner.context, self._runner.schema, target))
-
-    # --- several records --------------------------------------------------------------------------------------
-
-    def get_or_create(self, *, defaults: Mapping[str, Any] | None = None, **lookups: Any) -> tuple[M, bool]:
-        """The record that matches the lookups, created from lookups and defaults when there is none.
-
-        Args:
-            defaults: values of the other fields, used only when a record is created.
-            lookups: ``field=value`` for all fields of the primary key or of a unique index, which decides a race.
-
-        Returns:
-            The object, and whether it was created.
-
-        Raises:
-            InvalidArgumentError: the lookups name no complete unique key.
-            UniqueViolationError: the new record would break another unique index.
-        """
-        found: tuple[M, bool] = self._runner.run(
-            fetch.get_or_create(self._runner.context, self._runner.schema, defaults or {}, lookups)
-        )
-        return found
-
-    def bulk_create(
-        self,
-        objs: Iterable[M],
-        *,
-        batch_size: int | None = None,
-        on_conflict: OnConflict = "error",
-        expire_in: float | timedelta | Keep | None = KEEP,
-    ) -> list[BulkItem[M]]:
-        """Insert many objects in batches, each one atomic operation.
-
-        Args:
-            objs: the objects, in order.
-            batch_size: records per operation; None for a single one.
-            on_conflict: ``"error"`` raises at the first that cannot be inserted; ``"ignore"`` leaves such ones out.
-            expire_in: seconds or a timedelta until the records expire; None for never; by default ``Meta.ttl``.
-
-        Returns:
-            One ``BulkItem(obj, created, error)`` for each object.
-
-        Raises:
-            AlreadyExistsError, UniqueViolationError: with ``position`` of the object and ``committed``, the number
-                of objects in earlier batches, which are stored.
-            OperationTooLargeError: a batch is over a limit.
-        """
-        return self._runner.run(
-            bulk.bulk_create(
-                self._runner.context,
-                self._runner.schema,
-                objs,
-                batch_size=batch_size,
-                on_conflict=on_conflict,
-                expire_in=deadline_of(expire_in),
-            )
-        )

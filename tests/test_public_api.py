@@ -25,6 +25,7 @@ PUBLIC = [
     "DoesNotExist",
     "EngineError",
     "EngineTimeoutError",
+    "F",
     "Field",
     "ForeignFileError",
     "Index",

@@ -1,4 +1,4 @@
-"""Insert many records: batches, each one atomic operation, with a result for every object.
+"""Store many new objects: batches, each one atomic operation, with a result for every object.
 
 Rules of this module: a batch is written whole or not at all and is never split; what was committed before an error
 is said in the error. Objects are validated and encoded before the first batch is sent, so bad input writes nothing.
@@ -6,13 +6,16 @@ is said in the error. Objects are validated and encoded before the first batch i
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from kvmodels.errors import AlreadyExistsError, IntegrityError, InvalidArgumentError, UniqueViolationError
 from kvmodels.flows.arguments import items_of
 from kvmodels.flows.context import Context, HeaderView
+from kvmodels.flows.hooks import Step, Writer, writing
 from kvmodels.flows.operation import Operation, Proposal, Seen
+from kvmodels.flows.records import document_of
 from kvmodels.flows.requests import Flow
 from kvmodels.flows.retry import execute
 from kvmodels.flows.storing import (
@@ -20,25 +23,26 @@ from kvmodels.flows.storing import (
     Deadline,
     Pending,
     needs_clock,
-    pending,
     record_change,
     refused,
+    shown_key,
     state_after,
     stored,
 )
-from kvmodels.maintenance.changes import RecordChange, Violation
+from kvmodels.maintenance.changes import Violation
 from kvmodels.maintenance.entries import slot_owner
+from kvmodels.operations import Row
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.state import ObjectState
 
-__all__ = ["BulkItem", "OnConflict", "bulk_create"]
+__all__ = ["BulkItem", "OnConflict", "bulk_create", "checked_batch_size"]
 
 M = TypeVar("M")
-OnConflict = Literal["error", "ignore"]
+OnConflict = Literal["error", "ignore", "update"]
 
 
 class BulkItem(NamedTuple, Generic[M]):
-    """What became of one object of a bulk write: created, or left out because of an error."""
+    """What became of one object of a bulk write: created, left out because of an error, or else overwritten."""
 
     obj: M
     created: bool
@@ -59,15 +63,37 @@ def bulk_create(
     Args:
         batch_size: records per atomic operation, 1 or more; None for one operation over all of them.
         on_conflict: ``"error"`` raises at the first object that cannot be inserted; ``"ignore"`` leaves such objects
-            out and inserts the others.
-        expire_in: milliseconds until the records expire, None for never, KEEP for what their model declares.
+            out and inserts the others; ``"update"`` overwrites the record of the same primary key, whatever version it
+            has, and raises where another record holds a unique value.
+        expire_in: milliseconds until the records expire, None for never, KEEP for what their model declares, or for
+            the deadline of the record that is overwritten.
 
     Raises:
         AlreadyExistsError, UniqueViolationError: with ``position``, the index of the object, and ``committed``, how
             many objects of earlier batches are stored; nothing of its own batch is.
         OperationTooLargeError: a batch is over a limit of the engine.
+        InvalidArgumentError: a primary key twice with ``"update"``.
 
-    Cost: per batch one commit, with ``"ignore"`` one read before it.
+    Cost: per batch one commit, with ``"ignore"`` and ``"update"`` one read before it.
+    """
+    size = checked_batch_size(context, batch_size)
+    if on_conflict not in ("error", "ignore", "update"):
+        raise InvalidArgumentError(
+            "an unknown way to treat conflicts",
+            argument="on_conflict",
+            value=on_conflict,
+            expected=("error", "ignore", "update"),
+            hint="Give 'error', 'ignore' or 'update'.",
+        )
+    objects = items_of("objs", instances, "Give objects of the model in a list.")
+    return writing(context, schema, expire_in, partial(_create, objects, size, on_conflict))
+
+
+def checked_batch_size(context: Context, batch_size: int | None) -> int | None:
+    """The size of a batch that the caller asks for.
+
+    Raises:
+        InvalidArgumentError: it is not a positive whole number, or all is one commit, because of a transaction.
     """
     # A caller without a type checker may give anything, and True would be a batch of one.
     given: object = batch_size
@@ -76,63 +102,78 @@ def bulk_create(
             "a batch size is not a positive whole number",
             argument="batch_size",
             value=batch_size,
-            hint="Give the number of records per atomic operation, or None for one operation.",
+            hint="Give the number of records per atomic operation, or leave it out.",
         )
-    if on_conflict not in ("error", "ignore"):
+    if given is not None and context.transaction is not None:
         raise InvalidArgumentError(
-            "an unknown way to treat conflicts",
-            argument="on_conflict",
-            value=on_conflict,
-            expected=("error", "ignore"),
-            hint="Give 'error' or 'ignore'.",
+            "there are no batches in a transaction, which is one commit",
+            argument="batch_size",
+            value=batch_size,
+            hint="Leave it out, or write outside of the transaction.",
         )
-    objects = items_of("objs", instances, "Give objects of the model in a list.")
-    items = [pending(context, schema, instance) for instance in objects]
+    return batch_size
+
+
+def _create(
+    objects: Sequence[Any], batch_size: int | None, on_conflict: OnConflict, writer: Writer
+) -> Flow[list[BulkItem[Any]]]:
+    items = [writer.first(instance) for instance in objects]
+    if on_conflict == "update":
+        _require_distinct(items)
     size = batch_size or max(len(items), 1)
     results: list[BulkItem[Any]] = []
     for start in range(0, len(items), size):
-        batch = _Batch(
-            context,
-            schema,
-            items[start : start + size],
-            ignore=on_conflict == "ignore",
-            expire_in=expire_in,
-            start=start,
-        )
-        results.extend((yield from execute(context, batch.operation())))
+        batch = _Batch(writer, items[start : start + size], on_conflict, start)
+        results += yield from batch.stored()
     return results
 
 
-class _Batch:
-    """One atomic operation that inserts several records."""
+def _require_distinct(items: Iterable[Pending]) -> None:
+    seen: set[bytes] = set()
+    for item in items:
+        if item.pk in seen:
+            raise InvalidArgumentError(
+                "two objects have one primary key, so one would overwrite the other",
+                argument="objs",
+                value=shown_key(item.key_values),
+                hint="Give each record once.",
+            )
+        seen.add(item.pk)
 
-    def __init__(
-        self,
-        context: Context,
-        schema: ModelSchema,
-        items: Sequence[Pending],
-        *,
-        ignore: bool,
-        expire_in: Deadline,
-        start: int,
-    ) -> None:
-        self._context = context
-        self._schema = schema
+
+class _Batch:
+    """One atomic operation that stores several objects."""
+
+    def __init__(self, writer: Writer, items: Sequence[Pending], on_conflict: OnConflict, start: int) -> None:
+        self._writer = writer
+        self._context = writer.context
+        self._schema = writer.schema
         self._items = items
         self._keys = [item.layout.key(item.pk) for item in items]
-        self._ignore = ignore
-        self._deadline = expire_in
+        self._ignore = on_conflict == "ignore"
+        self._update = on_conflict == "update"
         self._start = start
         self._positions: dict[bytes, int] = {}
+        self._refusals: dict[bytes, IntegrityError] = {}
 
-    def operation(self) -> Operation[list[BulkItem[Any]]]:
+    def stored(self) -> Flow[list[BulkItem[Any]]]:
+        """Carry the operation out; with "ignore" without the objects whose unique values turn out to be taken."""
+        while True:
+            known = len(self._refusals)
+            try:
+                return (yield from execute(self._context, self._operation()))
+            except UniqueViolationError:
+                if len(self._refusals) == known:
+                    raise
+
+    def _operation(self) -> Operation[list[BulkItem[Any]]]:
         return Operation(
             (self._schema,),
             self._wanted,
             self._propose,
             self._refused,
-            reads=self._ignore,
-            timed=needs_clock(self._schema, self._deadline),
+            reads=self._ignore or self._update,
+            timed=needs_clock(self._schema, self._writer.deadline),
         )
 
     def _wanted(self, view: HeaderView) -> Sequence[bytes]:
@@ -150,62 +191,57 @@ class _Batch:
 
     def _propose(self, seen: Seen) -> Proposal[list[BulkItem[Any]]]:
         taken: dict[bytes, bytes] = {}
-        changes: list[RecordChange] = []
-        results: list[tuple[Pending, RecordChange | None, IntegrityError | None]] = []
+        results: list[tuple[Pending, Step | None, bool, IntegrityError | None]] = []
         self._positions = {}
         for position, (item, key) in enumerate(zip(self._items, self._keys, strict=True)):
-            error = self._obstacle(seen, item, key, taken)
+            old = seen.live_row(key)
+            error = self._refusals.get(item.pk) or self._taken_key(item, key, old, taken)
+            step = None if error is not None else self._step(item, seen, key, old)
+            if step is not None and self._ignore:
+                assert step.item is not None  # it is stored
+                error = self._taken_slot(seen, step.item, taken)
             if error is not None:
                 if not self._ignore:
                     raise self._placed(error, position)
-                results.append((item, None, error))
+                results.append((item, None, False, error))
                 continue
-            change = record_change(self._context, item, seen, seen.row(key), self._deadline)
+            assert step is not None
+            assert step.item is not None
             self._positions[item.pk] = position
             taken[key] = item.pk
             if self._ignore:
-                taken.update(dict.fromkeys(self._slots_of(seen.view, item), item.pk))
-            changes.append(change)
-            results.append((item, change, None))
+                taken.update(dict.fromkeys(self._slots_of(seen.view, step.item), item.pk))
+            results.append((step.item, step, old is None, None))
+        return _proposal(results)
 
-        def done(versionstamp: bytes) -> list[BulkItem[Any]]:
-            return [
-                BulkItem(item.instance, False, error)
-                if change is None
-                else BulkItem(stored(item, change, versionstamp), True)
-                for item, change, error in results
-            ]
+    def _step(self, item: Pending, seen: Seen, key: bytes, old: Row | None) -> Step:
+        if old is not None and self._schema.time_fields:  # they follow those of the record that is overwritten
+            item = self._writer.first(item.instance, document_of(self._context, old))
+        return self._writer.store(item, seen, seen.row(key))
 
-        def planned(_: bytes) -> list[BulkItem[Any]]:
-            return [BulkItem(item.instance, change is not None, error) for item, change, error in results]
-
-        def states(versionstamp: bytes) -> list[tuple[Any, ObjectState]]:
-            return [
-                (item.instance, state_after(item, change, versionstamp))
-                for item, change, _ in results
-                if change is not None
-            ]
-
-        return Proposal(tuple(changes), done, planned, states)
-
-    def _obstacle(self, seen: Seen, item: Pending, key: bytes, taken: dict[bytes, bytes]) -> IntegrityError | None:
-        """Why an object cannot be inserted: its key is there already, or (with "ignore") a slot of it is."""
-        if key in taken or seen.live_row(key) is not None:
-            shown = item.key_values[0] if len(item.key_values) == 1 else item.key_values
-            return AlreadyExistsError("a record with this primary key exists", model=self._schema.name, key=shown)
-        if not self._ignore:
+    def _taken_key(
+        self, item: Pending, key: bytes, old: Row | None, taken: dict[bytes, bytes]
+    ) -> AlreadyExistsError | None:
+        if self._update or (key not in taken and old is None):
             return None
+        return AlreadyExistsError(
+            "a record with this primary key exists", model=self._schema.name, key=shown_key(item.key_values)
+        )
+
+    def _taken_slot(self, seen: Seen, item: Pending, taken: dict[bytes, bytes]) -> IntegrityError | None:
+        """Why an object cannot be inserted: a record, or an object before it, has one of its unique values."""
         live = seen.view.live[self._schema.collection]
         for index in live.maintained:
             for slot_key, slot in index.layout.keys(item.document, item.pk):
                 if not slot:
                     continue
                 owner = taken.get(slot_key)
-                row = seen.live_row(slot_key)
+                # A hook may have made values whose slots nobody has read; then the compiler asks for them.
+                row = seen.live_row(slot_key) if seen.rows is not None and slot_key in seen.rows else None
                 if owner is None and row is not None:
                     owner = slot_owner(self._context.codec, live, index, row)
                 if owner is not None:
-                    change = record_change(self._context, item, seen, None, self._deadline)
+                    change = record_change(self._context, item, seen, None, self._writer.deadline)
                     error = refused(Violation(change, index, slot_key, owner))
                     assert isinstance(error, UniqueViolationError)
                     return error
@@ -214,9 +250,36 @@ class _Batch:
     def _refused(self, violation: Violation) -> IntegrityError:
         error = refused(violation)
         assert isinstance(error, UniqueViolationError)
+        if self._ignore and self._context.transaction is None:
+            self._refusals[violation.change.pk] = error
         return self._placed(error, self._positions[violation.change.pk])
 
     def _placed(self, error: IntegrityError, position: int) -> IntegrityError:
         error.position = self._start + position
         error.committed = self._start
         return error
+
+
+def _proposal(
+    results: Sequence[tuple[Pending, Step | None, bool, IntegrityError | None]],
+) -> Proposal[list[BulkItem[Any]]]:
+    steps = [step for _, step, _, _ in results if step is not None]
+
+    def done(versionstamp: bytes) -> list[BulkItem[Any]]:
+        for item, step, _, _ in results:
+            if step is not None:
+                stored(item, step.change, versionstamp)
+        return planned(versionstamp)
+
+    def planned(_: bytes) -> list[BulkItem[Any]]:
+        return [BulkItem(item.instance, created, error) for item, _, created, error in results]
+
+    def states(versionstamp: bytes) -> list[tuple[Any, ObjectState]]:
+        return [
+            (item.instance, state_after(item, step.change, versionstamp))
+            for item, step, _, _ in results
+            if step is not None
+        ]
+
+    after: list[Callable[[], object]] = [call for step in steps for call in step.after]
+    return Proposal(tuple(step.change for step in steps), done, planned, states, tuple(after))

@@ -1,4 +1,4 @@
-"""The verbs that look a record up by its key or a unique value, and those that are made of a look and a write.
+"""The verbs that look a record up by its key or a unique value, and what is told or done about one that was found.
 
 Rules of this module: no query is planned here (``flows/scan.py`` does), no write is compiled here.
 """
@@ -9,16 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeVar, cast
 
-from kvmodels.errors import (
-    AlreadyExistsError,
-    IntegrityError,
-    InvalidArgumentError,
-    InvalidValueError,
-    UniqueViolationError,
-)
+from kvmodels.errors import InvalidArgumentError, InvalidValueError
 from kvmodels.flows.arguments import items_of, require_object
 from kvmodels.flows.context import Context
-from kvmodels.flows.crud import insert, remove_key, remove_object
+from kvmodels.flows.crud import remove_key, remove_object
 from kvmodels.flows.requests import Flow
 from kvmodels.flows.scan import get_by_key, get_many_by_key, get_one
 from kvmodels.query.query import Query
@@ -28,7 +22,7 @@ from kvmodels.schema.model import KvModel
 from kvmodels.schema.predicates import key_values
 from kvmodels.schema.state import drop_state, set_state, state_of
 
-__all__ = ["detach", "expires_at", "get", "get_or_create", "get_or_none", "in_bulk", "key_values", "refresh", "remove"]
+__all__ = ["detach", "expires_at", "get", "get_or_none", "in_bulk", "key_values", "refresh", "remove"]
 
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -118,51 +112,3 @@ def remove(context: Context, schema: ModelSchema, target: Any) -> Flow[bool]:
     if isinstance(target, schema.model):
         return remove_object(context, schema, target)
     return remove_key(context, schema, key_values(schema, target))
-
-
-def get_or_create(
-    context: Context, schema: ModelSchema, defaults: Mapping[str, Any], lookups: Mapping[str, Any]
-) -> Flow[tuple[Any, bool]]:
-    """Look up by a complete unique key, insert when there is none, look up again when another was faster.
-
-    Source: Django's QuerySet.get_or_create; the race is closed by the unique index, which the insert checks.
-    """
-    unique = _unique_key(schema, lookups)
-    attempts = 0
-    while True:
-        attempts += 1
-        found = yield from get_or_none(context, schema, (), lookups)
-        if found is not None:
-            return found, False
-        instance = schema.model(**{**defaults, **lookups})
-        try:
-            return (yield from insert(context, schema, instance)), True
-        except IntegrityError as error:
-            if not _decides(error, unique) or attempts >= context.retry.attempts:
-                found = yield from get_or_none(context, schema, (), lookups)
-                if found is None:
-                    raise
-                return found, False
-
-
-def _unique_key(schema: ModelSchema, lookups: Mapping[str, Any]) -> str | None:
-    """The unique index whose columns are all among the lookups, None for the primary key."""
-    if all(column.field in lookups for column in schema.primary_key):
-        return None
-    for name, index in schema.indexes.items():
-        if index.unique and all(lookups.get(field) is not None for field in index.fields):
-            return name
-    raise InvalidArgumentError(
-        "the lookups name no complete unique key, so two callers could both create a record",
-        argument="lookups",
-        value=tuple(lookups),
-        expected=tuple(index.fields for index in schema.indexes.values() if index.unique),
-        hint="Give every field of the primary key or of a unique index as field=value, the rest in defaults.",
-    )
-
-
-def _decides(error: IntegrityError, unique: str | None) -> bool:
-    """Whether the insert lost against a record with the very key that was looked up."""
-    if isinstance(error, UniqueViolationError):
-        return error.index == unique
-    return unique is None and isinstance(error, AlreadyExistsError)

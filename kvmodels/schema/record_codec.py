@@ -24,6 +24,7 @@ from kvmodels.errors import (
     NonIdempotentValidatorError,
     UnknownFieldError,
 )
+from kvmodels.schema.changes import evaluated
 from kvmodels.schema.composites import must_be_stored
 from kvmodels.schema.computed import ComputedValues
 from kvmodels.schema.definition import ColumnSource, Document, ModelSchema
@@ -342,6 +343,7 @@ def apply_changes(schema: ModelSchema, instance: Any, changes: Mapping[str, Any]
     Raises:
         UnknownFieldError: the model has no such field, and does not keep extra fields.
         InvalidArgumentError: the library sets the field.
+        InvalidValueError: a term has no value for the object.
     """
     extra = instance.__pydantic_extra__
     for name in changes:
@@ -362,7 +364,7 @@ def apply_changes(schema: ModelSchema, instance: Any, changes: Mapping[str, Any]
                 value=field.automatic,
                 hint="Leave it out: every write sets it.",
             )
-    for name, value in changes.items():
+    for name, value in evaluated(schema, instance, changes).items():
         if name in schema.fields:
             instance.__dict__[name] = value
             instance.__pydantic_fields_set__.add(name)

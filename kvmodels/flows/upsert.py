@@ -1,0 +1,160 @@
+"""Look a record up by a complete unique key and create it if there is none: ``get_or_create``, ``update_or_create``.
+
+The race of two callers is closed by the unique index (or the primary key) that decides: both insert, one is refused
+and looks again. A change is checked against the version that was looked up, so that a caller who was overtaken looks
+again too, and nothing of another one is lost.
+
+Rules of this module: every round is a look and one write; rounds are bounded as attempts of a write are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from kvmodels.errors import (
+    AlreadyExistsError,
+    IntegrityError,
+    InvalidArgumentError,
+    RetriesExhaustedError,
+    StaleObjectError,
+    UniqueViolationError,
+)
+from kvmodels.flows.context import Context
+from kvmodels.flows.crud import insert, save
+from kvmodels.flows.fetch import get_or_none
+from kvmodels.flows.requests import Flow, sleep
+from kvmodels.schema.changes import Term, require_terms
+from kvmodels.schema.definition import ModelSchema
+from kvmodels.schema.record_codec import apply_changes
+
+__all__ = ["get_or_create", "update_or_create"]
+
+
+def get_or_create(
+    context: Context, schema: ModelSchema, defaults: Mapping[str, Any], lookups: Mapping[str, Any]
+) -> Flow[tuple[Any, bool]]:
+    """Look up by a complete unique key, insert when there is none, look up again when another was faster.
+
+    Source: Django's QuerySet.get_or_create.
+    """
+    unique = _unique_key(schema, lookups)
+    attempts = 0
+    while True:
+        attempts += 1
+        found = yield from get_or_none(context, schema, (), lookups)
+        if found is not None:
+            return found, False
+        instance = schema.model(**{**defaults, **lookups})
+        try:
+            return (yield from insert(context, schema, instance)), True
+        except IntegrityError as error:
+            if not _decides(error, unique) or attempts >= context.retry.attempts:
+                found = yield from get_or_none(context, schema, (), lookups)
+                if found is None:
+                    raise
+                return found, False
+
+
+def update_or_create(
+    context: Context,
+    schema: ModelSchema,
+    defaults: Mapping[str, Any],
+    create_defaults: Mapping[str, Any] | None,
+    lookups: Mapping[str, Any],
+) -> Flow[tuple[Any, bool]]:
+    """Change the record that a complete unique key names, or create it.
+
+    Source: Django's QuerySet.update_or_create, whose lock is a version check here.
+
+    Args:
+        defaults: the changes, and the other values of a new record.
+        create_defaults: the other values of a new record, instead.
+
+    Raises:
+        InvalidArgumentError: the lookups are no complete unique key; a new record would be made of terms.
+        UniqueViolationError: the record would break another unique index.
+        RetriesExhaustedError: others were faster in every round.
+
+    Cost: a round is one read and one commit.
+    """
+    unique = _unique_key(schema, lookups)
+    require_terms(schema, defaults)
+    if create_defaults is None:
+        _require_values(defaults)
+        create_defaults = defaults
+    rounds = _Rounds(context)
+    while True:
+        found = yield from get_or_none(context, schema, (), lookups)
+        try:
+            if found is None:
+                instance = schema.model(**{**create_defaults, **lookups})
+                return (yield from insert(context, schema, instance)), True
+            apply_changes(schema, found, defaults)
+            return (yield from save(context, schema, found)), False
+        except StaleObjectError:
+            pass
+        except IntegrityError as error:
+            if found is not None:
+                raise
+            # Another caller's record may be in the way of the primary key before it is in the way of the lookup.
+            if not _decides(error, unique) and (yield from get_or_none(context, schema, (), lookups)) is None:
+                raise
+        yield from rounds.next()
+
+
+class _Rounds:
+    """Counts rounds, and waits between two of them."""
+
+    __slots__ = ("_context", "_made", "_started")
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._made = 0
+        self._started = context.monotonic()
+
+    def next(self) -> Flow[None]:
+        """Before the next round. Raises RetriesExhaustedError when there may be none."""
+        self._made += 1
+        policy, elapsed = self._context.retry, self._context.monotonic() - self._started
+        if self._made >= policy.attempts or elapsed >= policy.deadline_s:
+            raise RetriesExhaustedError(
+                "others were faster in every round", attempts=self._made, elapsed_s=round(elapsed, 6), failed_checks=()
+            )
+        pause = min(policy.pause(self._made + 1, self._context.random()), policy.deadline_s - elapsed)
+        if pause > 0:
+            yield from sleep(pause)
+
+
+def _require_values(defaults: Mapping[str, Any]) -> None:
+    for name, value in defaults.items():
+        if isinstance(value, Term):
+            raise InvalidArgumentError(
+                "a new record cannot be made of stored values",
+                argument=name,
+                value=repr(value),
+                hint="Give create_defaults with the values of a new record.",
+            )
+
+
+def _unique_key(schema: ModelSchema, lookups: Mapping[str, Any]) -> str | None:
+    """The unique index whose columns are all among the lookups, None for the primary key."""
+    if all(column.field in lookups for column in schema.primary_key):
+        return None
+    for name, index in schema.indexes.items():
+        if index.unique and all(lookups.get(field) is not None for field in index.fields):
+            return name
+    raise InvalidArgumentError(
+        "the lookups name no complete unique key, so two callers could both create a record",
+        argument="lookups",
+        value=tuple(lookups),
+        expected=tuple(index.fields for index in schema.indexes.values() if index.unique),
+        hint="Give every field of the primary key or of a unique index as field=value, the rest in defaults.",
+    )
+
+
+def _decides(error: IntegrityError, unique: str | None) -> bool:
+    """Whether the insert lost against a record with the very key that was looked up."""
+    if isinstance(error, UniqueViolationError):
+        return error.index == unique
+    return unique is None and isinstance(error, AlreadyExistsError)

@@ -1,0 +1,130 @@
+"""The verbs of ``kvmodels.repository_bulk``, asynchronous.
+
+Rules of this module: a method runs one flow and decides nothing. Names, signatures and behaviour are those of
+``kvmodels.repository_bulk``, which a test compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import Any, Generic, TypeVar
+
+from kvmodels.flows import bulk, upsert
+from kvmodels.flows.bulk import BulkItem, OnConflict
+from kvmodels.flows.lifetimes import deadline_of
+from kvmodels.flows.storing import KEEP, Keep
+from kvmodels.queryset_async import AsyncQuerySet
+from kvmodels.schema.model import KvModel
+
+__all__ = ["AsyncBulkVerbs"]
+
+M = TypeVar("M", bound=KvModel)
+
+
+class AsyncBulkVerbs(AsyncQuerySet[M], Generic[M]):
+    """Writes of several records; every ``db[User]`` has them."""
+
+    __slots__ = ()
+
+    async def get_or_create(self, *, defaults: Mapping[str, Any] | None = None, **lookups: Any) -> tuple[M, bool]:
+        """The record that matches the lookups, created from lookups and defaults when there is none.
+
+        Args:
+            defaults: values of the other fields, used only when a record is created.
+            lookups: ``field=value`` for all fields of the primary key or of a unique index, which decides a race.
+
+        Returns:
+            The object, and whether it was created.
+
+        Raises:
+            InvalidArgumentError: the lookups name no complete unique key.
+            UniqueViolationError: the new record would break another unique index.
+        """
+        found: tuple[M, bool] = await self._runner.run(
+            upsert.get_or_create(self._runner.context, self._runner.schema, defaults or {}, lookups)
+        )
+        return found
+
+    async def update_or_create(
+        self,
+        *,
+        defaults: Mapping[str, Any] | None = None,
+        create_defaults: Mapping[str, Any] | None = None,
+        **lookups: Any,
+    ) -> tuple[M, bool]:
+        """Change the record that matches the lookups, or create it when there is none.
+
+        However many callers do this at once, one of them creates the record and every other one changes it.
+
+        Args:
+            defaults: new values by field name, ``F("n") + 1`` among them; also for a new record, unless
+                ``create_defaults`` are given.
+            create_defaults: values of the other fields of a new record.
+            lookups: ``field=value`` for all fields of the primary key or of a unique index, which decides a race.
+
+        Returns:
+            The stored object, and whether it was created. Cost: a read and a commit, again when another was faster.
+
+        Raises:
+            InvalidArgumentError: the lookups name no complete unique key, or a new record would be made of ``F``.
+            UnknownFieldError: the model has no such field.
+            UniqueViolationError: the record would break another unique index.
+            RetriesExhaustedError: others were faster again and again.
+
+        Examples:
+            >>> import asyncio
+            >>> from kvmodels import AsyncDatabase, F, KvModel, PrimaryKey
+            >>> class Word(KvModel, collection="words"):
+            ...     text: PrimaryKey[str]
+            ...     seen: int = 1
+            >>> async def main():
+            ...     async with AsyncDatabase("memory://", models=[Word]) as db:
+            ...         for text in ("key", "value", "key"):
+            ...             again = {"seen": F("seen") + 1}
+            ...             await db[Word].update_or_create(text=text, defaults=again, create_defaults={})
+            ...         return [(word.text, word.seen) async for word in db[Word]]
+            >>> asyncio.run(main())
+            [('key', 2), ('value', 1)]
+        """
+        made: tuple[M, bool] = await self._runner.run(
+            upsert.update_or_create(self._runner.context, self._runner.schema, defaults or {}, create_defaults, lookups)
+        )
+        return made
+
+    async def bulk_create(
+        self,
+        objs: Iterable[M],
+        *,
+        batch_size: int | None = None,
+        on_conflict: OnConflict = "error",
+        expire_in: float | timedelta | Keep | None = KEEP,
+    ) -> list[BulkItem[M]]:
+        """Insert many objects in batches, each one atomic operation.
+
+        Args:
+            objs: the objects, in order.
+            batch_size: records per operation; None for a single one. Not in a transaction, which is one commit.
+            on_conflict: ``"error"`` raises at the first that cannot be inserted; ``"ignore"`` leaves such ones out;
+                ``"update"`` overwrites the record that has the primary key.
+            expire_in: seconds or a timedelta until the records expire; None for never; by default ``Meta.ttl``.
+
+        Returns:
+            One ``BulkItem(obj, created, error)`` for each object; neither created nor an error: overwritten.
+
+        Raises:
+            AlreadyExistsError, UniqueViolationError: with ``position`` of the object and ``committed``, the number
+                of objects in earlier batches, which are stored.
+            OperationTooLargeError: a batch is over a limit.
+            InvalidArgumentError: a primary key twice with ``"update"``, or an option that makes no sense.
+        """
+        return await self._runner.run(
+            bulk.bulk_create(
+                self._runner.context,
+                self._runner.schema,
+                objs,
+                batch_size=batch_size,
+                on_conflict=on_conflict,
+                expire_in=deadline_of(expire_in),
+            )
+        )
