@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from fastapi import APIRouter, Depends, FastAPI, Header, HTTPException, Query, Request, Response
 from fastapi.responses import JSONResponse
@@ -29,6 +29,7 @@ from kvmodels import (
     KvModelsError,
     LimitExceededError,
     PrimaryKey,
+    PrimaryKeyChangedError,
     RetriesExhaustedError,
     StaleObjectError,
     Unique,
@@ -42,6 +43,7 @@ STATUS: dict[type[KvModelsError], int] = {
     InvalidCursorError: 400,
     InvalidValueError: 422,
     LimitExceededError: 422,
+    PrimaryKeyChangedError: 422,
     RetriesExhaustedError: 503,
 }
 
@@ -65,17 +67,12 @@ class NewUser(BaseModel):
     name: str
 
 
-class UserChange(BaseModel):
-    """What a client may change; fields that it does not send stay as they are.
-
-    The defaults only say that a field may be left out. They are never stored, and null is refused.
-    """
-
-    model_config = ConfigDict(extra="forbid")
-
-    email: str = Field(default="", pattern="@")
-    favorite_color: str = ""
-    name: str = ""
+# What a client may change: a model of the fields of User that has no defaults, so that fields which it does not send
+# stay as they are, and null is refused where a user cannot be without a value.
+if TYPE_CHECKING:
+    UserPatch = BaseModel  # a class that is made while the program runs is no type to a checker
+else:
+    UserPatch = User.partial()
 
 
 class UserPage(BaseModel):
@@ -130,16 +127,15 @@ async def list_users(
 
 
 @router.patch("/users/{user_id}")
-async def change_user(db: Db, user_id: ULID, body: UserChange, response: Response, if_match: IfMatch = None) -> User:
+async def change_user(db: Db, user_id: ULID, body: UserPatch, response: Response, if_match: IfMatch = None) -> User:
     """Change a user; with If-Match only the version that the client has seen."""
-    changes = body.model_dump(exclude_unset=True)
     if if_match is None:
-        user = await db[User].patch(user_id, **changes)
+        user = await db[User].patch(user_id, body)
     else:
         user = await db[User].get(user_id)
         if etag(user) != if_match:
             raise HTTPException(412, "somebody else has changed this user")
-        for field, value in changes.items():
+        for field, value in body.model_dump(exclude_unset=True).items():
             setattr(user, field, value)
         await db[User].save(user)
     response.headers["ETag"] = etag(user)

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable
 from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar, overload
 
+from pydantic import BaseModel
+
 from kvmodels.flows import crud, fetch
 from kvmodels.flows.lifetimes import deadline_of
 from kvmodels.flows.storing import KEEP, Keep
@@ -19,6 +21,7 @@ from kvmodels.queryset import Runner
 from kvmodels.repository_bulk import BulkVerbs
 from kvmodels.schema.expressions import Expression
 from kvmodels.schema.model import KvModel
+from kvmodels.schema.partial_model import sent_values
 
 __all__ = ["Repository"]
 
@@ -209,13 +212,23 @@ class Repository(BulkVerbs[M], Generic[M]):
         )
         return obj
 
-    def patch(self, key: Any, /, *, expire_in: float | timedelta | Keep | None = KEEP, **changes: Any) -> M:
+    def patch(
+        self,
+        key: Any,
+        body: BaseModel | None = None,
+        /,
+        *,
+        expire_in: float | timedelta | Keep | None = KEEP,
+        **changes: Any,
+    ) -> M:
         """Change fields of a record, whatever version it has: read, apply, commit, again after a conflict.
 
         Args:
             key: the primary key, a tuple when it is composite.
+            body: changes as an object of ``User.partial()`` or another pydantic model; fields that were not given to
+                it stay as they are.
             expire_in: seconds or a timedelta from now; None for never; by default the deadline stays.
-            changes: new values by field name.
+            changes: new values by field name; they count more than those of the body.
 
         Returns:
             The stored object.
@@ -223,11 +236,12 @@ class Repository(BulkVerbs[M], Generic[M]):
         Raises:
             DoesNotExist: no record has this primary key.
             UnknownFieldError: the model has no such field.
+            InvalidArgumentError: the body is no pydantic model, or the library sets the field.
             UniqueViolationError, RetriesExhaustedError: nothing was written.
         """
-        values = fetch.key_values(self._runner.schema, key)
+        values, sent = fetch.key_values(self._runner.schema, key), sent_values(body, changes)
         patched: M = self._runner.run(
-            crud.patch(self._runner.context, self._runner.schema, values, changes, deadline_of(expire_in))
+            crud.patch(self._runner.context, self._runner.schema, values, sent, deadline_of(expire_in))
         )
         return patched
 

@@ -23,6 +23,7 @@ from kvmodels.schema.expressions import FieldRef, MultiFieldRef, reference
 from kvmodels.schema.hooks import check_hooks, no_hook
 from kvmodels.schema.markers import Field
 from kvmodels.schema.options import check_class_keywords, resolve_options
+from kvmodels.schema.partial_model import PartialModel, partial_model
 from kvmodels.schema.state import STATE_SLOT, PendingStamp, set_state, state_of, with_state_of
 from kvmodels.schema.time_fields import AutoNow, AutoNowAdd, Version
 
@@ -134,6 +135,33 @@ class KvModel(BaseModel, metaclass=KvModelMeta):
     def is_persisted(self) -> bool:
         """Whether the object was read from a store or written to one (and not detached since)."""
         return state_of(self) is not None
+
+    @classmethod
+    def partial(cls) -> type[PartialModel]:
+        """The model whose every field may be left out, for the body of a PATCH request; made once per class.
+
+        It has the types, constraints, aliases and validators of the single fields, and no defaults: a field that was
+        not given has no value. Fields that the library sets are not in it. ``patch(key, body)`` takes its objects.
+
+        Returns:
+            A class named ``UserPatch`` for ``User``.
+
+        Examples:
+            >>> from kvmodels import Database, KvModel, PrimaryKey
+            >>> class Hero(KvModel, collection="heroes"):
+            ...     id: PrimaryKey[int]
+            ...     name: str
+            ...     age: int = 0
+            >>> heroes = Database("memory://", models=[Hero])[Hero]
+            >>> _ = heroes.create(id=1, name="Ada", age=36)
+            >>> HeroPatch = Hero.partial()
+            >>> body = HeroPatch(name="Eve")
+            >>> body.model_dump()
+            {'name': 'Eve'}
+            >>> heroes.patch(1, body)
+            Hero(id=1, name='Eve', age=36)
+        """
+        return partial_model(cls)
 
     @no_hook
     def before_insert(self) -> None:

@@ -6,6 +6,7 @@ import pytest
 from fastapi.testclient import TestClient
 
 from examples.fastapi_service import create_app
+from kvmodels import ULID
 
 
 @pytest.fixture(params=["memory", "file"])
@@ -110,3 +111,18 @@ def test_null_is_no_change(client, field):
 def test_an_address_that_is_too_long_for_its_index_is_the_clients_mistake(client):
     refused = client.post("/users", json=user("a" * 3_000))
     assert (refused.status_code, refused.json()["code"]) == (422, "KV602")
+
+
+def test_a_change_is_described_as_a_user_whose_every_field_may_be_left_out(client: TestClient):
+    described = client.get("/openapi.json").json()["components"]["schemas"]["UserPatch"]
+    assert described["properties"].keys() == {"id", "email", "favorite_color", "name"}
+    assert "required" not in described
+    assert not any("default" in field for field in described["properties"].values())
+
+
+def test_the_key_of_a_user_cannot_be_changed(client: TestClient):
+    created = client.post("/users", json={"email": "ada@x.org", "favorite_color": "red", "name": "Ada"}).json()
+    refused = client.patch(f"/users/{created['id']}", json={"id": str(ULID())})
+    assert (refused.status_code, refused.json()["code"]) == (422, "KV505")
+    same = client.patch(f"/users/{created['id']}", json={"id": created["id"], "name": "Eve"})
+    assert (same.status_code, same.json()["name"]) == (200, "Eve")
