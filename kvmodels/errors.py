@@ -492,7 +492,7 @@ class IndexNotReadyError(SchemaError):
 
     code = "KV802"
     attributes = ("model", "index", "state")
-    default_hint = "Run db.build_indexes()."
+    default_hint = "Run db.build_indexes(), or db.apply() where records wait for an upgrade."
     model: str
     index: str
     state: str

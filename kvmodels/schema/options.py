@@ -17,7 +17,7 @@ from pydantic import ConfigDict
 
 from kvmodels.errors import ModelDefinitionError
 from kvmodels.schema.declarations import DeclaredIndex
-from kvmodels.schema.upgrades import Upgrade, declared_upgrades
+from kvmodels.schema.upgrades import Upgrade, declared_upgrades, marked
 
 __all__ = ["CLASS_KEYWORDS", "META_OPTIONS", "ModelOptions", "check_class_keywords", "check_name", "resolve_options"]
 
@@ -223,14 +223,16 @@ def _upgrades(
     of_parents = dict.fromkeys(one for parent in inherited for one in parent.upgrades)
     found = declared_upgrades(cls, classes, declared.get("upgrades", ()), of_parents)
     beyond = [one for one in found if one.to > version]
-    if beyond and not _boolean(cls.__name__, dict(declared), "abstract", default=False):
+    if not beyond or _boolean(cls.__name__, dict(declared), "abstract", default=False):
+        return found
+    if {"schema_version", "upgrades"} & declared.keys() or any(map(marked, vars(cls).values())):
         raise ModelDefinitionError(
             "an upgrade leads to a higher schema version than the declared one",
             model=cls.__name__,
             option=f"to={beyond[0].to}",
             hint=f"Write schema_version = {beyond[-1].to} in Meta.",
         )
-    return found
+    return tuple(one for one in found if one.to <= version)  # of a parent, whose versions are not those of the class
 
 
 def _inherited_ttl(parents: Iterable[ModelOptions]) -> timedelta | None:

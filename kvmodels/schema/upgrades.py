@@ -19,7 +19,7 @@ from kvmodels.schema.definition import Document
 from kvmodels.schema.paths import COMPUTED, RESERVED_FIELD
 from kvmodels.schema.sameness import same_stored
 
-__all__ = ["Upgrade", "Upgrades", "declared_upgrades", "upgrade", "version_of"]
+__all__ = ["Upgrade", "Upgrades", "declared_upgrades", "marked", "upgrade", "version_of"]
 
 _MARK: Final = "__kv_upgrade__"
 
@@ -85,11 +85,18 @@ def upgrade(
 
     def mark(function: Any) -> Any:
         inner: Any = getattr(function, "__func__", function)
-        # As given: a text is refused with the class, where the model can be named.
+        # As given: what is wrong with it is refused with the class, where the model can be named.
         setattr(inner, _MARK, (to, touches))
         return function if inner is not function else staticmethod(function)
 
     return mark
+
+
+def marked(value: Any) -> tuple[int, Any] | None:
+    """What ``@upgrade`` left on an attribute of a class, through the decorators around the function."""
+    while value is not None and not hasattr(value, _MARK):
+        value = getattr(value, "__func__", None)
+    return getattr(value, _MARK, None)
 
 
 def declared_upgrades(
@@ -106,20 +113,20 @@ def declared_upgrades(
     Raises:
         ModelDefinitionError: ``listed`` is no tuple of upgrades, or an upgrade is declared wrongly.
     """
-    given = tuple(cast("Iterable[object]", listed)) if isinstance(listed, (tuple, list)) else (listed,)
+    given = tuple(cast("Iterable[object]", listed)) if isinstance(listed, (tuple, list)) else (None,)
     found = [one for one in given if isinstance(one, Upgrade)]
     if len(found) < len(given):
         raise ModelDefinitionError(
-            "Meta.upgrades is not a tuple of upgrades",
+            "what Meta lists as upgrades is not a tuple of them",
             model=model.__name__,
             option="upgrades",
-            hint='Write upgrades = (Upgrade(2, function, touches=("name",)),), with the comma.',
+            hint="Give a tuple of Upgrade(version, function, touches=...), with the comma also behind a single one.",
         )
     found += [one for one in inherited if one not in found and not hasattr(one.function, _MARK)]
     seen = set[str]()
     for cls in classes:
         for name, value in vars(cls).items():
-            mark = getattr(getattr(value, "__func__", None), _MARK, None)
+            mark = marked(value)
             if mark is not None and name not in seen:
                 found.append(Upgrade(mark[0], getattr(model, name), mark[1]))
         seen |= vars(cls).keys()
