@@ -16,9 +16,9 @@ TOTAL = ACCOUNTS * OPENING_BALANCE
 PATIENT = RetryPolicy(deadline_s=60)
 
 
-def opened(url: str, **options: object) -> Database:
+def opened(url: str) -> Database:
     """A bank that exists."""
-    return Database(url, models=[Account], retry=PATIENT, durability="relaxed", **options)
+    return Database(url, models=[Account], retry=PATIENT, durability="relaxed")
 
 
 def found(db: Database) -> None:
