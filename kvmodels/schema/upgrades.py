@@ -52,7 +52,7 @@ class Upgrade:
 def upgrade(
     *, to: int, touches: Iterable[str]
 ) -> Callable[
-    [UpgradeFunction | staticmethod[[Document], Document] | classmethod[Any, [Document], Document]],
+    [Callable[..., Document] | staticmethod[[Document], Document] | classmethod[Any, [Document], Document]],
     staticmethod[[Document], Document],
 ]:
     """Declare a function in the body of a model as the step to a schema version; see ``Upgrade``.
@@ -62,7 +62,7 @@ def upgrade(
         touches: names of all fields that it changes, adds or takes away.
 
     Returns:
-        A decorator; the function becomes a static method. It may stand above ``@staticmethod`` or ``@classmethod``.
+        A decorator for a static or class method; a plain function becomes a static method.
 
     Raises:
         ModelDefinitionError: when the class is created: the version or the fields cannot be those of an upgrade.
@@ -77,6 +77,7 @@ def upgrade(
         ...         schema_version = 2
         ...
         ...     @upgrade(to=2, touches=("email",))
+        ...     @staticmethod
         ...     def fold(document):
         ...         return {**document, "email": document["email"].casefold()}
         >>> Person.fold({"id": 1, "email": "Ada@X.org"})

@@ -55,6 +55,7 @@ class NewAccount(KvModel, collection="accounts"):
         indexes: ClassVar = INDEXES
 
     @upgrade(to=2, touches=("email", "size", "name", "first", "last", "visits"))
+    @staticmethod
     def modernised(document: dict[str, Any]) -> dict[str, Any]:
         document["email"] = document["email"].casefold()
         document["size"] = str(document["size"])
@@ -80,6 +81,7 @@ class Touched(KvModel, collection="accounts"):
         indexes: ClassVar = INDEXES
 
     @upgrade(to=2, touches=("email", "visits"))
+    @staticmethod
     def folded(document: dict[str, Any]) -> dict[str, Any]:
         return {**document, "email": document["email"].casefold(), "visits": document["visits"] + 1}
 
