@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import signal
 import sys
@@ -19,6 +20,7 @@ from kvmodels import (
     StaleObjectError,
 )
 from tests.evolution import residents
+from tests.evolution.accounts import NewAccount, Touched
 from tests.evolution.releases import First, UniqueName, WithPlan, user
 
 RELEASES: dict[str, type[KvModel]] = {"plan": WithPlan, "name": UniqueName, "kinds": residents.Resident}
@@ -93,9 +95,64 @@ def write_as_old_code(path: str, seed: int, keys: int) -> None:
     print(json.dumps({"written": written, "reads": reads}), flush=True)
 
 
+CHANGES: dict[str, type[KvModel]] = {"touched": Touched, "new": NewAccount}
+
+
+def change_schema(path: str, release: str, throttle: float | None = None) -> str:
+    """Apply everything; what the report says."""
+    with Database(path, models=[CHANGES[release]], durability="relaxed", busy_timeout=60) as db:
+        return str(db.apply(throttle=throttle))
+
+
+def change_and_die(path: str, release: str, seed: int, kills: int) -> None:
+    """Apply everything in processes that are killed one after the other, then once more; tell how many were at work."""
+    moments = random.Random(seed)
+    killed = 0
+    print("ready", flush=True)
+    for _ in range(kills):
+        child = os.fork()
+        if child == 0:
+            change_schema(path, release, throttle=4_000)
+            os._exit(0)
+        time.sleep(moments.uniform(0.02, 0.15))
+        os.kill(child, signal.SIGKILL)
+        killed += os.WIFSIGNALED(os.waitpid(child, 0)[1])
+    print(json.dumps({"killed": killed, "report": change_schema(path, release)}), flush=True)
+
+
+def touch(path: str, seed: int) -> None:
+    """The new release writes beside its own migration: it adds visits, and tells how many."""
+    rng = random.Random(seed)
+    finished = False
+
+    def finish(number: int, frame: Any) -> None:
+        nonlocal finished
+        finished = True
+
+    signal.signal(signal.SIGTERM, finish)
+    added = 0
+
+    def once_more(found: Touched) -> None:
+        found.visits += 1
+        found.city = rng.choice(["rome", "oslo"])
+
+    with Database(path, models=[Touched], durability="relaxed", busy_timeout=60) as db:
+        print("ready", flush=True)
+        while not finished:
+            try:
+                db[Touched].mutate(rng.randrange(800), once_more)
+                added += 1
+            except RetriesExhaustedError:
+                continue
+            time.sleep(0.005)
+    print(json.dumps({"added": added}), flush=True)
+
+
 ROLES: dict[str, Callable[..., None]] = {
     "write": lambda path, release, seed, keys: write(path, release, int(seed), int(keys)),
     "build": build,
+    "change": lambda path, release, seed, kills: change_and_die(path, release, int(seed), int(kills)),
+    "touch": lambda path, seed: touch(path, int(seed)),
     "old": lambda path, seed, keys: write_as_old_code(path, int(seed), int(keys)),
 }
 

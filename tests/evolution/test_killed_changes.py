@@ -1,0 +1,123 @@
+"""A build and a migration that are killed again and again, beside writers: every step is applied once."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvmodels import Database, Sum
+from kvmodels.engines.base import Engine
+from kvmodels.engines.faults import FaultEngine
+from kvmodels.engines.memory import MemoryEngine
+from kvmodels.operations import AtomicWrite, Committed, Conflict
+from tests.evolution.accounts import Account, NewAccount, Touched, account
+from tests.evolution.releases import database
+from tests.evolution.test_online_build import answer, ready, start
+from tests.oracle import audit, read_engine, read_store, spec_of
+
+RECORDS = 800
+KILLS = 20
+
+
+def fill(path: Path) -> None:
+    with Database(path, models=[Account], durability="relaxed") as db:
+        db[Account].bulk_create([Account(**account(n)) for n in range(RECORDS)])
+
+
+def killed_until_done(path: Path, seed: int, release: str) -> Any:
+    """Apply everything in 20 processes that are killed at random moments, then in one that is not."""
+    told = answer(ready(start("change", path, release, seed, KILLS)))
+    print(f"seed {seed}: {told}")
+    assert told["killed"] > KILLS // 2
+    return told
+
+
+@pytest.mark.parametrize("seed", [3])
+def test_a_migration_that_is_killed_20_times_rewrites_every_record_once(tmp_path, seed):
+    path = tmp_path / "app.db"
+    fill(path)
+    writers = [ready(start("touch", path, n)) for n in range(2)]
+    killed_until_done(path, seed, "touched")
+    for writer in writers:
+        writer.send_signal(signal.SIGTERM)
+    added = sum(answer(writer)["added"] for writer in writers)
+    assert added > 0
+    with Database(path, models=[Touched], require_current=True) as db:
+        assert db.plan().is_current
+        found = db[Touched].all().to_list()
+        assert len(found) == RECORDS
+        # One by the upgrade of each record, and what the writers have added.
+        assert sum(one.visits for one in found) == sum(range(1, RECORDS + 1)) + added
+        for city in ("rome", "oslo"):
+            total = sum(one.visits for one in found if one.city == city)
+            assert db[Touched].filter(city=city).aggregate(total=Sum("visits"))["total"] == total
+        assert {entry.key[1] for entry in db.kv.list(prefix=("__kvmodels__",))} == {"header", "counter"}
+        assert db.check().ok
+        assert audit(read_store(db.kv), [spec_of(Touched)]) == []
+
+
+@pytest.mark.parametrize("seed", [5])
+def test_a_change_of_everything_that_is_killed_20_times_is_carried_out_once(tmp_path, seed):
+    """Builds of new and replaced indexes, drops of their entries, and a migration."""
+    path = tmp_path / "app.db"
+    fill(path)
+    killed_until_done(path, seed, "new")
+    with Database(path, models=[NewAccount], require_current=True) as db:
+        assert db.plan().is_current
+        assert [one.visits for one in db[NewAccount].all()] == list(range(1, RECORDS + 1))
+        assert db[NewAccount].filter(city="rome").aggregate(total=Sum("visits"))["total"] == sum(range(1, RECORDS, 2))
+        assert db[NewAccount].filter(first__startswith="Ada").count() == RECORDS
+        assert {entry.key[1] for entry in db.kv.list(prefix=("__kvmodels__",))} == {"header", "counter"}
+        assert audit(read_store(db.kv), [spec_of(NewAccount)]) == []
+        assert db.check().ok
+
+
+class Stopped(BaseException):
+    """The process was killed here."""
+
+
+class StoppingEngine(FaultEngine):
+    """Stops the process behind its n-th commit, or before it is sent."""
+
+    left = 0
+    applied = True
+
+    def commit(self, write: AtomicWrite) -> Committed | Conflict:
+        self.left -= 1
+        if self.left == 0 and not self.applied:
+            raise Stopped
+        outcome = super().commit(write)
+        if self.left == 0:
+            raise Stopped
+        return outcome
+
+
+def commits_until_stopped(engine: Engine, number: int, *, applied: bool) -> bool:
+    """Apply everything, and stop at a commit; whether there were so many."""
+    stopping = StoppingEngine(engine)
+    db = database(stopping, NewAccount)
+    stopping.left, stopping.applied = number, applied
+    try:
+        db.apply()
+    except Stopped:
+        return True
+    return False
+
+
+@pytest.mark.parametrize("applied", [True, False], ids=["after", "before"])
+def test_a_change_that_stops_at_any_of_its_commits_is_carried_out_once(applied):
+    number, stopped = 0, True
+    while stopped:
+        number += 1
+        engine = MemoryEngine()
+        database(engine, Account)[Account].bulk_create([Account(**account(n)) for n in range(130)])
+        stopped = commits_until_stopped(engine, number, applied=applied)
+        db = database(engine, NewAccount)
+        assert db.apply().complete
+        assert [one.visits for one in db[NewAccount].all()] == list(range(1, 131)), number
+        assert audit(read_engine(engine), [spec_of(NewAccount)]) == [], number
+        assert db.plan().is_current
+    assert number > 10
