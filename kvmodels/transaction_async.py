@@ -13,7 +13,7 @@ from contextlib import AbstractContextManager
 from functools import partial, wraps
 from inspect import isawaitable, iscoroutinefunction
 from types import TracebackType
-from typing import Any, Concatenate, NoReturn, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, NoReturn, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from kvmodels.errors import InvalidArgumentError, TransactionConflictError
 from kvmodels.flows.arguments import require_callable, require_text
@@ -174,6 +174,9 @@ class AsyncDecorator(Protocol):
         ...
 
 
+Begin: TypeAlias = Callable[[int], Awaitable[AsyncSession]]
+
+
 class AsyncTransactionBlock:
     """The ``async with`` statement of a transaction; made by ``db.transaction()``.
 
@@ -181,15 +184,15 @@ class AsyncTransactionBlock:
     block, the outer one cannot be committed any more.
 
     Args:
-        store: opens the store.
+        begin: a new transaction at the engine, given how often it was begun, this time included.
         scope: the transactions of the database.
         attempt: how often the transaction was begun, this time included.
     """
 
-    __slots__ = ("_attempt", "_outer", "_scope", "_session", "_store", "conflict")
+    __slots__ = ("_attempt", "_begin", "_outer", "_scope", "_session", "conflict")
 
-    def __init__(self, store: Callable[[], Awaitable[Store]], scope: Scope[AsyncTransaction], attempt: int = 1) -> None:
-        self._store = store
+    def __init__(self, begin: Begin, scope: Scope[AsyncTransaction], attempt: int = 1) -> None:
+        self._begin = begin
         self._scope = scope
         self._attempt = attempt
         self._outer: TransactionFlows | None = None
@@ -206,7 +209,7 @@ class AsyncTransactionBlock:
         if joined is not None:
             self._outer = joined.flows
             return joined.transaction
-        session = self._session = AsyncSession(await self._store(), self._attempt)
+        session = self._session = await self._begin(self._attempt)
         try:
             await session.begin()
         except BaseException as error:
@@ -250,13 +253,28 @@ class AsyncTransactions:
 
     Args:
         store: opens the store, at the first transaction.
+        session: the kind of transactions at the engine.
+        scope: tells which transaction a piece of code is in.
+        sleep: waits for a number of seconds before a function is run again.
     """
 
-    __slots__ = ("_scope", "_store")
+    __slots__ = ("_scope", "_session", "_sleep", "_store")
 
-    def __init__(self, store: Callable[[], Awaitable[Store]]) -> None:
+    def __init__(
+        self,
+        store: Callable[[], Awaitable[Store]],
+        *,
+        session: Callable[[Store, int], AsyncSession] = AsyncSession,
+        scope: Scope[AsyncTransaction] | None = None,
+        sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+    ) -> None:
         self._store = store
-        self._scope: Scope[AsyncTransaction] = Scope()
+        self._session = session
+        self._scope: Scope[AsyncTransaction] = scope or Scope()
+        self._sleep = sleep
+
+    async def _begin(self, attempt: int) -> AsyncSession:
+        return self._session(await self._store(), attempt)
 
     def block(self, attempt: int = 1) -> AsyncTransactionBlock:
         """A new ``async with`` statement.
@@ -267,7 +285,7 @@ class AsyncTransactions:
         Returns:
             The block, which is used once.
         """
-        return AsyncTransactionBlock(self._store, self._scope, attempt)
+        return AsyncTransactionBlock(self._begin, self._scope, attempt)
 
     def decorator(self, retries: int) -> AsyncDecorator:
         """What ``AsyncDatabase.transactional`` gives.
@@ -315,7 +333,7 @@ class AsyncTransactions:
                     if conflict is not block.conflict:
                         raise
                     pause = rerun.pause(conflict)
-                await asyncio.sleep(pause)
+                await self._sleep(pause)
 
         return repeated
 

@@ -42,21 +42,36 @@ class Joined(NamedTuple, Generic[X]):
 
 class _Open(NamedTuple):
     scope: object
-    owner: tuple[int, object]
+    owner: object
     joined: Joined[Any]
 
 
 _open: Final[ContextVar[tuple[_Open, ...]]] = ContextVar("kvmodels_transactions", default=())
 
 
-class Scope(Generic[X]):
-    """The transactions of one database handle."""
+def _thread_and_task() -> tuple[int, object]:
+    try:
+        task: object = asyncio.current_task()
+    except RuntimeError:  # no event loop runs in this thread
+        task = None
+    return threading.get_ident(), task
 
-    __slots__ = ()
+
+class Scope(Generic[X]):
+    """The transactions of one database handle.
+
+    Args:
+        owner: what begins a transaction, such as a thread; a transaction is joined by an equal owner.
+    """
+
+    __slots__ = ("_owner",)
+
+    def __init__(self, owner: Callable[[], object] = _thread_and_task) -> None:
+        self._owner = owner
 
     def current(self) -> Joined[X] | None:
-        """The transaction that this thread and task has begun and not ended."""
-        owner = _owner()
+        """The transaction that this owner has begun and not ended."""
+        owner = self._owner()
         for one in reversed(_open.get()):
             if one.scope is self and one.owner == owner and not one.joined.flows.ended:
                 joined: Joined[X] = one.joined
@@ -66,19 +81,11 @@ class Scope(Generic[X]):
     def enter(self, transaction: X, flows: TransactionFlows) -> None:
         """From now on this is the current transaction."""
         kept = (one for one in _open.get() if not one.joined.flows.ended)
-        _open.set((*kept, _Open(self, _owner(), Joined(transaction, flows))))
+        _open.set((*kept, _Open(self, self._owner(), Joined(transaction, flows))))
 
     def leave(self, flows: TransactionFlows) -> None:
         """The transaction is current no more."""
         _open.set(tuple(one for one in _open.get() if one.joined.flows is not flows))
-
-
-def _owner() -> tuple[int, object]:
-    try:
-        task: object = asyncio.current_task()
-    except RuntimeError:  # no event loop runs in this thread
-        task = None
-    return threading.get_ident(), task
 
 
 class Rerun:

@@ -65,7 +65,7 @@ class Session:
 
     def begin(self) -> None:
         """Pin the state that is read."""
-        if self.store.engine.traits.snapshots:
+        if self.store.context.traits.snapshots:
             self._snapshot = self.store.engine.snapshot()
         self.perform(self.flows.begin())
 
@@ -105,7 +105,7 @@ class Session:
             self.flows.fail()
 
     def _require_unchanged(self) -> None:
-        if not self.store.engine.traits.snapshots:
+        if not self.store.context.traits.snapshots:
             self.perform(self.flows.changed())
 
     def _release(self) -> None:

@@ -65,8 +65,8 @@ class AsyncSession:
 
     async def begin(self) -> None:
         """Pin the state that is read."""
-        if self.store.engine.traits.snapshots:
-            self._snapshot = await apin(self.store.engine)
+        if self.store.context.traits.snapshots:
+            self._snapshot = await self._pinned()
         await self.perform(self.flows.begin())
 
     async def commit(self) -> list[Callable[[], object]]:
@@ -85,7 +85,7 @@ class AsyncSession:
         self._sent = True
         flows = self.flows
         sending = send(self.store.context, write, flows.view.live.values(), flows.conflict)
-        self.versionstamp = await arun(self.store.engine, sending)
+        self.versionstamp = await self._send(sending)
         return flows.commit(self.versionstamp)
 
     async def roll_back(self, error: BaseException) -> None:
@@ -107,8 +107,14 @@ class AsyncSession:
                 self.flows.fail()
 
     async def _require_unchanged(self) -> None:
-        if not self.store.engine.traits.snapshots:
+        if not self.store.context.traits.snapshots:
             await self.perform(self.flows.changed())
+
+    async def _pinned(self) -> Snapshot:
+        return await apin(self.store.engine)
+
+    async def _send(self, flow: Flow[T]) -> T:
+        return await arun(self.store.engine, flow)
 
     async def _release(self) -> None:
         snapshot, self._snapshot = self._snapshot, None

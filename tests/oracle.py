@@ -216,7 +216,9 @@ class _Audit:
                 index.violations.add((entry.key[5], encode_key(entry.key[6:])))
             elif kind == "counter" and index and index.spec.sums is not None:
                 self._counters.append((index, entry))
-            elif kind not in ("header", "token") and not (state == "dropping" and kind in ("fence", "build", "drop")):
+            elif kind not in ("header", "token", "guard") and not (
+                state == "dropping" and kind in ("fence", "build", "drop")
+            ):
                 self._fault("foreign", LIBRARY, entry.key)
         for index in listed:
             if (index.state in BUILDING and index.fence is None) or (

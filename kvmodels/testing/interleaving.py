@@ -23,7 +23,7 @@ from kvmodels.flows.requests import Commit, Flow, Read, ReadChanges, Request, Sl
 from kvmodels.limits import Limits
 from kvmodels.operations import AtomicWrite, Committed, Conflict
 from kvmodels.schema.model import KvModel
-from kvmodels.testing.processes import Process
+from kvmodels.testing.processes import Process, World
 from kvmodels.testing.schedules import (
     ADVANCE,
     DELIVER,
@@ -120,7 +120,7 @@ class Interleaving:
             ModelDefinitionError, SchemaMismatchError: as ``Database``.
         """
         self._processes += 1
-        process = Process(f"process{self._processes}", models, self._retry, self.time)
+        process = Process(f"process{self._processes}", models, self._retry, World(self.engine, self.time))
         run(self.engine, process.core.open(self.engine), sleep=self.time.advance)
         process.context.traits = self._traits
         return process

@@ -9,9 +9,11 @@ from __future__ import annotations
 import random
 import types
 from collections.abc import Generator
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 from kvmodels.database_core import DatabaseCore
+from kvmodels.engines.base import Engine
 from kvmodels.flows.build import BuildReport
 from kvmodels.flows.context import Context, RetryPolicy
 from kvmodels.flows.findings import CheckReport
@@ -20,12 +22,22 @@ from kvmodels.flows.scrub import Repair
 from kvmodels.repository_async import AsyncRepository
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.model import KvModel
+from kvmodels.testing.transactions import InterleavedSession
 from kvmodels.testing.virtual_time import VirtualTime
+from kvmodels.transaction_async import AsyncDecorator, AsyncTransactionBlock, AsyncTransactions
+from kvmodels.transaction_scope import Scope, Store
 
-__all__ = ["Process"]
+__all__ = ["Process", "World"]
 
 M = TypeVar("M", bound=KvModel)
 T = TypeVar("T")
+
+
+class World(NamedTuple):
+    """What all processes of an interleaving live in."""
+
+    engine: Engine
+    time: VirtualTime
 
 
 class Process:
@@ -37,16 +49,18 @@ class Process:
         name: for tokens and stories.
         models: the classes that this process declares; another process may declare others of the same collection.
         retry: for every write.
-        time: where the retry loop looks at the clock.
+        world: the store, for snapshots, and where the retry loop looks at the clock.
 
     Attributes:
         tokens: every token that this process has drawn, in order; empty where no answer can be lost.
     """
 
-    __slots__ = ("_core", "_repositories", "name", "tokens")
+    __slots__ = ("_core", "_engine", "_repositories", "_transactions", "name", "tokens")
 
-    def __init__(self, name: str, models: tuple[type[KvModel], ...], retry: RetryPolicy, time: VirtualTime) -> None:
+    def __init__(self, name: str, models: tuple[type[KvModel], ...], retry: RetryPolicy, world: World) -> None:
         self.name = name
+        self._engine = world.engine
+        time = world.time
         self.tokens: list[str] = []
         self._repositories: dict[type[KvModel], AsyncRepository[Any]] = {}
         self._core = DatabaseCore(
@@ -58,6 +72,25 @@ class Process:
             monotonic=time.seconds,
             uniform=random.Random(name).random,
         )
+
+        # A client may stand between two steps of a transaction when another one of this process begins its own.
+        self._transactions = AsyncTransactions(
+            self._store,
+            session=partial(InterleavedSession, pin=self._engine.snapshot),
+            scope=Scope(object),
+            sleep=self.sleep,
+        )
+
+    async def _store(self) -> Store:
+        return Store(self._engine, self._core.context, self._core.form, self._core.view_for)
+
+    def transaction(self) -> AsyncTransactionBlock:
+        """A transaction of one client; a block inside of it is one of its own."""
+        return self._transactions.block()
+
+    def transactional(self, retries: int = 10) -> AsyncDecorator:
+        """A function that is run again after a conflict, in virtual time."""
+        return self._transactions.decorator(retries)
 
     def _new_token(self) -> str:
         self.tokens.append(f"{self.name}-{len(self.tokens) + 1}")
@@ -75,11 +108,11 @@ class Process:
 
     def schema(self, model: type[KvModel]) -> ModelSchema:
         """The compiled declaration of a model."""
-        return self._core.schema_for(model)
+        return self._core.view_for(model)
 
     def __getitem__(self, model: type[M]) -> AsyncRepository[M]:
         if model not in self._repositories:
-            self._repositories[model] = AsyncRepository(_Runner(self._core.context, self._core.schema_for(model)))
+            self._repositories[model] = AsyncRepository(_Runner(self._core.context, self._core.view_for(model)))
         return self._repositories[model]
 
     async def run(self, flow: Flow[T]) -> T:

@@ -8,12 +8,22 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from kvmodels.flows import build_batch, counter_reads, joining, retry, token
+from kvmodels.flows import (
+    build_batch,
+    counter_reads,
+    joining,
+    retry,
+    token,
+    transaction,
+    transaction_reads,
+    transaction_records,
+)
 from kvmodels.maintenance import aggregates, compiler, rules
 from kvmodels.maintenance.changes import Compiled, NeedRows, RecordChange, Violation
 from kvmodels.maintenance.compiler import compile_write
 from kvmodels.operations import AtomicWrite
 from kvmodels.schema.keyspace import EntryLayout
+from kvmodels.testing.transactions import InterleavedSession
 
 Patch = pytest.MonkeyPatch
 
@@ -97,9 +107,7 @@ def _any_deadline(patch: Patch) -> None:
     patch.setattr(rules, "same_deadline", lambda change: True)
 
 
-def _one_by_one(patch: Patch) -> None:
-    real = compile_write
-
+def _concatenated(real: Any) -> Any:
     def concatenated(changes: Any, rows: Any, **rest: Any) -> Compiled | NeedRows | Violation:
         checks: tuple[Any, ...] = ()
         mutations: tuple[Any, ...] = ()
@@ -111,7 +119,11 @@ def _one_by_one(patch: Patch) -> None:
             mutations += compiled.write.mutations
         return Compiled(AtomicWrite(checks, mutations))
 
-    patch.setattr(retry, "compile_write", concatenated)
+    return concatenated
+
+
+def _one_by_one(patch: Patch) -> None:
+    patch.setattr(retry, "compile_write", _concatenated(compile_write))
 
 
 def _all_are_counted(patch: Patch) -> None:
@@ -223,4 +235,59 @@ KIND_MUTANTS = (
 )
 """Of what partial, computed, multi-valued and covering indexes and counters need beside the rules above."""
 
-BY_NAME = {mutant.name: mutant for mutant in (*MUTANTS, *KIND_MUTANTS)}
+
+def _nothing_read_is_checked(patch: Patch) -> None:
+    patch.setattr(transaction_reads.ReadSet, "checks", lambda self, collections, taken: iter(()))
+
+
+def _guards_are_not_taken(patch: Patch) -> None:
+    real = transaction.TransactionFlows.guard
+
+    def unguarded(self: Any, name: str, parts: Any) -> Any:
+        yield from real(self, name, parts)
+        self._guards.clear()
+
+    patch.setattr(transaction.TransactionFlows, "guard", unguarded)
+
+
+def _old_rows_stay_visible(patch: Patch) -> None:
+    real = transaction_records._layer
+    patch.setattr(transaction_records, "_layer", lambda codec, record: real(codec, record)._replace(hidden=frozenset()))
+
+
+def _transactions_one_by_one(patch: Patch) -> None:
+    patch.setattr(transaction, "compile_write", _concatenated(compile_write))
+
+
+def _every_save_is_a_change(patch: Patch) -> None:
+    real = transaction_records.WrittenRecords
+
+    class Saves(real):  # type: ignore[misc, valid-type]
+        def take(self, operation: Any, proposal: Any) -> Any:
+            self.all_changes = [*getattr(self, "all_changes", ()), *proposal.changes]
+            return super().take(operation, proposal)
+
+        def changes(self) -> Any:
+            last = {change.key: change.old for change in reversed(getattr(self, "all_changes", ()))}
+            return [change._replace(old=last[change.key]) for change in getattr(self, "all_changes", ())]
+
+    patch.setattr(transaction, "WrittenRecords", Saves)
+
+
+def _reads_of_many_states(patch: Patch) -> None:
+    async def unpinned(self: Any) -> None:
+        return None
+
+    patch.setattr(InterleavedSession, "_pinned", unpinned)
+
+
+TRANSACTION_MUTANTS = (
+    Mutant("read-set", "the commit of a transaction does not check what was read", _nothing_read_is_checked),
+    Mutant("tx-guard", "a guard of a transaction does nothing", _guards_are_not_taken),
+    Mutant("overlay", "a transaction sees what it has removed", _old_rows_stay_visible),
+    Mutant("tx-fold", "the records of a transaction are compiled one by one", _transactions_one_by_one),
+    Mutant("tx-saves", "every save of a record in a transaction is a change of its own", _every_save_is_a_change),
+    Mutant("snapshot", "each read of a transaction is of another state", _reads_of_many_states),
+)
+
+BY_NAME = {mutant.name: mutant for mutant in (*MUTANTS, *KIND_MUTANTS, *TRANSACTION_MUTANTS)}

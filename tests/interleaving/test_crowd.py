@@ -10,17 +10,22 @@ import pytest
 
 from tests.interleaving.crowd import Crowd, Tally, run_seeds
 from tests.interleaving.crowd_of_members import MemberCrowd
-from tests.interleaving.mutants import KIND_MUTANTS, MUTANTS, Mutant
+from tests.interleaving.crowd_of_transactions import TransactionCrowd
+from tests.interleaving.mutants import KIND_MUTANTS, MUTANTS, TRANSACTION_MUTANTS, Mutant
 
 RUNS = 300
 RUNS_PER_TEST = 50
 MEMBER_RUNS = 60
 MEMBER_RUNS_PER_TEST = 30
+TRANSACTION_RUNS = 40
+TRANSACTION_RUNS_PER_TEST = 20
 SOAK_RUNS = 20_000
 SOAK_CHUNK = 250
 MUTANT_RUNS = 2_000
 ENOUGH_HITS = 10
 FIRST_SOAK_SEED = 1_000_000
+WITHOUT_CHANCE = frozenset({"read-set", "tx-guard"})
+"""Mutants whose harm only an application sees that relies on several records: they have their scenes."""
 
 
 def explained(tally: Tally, kind: type[Crowd] = Crowd) -> str:
@@ -52,6 +57,20 @@ def test_a_crowd_over_every_kind_of_index_never_leaves_or_sees_anything_wrong(fi
     assert not tally.faults, explained(tally, MemberCrowd)
     assert len(tally.schedules) == MEMBER_RUNS_PER_TEST
     assert tally.conflicts > MEMBER_RUNS_PER_TEST
+
+
+@pytest.mark.parametrize("first", range(0, TRANSACTION_RUNS, TRANSACTION_RUNS_PER_TEST))
+def test_a_crowd_with_transactions_never_leaves_or_sees_anything_wrong(first):
+    tally = tally_of(first, TRANSACTION_RUNS_PER_TEST, TransactionCrowd)
+    print(f"seeds {first} to {first + TRANSACTION_RUNS_PER_TEST - 1}: {tally}")
+    assert not tally.faults, explained(tally, TransactionCrowd)
+    assert len(tally.schedules) == TRANSACTION_RUNS_PER_TEST
+    assert tally.conflicts > TRANSACTION_RUNS_PER_TEST
+
+
+def test_every_verb_of_a_transaction_occurs():
+    total = tally_of(0, TRANSACTION_RUNS_PER_TEST, TransactionCrowd)
+    assert set(TransactionCrowd.verbs_drawn) <= set(total.verbs)
 
 
 def test_every_verb_and_every_read_occurs_over_every_kind_of_index():
@@ -95,7 +114,7 @@ def hits(mutant: Mutant, runs: int, enough: int, kind: type[Crowd] = Crowd) -> t
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("kind", [Crowd, MemberCrowd])
+@pytest.mark.parametrize("kind", [Crowd, MemberCrowd, TransactionCrowd])
 def test_twenty_thousand_crowds_never_leave_or_see_anything_wrong(kind):
     total = Tally()
     chunks = [
@@ -125,5 +144,15 @@ def test_chance_alone_convicts_the_mutant(mutant):
 def test_chance_alone_convicts_the_mutant_of_an_index_kind(mutant):
     # Not "stored", which needs two releases whose functions differ: that has its scene.
     convicted, runs, found = hits(mutant, MUTANT_RUNS, ENOUGH_HITS, MemberCrowd)
+    print(f"{mutant.name} ({mutant.lost}): {convicted} of {runs} runs convict it, the first: {found[:1]}")
+    assert convicted > 0
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(
+    "mutant", [one for one in TRANSACTION_MUTANTS if one.name not in WITHOUT_CHANCE], ids=lambda mutant: mutant.name
+)
+def test_chance_alone_convicts_the_mutant_of_a_transaction(mutant):
+    convicted, runs, found = hits(mutant, MUTANT_RUNS, ENOUGH_HITS, TransactionCrowd)
     print(f"{mutant.name} ({mutant.lost}): {convicted} of {runs} runs convict it, the first: {found[:1]}")
     assert convicted > 0
