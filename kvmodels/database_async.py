@@ -309,6 +309,22 @@ class AsyncDatabase(AsyncSchemaChanges):
         """
         return await self._run(self._core.outcome(token))
 
+    async def forget_bulk(self, resume_id: str) -> bool:
+        """Forget a bulk write that was begun with ``resume_id``, or its result, so that the id is free again.
+
+        What it has written stays. A process that is at it stops before its next batch.
+
+        Args:
+            resume_id: of the bulk write.
+
+        Returns:
+            Whether there was one. Cost: one commit, and one for each 500 rows that it has kept.
+
+        Raises:
+            InvalidArgumentError: no id.
+        """
+        return await self._run(self._core.forget_bulk(resume_id))
+
     async def close(self) -> None:
         """Close the store; waits for running calls, and may be called twice."""
         await self._kv.close()

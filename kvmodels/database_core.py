@@ -15,6 +15,7 @@ from kvmodels.engines.base import Engine
 from kvmodels.errors import ClosedError, InvalidArgumentError, ModelDefinitionError
 from kvmodels.flows.arguments import items_of, require_flag, require_text
 from kvmodels.flows.build import BuildReport
+from kvmodels.flows.bulk_progress import forget_bulk
 from kvmodels.flows.context import DEFAULT_RETRY, Context, RetryPolicy
 from kvmodels.flows.counters import Recount, mend_counters, recount
 from kvmodels.flows.drop import drop_index
@@ -282,3 +283,7 @@ class DatabaseCore:
         context = self.context
         row = yield from burn(context, Token(token, context.retry.deadline_s), context.monotonic())
         return row is not None
+
+    def forget_bulk(self, resume_id: str) -> Flow[bool]:
+        """Remove what is stored of a bulk write; whether anything was."""
+        return forget_bulk(self.context, resume_id)

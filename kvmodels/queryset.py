@@ -22,8 +22,9 @@ from kvmodels.query.projection import (
     shaped,
 )
 from kvmodels.query.query import OrderColumn, Query
-from kvmodels.queryset_answers import Answers, Runner
+from kvmodels.queryset_answers import Runner
 from kvmodels.queryset_groups import GroupedQuery, grouped_query
+from kvmodels.queryset_writes import Writes
 from kvmodels.schema.expressions import Expression, FieldRef
 
 __all__ = ["Page", "QuerySet", "Runner"]
@@ -35,7 +36,7 @@ T2 = TypeVar("T2")
 T3 = TypeVar("T3")
 
 
-class QuerySet(Answers[R], Generic[R]):
+class QuerySet(Writes[R], Generic[R]):
     """The records of one model that satisfy conditions, in an order; or values of their fields.
 
     Immutable and lazy: every method that narrows or orders gives a new query set, and nothing is read until it is

@@ -20,8 +20,9 @@ from kvmodels.query.projection import (
     shaped,
 )
 from kvmodels.query.query import OrderColumn, Query
-from kvmodels.queryset_answers_async import AsyncAnswers, AsyncRunner
+from kvmodels.queryset_answers_async import AsyncRunner
 from kvmodels.queryset_groups_async import AsyncGroupedQuery, grouped_query
+from kvmodels.queryset_writes_async import AsyncWrites
 from kvmodels.schema.expressions import Expression, FieldRef
 
 __all__ = ["AsyncQuerySet", "AsyncRunner"]
@@ -33,7 +34,7 @@ T2 = TypeVar("T2")
 T3 = TypeVar("T3")
 
 
-class AsyncQuerySet(AsyncAnswers[R], Generic[R]):
+class AsyncQuerySet(AsyncWrites[R], Generic[R]):
     """The asynchronous twin of ``QuerySet``: what reads is awaited, and iteration is ``async for``.
 
     Immutable and lazy: every method that narrows or orders gives a new query set, and nothing is read until it is

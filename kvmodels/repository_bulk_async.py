@@ -6,12 +6,16 @@ Rules of this module: a method runs one flow and decides nothing. Names, signatu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 from kvmodels.flows import bulk, upsert
 from kvmodels.flows.bulk import BulkItem, OnConflict
+from kvmodels.flows.bulk_query import refused_removal
+from kvmodels.flows.bulk_results import BulkProgress, BulkResult, OnError
+from kvmodels.flows.bulk_run import BulkOptions
+from kvmodels.flows.bulk_update import bulk_update
 from kvmodels.flows.lifetimes import deadline_of
 from kvmodels.flows.storing import KEEP, Keep
 from kvmodels.queryset_async import AsyncQuerySet
@@ -128,3 +132,76 @@ class AsyncBulkVerbs(AsyncQuerySet[M], Generic[M]):
                 expire_in=deadline_of(expire_in),
             )
         )
+
+    async def bulk_update(
+        self,
+        objs: Iterable[M],
+        fields: Iterable[str] | None = None,
+        *,
+        batch_size: int | None = None,
+        on_error: OnError = "raise",
+        progress: Callable[[BulkProgress], object] | None = None,
+    ) -> BulkResult:
+        """Store many loaded objects in batches, each one commit; each if nobody else changed its record since.
+
+        Args:
+            objs: objects that were loaded or stored before; each record once.
+            fields: names of the fields to store; by default the whole objects. Afterwards an object holds what is
+                stored of it, so changes to its other fields are taken back.
+            batch_size: the most records of one commit; by default what the engine takes, 500 at most.
+            on_error: ``"raise"`` ends at the first object that cannot be stored, with the batches before it committed;
+                ``"collect"`` leaves such objects out and lists them.
+            progress: called with a ``BulkProgress`` after each batch.
+
+        Returns:
+            ``BulkResult(matched, written, failed, batches)``. Cost: per batch one commit, without a read when nobody
+            is in the way and no unique value changes.
+
+        Raises:
+            InvalidArgumentError: an object that was never stored, one twice, or an option that makes no sense.
+            StaleObjectError: a record changed or went since its object was loaded.
+            UnknownFieldError, PrimaryKeyChangedError, UniqueViolationError, pydantic.ValidationError: of an object.
+
+        Examples:
+            >>> import asyncio
+            >>> from kvmodels import AsyncDatabase, KvModel, PrimaryKey
+            >>> class Price(KvModel, collection="prices"):
+            ...     sku: PrimaryKey[str]
+            ...     cents: int
+            >>> async def main():
+            ...     async with AsyncDatabase("memory://", models=[Price]) as db:
+            ...         items = await db[Price].bulk_create([Price(sku="nut", cents=10)])
+            ...         items[0].obj.cents += 1
+            ...         await db[Price].bulk_update([item.obj for item in items])
+            ...         return (await db[Price].get("nut")).cents
+            >>> asyncio.run(main())
+            11
+        """
+        options = BulkOptions(batch_size, on_error, progress)
+        return await self._runner.run(bulk_update(self._runner.context, self._runner.schema, objs, fields, options))
+
+    async def delete(self, **_: Any) -> NoReturn:
+        """Refused: a whole collection is emptied by ``all().delete()``, so that nobody does it by mistake.
+
+        Args:
+            _: options of ``delete`` of a query set.
+
+        Returns:
+            Nothing, because it raises.
+
+        Raises:
+            InvalidArgumentError: always.
+
+        Examples:
+            >>> import asyncio
+            >>> from kvmodels import AsyncDatabase, KvModel, PrimaryKey
+            >>> class Toy(KvModel, collection="toys"):
+            ...     id: PrimaryKey[int]
+            >>> async def main():
+            ...     async with AsyncDatabase("memory://", models=[Toy]) as db:
+            ...         await db[Toy].create(id=1)
+            ...         return (await db[Toy].all().delete()).written
+            >>> asyncio.run(main())
+            1
+        """
+        raise refused_removal()

@@ -27,7 +27,18 @@ from kvmodels.schema.definition import Document, ModelSchema
 from kvmodels.schema.record_codec import apply_changes
 from kvmodels.schema.state import ObjectState, PendingStamp, drop_state, state_of, with_state_of
 
-__all__ = ["absent", "insert", "mutate", "patch", "remove_key", "remove_object", "rename", "save", "storing_one"]
+__all__ = [
+    "absent",
+    "insert",
+    "mutate",
+    "patch",
+    "remove_key",
+    "remove_object",
+    "rename",
+    "save",
+    "stale_error",
+    "storing_one",
+]
 
 
 def insert(context: Context, schema: ModelSchema, instance: Any, expire_in: Deadline = KEEP) -> Flow[Any]:
@@ -118,7 +129,7 @@ def _save(instance: Any, state: ObjectState | None, force: bool, writer: Writer)
         old = loaded if seen.rows is None else seen.row(key)
         current = old if seen.rows is None else seen.live_row(key)
         if not force and loaded is not None and (current is None or current.versionstamp != loaded.versionstamp):
-            raise _stale(schema, item.key_values, loaded, current)
+            raise stale_error(schema, item.key_values, loaded, current)
         final = item
         if force and schema.time_fields:  # what they follow is what was found, not what was loaded
             final = writer.first(instance, None if current is None else document_of(context, current))
@@ -136,7 +147,8 @@ def _loaded_document(context: Context, schema: ModelSchema, state: ObjectState |
     return context.codec.decode_document(state.value, state.encoding, b"")
 
 
-def _stale(schema: ModelSchema, key: tuple[Any, ...], loaded: Row, current: Row | None) -> StaleObjectError:
+def stale_error(schema: ModelSchema, key: tuple[Any, ...], loaded: Row, current: Row | None) -> StaleObjectError:
+    """The error for an object whose record is not the one that it was loaded from."""
     if isinstance(loaded.versionstamp, PendingStamp):
         return StaleObjectError(
             "the object is of a version that was not committed",
@@ -350,7 +362,7 @@ def _remove_object(instance: Any, state: ObjectState, writer: Writer) -> Flow[bo
     def propose(seen: Seen) -> Proposal[bool]:
         current = loaded if seen.rows is None else seen.live_row(key)
         if current is None or current.versionstamp != loaded.versionstamp:
-            raise _stale(schema, state.key, loaded, current)
+            raise stale_error(schema, state.key, loaded, current)
 
         def done(_: bytes) -> bool:
             drop_state(instance)

@@ -13,7 +13,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from kvmodels.errors import KvModelsError
 from kvmodels.flows.context import HeaderView
 from kvmodels.maintenance.changes import RecordChange, Violation
-from kvmodels.operations import Row
+from kvmodels.operations import AtomicWrite, Row
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.state import ObjectState
 
@@ -45,7 +45,7 @@ class Seen(NamedTuple):
 class Proposal(NamedTuple, Generic[R]):
     """The record changes of one attempt and what to return once they are committed at a versionstamp.
 
-    No changes: nothing is to be written, ``done`` is called at once with an empty versionstamp.
+    No changes, and nothing beside them: nothing is written, ``done`` is called at once with an empty versionstamp.
 
     Attributes:
         changes: one per record.
@@ -55,6 +55,8 @@ class Proposal(NamedTuple, Generic[R]):
         states: at a versionstamp, the object of the caller that each of the changes stores, with the state that it
             has once that is committed; None for the state of one that is removed. Not given: there are no objects.
         after: hooks to run once after the commit, see ``run_after``.
+        beside: checks and mutations of keys of the library that are committed in the same operation, as the progress
+            of a bulk write; they are committed without changes as well. Never in a transaction.
     """
 
     changes: tuple[RecordChange, ...]
@@ -62,6 +64,7 @@ class Proposal(NamedTuple, Generic[R]):
     result: Callable[[bytes], R] | None = None
     states: Callable[[bytes], Sequence[tuple[Any, ObjectState | None]]] | None = None
     after: tuple[Callable[[], object], ...] = ()
+    beside: AtomicWrite | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +78,8 @@ class Operation(Generic[R]):
         refused: the error for a unique slot that another record holds.
         reads: False when the first attempt may go without a read, because every assumption is checked by the commit.
         timed: the operation sets a deadline, so it needs the clock.
+        attempts: the most attempts, if fewer than the policy of the database allows: the caller has something better to
+            do then than to try again.
     """
 
     schemas: Sequence[ModelSchema]
@@ -83,6 +88,7 @@ class Operation(Generic[R]):
     refused: Callable[[Violation], KvModelsError]
     reads: bool = True
     timed: bool = False
+    attempts: int | None = None
 
 
 def always(result: R) -> Callable[[bytes], R]:

@@ -169,7 +169,8 @@ class _Run(Generic[R]):
         return 0
 
     def _compile(self, proposal: Proposal[R], seen: Seen) -> Flow[AtomicWrite | NeedRows | None]:
-        if not proposal.changes:
+        beside = proposal.beside
+        if not proposal.changes and beside is None:
             return None
         compiled = compile_write(
             proposal.changes,
@@ -184,6 +185,8 @@ class _Run(Generic[R]):
         if isinstance(compiled, NeedRows):
             return compiled
         write = compiled.write
+        if beside is not None:
+            write = AtomicWrite((*write.checks, *beside.checks), (*write.mutations, *beside.mutations))
         if self.token is not None:
             value = self.token.row(self._context, self._attempts, (yield from now()))
             write = self.token.attach(write, value)
@@ -225,7 +228,7 @@ class _Run(Generic[R]):
         policy = self._context.retry
         # An attempt without a read only guesses: what it met may be a row that has expired, or another header.
         informed = self._attempts if self._operation.reads else self._attempts - 1
-        if informed < policy.attempts and elapsed < policy.deadline_s:
+        if informed < min(policy.attempts, self._operation.attempts or policy.attempts) and elapsed < policy.deadline_s:
             return None
         return RetriesExhaustedError(
             "every attempt met a conflict",

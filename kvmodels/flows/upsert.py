@@ -26,7 +26,9 @@ from kvmodels.flows.fetch import get_or_none
 from kvmodels.flows.requests import Flow, sleep
 from kvmodels.schema.changes import Term, require_terms
 from kvmodels.schema.definition import ModelSchema
+from kvmodels.schema.polymorphic import made_of
 from kvmodels.schema.record_codec import apply_changes
+from kvmodels.schema.state import state_of
 
 __all__ = ["get_or_create", "update_or_create"]
 
@@ -45,7 +47,7 @@ def get_or_create(
         found = yield from get_or_none(context, schema, (), lookups)
         if found is not None:
             return found, False
-        instance = schema.model(**{**defaults, **lookups})
+        instance = made_of(schema, {**defaults, **lookups})
         try:
             return (yield from insert(context, schema, instance)), True
         except IntegrityError as error:
@@ -86,16 +88,18 @@ def update_or_create(
     rounds = _Rounds(context)
     while True:
         found = yield from get_or_none(context, schema, (), lookups)
+        made = made_of(schema, {**create_defaults, **lookups}) if found is None else found
+        before = state_of(made)
         try:
             if found is None:
-                instance = schema.model(**{**create_defaults, **lookups})
-                return (yield from insert(context, schema, instance)), True
+                return (yield from insert(context, schema, made)), True
             apply_changes(schema, found, defaults)
             return (yield from save(context, schema, found)), False
         except StaleObjectError:
-            pass
+            if state_of(made) is not before:  # a hook that ran after the commit raised it
+                raise
         except IntegrityError as error:
-            if found is not None:
+            if found is not None or state_of(made) is not before:
                 raise
             # Another caller's record may be in the way of the primary key before it is in the way of the lookup.
             if not _decides(error, unique) and (yield from get_or_none(context, schema, (), lookups)) is None:

@@ -6,7 +6,7 @@
   it as guard (``HeaderView.guard``).
 - R4, one compiler: builds, repair and touches go through ``compile_write`` like every user write.
 - R5, self-fencing: every operation checks a key that it writes, so that a second delivery is refused
-  (``record_check`` for an insert, ``token_check``, the progress row of a build).
+  (``record_check`` for an insert, ``token_check``, ``progress_check``, the progress row of a build).
 
 Counters are the one exception of R1: an addition does not depend on what is there, so it is never checked, and writers
 of one group do not meet. That each record is added once and taken away once follows from R2: its versionstamp says
@@ -27,6 +27,7 @@ __all__ = [
     "is_expired",
     "must_touch",
     "predates_fence",
+    "progress_check",
     "record_check",
     "same_deadline",
     "slot_check",
@@ -59,6 +60,11 @@ def slot_check(key: bytes, row: Row | None) -> Check | None:
 def token_check(key: bytes) -> Check | None:
     """R5 for engines that lose answers: a logical operation is applied at most once, whatever it writes."""
     return Check(key, None, physical=True)
+
+
+def progress_check(key: bytes, versionstamp: bytes | None) -> Check | None:
+    """R5 for a bulk write: the row that says what is done is as it was when this batch was chosen."""
+    return Check(key, versionstamp, physical=True)
 
 
 def predates_fence(change: RecordChange, index: LiveIndex) -> bool:

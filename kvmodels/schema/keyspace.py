@@ -13,6 +13,9 @@ The layout is a promise (``docs/concepts/layout.md`` has the table, ``tests/gold
     ("__kvmodels__", "violation", collection, index, n, slot, *pk)   a record that the index cannot hold
     ("__kvmodels__", "migration", collection)             progress of a migration
     ("__kvmodels__", "unmigrated", collection, *pk)       a record that a migration cannot rewrite
+    ("__kvmodels__", "bulk", resume_id)                   progress, then result, of a bulk write that can be resumed
+    ("__kvmodels__", "bulk", resume_id, run, "key", *pk)  a record that it has still to deal with
+    ("__kvmodels__", "bulk", resume_id, run, "failed", *pk)  a record that it could not write
     ("__kvmodels__", "token", token)                      the outcome of one logical operation
 
 Rules of this module: every key of a model is built or taken apart here and nowhere else, always as packed bytes. A
@@ -40,6 +43,8 @@ __all__ = [
     "RecordLayout",
     "belongs_to_a_change",
     "build_key",
+    "bulk_key",
+    "bulk_prefix",
     "counted_by",
     "counter_prefix",
     "drop_key",
@@ -129,6 +134,16 @@ _OF_CHANGES = frozenset({"fence", "build", "drop", "violation", "migration", "un
 def belongs_to_a_change(key: tuple[Any, ...]) -> bool:
     """Whether a key holds the progress or the findings of a change of the schema, which ends with the change."""
     return key[:1] == (RESERVED,) and len(key) > 1 and key[1] in _OF_CHANGES
+
+
+def bulk_key(resume_id: str) -> bytes:
+    """The key that holds the progress of a bulk write; every batch checks and sets it."""
+    return encode_key((RESERVED, "bulk", resume_id))
+
+
+def bulk_prefix(resume_id: str, run: str, kind: str) -> bytes:
+    """The common prefix of the rows of one run of a bulk write; ``kind`` is ``"key"`` or ``"failed"``."""
+    return encode_key((RESERVED, "bulk", resume_id, run, kind))
 
 
 def token_key(token: str) -> bytes:

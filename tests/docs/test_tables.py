@@ -86,6 +86,9 @@ def keys_of_the_layout() -> set[tuple[object, ...]]:
         keyspace.build_key("collection", "index", 2),
         keyspace.drop_key("collection", "index", 2),
         keyspace.violation_key(keyspace.violation_prefix("collection", "index", 2), encode_key(("slot",)), pk),
+        keyspace.bulk_key("resume_id"),
+        keyspace.bulk_prefix("resume_id", "run", "key") + pk,
+        keyspace.bulk_prefix("resume_id", "run", "failed") + pk,
         keyspace.token_key("token"),
         *(counters.counter_key(group, "kind") for group in counters.groups({"id": "pk", "column": "column"})),
     ]
@@ -115,7 +118,8 @@ def keys_of_the_services(kv: Kv) -> dict[str, tuple[Any, ...]]:
 
 def test_the_page_of_the_layout_shows_the_keys_that_the_keyspace_builds():
     page = (DOCS / "concepts" / "layout.md").read_text("utf-8")
-    names = {name: name for name in ("collection", "index", "token")} | {"n": 2, "pk": ["pk"], "columns": ["column"]}
+    names = {name: name for name in ("collection", "index", "token", "resume_id", "run")}
+    names |= {"n": 2, "pk": ["pk"], "columns": ["column"]}
     names |= {"slot": encode_key(("slot",)), "collection_by_unique": "collection_by_unique"}
     names |= {"collection_by_index": "collection_by_index", "group": ["column"], "kind": "kind"}
     with open_kv() as kv:

@@ -1,0 +1,151 @@
+"""Store many loaded objects, each if nobody else changed its record since it was loaded.
+
+Rules of this module: objects are validated and encoded before the first batch is sent; what one of them lacks is an
+error at once, or one of its failures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+from kvmodels.errors import InvalidArgumentError, PrimaryKeyChangedError
+from kvmodels.flows.arguments import items_of, require_object
+from kvmodels.flows.bulk_batch import Batch, failure_of
+from kvmodels.flows.bulk_results import LISTED_AT_MOST, BulkFailure, BulkResult
+from kvmodels.flows.bulk_run import BulkOptions, BulkRun, Listed, checked_options
+from kvmodels.flows.bulk_works import Loaded, Storing
+from kvmodels.flows.context import Context, live_collection
+from kvmodels.flows.hooks import Writer, writing
+from kvmodels.flows.records import document_of, object_of
+from kvmodels.flows.requests import Flow
+from kvmodels.flows.storing import KEEP, shown_key
+from kvmodels.operations import Row
+from kvmodels.schema.changes import require_changes
+from kvmodels.schema.definition import ModelSchema
+from kvmodels.schema.record_codec import apply_changes
+from kvmodels.schema.state import ObjectState, state_of
+
+__all__ = ["bulk_update"]
+
+
+def bulk_update(
+    context: Context,
+    schema: ModelSchema,
+    instances: Iterable[Any],
+    fields: Iterable[str] | None,
+    options: BulkOptions,
+) -> Flow[BulkResult]:
+    """Store loaded objects.
+
+    Args:
+        context: shared by the flows of the database.
+        schema: the model.
+        instances: the objects.
+        fields: store only what these fields hold; None: the whole objects.
+        options: how it goes.
+
+    Raises:
+        InvalidArgumentError: an object that was never loaded, one twice, no fields, an option that makes no sense.
+        UnknownFieldError: no such field.
+        PrimaryKeyChangedError: an object was loaded under another primary key, or a field of it is named.
+        Whatever an object raises, unless failures are collected.
+
+    Cost: per batch one commit, without a read when nobody is in the way and no unique value changes.
+    """
+    checked_options(context, options)
+    objects = items_of("objs", instances, "Give objects of the model in a list.")
+    names = None if fields is None else tuple(items_of("fields", fields, "Give names of fields in a list."))
+    if names is not None:
+        _require_names(schema, names)
+    loaded = _loaded(schema, objects)
+    return writing(context, schema, KEEP, partial(_bulk_update, loaded, names, options))
+
+
+def _require_names(schema: ModelSchema, names: Sequence[str]) -> None:
+    if not names or isinstance(names, str):
+        raise InvalidArgumentError(
+            "an update names no fields", argument="fields", hint="Leave fields out to store the whole objects."
+        )
+    require_changes(schema, dict.fromkeys(names))
+
+
+def _loaded(schema: ModelSchema, objects: Iterable[Any]) -> list[tuple[Any, ObjectState]]:
+    """The objects with their states, each record once."""
+    loaded: dict[tuple[Any, ...], tuple[Any, ObjectState]] = {}
+    for instance in objects:
+        require_object(schema, instance)
+        state = state_of(instance)
+        if state is None:
+            raise InvalidArgumentError(
+                "an object was never loaded, so there is nothing to update",
+                argument="objs",
+                value=shown_key(schema.primary_key_of(instance)),
+                hint='Use bulk_create(), with on_conflict="update" to overwrite what is stored.',
+            )
+        if state.key in loaded:
+            raise InvalidArgumentError(
+                "two objects have one primary key, so one would overwrite the other",
+                argument="objs",
+                value=shown_key(state.key),
+                hint="Give each record once.",
+            )
+        loaded[state.key] = instance, state
+    return list(loaded.values())
+
+
+def _bulk_update(
+    loaded: Sequence[tuple[Any, ObjectState]], names: Sequence[str] | None, options: BulkOptions, writer: Writer
+) -> Flow[BulkResult]:
+    context = writer.context
+    items: list[Loaded] = []
+    failed: list[BulkFailure] = []
+    for instance, state in loaded:
+        try:
+            items.append((yield from _prepared(writer, instance, state, names)))
+        except Exception as error:  # validators of the user raise anything; it is listed
+            if options.on_error == "raise":
+                raise
+            failed.append(failure_of(shown_key(state.key), error))
+    work = Storing(writer, may_expire=any(item.row.expire_at is not None for item in items))
+    if context.transaction is None:
+        run = BulkRun(context, work, options)
+        try:
+            yield from run.write(Listed(items))
+        except Exception as error:
+            run.annotate(error)
+            raise
+        return _with(run.result(), failed)
+    if not items:
+        return _with(BulkResult(0, 0), failed)
+    outcome = yield from Batch(context, work, items, collect=options.on_error == "collect").run()
+    assert outcome is not None, "nobody else goes on with it"
+    return _with(BulkResult(outcome.matched, outcome.written, outcome.failed, 1), failed)
+
+
+def _with(result: BulkResult, failed: Sequence[BulkFailure]) -> BulkResult:
+    listed = (*failed, *result.failed)[:LISTED_AT_MOST]
+    return replace(result, matched=result.matched + len(failed), failed=listed)
+
+
+def _prepared(writer: Writer, instance: Any, state: ObjectState, names: Sequence[str] | None) -> Flow[Loaded]:
+    """What is to be stored of an object, validated and encoded."""
+    context, schema = writer.context, writer.schema
+    layout = context.layouts[schema.collection]
+    row = Row(layout.key(layout.pack(state.key)), state.value, state.encoding, state.versionstamp, state.expire_at)
+    changed = instance
+    if names is not None:
+        _, live = yield from live_collection(context, schema)
+        changed = object_of(context, live, row)
+        apply_changes(schema, changed, {name: getattr(instance, name) for name in names})
+    item = writer.first(changed, document_of(context, row) if schema.time_fields else None)
+    if item.key_values != state.key:
+        raise PrimaryKeyChangedError(
+            "the primary key of a loaded object was changed",
+            model=schema.name,
+            loaded_key=shown_key(state.key),
+            key=shown_key(item.key_values),
+        )
+    return Loaded(item._replace(instance=instance), row)
