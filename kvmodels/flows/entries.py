@@ -27,9 +27,10 @@ from kvmodels.maintenance.entries import slot_owner
 from kvmodels.operations import Row
 from kvmodels.query.matching import Matcher
 from kvmodels.query.plans import QueryPlan
-from kvmodels.schema.definition import Document
+from kvmodels.schema.definition import Document, ModelSchema
 from kvmodels.schema.live import LiveCollection, LiveIndex
 from kvmodels.schema.paths import RESERVED_FIELD
+from kvmodels.schema.upgrades import version_of
 
 __all__ = ["EntryReader", "Hit", "result_of"]
 
@@ -149,8 +150,18 @@ class EntryReader:
         return None if owner is None else self._covered(row, owner)
 
     def _whole(self, row: Row, held: Document, pk: bytes) -> Hit:
-        upgrade = self._live.schema.upgrade
-        document = held if upgrade is None else upgrade(held, decode_key(pk))
+        schema = self._live.schema
+        if RESERVED_FIELD in held and version_of(held) > schema.schema_version:
+            # Also where no object is made of it: what a field means may have changed with its version.
+            raise DecodeError(
+                "a stored record is of another schema version",
+                key=decode_key(pk),
+                model=schema.name,
+                field=RESERVED_FIELD,
+                reason=f"stored {version_of(held)}, declared {schema.schema_version}",
+                hint="A newer version of the program wrote it: update this one.",
+            )
+        document = held if schema.upgrade is None else schema.upgrade(held, decode_key(pk))
         return Hit(row, document, pk, whole=True, held=held)
 
     def _covered(self, row: Row, pk: bytes) -> Hit | None:
@@ -223,14 +234,14 @@ class EntryReader:
         return key == start if end is None else key < end
 
 
-def result_of(live: LiveCollection, hit: Hit, fields: tuple[str, ...] | None) -> Any:
+def result_of(live: LiveCollection, hit: Hit, fields: tuple[str, ...] | None, schema: ModelSchema) -> Any:
     """The object of a record, or the values of some of its fields. The document belongs to the result afterwards.
 
     Raises:
         DecodeError: the record cannot be read as an object of the model.
     """
     if fields is not None:
-        return projector(live.schema, fields)(hit.document)
+        return projector(schema, fields)(hit.document)
     try:
         return object_of_document(live, hit.row, hit.document, hit.pk)
     except InvalidKeyError as error:

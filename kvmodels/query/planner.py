@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from kvmodels.encoding.columns import descending
 from kvmodels.errors import IndexNotReadyError
@@ -28,7 +28,7 @@ from kvmodels.query.query import Query
 from kvmodels.query.refusals import no_usable_index
 from kvmodels.query.shapes import MAX_PRODUCT, QueryShape, shape_of
 from kvmodels.schema.catalogue import IndexState
-from kvmodels.schema.definition import Column, IndexDefinition
+from kvmodels.schema.definition import Column, IndexDefinition, ModelSchema
 from kvmodels.schema.live import LiveCollection
 from kvmodels.schema.predicate import AnyOf, Condition, Conjunction
 from kvmodels.schema.spans import Span, ascending_column
@@ -64,15 +64,27 @@ def plan_query(query: Query, live: LiveCollection, *, through: frozenset[str] | 
     if alternatives is None:
         return QueryPlan(query.schema, "nothing", (), _names(query.directions), query.start, query.stop)
     shape = shape_of(query, *alternatives, _partials(live), through)
-    decision: Decision | None = live.plans.get(shape)
+    # Classes that share a collection may have fields of one name and several types.
+    known: Any = shape if query.schema.variants is None else (query.schema.model, shape)
+    decision: Decision | None = live.plans.get(known)
     if decision is None:
-        decision = decide(query.schema, shape, paths_of(live, shape))
+        decision = _decided(query.schema, shape, paths_of(live, shape))
         if decision is None:
             raise _refusal(query, live, shape, alternatives)
         if len(live.plans) >= MAX_PLANS:
             live.plans.clear()
-        live.plans[shape] = decision
+        live.plans[known] = decision
     return _Planning(query, alternatives, decision).plan()
+
+
+def _decided(schema: ModelSchema, shape: QueryShape, paths: Sequence[Path]) -> Decision | None:
+    """The decision; by the index on the classes of a collection only when no other index narrows the query down."""
+    variants = schema.variants
+    if variants is not None and variants.where and shape.using is None:
+        decision = decide(schema, shape, [path for path in paths if path.name != variants.discriminator])
+        if decision is not None and not decision.full_scan:
+            return decision
+    return decide(schema, shape, paths)
 
 
 def _alternatives(query: Query) -> _Alternatives | None:
@@ -351,6 +363,8 @@ def _unready(query: Query, live: LiveCollection, alternatives: _Alternatives) ->
 def _advice(state: IndexState) -> str:
     if state is IndexState.PENDING:
         return "Resolve the violations of the index and run db.build_indexes() again, or call .allow_scan()."
+    if state is IndexState.SUPERSEDED:
+        return "A newer release has changed the records that the index is made of: run that release."
     if state is IndexState.OUTDATED:
         return "Run db.apply(), which rewrites the records that an upgrade changes, or call .allow_scan() until then."
     return "Run db.build_indexes(), or call .allow_scan() to read all records until then."
