@@ -126,13 +126,13 @@ class Database(SchemaChanges):
             raise
 
     def _store(self) -> Store:
-        return Store(self._engine, self._core.context, self._core.form, self._core.schema_for)
+        return Store(self._engine, self._core.context, self._core.form, self._core.view_for)
 
     def __getitem__(self, model: type[M]) -> Repository[M]:
         known: Repository[M] | None = self._repositories.get(model)
         if known is not None:
             return known
-        made: Repository[M] = Repository(_Runner(self._core, self._run, self._core.schema_for(model)))
+        made: Repository[M] = Repository(_Runner(self._core, self._run, self._core.view_for(model)))
         self._repositories[model] = made
         return made
 

@@ -142,13 +142,13 @@ class AsyncDatabase(AsyncSchemaChanges):
         return self
 
     async def _store(self) -> Store:
-        return Store(self._engine, self._core.context, self._core.form, self._core.schema_for)
+        return Store(self._engine, self._core.context, self._core.form, self._core.view_for)
 
     def __getitem__(self, model: type[M]) -> AsyncRepository[M]:
         known: AsyncRepository[M] | None = self._repositories.get(model)
         if known is not None:
             return known
-        made: AsyncRepository[M] = AsyncRepository(_Runner(self._core, self._run, self._core.schema_for(model)))
+        made: AsyncRepository[M] = AsyncRepository(_Runner(self._core, self._run, self._core.view_for(model)))
         self._repositories[model] = made
         return made
 

@@ -30,10 +30,10 @@ from kvmodels.flows.scrub import Repair, check_collection, check_database
 from kvmodels.flows.token import Token, burn
 from kvmodels.flows.violations import RecordViolation, list_violations, resolve
 from kvmodels.kv_opening import store_format
-from kvmodels.schema.compile import schema_of
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.evolution import Allowed, SchemaPlan
 from kvmodels.schema.keyspace import RecordLayout, index_prefix
+from kvmodels.schema.polymorphic import collection_schema, root_of, view_of
 from kvmodels.signals import Signals
 
 __all__ = ["DatabaseCore", "ReservedParts"]
@@ -104,8 +104,9 @@ class DatabaseCore:
                 hint="Give one, such as RetryPolicy(attempts=10).",
             )
         self.schemas: dict[str, ModelSchema] = {}
+        self._views: dict[type[Any], ModelSchema] = {}
         for model in items_of("models", models, "Give model classes in a list: models=[User]."):
-            self._declare(schema_of(model))
+            self._declare(collection_schema(model))
         self.signals = Signals()
         self.reserved = ReservedParts(self.schemas)
         self.form = store_format(codec, self.reserved)
@@ -128,13 +129,14 @@ class DatabaseCore:
         self.schemas[schema.collection] = schema
 
     def schema_for(self, model: type[Any]) -> ModelSchema:
-        """The schema of a registered model.
+        """The schema of the collection that a registered model is stored in.
 
         Raises:
             InvalidArgumentError: the model was not given to the database.
         """
+        root = root_of(model) if isinstance(cast("object", model), type) else model
         for schema in self.schemas.values():
-            if schema.model is model:
+            if schema.model is root:
                 return schema
         raise InvalidArgumentError(
             "the database was opened without this model",
@@ -143,6 +145,19 @@ class DatabaseCore:
             expected=tuple(schema.name for schema in self.schemas.values()),
             hint="Give a model class, not a name, that was named in Database(url, models=[...]).",
         )
+
+    def view_for(self, model: type[Any]) -> ModelSchema:
+        """The schema by which the objects of a registered model are written and asked for.
+
+        Raises:
+            InvalidArgumentError: the model was not given to the database.
+        """
+        known = self._views.get(model)
+        if known is not None:
+            return known
+        collection = self.schema_for(model)
+        self._views[model] = view = view_of(collection, model) or collection
+        return view
 
     @property
     def is_open(self) -> bool:

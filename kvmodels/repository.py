@@ -22,6 +22,7 @@ from kvmodels.repository_bulk import BulkVerbs
 from kvmodels.schema.expressions import Expression
 from kvmodels.schema.model import KvModel
 from kvmodels.schema.partial_model import sent_values
+from kvmodels.schema.polymorphic import made_of
 
 __all__ = ["Repository"]
 
@@ -171,7 +172,7 @@ class Repository(BulkVerbs[M], Generic[M]):
             pydantic.ValidationError: the values do not make a valid object.
             AlreadyExistsError, UniqueViolationError: nothing was written.
         """
-        return self.insert(self._runner.schema.model(**fields), expire_in=expire_in)
+        return self.insert(made_of(self._runner.schema, fields), expire_in=expire_in)
 
     def insert(self, obj: M, *, expire_in: float | timedelta | Keep | None = KEEP) -> M:
         """Store an object as a new record: one commit, no read when nothing is in its way.

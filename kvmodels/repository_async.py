@@ -22,6 +22,7 @@ from kvmodels.repository_bulk_async import AsyncBulkVerbs
 from kvmodels.schema.expressions import Expression
 from kvmodels.schema.model import KvModel
 from kvmodels.schema.partial_model import sent_values
+from kvmodels.schema.polymorphic import made_of
 
 __all__ = ["AsyncRepository"]
 
@@ -174,7 +175,7 @@ class AsyncRepository(AsyncBulkVerbs[M], Generic[M]):
             pydantic.ValidationError: the values do not make a valid object.
             AlreadyExistsError, UniqueViolationError: nothing was written.
         """
-        return await self.insert(self._runner.schema.model(**fields), expire_in=expire_in)
+        return await self.insert(made_of(self._runner.schema, fields), expire_in=expire_in)
 
     async def insert(self, obj: M, *, expire_in: float | timedelta | Keep | None = KEEP) -> M:
         """Store an object as a new record: one commit, no read when nothing is in its way.

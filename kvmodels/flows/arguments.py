@@ -85,7 +85,7 @@ def require_object(schema: ModelSchema, instance: object) -> None:
     Raises:
         InvalidValueError: its type is named.
     """
-    if instance.__class__ is not schema.model:
+    if instance.__class__ is not schema.model and schema.variant_of(instance) is schema:
         raise InvalidValueError(
             "this is not an object of the model",
             model=schema.name,

@@ -187,7 +187,7 @@ def patch(
     """
 
     def change(instance: Any) -> None:
-        apply_changes(schema, instance, changes)
+        apply_changes(schema.variant_of(instance), instance, changes)
 
     return mutate(context, schema, key_values, change, expire_in)
 
@@ -217,7 +217,7 @@ def _mutate(key_values: tuple[Any, ...], function: Callable[[Any], Any], writer:
     key = layout.key(pk)
 
     def propose(seen: Seen) -> Proposal[Any]:
-        row = seen.live_row(key)
+        row = _row_of(context, schema, seen.live_row(key))
         if row is None:
             raise absent(schema, key_values)
         instance = object_of(context, seen.view.live[schema.collection], row)
@@ -241,6 +241,13 @@ def _mutate(key_values: tuple[Any, ...], function: Callable[[Any], Any], writer:
         return proposal._replace(result=proposal.done) if returned is instance else proposal
 
     return execute(context, _one(schema, (key,), propose, timed=not isinstance(expire_in, Keep)))
+
+
+def _row_of(context: Context, schema: ModelSchema, row: Row | None) -> Row | None:
+    """A row, None when it is one of another class that shares the collection."""
+    if row is None or schema.variants is None or schema.variants.admits(document_of(context, row)):
+        return row
+    return None
 
 
 def absent(schema: ModelSchema, key_values: tuple[Any, ...]) -> DoesNotExist:
@@ -272,7 +279,7 @@ def _rename(key_values: tuple[Any, ...], new_values: tuple[Any, ...], writer: Wr
     key, new_key = layout.key(pk), layout.key(new_pk)
 
     def propose(seen: Seen) -> Proposal[Any]:
-        row = seen.live_row(key)
+        row = _row_of(context, schema, seen.live_row(key))
         if row is None:
             raise absent(schema, key_values)
         instance = object_of(context, seen.view.live[schema.collection], row)
@@ -329,7 +336,7 @@ def _remove_key(key_values: tuple[Any, ...], writer: Writer) -> Flow[bool]:
     key = layout.key(pk)
 
     def propose(seen: Seen) -> Proposal[bool]:
-        row = seen.live_row(key)
+        row = _row_of(context, schema, seen.live_row(key))
         if row is None:
             return Proposal((), always(False))
         step = writer.remove(seen, pk, row)

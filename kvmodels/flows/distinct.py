@@ -113,7 +113,7 @@ class DistinctScan:
         found: list[Values] = []
         _, live = yield from live_collection(self._context, self._query.schema)
         for hit in batch.hits:
-            values = result_of(live, hit, plan.query.fields)
+            values = result_of(live, hit, plan.query.fields, plan.query.schema)
             key = distinct_key(values)
             if key != self._last:
                 self._last = key

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar, cast
 from kvmodels.errors import InvalidArgumentError, InvalidValueError
 from kvmodels.flows.arguments import items_of, require_object
 from kvmodels.flows.context import Context
-from kvmodels.flows.crud import remove_key, remove_object
+from kvmodels.flows.crud import absent, remove_key, remove_object
 from kvmodels.flows.requests import Flow
 from kvmodels.flows.scan import get_by_key, get_many_by_key, get_one
 from kvmodels.query.query import Query
@@ -38,7 +38,7 @@ def get(context: Context, schema: ModelSchema, arguments: Sequence[Any], lookups
 
 def _query(schema: ModelSchema, arguments: Sequence[Any], lookups: Mapping[str, Any]) -> Query:
     query = Query(schema).filtered(arguments, lookups)
-    if not query.where:
+    if query.where == Query(schema).where:
         raise InvalidArgumentError(
             "a record is looked up without saying which",
             argument="lookups",
@@ -70,6 +70,8 @@ def refresh(context: Context, schema: ModelSchema, instance: Any) -> Flow[None]:
     state = state_of(instance)
     key = schema.primary_key_of(instance) if state is None else state.key
     stored = yield from get_by_key(context, schema, key)
+    if stored.__class__ is not instance.__class__:  # another class of the collection has the key now
+        raise absent(schema, key)
     instance.__dict__.clear()
     instance.__dict__.update(stored.__dict__)
     if stored.__pydantic_extra__ is not None:

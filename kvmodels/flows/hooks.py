@@ -17,6 +17,7 @@ from inspect import isawaitable
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
 from kvmodels.errors import DecodeError, InvalidArgumentError, KvModelsError, PrimaryKeyChangedError
+from kvmodels.flows.arguments import require_object
 from kvmodels.flows.context import Context
 from kvmodels.flows.operation import Seen
 from kvmodels.flows.records import document_of, object_of
@@ -24,6 +25,7 @@ from kvmodels.flows.requests import Flow, now
 from kvmodels.flows.storing import Deadline, Pending, pending, record_change, shown_key
 from kvmodels.maintenance.changes import RecordChange
 from kvmodels.operations import Row
+from kvmodels.schema.automatic import TimeField
 from kvmodels.schema.definition import Document, ModelSchema
 from kvmodels.schema.hooks import Hooks
 from kvmodels.schema.state import drop_state
@@ -54,19 +56,20 @@ class Lifecycle:
     Args:
         context: shared by the flows of the database.
         schema: the model.
-        hooks: methods and receivers.
 
     Attributes:
         now_ms: the time that all records of the operation get.
     """
 
-    __slots__ = ("_context", "_schema", "hooks", "now_ms")
+    __slots__ = ("_context", "_schema", "now_ms")
 
-    def __init__(self, context: Context, schema: ModelSchema, hooks: Hooks) -> None:
+    def __init__(self, context: Context, schema: ModelSchema) -> None:
         self._context = context
         self._schema = schema
-        self.hooks = hooks
         self.now_ms = 0
+
+    def _hooks_for(self, instance: Any) -> Hooks:
+        return self._context.signals.hooks_of(self._schema.variant_of(instance)) or _NONE
 
     def first(self, instance: Any, old: Document | None) -> Pending:
         """Validate and encode an object with its time fields, for an insert (``old`` None) or an update.
@@ -75,11 +78,19 @@ class Lifecycle:
         """
         if not self._schema.time_fields:
             return pending(self._context, self._schema, instance)
+        require_object(self._schema, instance)
         fresh = copy(instance)
         # No copy of these: nobody changes them here, and those of the caller stay his.
         object.__setattr__(fresh, "__pydantic_private__", instance.__pydantic_private__)
-        self._set_time(fresh, old)
+        self._set_time(fresh, old if old is not None and self._follows(instance, old) else None)
         return pending(self._context, self._schema, fresh)._replace(instance=instance, fresh=fresh)
+
+    def _follows(self, instance: Any, old: Document) -> bool:
+        """Whether a stored document is of the class of an object; else the object is a new record in its place."""
+        variants = self._schema.variants
+        if variants is None:
+            return True
+        return variants.admits(old) and variants.by_tag[old[variants.discriminator]].model is instance.__class__
 
     def ready(self, item: Pending, seen: Seen, old: Row | None) -> tuple[Pending, Calls]:
         """What one attempt stores: with the time fields of this attempt, and what the hooks have made of a copy.
@@ -94,9 +105,11 @@ class Lifecycle:
             pydantic.ValidationError, InvalidValueError: a hook made the object invalid.
             PrimaryKeyChangedError: a hook changed the primary key.
         """
+        if old is not None and self._schema.variants is not None:
+            old = old if self._follows(item.instance, document_of(self._context, old)) else None
         event: Event = "insert" if old is None else "update"
-        before = getattr(self.hooks, f"before_{event}")
-        after = getattr(self.hooks, f"after_{event}")
+        hooks = self._hooks_for(item.instance)
+        before, after = getattr(hooks, f"before_{event}"), getattr(hooks, f"after_{event}")
         arguments: tuple[Any, ...] = ()
         if old is not None and (before or after):
             arguments = (object_of(self._context, seen.view.live[self._schema.collection], old),)
@@ -120,37 +133,38 @@ class Lifecycle:
 
     def removal(self, seen: Seen, row: Row) -> Calls:
         """Run the hooks before a removal; what runs after it is returned. They get the object as it was stored."""
-        before, after = self.hooks.before_remove, self.hooks.after_remove
-        if not before and not after:
+        if not _has_hooks(self._context, self._schema):
             return ()
         instance = object_of(self._context, seen.view.live[self._schema.collection], row)
-        for hook in before:
+        hooks = self._hooks_for(instance)
+        for hook in hooks.before_remove:
             _call(hook, instance)
-        return (partial(drop_state, instance), *(partial(_call, hook, instance) for hook in after))
+        after = [partial(_call, hook, instance) for hook in hooks.after_remove]
+        return (partial(drop_state, instance), *after) if after else ()
 
     def _set_time(self, fresh: Any, old: Document | None) -> None:
-        for field in self._schema.time_fields:
+        for field in self._schema.variant_of(fresh).time_fields:
             if old is None:
                 value = field.first(self.now_ms)
             else:
-                value = field.next(self._stored(field.name, old, field.automatic), self.now_ms)
+                value = field.next(self._stored(field, old, self._schema.variant_of(fresh)), self.now_ms)
             fresh.__dict__[field.name] = value
             fresh.__pydantic_fields_set__.add(field.name)
 
-    def _stored(self, name: str, document: Document, unset: Callable[[], Any]) -> Any:
-        if self._schema.upgrade is not None:
-            document = self._schema.upgrade(document, ())
-        if name not in document:
-            return unset()
-        decode, value = self._schema.fields[name].decode, document[name]
+    def _stored(self, field: TimeField, document: Document, schema: ModelSchema) -> Any:
+        if schema.upgrade is not None:
+            document = schema.upgrade(document, ())
+        if field.name not in document:
+            return field.automatic()
+        decode, value = schema.fields[field.name].decode, document[field.name]
         try:
             return value if decode is None else decode(value)
         except (KvModelsError, TypeError, ValueError) as error:
             raise DecodeError(
                 "a stored record is not a valid object of its model",
                 key=None,
-                model=self._schema.name,
-                field=name,
+                model=schema.name,
+                field=field.name,
                 reason=type(error).__name__,
                 hint="Read it with kv.get and repair it.",
             ) from error
@@ -209,10 +223,15 @@ def writing(context: Context, schema: ModelSchema, deadline: Deadline, verb: Cal
 
     Cost: one look into a dict when nothing runs besides the write; the clock is read if the model has time fields.
     """
-    hooks = context.signals.hooks_of(schema)
-    if hooks is None and not schema.time_fields:
+    if not schema.time_fields and not _has_hooks(context, schema):
         return verb(Writer(context, schema, deadline, None))  # and no generator in between
-    return _attended(Writer(context, schema, deadline, Lifecycle(context, schema, hooks or _NONE)), verb)
+    return _attended(Writer(context, schema, deadline, Lifecycle(context, schema)), verb)
+
+
+def _has_hooks(context: Context, schema: ModelSchema) -> bool:
+    if schema.variants is None:
+        return context.signals.hooks_of(schema) is not None
+    return any(context.signals.hooks_of(one) is not None for one in schema.variants.by_class.values())
 
 
 def _attended(writer: Writer, verb: Callable[[Writer], Flow[R]]) -> Flow[R]:

@@ -135,7 +135,7 @@ def _ends(found: list[Any]) -> list[Any]:
 
 def _as_page(context: Context, query: Query, found: _Found, cursor: str | None, *, back: bool) -> Flow[PageData]:
     _, live = yield from live_collection(context, query.schema)
-    results = [result_of(live, hit, query.fields) for hit in found.hits]
+    results = [result_of(live, hit, query.fields, query.schema) for hit in found.hits]
     marks = found.marks
     if back:
         results.reverse()

@@ -13,9 +13,9 @@ from kvmodels.errors import SchemaChangeRefusedError
 from kvmodels.flows.build import BuildReport, build_index, outdated_generations, unbuilt_indexes
 from kvmodels.flows.context import Context, header_view, reload_header
 from kvmodels.flows.drop import drop_generations, drop_index
-from kvmodels.flows.headers import commit_header, raise_schema_version
+from kvmodels.flows.headers import commit_header
 from kvmodels.flows.migrate import MigrationReport, migrate
-from kvmodels.flows.opening import list_collections
+from kvmodels.flows.opening import list_collections, raise_schema_version
 from kvmodels.flows.pace import Pace
 from kvmodels.flows.plan import plan_schema
 from kvmodels.flows.requests import Flow
@@ -95,9 +95,10 @@ def _list_fields(context: Context, schema: ModelSchema) -> Flow[None]:
         view = yield from reload_header(context)
         stored = view.header.collections[schema.collection]
         listed = replace(
-            stored.raised_to(schema),
+            stored,
             fields={**stored.fields, **{name: field.type_name for name, field in schema.fields.items()}},
             columns={**stored.columns, **{name: codec.name for name, codec in schema.column_codecs.items()}},
+            schema_version=max(stored.schema_version, schema.schema_version),
         )
         if listed == stored:
             return

@@ -113,7 +113,7 @@ class _FieldReader:
     __slots__ = ("_decode", "_exact", "_info", "_name", "_nullable", "_required", "_schema", "_trusted", "_validate")
 
     def __init__(self, schema: ModelSchema, name: str) -> None:
-        info = cast("FieldInfo", schema.model.model_fields[name])
+        info = cast("FieldInfo", schema.shape.model_fields[name])
         inner = plain(info.annotation, info.metadata)
         self._schema = schema
         self._name = name
@@ -169,7 +169,7 @@ class _PathReader:
         self._head = _FieldReader(schema, self._head_name)
         self._schema = schema
         self._source = source
-        inner = plain(schema.model.model_fields[self._head_name].annotation).annotation
+        inner = plain(schema.shape.model_fields[self._head_name].annotation).annotation
         self._names: frozenset[str] = frozenset(getattr(inner, "model_fields", ()))
 
     def read(self, document: Document) -> Any:

@@ -117,7 +117,7 @@ class Scan:
             return []
         _, live = yield from live_collection(self._context, self._query.schema)
         fields = self._query.fields
-        return [result_of(live, hit, fields) for hit in hits]
+        return [result_of(live, hit, fields, self._query.schema) for hit in hits]
 
     def _pass_over(self, position: Position) -> Flow[Batch]:
         """Pass over rows before the slice, without their records."""
@@ -169,10 +169,16 @@ def get_by_key(context: Context, schema: ModelSchema, key_values: tuple[Any, ...
     layout = live.layout
     result = yield from read((point(layout.key(layout.pack(key_values))),))
     rows = result.ranges[0]
-    if not rows:
+    found = object_of(context, live, rows[0]) if rows else None
+    if found is None or not _is_of(schema, found):
         shown = key_values[0] if len(key_values) == 1 else key_values
         raise schema.model.DoesNotExist("no record has this primary key", model=schema.name, lookup=shown)
-    return object_of(context, live, rows[0])
+    return found
+
+
+def _is_of(schema: ModelSchema, found: Any) -> bool:
+    """Whether a record is one of the model, which may share its collection with other classes."""
+    return schema.variants is None or isinstance(found, schema.model)
 
 
 def get_many_by_key(context: Context, schema: ModelSchema, keys: Sequence[tuple[Any, ...]]) -> Flow[list[Any | None]]:
@@ -190,7 +196,7 @@ def get_many_by_key(context: Context, schema: ModelSchema, keys: Sequence[tuple[
     for start in range(0, len(packed), context.limits.max_ranges):
         result = yield from read(packed[start : start + context.limits.max_ranges])
         objects += [object_of(context, live, rows[0]) if rows else None for rows in result.ranges]
-    return objects
+    return [found if found is not None and _is_of(schema, found) else None for found in objects]
 
 
 def fetch(context: Context, query: Query) -> Flow[list[Any]]:

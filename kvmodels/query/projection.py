@@ -160,7 +160,7 @@ def _paths(schema: ModelSchema, head: str) -> Iterator[str]:
 
 def _model_at(schema: ModelSchema, path: str) -> type[BaseModel] | None:
     """The nested model that a path leads to, through lists too; None where there is none."""
-    model: type[BaseModel] | None = schema.model
+    model: type[BaseModel] | None = schema.shape
     for name in path.split("."):
         info = None if model is None else model.model_fields.get(name)
         if info is None:

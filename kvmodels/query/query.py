@@ -54,6 +54,11 @@ class Query:
     fields: tuple[str, ...] | None = None
     distinct: bool = False
 
+    def __post_init__(self) -> None:
+        variants = self.schema.variants
+        if variants is not None and not self.where:
+            object.__setattr__(self, "where", variants.where)  # other classes share the collection
+
     @property
     def sliced(self) -> bool:
         """Whether a slice has been taken."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
+from enum import Enum
 from typing import Any, cast
 
 from pydantic.errors import PydanticUndefinedAnnotation
@@ -15,7 +16,7 @@ from pydantic.fields import FieldInfo
 
 from kvmodels.encoding.columns import ColumnCodec, column_codec
 from kvmodels.errors import ModelDefinitionError
-from kvmodels.schema.annotations import Plain, has_validators, plain, type_name
+from kvmodels.schema.annotations import Plain, has_validators, literal_values, plain, type_name
 from kvmodels.schema.composites import must_be_stored
 from kvmodels.schema.computed import declared_column, folded_field
 from kvmodels.schema.declarations import Index
@@ -31,7 +32,7 @@ from kvmodels.schema.storage import FormBuilder
 from kvmodels.schema.time_fields import time_fields
 from kvmodels.schema.upgrades import Upgrades
 
-__all__ = ["SCHEMA_ATTRIBUTE", "Prepared", "apply_changes", "compile_schema", "schema_of"]
+__all__ = ["SCHEMA_ATTRIBUTE", "Prepared", "apply_changes", "compile_schema", "schema_of", "tags_of"]
 
 _OPTIONS = "__kv_options__"
 SCHEMA_ATTRIBUTE = "__kv_schema__"
@@ -52,17 +53,21 @@ def schema_of(model: type[Any]) -> ModelSchema:
     return schema
 
 
-def compile_schema(model: type[Any]) -> ModelSchema:
+def compile_schema(model: type[Any], shape: type[Any] | None = None) -> ModelSchema:
     """Compile a model class; use ``schema_of``, which does it once.
+
+    Args:
+        model: the class.
+        shape: a pydantic model whose fields stand for those of the class.
 
     Raises:
         ModelDefinitionError: see ``schema_of``.
     """
-    options = _options_of(model)
+    options = _options_of(model, may_be_abstract=shape is not None)
     _complete(model)
     builder = FormBuilder(model.__name__)
     builder.validators = has_validators(model)
-    fields = _Fields(model, builder)
+    fields = _Fields(model if shape is None else shape, builder)
     computed = fields.folded()
     directions = dict[str, bool]()
     for index in options.indexes:
@@ -74,14 +79,36 @@ def compile_schema(model: type[Any]) -> ModelSchema:
     declarations = Declarations(schema, fields.plain)
     indexes = [declarations.of_field(field, mark) for field, mark in fields.entry_markers()]
     indexes += [declarations.of_meta(index, directions) for index in options.indexes]
+    _check_discriminator(model, options)
     return replace(schema, indexes=_by_name(model.__name__, indexes))
+
+
+def _check_discriminator(model: type[Any], options: ModelOptions) -> None:
+    """Refuse a class that could not be told from the others of its collection."""
+    name = options.discriminator
+    shares = any(base.__dict__[_OPTIONS].discriminator for base in model.__mro__[1:] if _OPTIONS in base.__dict__)
+    if name is not None and shares and not options.abstract and not tags_of(model, name):
+        tag = model.__name__.lower()
+        raise ModelDefinitionError(
+            "a class that shares its collection has no value to be told by",
+            model=model.__name__,
+            field=name,
+            hint=f'Write {name}: Literal["{tag}"] = "{tag}", or set abstract=True.',
+        )
+
+
+def tags_of(model: type[Any], discriminator: str) -> tuple[Any, ...]:
+    """The stored values of a Literal field by which the objects of a class are told; none if it is another field."""
+    info: FieldInfo | None = model.model_fields.get(discriminator)
+    values = () if info is None else literal_values(info.annotation)
+    return tuple(value.value if isinstance(value, Enum) else value for value in values)
 
 
 def _without_indexes(
     model: type[Any], fields: _Fields, computed: Mapping[str, ColumnSource], *, proves: bool
 ) -> ModelSchema:
     """The schema as far as it does not depend on indexes, whose conditions are parsed by it."""
-    options = _options_of(model)
+    options = _options_of(model, may_be_abstract=True)
     upgrades = _upgrades_of(model, fields)
     records = RecordCodec(
         model,
@@ -117,13 +144,14 @@ def _without_indexes(
         time_fields=tuple(
             time_fields(model, fields.types(), tuple(column.field for column in fields.primary_key)),
         ),
+        shape=fields.shape,
         upgrade=None if upgrades is None else upgrades.apply,
         touched={} if upgrades is None else upgrades.touched,
     )
 
 
 def _upgrades_of(model: type[Any], fields: _Fields) -> Upgrades | None:
-    steps = _options_of(model).upgrades
+    steps = _options_of(model, may_be_abstract=True).upgrades
     if not steps:
         return None
     for column in fields.primary_key:
@@ -137,7 +165,7 @@ def _upgrades_of(model: type[Any], fields: _Fields) -> Upgrades | None:
     return Upgrades(model.__name__, steps)
 
 
-def _options_of(model: type[Any]) -> ModelOptions:
+def _options_of(model: type[Any], *, may_be_abstract: bool) -> ModelOptions:
     options: ModelOptions | None = getattr(model, "__dict__", {}).get(_OPTIONS)
     if options is None:
         raise ModelDefinitionError(
@@ -145,7 +173,7 @@ def _options_of(model: type[Any]) -> ModelOptions:
             model=getattr(model, "__name__", repr(model)),
             hint="Give a class that derives from KvModel.",
         )
-    if options.abstract:
+    if options.abstract and not may_be_abstract:
         raise ModelDefinitionError(
             "an abstract model has no records",
             model=model.__name__,
@@ -174,6 +202,7 @@ class _Fields:
 
     def __init__(self, model: type[Any], builder: FormBuilder) -> None:
         self.model = model.__name__
+        self.shape = model
         infos = cast("dict[str, FieldInfo]", model.model_fields)
         self.plain = {name: plain(info.annotation, info.metadata) for name, info in infos.items()}
         self.markers = {name: tuple(self._markers_of(name, inner)) for name, inner in self.plain.items()}

@@ -30,6 +30,7 @@ __all__ = [
     "Partial",
     "SpanTest",
     "Store",
+    "Variants",
 ]
 
 MAX_FAN_OUT = 1_000
@@ -234,6 +235,29 @@ class IndexDefinition:
 
 
 @dataclass(frozen=True, slots=True)
+class Variants:
+    """The classes of one collection, told apart by the value of one field.
+
+    Attributes:
+        discriminator: the field.
+        by_class: the schema of each class whose objects the model stands for.
+        by_tag: the same by the stored value of the discriminator.
+        where: what queries of the model ask for besides, because the collection holds other classes too: predicates
+            that all hold; empty when it holds none.
+    """
+
+    discriminator: str
+    by_class: Mapping[type[Any], ModelSchema]
+    by_tag: Mapping[Any, ModelSchema]
+    where: tuple[Any, ...] = ()
+
+    def admits(self, document: Document) -> bool:
+        """Whether a stored document is one of these classes."""
+        tag = document.get(self.discriminator)
+        return type(tag) in (str, int, bool, bytes) and tag in self.by_tag
+
+
+@dataclass(frozen=True, slots=True)
 class ModelSchema:
     """A model class compiled for storage; made once per class by ``schema/model.py``.
 
@@ -258,6 +282,8 @@ class ModelSchema:
         accept: puts the values of a ``Prepared`` into the object; to be called after the write has succeeded.
         hooks: methods of the class that run before and after a write; None when it has none.
         time_fields: fields that the library sets with every write.
+        shape: a pydantic model with the fields that may be asked for: the class itself, unless it shares a collection.
+        variants: the classes that objects may be of; None: they are of ``model``.
         upgrade: document and primary key values to the document as the declared version stores it, the same one when
             no upgrade is outstanding; None when the model has no upgrades. DecodeError names the key.
         touched: by field, the highest version whose upgrade touches it.
@@ -284,3 +310,9 @@ class ModelSchema:
     time_fields: tuple[TimeField, ...] = ()
     upgrade: Callable[[Document, tuple[Any, ...]], Document] | None = None
     touched: Mapping[str, int] = field(default_factory=dict[str, int])
+    shape: type[Any] = object
+    variants: Variants | None = None
+
+    def variant_of(self, instance: object) -> ModelSchema:
+        """The schema of the very class of an object."""
+        return self if self.variants is None else self.variants.by_class.get(instance.__class__, self)

@@ -29,7 +29,7 @@ def field_reader(schema: ModelSchema, name: str) -> Callable[[Document], Any]:
     storage = schema.fields[name]
     if storage.encode is None and storage.decode is None:
         return itemgetter(name)  # stored as it is
-    info = cast("FieldInfo", schema.model.model_fields[name])
+    info = cast("FieldInfo", schema.shape.model_fields[name])
     # A model of this one field, so that it is validated with the settings of the whole one. The copy is for pydantic,
     # which completes the FieldInfo that it is given.
     fields: Any = {name: (info.annotation, copy(info))}

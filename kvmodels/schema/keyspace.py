@@ -283,6 +283,8 @@ class EntryLayout:
         if self._plain and not self._include:
             return all(field in document for field, _ in self._columns)
         try:
+            if self._where is not None and not self._where(document):
+                return True  # nothing is asked of a document without entries
             for read in self._needed:
                 read(document)
         except KeyError:

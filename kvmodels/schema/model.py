@@ -77,7 +77,8 @@ def _asked_by_pydantic(frame: FrameType | None) -> bool:
 class KvModel(BaseModel, metaclass=KvModelMeta):
     """A pydantic model whose objects are records of a collection.
 
-    Class keywords: ``collection`` (the class name in snake_case, unless given), ``abstract``, and the settings of
+    Class keywords: ``collection`` (the class name in snake_case, unless given), ``abstract``, ``discriminator`` (the
+    field that tells classes apart which derive from this one and share its collection), and the settings of
     pydantic's ``ConfigDict``. ``class Meta`` may hold ``indexes``,
     ``schema_version``, ``upgrades``, ``trust_validators`` and ``ttl`` too.
 
@@ -100,7 +101,12 @@ class KvModel(BaseModel, metaclass=KvModelMeta):
     MultipleObjectsReturned: ClassVar[type[MultipleObjectsReturned]] = MultipleObjectsReturned
 
     def __init_subclass__(
-        cls, *, collection: str | None = None, abstract: bool = False, **kwargs: Unpack[ConfigDict]
+        cls,
+        *,
+        collection: str | None = None,
+        abstract: bool = False,
+        discriminator: str | None = None,
+        **kwargs: Unpack[ConfigDict],
     ) -> None:
         # Before pydantic collects the fields, because it only warns of such a name.
         for field, annotation in cls.__dict__.get("__annotations__", {}).items():  # noqa: RUF063 - never evaluates
@@ -108,7 +114,7 @@ class KvModel(BaseModel, metaclass=KvModelMeta):
                 _refuse_reserved(cls.__name__, field)
         # pydantic has taken the settings of ConfigDict out, so what is left here is known to nobody.
         check_class_keywords(cls.__name__, kwargs)
-        keywords = {"collection": collection, "abstract": abstract}
+        keywords = {"collection": collection, "abstract": abstract, "discriminator": discriminator}
         type.__setattr__(cls, _KEYWORDS, {k: v for k, v in keywords.items() if v is not None and v is not False})
         super().__init_subclass__()
 

@@ -119,7 +119,7 @@ def _with_lookup(schema: ModelSchema, name: str, words: list[str]) -> Keyword:
     given = "__".join(rest) if rest else "exact"
     if given in _LOOKUPS:
         return Keyword(name, _LOOKUPS[given], element)
-    if source is None and nested_fields(schema.model, name):
+    if source is None and nested_fields(schema.shape, name):
         raise _unknown_field(schema, ".".join([name, *(words[:-1] if words[-1] in _LOOKUPS else words)]))
     if len(words) > 1 and words[-1] in _LOOKUPS and words[0] != "any":
         raise _unknown_field(schema, "__".join([name, *words[:-1]]))
@@ -129,7 +129,7 @@ def _with_lookup(schema: ModelSchema, name: str, words: list[str]) -> Keyword:
 
 def _unknown_field(schema: ModelSchema, name: str) -> UnknownFieldError:
     parent, dot, last = name.replace("__", ".").rpartition(".")
-    nested: Iterable[str] = nested_fields(schema.model, parent) if dot else ()
+    nested: Iterable[str] = nested_fields(schema.shape, parent) if dot else ()
     if last in nested:
         return UnknownFieldError(
             "a field of this type inside of a nested model cannot be compared",

@@ -21,11 +21,20 @@ from kvmodels.schema.upgrades import Upgrade, declared_upgrades, marked
 
 __all__ = ["CLASS_KEYWORDS", "META_OPTIONS", "ModelOptions", "check_class_keywords", "check_name", "resolve_options"]
 
-CLASS_KEYWORDS = ("collection", "abstract")
+CLASS_KEYWORDS = ("collection", "abstract", "discriminator")
 LONGEST_TTL_S = 1e11
 """About 3,000 years, which a timedelta still holds."""
 
-META_OPTIONS = ("abstract", "collection", "indexes", "schema_version", "trust_validators", "ttl", "upgrades")
+META_OPTIONS = (
+    "abstract",
+    "collection",
+    "discriminator",
+    "indexes",
+    "schema_version",
+    "trust_validators",
+    "ttl",
+    "upgrades",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +49,8 @@ class ModelOptions:
         trust_validators: skip the proof that validators are idempotent.
         ttl_ms: milliseconds for which a new record lives unless its insert says otherwise; None for ever.
         upgrades: the steps from older schema versions, those of abstract parents too, by version.
+        discriminator: the field that tells the classes of one collection apart, of which this is one; None: there are
+            no others.
     """
 
     abstract: bool
@@ -49,6 +60,7 @@ class ModelOptions:
     trust_validators: bool
     ttl_ms: int | None
     upgrades: tuple[Upgrade, ...] = ()
+    discriminator: str | None = None
 
 
 def check_class_keywords(model: str, keywords: Iterable[str]) -> None:
@@ -64,7 +76,7 @@ def check_class_keywords(model: str, keywords: Iterable[str]) -> None:
             model=model,
             option=name,
             suggestion=_closest(name, known),
-            hint="Keywords are collection, abstract and the settings of pydantic's ConfigDict.",
+            hint="Keywords are collection, abstract, discriminator and the settings of pydantic's ConfigDict.",
         )
 
 
@@ -126,13 +138,17 @@ def resolve_options(
             option="collection",
             hint="Give the collection to the classes that derive from it.",
         )
-    inherited = [parent for parent in parents if parent.abstract or parent is origin]
+    united = [parent for parent in parents if parent.discriminator is not None]
+    _refuse_own_options(name, declared, united)
+    if united:
+        declared["schema_version"] = united[0].schema_version
+    inherited = [parent for parent in parents if parent.abstract or parent is origin or parent in united]
     trusts = any(parent.trust_validators for parent in parents)
     declared.setdefault("ttl", _inherited_ttl(inherited))
     version = _version(name, declared)
     return ModelOptions(
         abstract=abstract,
-        collection="" if abstract else _collection(name, declared),
+        collection="" if abstract else _united_collection(united) or _collection(name, declared),
         indexes=tuple(
             dict.fromkeys(index for parent in reversed(inherited) for index in parent.indexes)
             | dict.fromkeys(_indexes(name, declared))
@@ -141,6 +157,49 @@ def resolve_options(
         trust_validators=_boolean(name, declared, "trust_validators", default=trusts),
         ttl_ms=_lifetime(name, declared),
         upgrades=_upgrades(cls, declared, parents, inherited, version),
+        discriminator=united[0].discriminator if united else _discriminator(name, declared),
+    )
+
+
+def _refuse_own_options(model: str, declared: Mapping[str, Any], united: list[ModelOptions]) -> None:
+    """A class that shares a collection has what belongs to the collection from the class that it derives from."""
+    given = [option for option in ("collection", "discriminator", "schema_version", "ttl") if option in declared]
+    if united and given:
+        raise ModelDefinitionError(
+            "an option belongs to the first class of a collection with several",
+            model=model,
+            option=given[0],
+            hint="Leave it out: the class is stored in the collection of the class that it derives from.",
+        )
+    if len({parent.collection for parent in united if parent.collection}) > 1:
+        raise ModelDefinitionError(
+            "a class derives from classes of two collections",
+            model=model,
+            option="discriminator",
+            hint="Derive it from one of them.",
+        )
+    if "discriminator" in declared and declared.get("abstract") is True:
+        raise ModelDefinitionError(
+            "an abstract model has no collection",
+            model=model,
+            option="discriminator",
+            hint="Leave out abstract: without a Literal field of that name it has no records of its own anyway.",
+        )
+
+
+def _united_collection(united: Iterable[ModelOptions]) -> str:
+    return next((parent.collection for parent in united if parent.collection), "")
+
+
+def _discriminator(model: str, declared: Mapping[str, Any]) -> str | None:
+    name = declared.get("discriminator")
+    if name is None or (isinstance(name, str) and name.isidentifier()):
+        return name
+    raise ModelDefinitionError(
+        "a discriminator is no name of a field",
+        model=model,
+        option="discriminator",
+        hint='Write discriminator="kind", and kind: Literal["circle"] = "circle" in each class.',
     )
 
 
