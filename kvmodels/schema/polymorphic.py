@@ -335,12 +335,24 @@ def _dispatched(name: str, variants: Variants, by_tag: Mapping[Any, ModelSchema]
             _unknown(name, variants.discriminator, key, tag)
         return schema.decode(document, key)
 
+    def encode(instance: Any) -> Document:
+        return of(instance).encode(instance)
+
+    def primary_key_of(instance: Any) -> tuple[Any, ...]:
+        return of(instance).primary_key_of(instance)
+
+    def prepare(instance: Any) -> Any:
+        return of(instance).prepare(instance)
+
+    def accept(instance: Any, prepared: Any) -> None:
+        of(instance).accept(instance, prepared)
+
     return {
-        "encode": lambda instance: of(instance).encode(instance),
+        "encode": encode,
         "decode": decode,
-        "primary_key_of": lambda instance: of(instance).primary_key_of(instance),
-        "prepare": lambda instance: of(instance).prepare(instance),
-        "accept": lambda instance, prepared: of(instance).accept(instance, prepared),
+        "primary_key_of": primary_key_of,
+        "prepare": prepare,
+        "accept": accept,
     }
 
 
