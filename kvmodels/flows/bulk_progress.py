@@ -236,8 +236,7 @@ class StoredProgress:
         """How far it is, by all runs together."""
         state = self.state
         assert state is not None, "it has begun"
-        collected = state.collected if state.phase == "collect" else 0
-        return BulkProgress(state.matched, state.written, state.batches, collected)
+        return BulkProgress(state.matched, state.written, state.batches, state.collected)
 
     # --- rows of the run --------------------------------------------------------------------------------------
 

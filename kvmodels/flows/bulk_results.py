@@ -42,7 +42,7 @@ class BulkProgress:
         matched: records that were dealt with, by all runs together.
         written: of these those that were changed or removed.
         batches: batches that were committed, by all runs together.
-        collected: primary keys that were stored to be dealt with; only while they are collected with ``resume_id``.
+        collected: primary keys that were stored to be dealt with; 0 where a walk needs none.
     """
 
     matched: int

@@ -139,7 +139,7 @@ def _prepared(writer: Writer, instance: Any, state: ObjectState, names: Sequence
     if names is not None:
         _, live = yield from live_collection(context, schema)
         changed = object_of(context, live, row)
-        apply_changes(schema, changed, {name: getattr(instance, name) for name in names})
+        apply_changes(schema.variant_of(changed), changed, {name: getattr(instance, name) for name in names})
     item = writer.first(changed, document_of(context, row) if schema.time_fields else None)
     if item.key_values != state.key:
         raise PrimaryKeyChangedError(

@@ -95,7 +95,7 @@ class Updating(_OfQuery):
             return None
         row, held = found
         instance = object_of(self._context, seen.view.live[self.schema.collection], row)
-        apply_changes(self.schema, instance, self._changes)
+        apply_changes(self.schema.variant_of(instance), instance, self._changes)
         changed = self._writer.first(instance, held if self.schema.time_fields else None)
         if changed.pk != item.pk:
             raise PrimaryKeyChangedError(

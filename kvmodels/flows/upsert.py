@@ -93,7 +93,7 @@ def update_or_create(
         try:
             if found is None:
                 return (yield from insert(context, schema, made)), True
-            apply_changes(schema, found, defaults)
+            apply_changes(schema.variant_of(found), found, defaults)
             return (yield from save(context, schema, found)), False
         except StaleObjectError:
             if state_of(made) is not before:  # a hook that ran after the commit raised it
