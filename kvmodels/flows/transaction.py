@@ -230,7 +230,7 @@ class TransactionFlows:
                 argument="function",
                 hint="Change the object that the function is given.",
             )
-        if not proposal.changes:
+        if not proposal.changes and proposal.beside is None:
             return proposal.done(b"")
         return self._records.take(operation, proposal)
 

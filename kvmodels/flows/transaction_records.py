@@ -72,10 +72,10 @@ class WrittenRecords:
         """Add the changes of a proposal, and return what its verb returns.
 
         Raises:
-            InvalidArgumentError: the operation has no result before its commit.
+            InvalidArgumentError: the operation has no result before its commit, or is more than changes of records.
             InvalidValueError, OperationTooLargeError: an index cannot hold a value; nothing was added.
         """
-        if proposal.result is None:
+        if proposal.result is None or proposal.beside is not None:
             raise InvalidArgumentError(
                 "this write cannot be part of a transaction",
                 hint="Call it on the database, outside of the transaction.",

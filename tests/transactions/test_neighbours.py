@@ -1,0 +1,233 @@
+"""Transactions beside what else there is: interrupts, bad values, deadlines, other releases, damage."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import pytest
+
+from kvmodels import (
+    Database,
+    DecodeError,
+    Field,
+    Indexed,
+    IndexNotReadyError,
+    InvalidArgumentError,
+    KvModel,
+    PrimaryKey,
+    SchemaMismatchError,
+    SnapshotExpiredError,
+    TransactionConflictError,
+    Unique,
+)
+from kvmodels.database_core import DatabaseCore
+from kvmodels.engines.memory import MemoryEngine
+from kvmodels.flows.operation import Operation, Proposal, Seen, always
+from kvmodels.flows.requests import commit, wait_for_commit
+from kvmodels.flows.retry import execute
+from kvmodels.flows.storing import refused
+from kvmodels.maintenance.changes import RecordChange
+from kvmodels.operations import AtomicWrite
+from tests.transactions.models import Account, Clock, Member, Session, opened, raised
+
+
+@pytest.fixture
+def db():
+    with opened() as database:
+        database[Account].create(id=1, balance=10)
+        yield database
+
+
+def test_an_interrupt_in_the_body_writes_nothing(db):
+    with pytest.raises(KeyboardInterrupt), db.transaction() as tx:
+        account = tx[Account].patch(1, balance=0)
+        raise KeyboardInterrupt
+    assert db[Account].get(1).balance == 10
+    assert account.versionstamp is None
+    with db.transaction() as later:
+        assert later is not tx
+
+
+def test_an_invalid_object_is_refused_and_the_transaction_goes_on(db):
+    with db.transaction() as tx:
+        with pytest.raises(ValueError, match="balance"):
+            tx[Account].patch(1, balance="much")
+        with pytest.raises(ValueError, match="balance"):
+            tx[Account].create(id=2, balance="much")
+        tx[Account].patch(1, balance=11)
+    assert [(one.id, one.balance) for one in db[Account]] == [(1, 11)]
+
+
+def test_a_value_that_an_index_cannot_hold_is_refused_at_the_verb(db):
+    with db.transaction() as tx:
+        error = raised(lambda: tx[Member].create(id=1, tags=[str(n) for n in range(2_000)]))
+        assert error.limit == "max_fan_out"
+        assert tx[Member].count() == 0
+        tx[Member].create(id=1, tags=["a"])
+    assert db[Member].get(1).tags == ["a"]
+
+
+def test_a_function_that_writes_its_own_record_in_the_transaction_is_refused(db):
+    with db.transaction() as tx:
+
+        def twice(account: Account) -> None:
+            tx[Account].patch(1, balance=1)
+            account.balance += 1
+
+        with pytest.raises(InvalidArgumentError, match="has written this record"):
+            tx[Account].mutate(1, twice)
+
+        def other(account: Account) -> None:
+            tx[Account].create(id=2, balance=account.balance)
+            account.balance = 0
+
+        tx[Account].mutate(1, other)
+    assert {one.id: one.balance for one in db[Account]} == {1: 0, 2: 1}
+
+
+def test_what_commits_by_itself_or_waits_for_others_is_refused(db):
+    with db.transaction() as tx:
+        session = tx._session
+        for flow in (commit(AtomicWrite()), wait_for_commit(b"", 0)):
+            with pytest.raises(InvalidArgumentError, match="commits by itself") as caught:
+                session.run(flow)
+            assert "tx.kv" in str(caught.value)
+
+
+def _proposed(proposal: Proposal[int], _: Seen) -> Proposal[int]:
+    return proposal
+
+
+def test_an_operation_that_is_not_of_records_alone_or_cannot_tell_its_result_is_refused(db):
+    with db.transaction() as tx:
+        flows, schema = tx._session.flows, tx[Account]._runner.schema
+        live = flows.view.live["accounts"]
+        removal = RecordChange(live, live.layout.pack((5,)), None, None, None)
+        for proposal in (
+            Proposal((), always(1), always(1), beside=AtomicWrite()),
+            Proposal((removal,), always(1)),
+        ):
+            operation = Operation((schema,), lambda _: (), partial(_proposed, proposal), refused)
+            with pytest.raises(InvalidArgumentError, match="cannot be part of a transaction"):
+                tx._session.run(execute(flows.context, operation))
+
+
+# --- deadlines ----------------------------------------------------------------------------------------------------
+
+
+def test_a_value_of_an_expired_record_is_taken_and_its_record_goes_in_the_same_commit():
+    clock = Clock()
+    with opened(clock=clock) as db:
+        db[Session].create(id="old", user="ada")
+        clock.ms += 60_000
+        with db.transaction() as tx:
+            assert tx[Session].get_or_none(user="ada") is None
+            tx[Session].create(id="new", user="ada")
+            assert tx[Session].get(user="ada").id == "new"
+        clock.ms -= 30_000
+        assert [session.id for session in db[Session]] == ["new"]
+        assert db.check().ok
+
+
+def test_a_record_that_expires_before_the_commit_is_a_conflict():
+    clock = Clock()
+    with opened(clock=clock) as db:
+        db[Session].create(id="a", user="ada")
+        clock.ms += 40_000
+        with pytest.raises(TransactionConflictError) as caught, db.transaction() as tx:
+            session = tx[Session].get("a")
+            clock.ms += 20_000
+            assert tx[Session].get("a") == session, "the time of a transaction stands still"
+            tx[Account].create(id=1)
+        assert caught.value.failed_checks == (("sessions", "a"),)
+        with pytest.raises(TransactionConflictError), db.transaction() as tx:
+            tx[Session].create(id="b", user="bob")
+            db[Session].create(id="b", user="bob")
+
+
+def test_a_deadline_is_kept_renewed_and_taken_away_in_a_transaction():
+    clock = Clock()
+    with opened(clock=clock) as db:
+        for name in "abc":
+            db[Session].create(id=name, user=name)
+        clock.ms += 30_000
+        with db.transaction() as tx:
+            session = tx[Session].get("a")
+            tx[Session].save(session)
+            tx[Session].patch("b", expire_in=60)
+            tx[Session].patch("c", expire_in=None)
+            assert tx[Session].expires_at("c") is None
+        for later, expected in ((29_999, "abc"), (1, "bc"), (30_000, "c")):
+            clock.ms += later
+            assert "".join(one.id for one in db[Session]) == expected
+            assert [db[Session].get_or_none(user=name) is not None for name in "abc"] == [n in expected for n in "abc"]
+        assert db.check().ok
+
+
+# --- other releases -----------------------------------------------------------------------------------------------
+
+
+class Book(KvModel, collection="books"):
+    id: PrimaryKey[int]
+    isbn: Unique[str]
+    shelf: str = "a"
+
+
+class IndexedBook(KvModel, collection="books"):
+    id: PrimaryKey[int]
+    isbn: Unique[str]
+    shelf: Indexed[str] = Field(default="a")
+
+
+def test_a_release_that_may_not_write_is_refused_at_the_verb():
+    engine = MemoryEngine()
+    old = Database.from_engine(engine, DatabaseCore([Book]))
+    old[Book].create(id=1, isbn="x")
+    new = Database.from_engine(engine, DatabaseCore([IndexedBook]))
+    new.build_indexes()
+    with old.transaction() as tx:
+        assert tx[Book].get(1).isbn == "x"
+        with pytest.raises(SchemaMismatchError):
+            tx[Book].create(id=2, isbn="y")
+    with new.transaction() as tx:
+        tx[IndexedBook].create(id=2, isbn="y", shelf="b")
+        assert [book.id for book in tx[IndexedBook].filter(shelf="b")] == [2]
+    assert new.check().ok
+
+
+def test_a_transaction_writes_beside_an_index_that_is_not_built_yet():
+    engine = MemoryEngine()
+    old = Database.from_engine(engine, DatabaseCore([Book]))
+    for number in range(4):
+        old[Book].create(id=number, isbn=str(number))
+    new = Database.from_engine(engine, DatabaseCore([IndexedBook]))
+    with new.transaction() as tx:
+        tx[IndexedBook].patch(1, shelf="b", isbn="2")
+        with pytest.raises(IndexNotReadyError):
+            tx[IndexedBook].filter(shelf="b").to_list()
+        tx[IndexedBook].patch(2, isbn="1")
+        tx[IndexedBook].remove(3)
+    new.build_indexes()
+    assert [book.id for book in new[IndexedBook].filter(shelf="b")] == [1]
+    assert new.check().ok
+
+
+def test_a_damaged_record_is_an_error_and_the_transaction_goes_on(db):
+    db[Account].create(id=2)
+    db.kv.unsafe().set(("accounts", 2), "nonsense")
+    with db.transaction() as tx:
+        with pytest.raises(DecodeError):
+            tx[Account].get(2)
+        tx[Account].patch(1, balance=1)
+    assert db[Account].get(1).balance == 1
+
+
+def test_a_transaction_that_takes_longer_than_its_state_is_kept_is_given_up():
+    clock = Clock()
+    with opened(clock=clock) as db:
+        db[Account].create(id=1)
+        with pytest.raises(SnapshotExpiredError), db.transaction() as tx:
+            tx[Account].patch(1, balance=1)
+            clock.ms += 60_000
+            tx[Account].get(1)
+        assert db[Account].get(1).balance == 0
