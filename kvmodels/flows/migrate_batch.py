@@ -42,7 +42,7 @@ from kvmodels.schema.live import LiveCollection
 from kvmodels.schema.state import set_state, state_of
 from kvmodels.schema.upgrades import version_of
 
-__all__ = ["Migration", "MigrationBatch", "migrate_batch", "settle_unmigrated"]
+__all__ = ["Migration", "MigrationBatch", "migrate_batch", "progress_check", "settle_unmigrated"]
 
 SETTLED_AT_ONCE: Final = 100
 
@@ -122,16 +122,21 @@ def migrate_batch(context: Context, schema: ModelSchema, migration: Migration, s
     if not rows:
         return MigrationBatch(stored, finished=True)
     batch = _Batch(context, view, live, migration)
-    batch.check(Check(progress_key, row.versionstamp, physical=True))
+    batch.check(progress_check(progress_key, row))
     try:
         return (yield from _advanced(batch, stored, rows))
     except LimitExceededError:
         if len(rows) > 1:
             return MigrationBatch(stored, too_large=True)
     alone = batch.anew()
-    alone.check(Check(progress_key, row.versionstamp, physical=True))
+    alone.check(progress_check(progress_key, row))
     alone.give_up(rows[0], "too_long")
     return (yield from _commit(alone, stored, rows))
+
+
+def progress_check(key: bytes, row: Row) -> Check | None:
+    """R5: a batch is committed only if no other has passed the same records."""
+    return Check(key, row.versionstamp, physical=True)
 
 
 def _advanced(batch: _Batch, stored: Migration, rows: Sequence[Row]) -> Flow[MigrationBatch]:
@@ -177,8 +182,9 @@ class _Batch:
         batch.now_ms = self.now_ms
         return batch
 
-    def check(self, check: Check) -> None:
-        self._checks.append(check)
+    def check(self, check: Check | None) -> None:
+        if check is not None:
+            self._checks.append(check)
 
     def set(self, key: bytes, value: Any, expire_at: int | None) -> None:
         self._mutations.append(Set(key, *self._context.codec.encode(value), expire_at))

@@ -19,7 +19,7 @@ from kvmodels.schema.definition import Column, IndexDefinition, ModelSchema
 from kvmodels.schema.keyspace import EntryLayout, RecordLayout, violation_prefix
 from kvmodels.schema.paths import stored_name
 
-__all__ = ["LiveCollection", "LiveIndex", "join", "needed_version", "retyped_columns"]
+__all__ = ["LiveCollection", "LiveIndex", "is_older", "join", "needed_version", "retyped_columns"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +56,9 @@ class LiveCollection:
         readable: by index name, the generation that queries may use (its definition is the declared one).
         states: by index name, the state of a declared index that is not readable.
         refused: raised on every use, when the primary key or a column type differs and no upgrade converts it.
-        read_only: raised on every write, when this process cannot keep a maintained index.
+        read_only: raised on every write, when this process cannot keep a maintained index, or writes records of another
+            version than the store takes.
+        unraised: nothing is in the way of a write but the stored schema version, which is lower than an upgrade asks.
         plans: plans of queries by their shape; they hold as long as the header does, and are no part of identity.
     """
 
@@ -67,6 +69,7 @@ class LiveCollection:
     states: Mapping[str, IndexState]
     refused: SchemaMismatchError | None
     read_only: SchemaMismatchError | None
+    unraised: bool = False
     plans: dict[Any, Any] = field(default_factory=dict[Any, Any], compare=False, repr=False)
 
 
@@ -100,11 +103,13 @@ def join(
     for index in maintained:
         declared = schema.indexes.get(index.stored.name)
         is_declared = declared is not None and declared.hash() == index.stored.hash
-        # While a record may be of a lower version, its entry is not the one that a query looks for.
-        if index.readable and is_declared and index.since <= stored.oldest:
+        # While a record may be of a lower version, its entry is not the one that a query looks for; and of a release
+        # that is behind, what an upgrade has changed since would be missed.
+        is_behind = _highest(schema, index.definition, stored.upgraded) > schema.schema_version
+        if index.readable and is_declared and index.since <= stored.oldest and not is_behind:
             readable[index.stored.name] = index
-    states = {name: _state(stored, schema.indexes[name]) for name in schema.indexes if name not in readable}
-    if schema.schema_version < stored.schema_version:
+    states = {name: _state(schema, stored, name) for name in schema.indexes if name not in readable}
+    if is_older(schema, stored):
         read_only = _mismatch(
             "the stored schema version is newer than the declared one",
             schema,
@@ -112,7 +117,18 @@ def join(
             stored.schema_version,
             schema.schema_version,
         )
-    return LiveCollection(schema, layout, maintained, readable, states, None, read_only)
+    unraised = read_only is None and max(schema.touched.values(), default=1) > stored.schema_version
+    if unraised:
+        # Not before: older releases could not read what it writes, nor find it through what an upgrade changes.
+        read_only = _mismatch(
+            "this release writes records of a higher schema version than the stored one",
+            schema,
+            None,
+            stored.schema_version,
+            schema.schema_version,
+            hint="Run db.apply() in this release: from then on it writes, and older releases only read.",
+        )
+    return LiveCollection(schema, layout, maintained, readable, states, None, read_only, unraised)
 
 
 _OTHER_RELEASE = "Run the release of your program that declares the stored schema, or open with the matching models."
@@ -126,11 +142,19 @@ def _mismatch(
     )
 
 
+def is_older(schema: ModelSchema, stored: StoredCollection) -> bool:
+    """Whether a release is behind the one that was brought up last: then it only reads.
+
+    From the commit that raises the version on nobody writes a record of an older one, so a scan finds them all.
+    """
+    return schema.schema_version < stored.schema_version
+
+
 def _refusal(schema: ModelSchema, stored: StoredCollection) -> SchemaMismatchError | None:
     primary_key = tuple(tuple(column.signature()) for column in schema.primary_key)
     if primary_key != stored.primary_key:
         return _mismatch("the primary key differs from the stored one", schema, None, stored.primary_key, primary_key)
-    if schema.schema_version < stored.schema_version:
+    if is_older(schema, stored):
         return None  # of an older release, which only reads, and not through what it does not declare
     for index in stored.indexes:
         for name, (codec_name, declared) in retyped_columns(schema, index).items() if index.state.maintained else ():
@@ -157,7 +181,11 @@ def retyped_columns(schema: ModelSchema, index: StoredIndex) -> dict[str, tuple[
 
 def needed_version(schema: ModelSchema, definition: IndexDefinition) -> int:
     """The highest schema version whose upgrade touches a field that an index is made of; 1 for none."""
-    if not schema.touched:
+    return _highest(schema, definition, schema.touched)
+
+
+def _highest(schema: ModelSchema, definition: IndexDefinition, touched: Mapping[str, int]) -> int:
+    if not touched:
         return 1
     columns = list(definition.columns)
     if definition.where is not None:
@@ -165,7 +193,7 @@ def needed_version(schema: ModelSchema, definition: IndexDefinition) -> int:
     if definition.aggregates is not None:
         columns += definition.aggregates.sums
     names = {name for column in columns for name in _sources(schema, column)} | set(definition.include)
-    return max((schema.touched.get(name.partition(".")[0], 1) for name in names), default=1)
+    return max((touched.get(name.partition(".")[0], 1) for name in names), default=1)
 
 
 def _sources(schema: ModelSchema, column: Column) -> tuple[str, ...]:
@@ -300,9 +328,13 @@ def _declared_codec(schema: ModelSchema, field: str, path: tuple[str, ...]) -> C
     return source.codec if source is not None and (source.computed is None or source.computed.folds) else None
 
 
-def _state(stored: StoredCollection, definition: IndexDefinition) -> IndexState:
+def _state(schema: ModelSchema, stored: StoredCollection, name: str) -> IndexState:
+    """The state of a declared index that is not readable for this process."""
+    definition = schema.indexes[name]
     digest = definition.hash()
     for index in reversed(stored.indexes):
-        if index.name == definition.name and index.hash == digest:
-            return IndexState.OUTDATED if index.state is IndexState.READABLE else index.state
+        if index.name == name and index.hash == digest:
+            if index.state is not IndexState.READABLE:
+                return index.state
+            return IndexState.SUPERSEDED if is_older(schema, stored) else IndexState.OUTDATED
     return IndexState.DISABLED
