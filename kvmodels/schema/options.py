@@ -119,17 +119,15 @@ def resolve_options(
         ModelDefinitionError: an option does not exist, is given twice, or has a value that it does not take.
     """
     name = cls.__name__
-    declared = _meta(cls)
-    for key, value in keywords.items():
-        if key in declared:
-            raise ModelDefinitionError(
-                "an option is given twice", model=name, option=key, hint="Give it as class keyword or in Meta."
-            )
-        declared[key] = value
+    declared = _declared(cls, keywords)
+    parents = tuple(parents)
+    united = [parent for parent in parents if parent.discriminator is not None]
+    _refuse_own_options(name, declared, united)
+    if united:
+        declared["schema_version"] = united[0].schema_version
     if origin is not None:
         declared.setdefault("abstract", origin.abstract)
         declared.setdefault("schema_version", origin.schema_version)
-    parents = tuple(parents)
     abstract = _boolean(name, declared, "abstract", default=False)
     if abstract and "collection" in declared:
         raise ModelDefinitionError(
@@ -138,10 +136,6 @@ def resolve_options(
             option="collection",
             hint="Give the collection to the classes that derive from it.",
         )
-    united = [parent for parent in parents if parent.discriminator is not None]
-    _refuse_own_options(name, declared, united)
-    if united:
-        declared["schema_version"] = united[0].schema_version
     inherited = [parent for parent in parents if parent.abstract or parent is origin or parent in united]
     trusts = any(parent.trust_validators for parent in parents)
     declared.setdefault("ttl", _inherited_ttl(inherited))
@@ -159,6 +153,21 @@ def resolve_options(
         upgrades=_upgrades(cls, declared, parents, inherited, version),
         discriminator=united[0].discriminator if united else _discriminator(name, declared),
     )
+
+
+def _declared(cls: type[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """What a class itself says, in its ``Meta`` and its keywords."""
+    declared = _meta(cls)
+    for key, value in keywords.items():
+        if key in declared:
+            raise ModelDefinitionError(
+                "an option is given twice",
+                model=cls.__name__,
+                option=key,
+                hint="Give it as class keyword or in Meta.",
+            )
+        declared[key] = value
+    return declared
 
 
 def _refuse_own_options(model: str, declared: Mapping[str, Any], united: list[ModelOptions]) -> None:
