@@ -121,7 +121,7 @@ class TransactionKv:
             InvalidValueError, InvalidArgumentError: the value cannot be stored, or ``expire_in`` makes no sense.
             ClosedError: the transaction has ended.
         """
-        TransactionWrite(self._flows).set(key, value, expire_in=expire_in).add()
+        self._run(TransactionWrite(self._flows).set(key, value, expire_in=expire_in).added())
 
     def delete(self, key: Key) -> None:
         """Remove a key, if it is there.
@@ -133,7 +133,7 @@ class TransactionKv:
             InvalidKeyError, ReservedKeyError: the key cannot be written.
             ClosedError: the transaction has ended.
         """
-        TransactionWrite(self._flows).delete(key).add()
+        self._run(TransactionWrite(self._flows).delete(key).added())
 
     def sum(self, key: Key, n: int | KvU64) -> None:
         """Add to a stored ``KvU64``, modulo 2**64; an absent key gets the operand. It conflicts with no other sum.
@@ -147,7 +147,7 @@ class TransactionKv:
             InvalidValueError, InvalidArgumentError: no unsigned 64-bit integer, or the transaction has stored none.
             ClosedError: the transaction has ended.
         """
-        TransactionWrite(self._flows).sum(key, n).add()
+        self._run(TransactionWrite(self._flows).sum(key, n).added())
 
     def min(self, key: Key, n: int | KvU64) -> None:
         """Keep the smaller of a stored ``KvU64`` and the operand; an absent key gets the operand.
@@ -159,7 +159,7 @@ class TransactionKv:
         Raises:
             InvalidKeyError, ReservedKeyError, InvalidValueError, InvalidArgumentError, ClosedError: as ``sum``.
         """
-        TransactionWrite(self._flows).min(key, n).add()
+        self._run(TransactionWrite(self._flows).min(key, n).added())
 
     def max(self, key: Key, n: int | KvU64) -> None:
         """Keep the larger of a stored ``KvU64`` and the operand; an absent key gets the operand.
@@ -171,7 +171,7 @@ class TransactionKv:
         Raises:
             InvalidKeyError, ReservedKeyError, InvalidValueError, InvalidArgumentError, ClosedError: as ``sum``.
         """
-        TransactionWrite(self._flows).max(key, n).add()
+        self._run(TransactionWrite(self._flows).max(key, n).added())
 
     @overload
     def check(self, entry: Entry, /) -> None: ...
@@ -215,9 +215,10 @@ class TransactionKv:
             InvalidKeyError, ReservedKeyError: a key that cannot be written.
             ClosedError: the transaction has ended.
         """
-        TransactionWrite(self._flows).enqueue(
+        message = TransactionWrite(self._flows).enqueue(
             value, delay=delay, keys_if_undelivered=keys_if_undelivered, backoff_schedule=backoff_schedule
-        ).add()
+        )
+        self._run(message.added())
 
     def __repr__(self) -> str:
         return "<TransactionKv>"

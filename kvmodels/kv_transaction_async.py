@@ -124,7 +124,7 @@ class AsyncTransactionKv:
             InvalidValueError, InvalidArgumentError: the value cannot be stored, or ``expire_in`` makes no sense.
             ClosedError: the transaction has ended.
         """
-        TransactionWrite(self._flows).set(key, value, expire_in=expire_in).add()
+        await self._run(TransactionWrite(self._flows).set(key, value, expire_in=expire_in).added())
 
     async def delete(self, key: Key) -> None:
         """Remove a key, if it is there.
@@ -136,7 +136,7 @@ class AsyncTransactionKv:
             InvalidKeyError, ReservedKeyError: the key cannot be written.
             ClosedError: the transaction has ended.
         """
-        TransactionWrite(self._flows).delete(key).add()
+        await self._run(TransactionWrite(self._flows).delete(key).added())
 
     async def sum(self, key: Key, n: int | KvU64) -> None:
         """Add to a stored ``KvU64``, modulo 2**64; an absent key gets the operand. It conflicts with no other sum.
@@ -150,7 +150,7 @@ class AsyncTransactionKv:
             InvalidValueError, InvalidArgumentError: no unsigned 64-bit integer, or the transaction has stored none.
             ClosedError: the transaction has ended.
         """
-        TransactionWrite(self._flows).sum(key, n).add()
+        await self._run(TransactionWrite(self._flows).sum(key, n).added())
 
     async def min(self, key: Key, n: int | KvU64) -> None:
         """Keep the smaller of a stored ``KvU64`` and the operand; an absent key gets the operand.
@@ -162,7 +162,7 @@ class AsyncTransactionKv:
         Raises:
             InvalidKeyError, ReservedKeyError, InvalidValueError, InvalidArgumentError, ClosedError: as ``sum``.
         """
-        TransactionWrite(self._flows).min(key, n).add()
+        await self._run(TransactionWrite(self._flows).min(key, n).added())
 
     async def max(self, key: Key, n: int | KvU64) -> None:
         """Keep the larger of a stored ``KvU64`` and the operand; an absent key gets the operand.
@@ -174,7 +174,7 @@ class AsyncTransactionKv:
         Raises:
             InvalidKeyError, ReservedKeyError, InvalidValueError, InvalidArgumentError, ClosedError: as ``sum``.
         """
-        TransactionWrite(self._flows).max(key, n).add()
+        await self._run(TransactionWrite(self._flows).max(key, n).added())
 
     @overload
     async def check(self, entry: Entry, /) -> None: ...
@@ -218,9 +218,10 @@ class AsyncTransactionKv:
             InvalidKeyError, ReservedKeyError: a key that cannot be written.
             ClosedError: the transaction has ended.
         """
-        TransactionWrite(self._flows).enqueue(
+        message = TransactionWrite(self._flows).enqueue(
             value, delay=delay, keys_if_undelivered=keys_if_undelivered, backoff_schedule=backoff_schedule
-        ).add()
+        )
+        await self._run(message.added())
 
     def __repr__(self) -> str:
         return "<AsyncTransactionKv>"

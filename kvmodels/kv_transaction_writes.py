@@ -27,8 +27,9 @@ class TransactionWrite(AtomicBuilder):
         super().__init__(flows.form)
         self._flows = flows
 
-    def add(self) -> None:
+    def added(self) -> Flow[None]:
         """Hand mutations and messages over; a lifetime begins with the transaction."""
+        yield from ()  # a flow, so that a write takes its turn among what else runs in the transaction
         built = self._take()
         for position, mutation in enumerate(built.mutations):
             lifetime = built.lifetimes.get(position)

@@ -11,7 +11,7 @@ header that changes, ends the transaction with a conflict at once.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any, NoReturn, TypeVar
@@ -219,9 +219,11 @@ class TransactionFlows:
             if obstacle is not None:
                 raise obstacle
         keys = sorted(set(operation.keys(view)))
-        result = yield from read([point(key) for key in keys], view.guard, include_expired=True)
-        assert not isinstance(result, GuardFailed), "the guard is the header of the transaction"
-        rows = {key: found[0] if found else None for key, found in zip(keys, result.ranges, strict=True)}
+        rows: dict[bytes, Row | None] = {}
+        for chunk in self._chunks(keys):
+            # Not of the snapshot alone: this flow is run by ``through``.
+            result = yield from read([point(key) for key in chunk], include_expired=True)
+            rows |= {key: found[0] if found else None for key, found in zip(chunk, result.ranges, strict=True)}
         before = self._records.versions(keys)
         proposal = operation.propose(Seen(view, rows, self.now_ms))
         if self._records.versions(keys) != before:
@@ -319,9 +321,9 @@ class TransactionFlows:
                 return compiled.write
             if not isinstance(compiled, NeedRows):
                 raise self._records.refused(compiled)
-            keys = sorted(compiled.keys)
-            found = yield from self._base([point(key) for key in keys], True, None)
-            rows |= {key: stored[0] if stored else None for key, stored in zip(keys, found.ranges, strict=True)}
+            for chunk in self._chunks(sorted(compiled.keys)):
+                found = yield from self._base([point(key) for key in chunk], True, None)
+                rows |= {key: stored[0] if stored else None for key, stored in zip(chunk, found.ranges, strict=True)}
 
     def changed(self) -> Flow[None]:
         """Whether everything that was read still holds, for an engine without snapshots.
@@ -329,13 +331,17 @@ class TransactionFlows:
         Raises:
             TransactionConflictError: it does not, so that what was made of it need not be true.
         """
-        keys, size = self._reads.keys(), self.context.limits.max_ranges
-        for chunk in (keys[start : start + size] for start in range(0, len(keys), size)):
+        for chunk in self._chunks(self._reads.keys()):
             found = yield from read([point(key) for key in chunk])
             rows = [(key, stored[0] if stored else None) for key, stored in zip(chunk, found.ranges, strict=True)]
             failed = self._reads.changed(rows)
             if failed:
                 self._stop(failed)
+
+    def _chunks(self, keys: list[bytes]) -> Iterator[list[bytes]]:
+        """Keys in reads that the engine takes."""
+        size = self.context.limits.max_ranges
+        return (keys[start : start + size] for start in range(0, len(keys), size))
 
     def commit(self, versionstamp: bytes) -> list[Callable[[], object]]:
         """The operation was applied: objects get their versions; returns what is to run now, in order."""

@@ -9,6 +9,7 @@ import pytest
 from kvmodels import (
     Database,
     DecodeError,
+    F,
     Field,
     Indexed,
     IndexNotReadyError,
@@ -110,6 +111,24 @@ def test_an_operation_that_is_not_of_records_alone_or_cannot_tell_its_result_is_
             operation = Operation((schema,), lambda _: (), partial(_proposed, proposal), refused)
             with pytest.raises(InvalidArgumentError, match="cannot be part of a transaction"):
                 tx._session.run(execute(flows.context, operation))
+
+
+def test_verbs_over_many_records_are_part_of_the_one_commit(db):
+    db[Member].bulk_create([Member(id=number, email=f"m{number}", score=number) for number in range(1, 6)])
+    with db.transaction() as tx:
+        members = tx[Member]
+        moved = members.rename(1, 10)
+        assert members.get(email="m1").id == 10
+        assert members.update_or_create(email="m2", defaults={"score": 50})[1] is False
+        assert members.filter(id__gte=4, id__lt=6).update(score=F("score") + 1).written == 2
+        assert members.filter(active=True, score=6).to_list() == [members.get(5)]
+        assert members.filter(id=3).delete().written == 1
+        assert moved.versionstamp is None
+        assert [member.id for member in db[Member]] == [1, 2, 3, 4, 5]
+    assert moved.versionstamp == tx.versionstamp
+    assert [(member.id, member.score) for member in db[Member]] == [(2, 50), (4, 5), (5, 6), (10, 1)]
+    assert {member.versionstamp for member in db[Member]} == {tx.versionstamp}
+    assert db.check().ok
 
 
 # --- deadlines ----------------------------------------------------------------------------------------------------

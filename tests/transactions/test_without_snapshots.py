@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kvmodels import Database, TransactionConflictError
+from kvmodels.database_core import DatabaseCore
 from tests.query.engines import watched
 from tests.transactions.models import MODELS, Account, Member
 
@@ -93,8 +94,9 @@ def test_a_schema_change_ends_the_transaction(store):
     assert caught.value.failed_checks == (("__kvmodels__", "header"),)
 
 
-def test_own_writes_are_read_and_committed(store):
-    db, _ = store
+@pytest.mark.parametrize("options", [{"snapshots": False}, {"snapshots": False, "max_ranges": 2}, {"max_ranges": 3}])
+def test_own_writes_are_read_and_committed_on_engines_that_can_do_less(options):
+    db, engine = watched(MODELS, **options)
     with db.transaction() as tx:
         tx[Member].create(id=1, email="one", tags=["a", "b"], score=3)
         tx[Member].create(id=2, email="two", tags=["b"], score=4)
@@ -103,4 +105,9 @@ def test_own_writes_are_read_and_committed(store):
         assert tx[Member].get(email="one").id == 2
         assert [one.id for one in tx[Member].filter(tags__contains="b").order_by("-id")] == [2, 1]
         assert [one.id for one in tx[Member].filter(city="y")] == [2]
+        made = tx[Member].bulk_create([Member(id=number, email=f"m{number}") for number in range(10, 20)])
+        assert all(item.created for item in made)
+        assert len(tx[Member].in_bulk(range(20))) == 12
     assert db[Member].get(email="two").id == 1
+    assert db[Member].count() == 12
+    assert Database.from_engine(engine.inner, DatabaseCore(MODELS)).check().ok
