@@ -23,7 +23,7 @@ from kvmodels.errors import RetriesExhaustedError, UnknownFieldError
 from kvmodels.flows.build_batch import Progress, build_batch, resolve_violations
 from kvmodels.flows.context import Context, HeaderView, reload_header
 from kvmodels.flows.drop import drop_generations
-from kvmodels.flows.headers import commit_header
+from kvmodels.flows.headers import commit_header, raise_schema_version
 from kvmodels.flows.pace import UNPACED, Pace, SchemaProgress
 from kvmodels.flows.requests import Flow, read, sleep
 from kvmodels.keys import skip_parts
@@ -91,6 +91,9 @@ def build_index(context: Context, schema: ModelSchema, name: str, pace: Pace = U
         view = yield from reload_header(context)
         live = view.live[schema.collection]
         collection, outdated = outdated_generations(view, schema)
+        if live.unraised:
+            yield from raise_schema_version(context, schema)
+            continue
         stored = _current(collection, schema, name)
         if stored is None or outdated:
             yield from _begin(context, view, schema, name, outdated)
@@ -150,7 +153,7 @@ def outdated_generations(view: HeaderView, schema: ModelSchema) -> tuple[StoredC
     if live.refused is not None:
         raise live.refused
     collection = view.header.collections.get(schema.collection)
-    if live.read_only is None and collection is not None:
+    if (live.read_only is None or live.unraised) and collection is not None:
         return collection, []
     if collection is not None and schema.schema_version >= collection.schema_version:
         unkept = _unkept(live, collection)
@@ -184,7 +187,7 @@ def _begin(
     wanted = [name for name in dict.fromkeys(names) if _current(collection, schema, name) is None]
     if outdated:
         # Whoever keeps the old generation writes records of an older version, which the next one may not hold.
-        collection = replace(collection, schema_version=max(collection.schema_version, schema.schema_version))
+        collection = collection.raised_to(schema)
     for index in outdated:
         collection = collection.with_index(_in_state(index, IndexState.DROPPING))
     yield from _commit_beginning(context, view, collection, schema, wanted)

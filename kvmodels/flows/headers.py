@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvmodels.errors import CommitUnknownError
-from kvmodels.flows.context import Context, HeaderView
+from kvmodels.flows.context import Context, HeaderView, reload_header
 from kvmodels.flows.requests import Flow, commit, sleep
 from kvmodels.operations import AtomicWrite, Check, Committed, Mutation, Set
 from kvmodels.schema.catalogue import Header
+from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.keyspace import HEADER_KEY
 
-__all__ = ["commit_header"]
+__all__ = ["commit_header", "raise_schema_version"]
 
 
 def commit_header(
@@ -53,3 +54,16 @@ def commit_header(
         pause = min(policy.pause(attempt, context.random()), left)
         if pause > 0:
             yield from sleep(pause)
+
+
+def raise_schema_version(context: Context, schema: ModelSchema) -> Flow[None]:
+    """Raise the stored schema version to the declared one; from then on, code of a lower version only reads.
+
+    Not done at open: the first process of a rolling deployment would stop the writes of all others.
+    """
+    while True:
+        view = yield from reload_header(context)
+        stored = view.header.collections[schema.collection]
+        if stored.schema_version >= schema.schema_version:
+            return
+        yield from commit_header(context, view, view.header.with_collection(stored.raised_to(schema)))

@@ -24,10 +24,8 @@ from kvmodels.flows.pace import UNPACED, Pace, SchemaProgress
 from kvmodels.flows.requests import Flow, read, sleep
 from kvmodels.keys import decode_key
 from kvmodels.operations import Check, Delete, GuardFailed, ReadRange, Row, Set, after_prefix, point
-from kvmodels.schema.catalogue import StoredCollection
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.keyspace import migration_key, unmigrated_prefix
-from kvmodels.schema.live import LiveCollection
 
 __all__ = ["MigrationReport", "migrate", "unmigrated"]
 
@@ -86,7 +84,7 @@ def migrate(
     counts = _Counts()
     wanted = frozenset(forget)
     while True:
-        view, _ = yield from _writable(context, schema)
+        view = yield from _view(context, schema)
         stored = view.header.collections[schema.collection]
         row = yield from _progress(context, schema)
         aim = Migration(schema.schema_version, tuple(sorted(wanted & stored.fields.keys())))
@@ -97,7 +95,7 @@ def migrate(
         if row is None or not row[0].has_aim_of(aim):
             if row is None and stored.oldest >= aim.version and not aim.forget:
                 return _report(schema, counts, ())
-            yield from _begin(context, view, stored, aim, None if row is None else row[1])
+            yield from _begin(context, view, schema, aim, None if row is None else row[1])
             continue
         at_end = yield from _scan(context, schema, row[0], pace, counts)
         if at_end is None:
@@ -113,9 +111,14 @@ def _report(schema: ModelSchema, counts: _Counts, left: tuple[IndexViolation, ..
     return MigrationReport(schema.collection, schema.schema_version, not left, counts.scanned, counts.written, left)
 
 
-def _writable(context: Context, schema: ModelSchema) -> Flow[tuple[HeaderView, LiveCollection]]:
-    yield from reload_header(context)
-    return (yield from writable_collection(context, schema))
+def _view(context: Context, schema: ModelSchema) -> Flow[HeaderView]:
+    """The header, if this process may write, or may do so once the migration has begun."""
+    view = yield from reload_header(context)
+    live = view.live[schema.collection]
+    obstacle = live.refused or live.read_only
+    if obstacle is not None and not live.unraised:
+        raise obstacle
+    return view
 
 
 def _progress(context: Context, schema: ModelSchema) -> Flow[tuple[Migration, bytes] | None]:
@@ -140,15 +143,13 @@ def _require_undeclared(schema: ModelSchema, aim: Migration) -> None:
             )
 
 
-def _begin(
-    context: Context, view: HeaderView, stored: StoredCollection, aim: Migration, before: bytes | None
-) -> Flow[None]:
+def _begin(context: Context, view: HeaderView, schema: ModelSchema, aim: Migration, before: bytes | None) -> Flow[None]:
     """Raise the schema version and set the progress back, in one commit; ``before``: versionstamp of the progress."""
-    key = migration_key(stored.name)
+    stored, key = view.header.collections[schema.collection], migration_key(schema.collection)
     yield from commit_header(
         context,
         view,
-        view.header.with_collection(replace(stored, schema_version=aim.version)),
+        view.header.with_collection(stored.raised_to(schema)),
         checks=(Check(key, before, physical=True),),
         mutations=(Set(key, *context.codec.encode(aim.to_value())),),
     )
@@ -209,8 +210,10 @@ def _finish(context: Context, schema: ModelSchema, at_end: Migration) -> Flow[tu
     if listed:
         return _violations_in(context, schema, prefix, listed)
     stored = view.header.collections[schema.collection]
-    fields = {name: kind for name, kind in stored.fields.items() if name not in at_end.forget}
-    columns = {name: kind for name, kind in stored.columns.items() if name not in at_end.forget}
+    # What an upgrade has dealt with, and the model does not declare, is in no record any more.
+    gone = {*at_end.forget, *(schema.touched.keys() - schema.fields.keys())}
+    fields = {name: kind for name, kind in stored.fields.items() if name not in gone}
+    columns = {name: kind for name, kind in stored.columns.items() if name not in gone}
     done = replace(stored, oldest=at_end.version, fields=fields, columns=columns)
     committed = yield from commit_header(
         context,

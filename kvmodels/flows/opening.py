@@ -11,7 +11,6 @@ Rules of this module: each change of the header is one commit that checks the he
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from kvmodels.errors import ModelDefinitionError, SchemaMismatchError
 from kvmodels.flows.build import build_index, outdated_generations, unbuilt_indexes
@@ -24,7 +23,7 @@ from kvmodels.schema.catalogue import IndexState, stored_collection
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.keyspace import RESERVED, index_prefix
 
-__all__ = ["check_prefixes", "list_collections", "open_database", "raise_schema_version", "require_current"]
+__all__ = ["check_prefixes", "list_collections", "open_database", "require_current"]
 
 
 def open_database(context: Context, *, writable: bool) -> Flow[HeaderView]:
@@ -46,7 +45,7 @@ def open_database(context: Context, *, writable: bool) -> Flow[HeaderView]:
         if not _is_buildable(view, schema):
             continue
         pending = unbuilt_indexes(view.header.collections[name], schema)
-        if pending or IndexState.OUTDATED in live.states.values():
+        if pending or live.unraised or IndexState.OUTDATED in live.states.values():
             result = yield from read((ReadRange(live.layout.prefix, after_prefix(live.layout.prefix), 1),))
             if not result.ranges[0]:
                 yield from _bring_up(context, schema, pending)
@@ -77,8 +76,8 @@ def _bring_up(context: Context, schema: ModelSchema, pending: Sequence[str]) -> 
     """Make every index of an empty collection ready, as if it had records: somebody may insert one meanwhile."""
     for index in pending:
         yield from build_index(context, schema, index)
-    view = yield from reload_header(context)
-    if IndexState.OUTDATED in view.live[schema.collection].states.values():
+    live = (yield from reload_header(context)).live[schema.collection]
+    if live.unraised or IndexState.OUTDATED in live.states.values():
         yield from migrate(context, schema)
 
 
@@ -88,20 +87,6 @@ def _is_buildable(view: HeaderView, schema: ModelSchema) -> bool:
     except SchemaMismatchError:
         return False
     return True
-
-
-def raise_schema_version(context: Context, schema: ModelSchema) -> Flow[None]:
-    """Raise the stored schema version to the declared one; from then on, code of a lower version only reads.
-
-    Not done at open: the first process of a rolling deployment would stop the writes of all others.
-    """
-    while True:
-        view = yield from reload_header(context)
-        stored = view.header.collections[schema.collection]
-        if stored.schema_version >= schema.schema_version:
-            return
-        raised = replace(stored, schema_version=schema.schema_version)
-        yield from commit_header(context, view, view.header.with_collection(raised))
 
 
 def check_prefixes(context: Context, view: HeaderView) -> None:

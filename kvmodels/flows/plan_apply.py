@@ -13,9 +13,9 @@ from kvmodels.errors import SchemaChangeRefusedError
 from kvmodels.flows.build import BuildReport, build_index, outdated_generations, unbuilt_indexes
 from kvmodels.flows.context import Context, header_view, reload_header
 from kvmodels.flows.drop import drop_generations, drop_index
-from kvmodels.flows.headers import commit_header
+from kvmodels.flows.headers import commit_header, raise_schema_version
 from kvmodels.flows.migrate import MigrationReport, migrate
-from kvmodels.flows.opening import list_collections, raise_schema_version
+from kvmodels.flows.opening import list_collections
 from kvmodels.flows.pace import Pace
 from kvmodels.flows.plan import plan_schema
 from kvmodels.flows.requests import Flow
@@ -48,7 +48,8 @@ class SchemaReport:
         return built and all(report.complete for report in self.migrations)
 
     def __str__(self) -> str:
-        lines = [f"{len(self.plan.steps)} steps: {'complete' if self.complete else 'NOT COMPLETE'}"]
+        number = len(self.plan.steps)
+        lines = [f"{number} step{'' if number == 1 else 's'}: {'complete' if self.complete else 'NOT COMPLETE'}"]
         lines += [f"built {report}" for report in self.builds]
         lines += [f"migrated {report}" for report in self.migrations]
         return "\n".join(lines)
@@ -95,10 +96,9 @@ def _list_fields(context: Context, schema: ModelSchema) -> Flow[None]:
         view = yield from reload_header(context)
         stored = view.header.collections[schema.collection]
         listed = replace(
-            stored,
+            stored.raised_to(schema),
             fields={**stored.fields, **{name: field.type_name for name, field in schema.fields.items()}},
             columns={**stored.columns, **{name: codec.name for name, codec in schema.column_codecs.items()}},
-            schema_version=max(stored.schema_version, schema.schema_version),
         )
         if listed == stored:
             return

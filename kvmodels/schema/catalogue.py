@@ -12,9 +12,9 @@ States of an index, by the commits that lead from one to the next:
                                             PENDING     --violations resolved-->  READABLE
     any           --drop, or a newer generation became READABLE-->  DROPPING  --entries removed-->  (not listed)
 
-An index that is declared and not listed is DISABLED: writers ignore it, queries raise IndexNotReadyError. OUTDATED is
-never stored: the index is READABLE, and this process has an upgrade that changes its columns in records that were not
-rewritten yet.
+An index that is declared and not listed is DISABLED: writers ignore it, queries raise IndexNotReadyError. Two states
+are never stored, because they are those of a READABLE index for one release: OUTDATED, while an upgrade of this release
+changes its columns in records that were not rewritten yet, and SUPERSEDED, when one of a newer release does.
 """
 
 from __future__ import annotations
@@ -55,6 +55,7 @@ class IndexState(StrEnum):
     PENDING = "pending"
     READABLE = "readable"
     OUTDATED = "outdated"
+    SUPERSEDED = "superseded"
     DROPPING = "dropping"
 
     @property
@@ -103,7 +104,7 @@ class StoredCollection:
     ``generations`` holds the highest generation ever used by index name; ``retired`` the hashes of generations that
     were replaced or dropped, which tells a process of an older release from one that is ahead of the store.
     ``schema_version`` is that of the latest release that was brought up, and the lowest that may write; ``oldest`` is
-    the lowest that a record may have.
+    the lowest that a record may have; ``upgraded`` holds by field the version whose upgrade has changed it last.
     """
 
     name: str
@@ -115,6 +116,14 @@ class StoredCollection:
     generations: Mapping[str, int]
     retired: Mapping[str, tuple[str, ...]]
     oldest: int
+    upgraded: Mapping[str, int]
+
+    def raised_to(self, schema: ModelSchema) -> StoredCollection:
+        """This collection brought up to the version of a release: from then on lower ones only read."""
+        versions = {**self.upgraded}
+        for name, version in schema.touched.items():
+            versions[name] = max(version, versions.get(name, 1))
+        return replace(self, schema_version=max(self.schema_version, schema.schema_version), upgraded=versions)
 
     def index(self, name: str, generation: int) -> StoredIndex | None:
         """The listed generation of an index, or None."""
@@ -227,10 +236,12 @@ def loading_value(token: str, before: dict[str, Any] | None) -> dict[str, Any]:
 
 
 def _collection_value(collection: StoredCollection) -> dict[str, Any]:
-    # Left out while it says nothing, so that stores without upgrades keep their bytes.
-    oldest = {"oldest": collection.oldest} if collection.oldest < collection.schema_version else {}
+    # Left out while they say nothing, so that stores without upgrades keep their bytes.
+    versions: dict[str, Any] = {"upgraded": dict(collection.upgraded)} if collection.upgraded else {}
+    if collection.oldest < collection.schema_version:
+        versions["oldest"] = collection.oldest
     return {
-        **oldest,
+        **versions,
         "primary_key": [list(column) for column in collection.primary_key],
         "fields": dict(collection.fields),
         "columns": dict(collection.columns),
@@ -270,6 +281,7 @@ def _collection(name: str, value: Mapping[str, Any]) -> StoredCollection:
         generations={index: int(number) for index, number in value["generations"].items()},
         retired={index: tuple(hashes) for index, hashes in value["retired"].items()},
         oldest=int(value.get("oldest", value["schema_version"])),
+        upgraded={field: int(version) for field, version in value.get("upgraded", {}).items()},
     )
 
 
@@ -285,6 +297,7 @@ def stored_collection(schema: ModelSchema) -> StoredCollection:
         generations=dict.fromkeys(schema.indexes, 1),
         retired={},
         oldest=schema.schema_version,
+        upgraded=dict(schema.touched),
     )
 
 

@@ -279,7 +279,7 @@ class _Difference:
             if rule is not None:
                 yield self._step(name, rule, f"{known} -> {field.type_name}")
         for name, known in self._stored.fields.items():
-            if name not in self._schema.fields:
+            if name not in self._schema.fields and not self._upgrades(name):  # else the upgrade deals with it
                 yield self._step(name, "field_removed", known)
 
     def _added(self, name: str) -> str:

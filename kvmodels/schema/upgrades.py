@@ -189,7 +189,7 @@ def version_of(document: Mapping[str, Any]) -> int:
     reserved: Any = document.get(RESERVED_FIELD)
     if reserved is None:
         return 1
-    version: Any = reserved.get("v", 1) if _is_document(reserved) else 0
+    version: Any = cast("dict[str, Any]", reserved).get("v", 1) if type(reserved) is dict else 0
     return version if type(version) is int else 0
 
 

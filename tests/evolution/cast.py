@@ -1,0 +1,206 @@
+"""A whole evolution with five releases in processes of their own, for ``test_side_by_side.py``; run as ``python -m``.
+
+Each release changes one thing, is started beside the one before, and is applied while both write and read.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Annotated, Any, ClassVar
+
+from kvmodels import (
+    Database,
+    DecodeError,
+    Field,
+    IndexChangedError,
+    Indexed,
+    IndexNotReadyError,
+    KvModel,
+    PrimaryKey,
+    RetriesExhaustedError,
+    SchemaMismatchError,
+    Unique,
+    upgrade,
+)
+
+MOVING = 60
+"""Records that writers change; the first ones by number."""
+
+FIXED = range(1_000, 1_040)
+"""Records that nobody changes, so that every answer must have all of them."""
+
+PHASE_S = 0.5
+
+processes = multiprocessing.get_context("fork")
+
+
+class Fields(KvModel, abstract=True):
+    id: PrimaryKey[int]
+    email: Unique[str]
+    visits: int = 0
+
+
+class First(Fields, collection="members"):
+    color: Indexed[str]
+
+
+class NewIndex(Fields, collection="members"):
+    """A new field with a default, in a new index."""
+
+    color: Indexed[str]
+    plan: Indexed[str] = Field(default="free")
+
+
+class ChangedIndex(Fields, collection="members"):
+    """Another definition of an index."""
+
+    color: Annotated[str, Indexed(descending=True)]
+    plan: Indexed[str] = Field(default="free")
+
+
+class DroppedIndex(Fields, collection="members"):
+    """An index less."""
+
+    color: str
+    plan: Indexed[str] = Field(default="free")
+
+
+class Upgraded(Fields, collection="members"):
+    """An upgrade of a field that is in a unique index, and of a counter."""
+
+    color: str
+    plan: Indexed[str] = Field(default="free")
+
+    class Meta:
+        schema_version: ClassVar = 2
+
+    @upgrade(to=2, touches=("email", "visits"))
+    @staticmethod
+    def folded(document: dict[str, Any]) -> dict[str, Any]:
+        return {**document, "email": document["email"].casefold(), "visits": document["visits"] + 1_000}
+
+
+RELEASES: tuple[Any, ...] = (First, NewIndex, ChangedIndex, DroppedIndex, Upgraded)
+
+
+def member(n: int) -> dict[str, Any]:
+    return {"id": n, "email": f"M{n}@X.org", "color": "fixed" if n in FIXED else "red"}
+
+
+def email_of(model: Any, n: int) -> str:
+    return f"m{n}@x.org" if model is Upgraded else f"M{n}@X.org"
+
+
+def write(db: Any, model: Any, told: Counter[str], rng: random.Random) -> bool:
+    """Add a visit to a record, and give it a plan where there are plans; False when nothing may be written any more."""
+    n = rng.randrange(MOVING)
+
+    def once_more(found: Any) -> None:
+        found.visits += 1
+        found.color = rng.choice(["red", "blue"])
+        if model is not First:
+            found.plan = f"plan-{n}"
+
+    try:
+        db[model].mutate(n, once_more)
+        told["written"] += 1
+    except SchemaMismatchError:
+        told["refused"] += 1
+        return False
+    except DecodeError:
+        told["of a newer version"] += 1
+    except RetriesExhaustedError:
+        told["contended"] += 1
+    time.sleep(0.002)
+    return True
+
+
+def read(db: Any, model: Any, told: Counter[str], rng: random.Random) -> bool:
+    """Ask for the records that nobody changes, through every index of the release."""
+    fixed = rng.choice(FIXED)
+    questions: dict[str, Callable[[], bool]] = {
+        "email": lambda: db[model].get(email=email_of(model, fixed)).id == fixed,
+        "page": lambda: len(db[model].filter(id__gte=1_000).page(size=100).items) == len(FIXED),
+    }
+    if "color" in model.__kv_schema__.indexes:
+        questions["color"] = lambda: sorted(one.id for one in db[model].filter(color="fixed")) == list(FIXED)
+        questions["count"] = lambda: db[model].filter(color="fixed").count() == len(FIXED)
+    if model is not First:
+        questions["plan"] = lambda: {*FIXED} <= {one.id for one in db[model].filter(plan="free")}
+    for name, ask in questions.items():
+        try:
+            told["right" if ask() else f"WRONG {name}"] += 1
+        except (IndexNotReadyError, IndexChangedError):
+            told[f"not ready: {name}"] += 1
+        except DecodeError:
+            told["of a newer version"] += 1
+        except model.DoesNotExist:
+            told[f"LOST {name}"] += 1
+    return True
+
+
+class Actor:
+    """A process of one release that writes or reads until it is told to stop, or may not go on."""
+
+    def __init__(self, path: str, model: Any, act: Callable[..., bool], seed: int) -> None:
+        self.name = f"{model.__name__} {act.__name__}"
+        self._stop = processes.Event()
+        self._answers = processes.SimpleQueue()
+        self._process = processes.Process(target=self._run, args=(path, model, act, seed))
+        self._process.start()
+
+    def _run(self, path: str, model: Any, act: Callable[..., bool], seed: int) -> None:
+        told: Counter[str] = Counter()
+        rng = random.Random(seed)
+        with Database(path, models=[model], durability="relaxed", busy_timeout=60) as db:
+            while not self._stop.is_set() and act(db, model, told, rng):
+                continue
+        self._answers.put(dict(told))
+
+    def stopped(self, *, told: bool) -> dict[str, int]:
+        """What it has met; ``told``: it goes on until it is told to stop."""
+        if told:
+            self._stop.set()
+        answer: dict[str, int] = self._answers.get()
+        self._process.join()
+        return answer
+
+
+def evolve(path: str, seed: int) -> dict[str, Any]:
+    """Every release in turn; what each process has met."""
+    with Database(path, models=[First], durability="relaxed") as db:
+        db[First].bulk_create([First(**member(n)) for n in (*range(MOVING), *FIXED)])
+    met: dict[str, Any] = {}
+    plans: list[list[str]] = []
+    writer, reader = Actor(path, First, write, seed), Actor(path, First, read, seed)
+    for number, model in enumerate(RELEASES[1:], 1):
+        new_writer = Actor(path, model, write, seed + number)
+        new_reader = Actor(path, model, read, seed + number)
+        time.sleep(PHASE_S)
+        # One may not write while the store keeps an index that it does not declare, the other while older ones write.
+        waits = model in (DroppedIndex, Upgraded)
+        if waits:
+            met[f"{model.__name__} before"] = new_writer.stopped(told=False)
+        with Database(path, models=[model], durability="relaxed", busy_timeout=60) as db:
+            plans.append([step.rule for step in db.plan().steps])
+            complete = db.apply(allow=("drop_index",), throttle=400).complete
+        met[f"{model.__name__} applied"] = complete
+        if waits:
+            new_writer = Actor(path, model, write, seed + number)
+        time.sleep(PHASE_S)
+        # Where an index was only dropped, the release that declares it may write on.
+        met[writer.name] = writer.stopped(told=model is DroppedIndex)
+        met[reader.name] = reader.stopped(told=True)
+        writer, reader = new_writer, new_reader
+    met[writer.name], met[reader.name] = writer.stopped(told=True), reader.stopped(told=True)
+    return {"met": met, "plans": plans}
+
+
+if __name__ == "__main__":
+    print(json.dumps(evolve(sys.argv[1], int(sys.argv[2]))))
