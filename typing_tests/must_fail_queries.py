@@ -177,7 +177,7 @@ def results(db: Database) -> None:
     numbers: list[int] = places.values_list(Place.name, flat=True).to_list()  # mypy: assignment / pyright: reportAssignmentType
     cards: list[Place] = places.only(Card).to_list()  # mypy: assignment / pyright: reportAssignmentType
     print(numbers, cards, places.count() + "x")  # mypy: operator / pyright: reportOperatorIssue, reportUnknownArgumentType
-    places.patch(1, 2)  # mypy: call-arg / pyright: reportCallIssue
+    places.patch(1, 2)  # mypy: arg-type / pyright: reportArgumentType
     places.bulk_create(3)  # mypy: arg-type / pyright: reportArgumentType
     places.save("x")  # mypy: arg-type / pyright: reportArgumentType
     places.insert(Card(name="x"))  # mypy: arg-type / pyright: reportArgumentType

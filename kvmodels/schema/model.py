@@ -23,7 +23,7 @@ from kvmodels.schema.expressions import FieldRef, MultiFieldRef, reference
 from kvmodels.schema.hooks import check_hooks, no_hook
 from kvmodels.schema.markers import Field
 from kvmodels.schema.options import check_class_keywords, resolve_options
-from kvmodels.schema.partial_model import PartialModel, partial_model
+from kvmodels.schema.partial_model import partial_model
 from kvmodels.schema.state import STATE_SLOT, PendingStamp, set_state, state_of, with_state_of
 from kvmodels.schema.time_fields import AutoNow, AutoNowAdd, Version
 
@@ -143,14 +143,14 @@ class KvModel(BaseModel, metaclass=KvModelMeta):
         return state_of(self) is not None
 
     @classmethod
-    def partial(cls) -> type[PartialModel]:
+    def partial(cls) -> type[Any]:
         """The model whose every field may be left out, for the body of a PATCH request; made once per class.
 
         It has the types, constraints, aliases and validators of the single fields, and no defaults: a field that was
         not given has no value. Fields that the library sets are not in it. ``patch(key, body)`` takes its objects.
 
         Returns:
-            A class named ``UserPatch`` for ``User``.
+            A subclass of ``PartialModel`` named ``UserPatch`` for ``User``; type checkers know nothing of its fields.
 
         Examples:
             >>> from kvmodels import Database, KvModel, PrimaryKey

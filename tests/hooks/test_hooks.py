@@ -30,6 +30,9 @@ from kvmodels.engines.memory import MemoryEngine
 from kvmodels.schema.compile import schema_of
 from tests.hooks.models import Page, Plain
 
+MADE: Any = type(KvModel)
+"""Makes a class of a name, bases and a namespace."""
+
 
 @pytest.fixture
 def db() -> Iterator[Database]:
@@ -417,13 +420,13 @@ def _too_many(self: Any, old: Any) -> None: ...
 @pytest.mark.parametrize("hook", [_asynchronous, _generating])
 def test_an_asynchronous_hook_is_refused_when_the_class_is_made(hook: Any):
     with pytest.raises(ModelDefinitionError, match="asynchronous"):
-        type(KvModel)("M", (KvModel,), {"__annotations__": {"id": PrimaryKey[int]}, "before_insert": hook})
+        MADE("M", (KvModel,), {"__annotations__": {"id": PrimaryKey[int]}, "before_insert": hook})
 
 
 @pytest.mark.parametrize("hook", [_too_few, _too_many])
 def test_a_hook_with_other_arguments_is_refused_when_the_class_is_made(hook: Any):
     with pytest.raises(ModelDefinitionError, match="other arguments") as caught:
-        type(KvModel)("M", (KvModel,), {"__annotations__": {"id": PrimaryKey[int]}, "after_remove": hook})
+        MADE("M", (KvModel,), {"__annotations__": {"id": PrimaryKey[int]}, "after_remove": hook})
     assert caught.value.option == "after_remove"
 
 
@@ -443,10 +446,7 @@ def test_a_hook_that_returns_something_to_be_awaited_is_an_error(monkeypatch: py
 
 def test_a_field_cannot_have_the_name_of_a_hook():
     with pytest.raises(ModelDefinitionError, match="attribute of every model"):
-
-        class Odd(KvModel):
-            id: PrimaryKey[int]
-            before_insert: int
+        MADE("Odd", (KvModel,), {"__annotations__": {"id": PrimaryKey[int], "before_insert": int}, "__module__": "m"})
 
 
 def test_a_model_without_hooks_has_none_and_one_with_them_only_its_own():

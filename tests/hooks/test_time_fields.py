@@ -41,7 +41,7 @@ class Note(KvModel, collection="notes"):
     updated_at: Indexed[datetime] = AutoNow()
     day: date = AutoNow()
     seen: datetime | None = AutoNow()
-    first: Annotated[date | None, AutoNowAdd()]
+    first: Annotated[date | None, "a day"] = AutoNowAdd()
     revision: int = Version()
 
 
@@ -53,6 +53,10 @@ class Clock:
     def __call__(self) -> int:
         self.asked += 1
         return self.now
+
+
+MADE: Any = type(KvModel)
+"""Makes a class of a name, bases and a namespace."""
 
 
 @pytest.fixture
@@ -280,15 +284,13 @@ def test_options_without_effect_are_refused(options: dict[str, Any]):
 )
 def test_wrong_types_are_refused(annotation: Any, value: Any):
     with pytest.raises(ModelDefinitionError, match="cannot set") as caught:
-        type(KvModel)("M", (KvModel,), {"__annotations__": {"id": PrimaryKey[int], "at": annotation}, "at": value})
+        MADE("M", (KvModel,), {"__annotations__": {"id": PrimaryKey[int], "at": annotation}, "at": value})
     assert caught.value.field == "at"
 
 
 @pytest.mark.parametrize("annotation", [pydantic.AwareDatetime, Annotated[datetime, Field(description="x")]])
 def test_other_ways_to_write_the_types_are_taken(annotation: Any):
-    model = type(KvModel)(
-        "M", (KvModel,), {"__annotations__": {"id": PrimaryKey[int], "at": annotation}, "at": AutoNow()}
-    )
+    model = MADE("M", (KvModel,), {"__annotations__": {"id": PrimaryKey[int], "at": annotation}, "at": AutoNow()})
     with Database("memory://", models=[model], clock=lambda: START) as db:
         assert db[model].create(id=1).at == moment(START)
 

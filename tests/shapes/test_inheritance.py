@@ -69,7 +69,7 @@ class Base(KvModel, abstract=True):
 class Person(Base, collection="people"):
     age: Indexed[int] = Field(default=1)
 
-    class Meta(Base.Meta):
+    class Meta:
         indexes = (UniqueConstraint("age", "group"),)
 
 
@@ -134,7 +134,7 @@ def fill(repository: Any) -> None:
 @pytest.mark.parametrize("model", [Person, Dog])
 def test_a_class_gets_fields_markers_indexes_validators_and_methods_of_its_abstract_base(model: Any):
     with Database("memory://", models=[Person, Dog, Puppy]) as db:
-        things = db[model]
+        things: Any = db[model]
         if model is Person:
             for number, name in enumerate(("Ada", " Eve ", "ida")):
                 things.create(
@@ -219,11 +219,11 @@ class IntPair(Pair[int, str], collection="int_pairs"):
 
 @pytest.mark.parametrize(
     ("model", "values"),
-    [(Box[int], [3, -1, 2]), (Box[str], ["c", "a", "b"]), (Box[datetime], [datetime.fromtimestamp(n) for n in ()])],
+    [(Box[int], [3, -1, 2]), (Box[str], ["c", "a", "b"]), (Box[bytes], [b"b", b"a"])],
 )
 def test_a_parametrised_generic_class_is_a_model_of_its_own(model: Any, values: list[Any]):
     with Database("memory://", models=[model]) as db:
-        boxes = db[model]
+        boxes: Any = db[model]
         for number, value in enumerate(values):
             boxes.create(id=number, value=value, others=[value])
         assert [box.value for box in boxes.order_by("value")] == sorted(values)

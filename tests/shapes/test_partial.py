@@ -75,7 +75,7 @@ def test_what_is_given_is_validated_as_in_the_model():
     body = UserPatch.model_validate({"email": "ADA@X.ORG", "age": "36 years", "name": " Ada ", "nickName": None})
     assert body.model_dump(exclude_unset=True) == {"email": "ada@x.org", "name": "Ada", "nick": None, "age": 36}
     assert body.model_dump(by_alias=True)["nickName"] is None
-    for wrong in (
+    refused: tuple[dict[str, Any], ...] = (
         {"email": "x"},
         {"email": "@" * 21},
         {"email": None},
@@ -84,7 +84,8 @@ def test_what_is_given_is_validated_as_in_the_model():
         {"age": None},
         {"tags": "x"},
         {"address": {}},
-    ):
+    )
+    for wrong in refused:
         with pytest.raises(ValidationError):
             UserPatch.model_validate(wrong)
 
@@ -162,9 +163,10 @@ def test_any_pydantic_model_is_a_body_and_nothing_else(db: Database):
     assert db[User].patch(1, Ages(age=7)).model_dump(include={"age", "name"}) == {"age": 7, "name": "Ada"}
     with pytest.raises(UnknownFieldError):
         db[User].patch(1, Loose.model_validate({"height": 3}))
-    for wrong in ({"age": 1}, "age", 5):
+    others: tuple[Any, ...] = ({"age": 1}, "age", 5)
+    for wrong in others:
         with pytest.raises(InvalidArgumentError, match="no pydantic model"):
-            db[User].patch(1, wrong)  # type: ignore[arg-type]
+            db[User].patch(1, wrong)
 
 
 def test_the_settings_of_the_class_hold_but_for_frozen():

@@ -68,7 +68,7 @@ def test_unique_values_are_never_free_in_between(db: Database):
 
 @pytest.mark.parametrize("model", [Resident, Guest])
 def test_every_kind_of_index_follows(db: Database, model: Any):
-    values = {
+    values: dict[str, Any] = {
         "name": "Ada Ada Lovelace",
         "handle": "ADA",
         "species": "lynx",
@@ -165,7 +165,7 @@ def test_a_rename_is_carried_out_on_what_somebody_else_wrote_meanwhile():
     engine = MemoryEngine()
     ours, theirs = (Database.from_engine(engine, DatabaseCore([Card])) for _ in range(2))
     card(ours, "a")
-    disturb = [lambda: theirs[Card].patch("a", points=8)]
+    disturb: list[Any] = [lambda: theirs[Card].patch("a", points=8)]
     ours.signals.before_update.connect(lambda new, old: disturb and disturb.pop()(), Card)
     assert ours[Card].rename("a", "b").points == 8
     disturb.append(lambda: card(theirs, "c"))
