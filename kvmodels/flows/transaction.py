@@ -76,6 +76,7 @@ class TransactionFlows:
         self.context = replace(shared, view=None, transaction=self)
         self.now_ms = 0
         self.ended = False
+        self._settled = False
         self.aborted = False
         """An inner part has failed, so that nothing may be committed."""
         self.met: TransactionConflictError | None = None
@@ -96,10 +97,13 @@ class TransactionFlows:
         self.now_ms = yield from now()
         found = yield from read((point(HEADER_KEY),))
         rows, view = found.ranges[0], self._shared.view
-        if view is not None and view.versionstamp == (rows[0].versionstamp if rows else None):
+        stamp = rows[0].versionstamp if rows else None
+        if view is not None and view.versionstamp == stamp:
             self.context.view = view
-        else:
-            self.context.view = yield from read_header(self.context)
+            return
+        self.context.view = yield from read_header(self.context)
+        if stamp is not None and (view is None or view.versionstamp is None or view.versionstamp < stamp):
+            self._shared.view = self.context.view  # the next transaction need not read it again
 
     @property
     def view(self) -> HeaderView:
@@ -288,6 +292,8 @@ class TransactionFlows:
             raise TransactionAbortedError("an inner part of the transaction failed, so it cannot be committed")
         if self.met is not None:
             raise self.met
+        # From here on nothing is taken in any more: what another thread would write now would be lost.
+        self.ended = True
         if not (self._overlay or self._records or self._guards or self._versionstamped or self._messages):
             return None
         records = yield from self._compiled()
@@ -345,13 +351,14 @@ class TransactionFlows:
 
     def commit(self, versionstamp: bytes) -> list[Callable[[], object]]:
         """The operation was applied: objects get their versions; returns what is to run now, in order."""
-        self.ended = True
+        self._settled = True
         return [*self._records.commit(versionstamp), *self.hooks]
 
     def fail(self) -> None:
         """Nothing was written: objects of the caller are as they were. After a commit this does nothing."""
-        if not self.ended:
-            self.ended = True
+        self.ended = True
+        if not self._settled:
+            self._settled = True
             self._records.fail()
 
     def require_open(self) -> None:

@@ -427,3 +427,44 @@ def test_threads_that_share_a_transaction_take_turns(db):
         for thread in threads:
             thread.join()
     assert db[Account].count() == 42
+
+
+def test_what_another_thread_writes_during_the_commit_is_refused_and_not_lost(counted):
+    db, _ = counted
+    entered, go = threading.Event(), threading.Event()
+    refused = []
+    commit = db._engine.commit
+
+    def waiting(write):
+        entered.set()
+        assert go.wait(10)
+        return commit(write)
+
+    db._engine.commit = waiting
+
+    def write_late():
+        entered.wait(10)
+        try:
+            tx[Account].create(id=2)
+        except ClosedError as error:
+            refused.append(error)
+        go.set()
+
+    with db.transaction() as tx:
+        tx[Account].create(id=1)
+        thread = threading.Thread(target=write_late)
+        thread.start()
+    thread.join()
+    assert len(refused) == 1
+    assert balances(db) == {1: 0}
+
+
+def test_a_schema_change_of_another_process_is_learned_once(db):
+    other = Database.from_engine(db._engine, DatabaseCore(MODELS))
+    other.drop_index(Member, "ranking")
+    before = db._core.context.view
+    for _ in range(2):
+        with db.transaction() as tx:
+            tx[Member].get_or_none(1)
+    assert db._core.context.view is not before
+    assert db._core.context.view is tx._session.flows.view
