@@ -216,7 +216,7 @@ class _Audit:
                 index.violations.add((entry.key[5], encode_key(entry.key[6:])))
             elif kind == "counter" and index and index.spec.sums is not None:
                 self._counters.append((index, entry))
-            elif kind not in ("header", "token", "guard") and not (
+            elif kind not in ("header", "token", "guard", "bulk") and not (
                 state == "dropping" and kind in ("fence", "build", "drop")
             ):
                 self._fault("foreign", LIBRARY, entry.key)

@@ -24,6 +24,7 @@ from kvmodels.maintenance.compiler import compile_write
 from kvmodels.operations import AtomicWrite
 from kvmodels.schema.keyspace import EntryLayout
 from kvmodels.testing.transactions import InterleavedSession
+from tests.interleaving import mutants_of_bulk
 
 Patch = pytest.MonkeyPatch
 
@@ -290,4 +291,12 @@ TRANSACTION_MUTANTS = (
     Mutant("snapshot", "each read of a transaction is of another state", _reads_of_many_states),
 )
 
-BY_NAME = {mutant.name: mutant for mutant in (*MUTANTS, *KIND_MUTANTS, *TRANSACTION_MUTANTS)}
+BULK_MUTANTS = (
+    Mutant("progress-check", "a batch sets the progress without checking it", mutants_of_bulk.progress_is_not_checked),
+    Mutant("progress-beside", "the progress is committed after its batch", mutants_of_bulk.progress_follows_its_batch),
+    Mutant("halloween", "a change walks the index that it changes", mutants_of_bulk.every_order_does),
+    Mutant("slice", "a bulk write does not see its slice", mutants_of_bulk.slices_are_ignored),
+    Mutant("judged", "what a query has found is removed unseen", mutants_of_bulk.what_was_found_is_written),
+)
+
+BY_NAME = {mutant.name: mutant for mutant in (*MUTANTS, *KIND_MUTANTS, *TRANSACTION_MUTANTS, *BULK_MUTANTS)}
