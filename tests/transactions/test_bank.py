@@ -62,7 +62,7 @@ def processes_of_threads(tmp_path, processes, threads, rounds):
 
 
 def test_four_processes_of_two_threads_move_money_and_the_sum_holds(tmp_path):
-    processes_of_threads(tmp_path, processes=4, threads=2, rounds=4)
+    processes_of_threads(tmp_path, processes=4, threads=2, rounds=8)
 
 
 @pytest.mark.soak

@@ -432,7 +432,7 @@ def test_threads_that_share_a_transaction_take_turns(db):
 def test_what_another_thread_writes_during_the_commit_is_refused_and_not_lost(counted):
     db, _ = counted
     entered, go = threading.Event(), threading.Event()
-    refused = []
+    refused: list[ClosedError] = []
     commit = db._engine.commit
 
     def waiting(write):
