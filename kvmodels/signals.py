@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, TypeVar, cast, overload
+from typing import Any, Final, NamedTuple, TypeVar, overload
 
 from kvmodels.errors import InvalidArgumentError
 from kvmodels.schema.definition import ModelSchema
@@ -192,9 +192,6 @@ class ChangeSignal(_Registry):
         return self._disconnect(function, models)
 
 
-_UNKNOWN: Final = object()
-
-
 class Signals:
     """The six signals of one database; as ``db.signals``.
 
@@ -243,9 +240,8 @@ class Signals:
         """What runs for the records of a model, methods first; None when nothing does. Cost: a look into a dict."""
         # Held while it is filled: a connection that is made meanwhile puts another one in its place.
         resolved = self._resolved
-        known = resolved.get(schema.model, _UNKNOWN)
-        if known is not _UNKNOWN:
-            return cast("Hooks | None", known)
+        if schema.model in resolved:
+            return resolved[schema.model]
         own = schema.hooks or Hooks()
         found = {name: getattr(own, name) + self._receivers(name, schema.model) for name in HOOK_NAMES}
         hooks = Hooks(**found) if any(found.values()) else None

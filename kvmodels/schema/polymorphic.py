@@ -90,9 +90,10 @@ def made_of(schema: ModelSchema, fields: Mapping[str, Any]) -> Any:
         pydantic.ValidationError: the values do not make a valid object.
     """
     variants = schema.variants
-    if variants is None or len(variants.by_class) == 1:
-        model = schema.model if variants is None else next(iter(variants.by_class))
-        return model(**fields)
+    if variants is None:
+        return schema.model(**fields)
+    if len(variants.by_class) == 1:
+        return next(iter(variants.by_class))(**fields)
     tag = fields.get(variants.discriminator, schema.model)
     tag = getattr(tag, "value", tag)
     if tag is schema.model and schema.model in variants.by_class:
