@@ -172,7 +172,9 @@ def _declared(cls: type[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
 
 def _refuse_own_options(model: str, declared: Mapping[str, Any], united: list[ModelOptions]) -> None:
     """A class that shares a collection has what belongs to the collection from the class that it derives from."""
-    given = [option for option in ("collection", "discriminator", "schema_version", "ttl") if option in declared]
+    given = [
+        option for option in ("collection", "discriminator", "schema_version", "ttl", "upgrades") if option in declared
+    ]
     if united and given:
         raise ModelDefinitionError(
             "an option belongs to the first class of a collection with several",
@@ -285,6 +287,13 @@ def _upgrades(
     version: int,
 ) -> tuple[Upgrade, ...]:
     """Those of the class, of its abstract parents and of mixins; a collection of a parent has upgrades of its own."""
+    if any(parent.discriminator is not None for parent in parents) and any(map(marked, vars(cls).values())):
+        raise ModelDefinitionError(
+            "a class that shares a collection has an upgrade of its own",
+            model=cls.__name__,
+            option="upgrade",
+            hint="Declare it in the first class of the collection: the function sees the discriminator.",
+        )
     own = {id(parent) for parent in inherited}
     foreign = {id(parent) for parent in parents} - own
     classes = [base for base in cls.__mro__ if id(base.__dict__.get("__kv_options__")) not in foreign]

@@ -148,7 +148,7 @@ class _Collection:
             },
             source=sources,
             variants=variants,
-            **_dispatched(self._root.__name__, variants, self._by_tag),
+            **_dispatched(shaped, variants, self._by_tag),
         )
         indexes = self._indexes(shaped)
         self._check_columns(indexes.values(), sources)
@@ -307,7 +307,7 @@ def _view(collection: ModelSchema, variants: Variants, model: type[Any]) -> Mode
         indexes={name: index for name, index in collection.indexes.items() if _knows(base, index)},
         time_fields=tuple({field.name: field for one in by_class.values() for field in one.time_fields}.values()),
         variants=own,
-        **_dispatched(model.__name__, own, variants.by_tag),
+        **_dispatched(base, own, variants.by_tag),
     )
 
 
@@ -315,8 +315,11 @@ def _knows(schema: ModelSchema, index: IndexDefinition) -> bool:
     return all(schema.source(column.field) is not None for column in index.columns)
 
 
-def _dispatched(name: str, variants: Variants, by_tag: Mapping[Any, ModelSchema]) -> dict[str, Any]:
+def _dispatched(shaped: ModelSchema, variants: Variants, by_tag: Mapping[Any, ModelSchema]) -> dict[str, Any]:
     """What is done by the class of the object, or by the class that a stored record is of."""
+    name = shaped.name
+    # Of the class that a record is of after its upgrade, when one touches what tells the classes.
+    upgrade = shaped.upgrade if variants.discriminator in shaped.touched else None
 
     def of(instance: Any) -> ModelSchema:
         schema = variants.by_class.get(instance.__class__)
@@ -330,6 +333,7 @@ def _dispatched(name: str, variants: Variants, by_tag: Mapping[Any, ModelSchema]
         return schema
 
     def decode(document: Document, key: tuple[Any, ...]) -> tuple[Any, dict[str, Any]]:
+        document = document if upgrade is None else upgrade(document, key)
         tag = document.get(variants.discriminator)
         schema = by_tag.get(tag) if type(tag) in (str, int, bool, bytes) else None
         if schema is None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import pytest
 
@@ -505,3 +505,79 @@ def test_an_index_declared_together_with_the_field_that_an_upgrade_fills_is_buil
     assert [found.id for found in db[Filled].filter(length=3)] == [3]
     assert db.kv.get(("notes", 4)).value["mark"] == ""
     assert db.check().ok
+
+
+# --- several classes in one collection --------------------------------------------------------------------------------
+
+
+class PetV1(KvModel, collection="pets", discriminator="kind"):
+    id: PrimaryKey[int]
+    name: Indexed[str]
+
+
+class CatV1(PetV1):
+    kind: Literal["cat"] = "cat"
+
+
+class DogV1(PetV1):
+    kind: Literal["dog"] = "dog"
+    tricks: int = 0
+
+
+class Pet(KvModel, collection="pets", discriminator="kind"):
+    id: PrimaryKey[int]
+    name: Indexed[str]
+
+    class Meta:
+        schema_version: ClassVar = 2
+
+    @upgrade(to=2, touches=("kind", "name", "tricks"))
+    @staticmethod
+    def renamed(document: dict[str, Any]) -> dict[str, Any]:
+        changed = {"kind": {"dog": "hound"}.get(document["kind"], document["kind"]), "name": document["name"].lower()}
+        return {**document, **changed, **({"tricks": document["tricks"] + 1} if document["kind"] == "dog" else {})}
+
+
+class Cat(Pet):
+    kind: Literal["cat"] = "cat"
+
+
+class Hound(Pet):
+    kind: Literal["hound"] = "hound"
+    tricks: int = 0
+
+
+def test_classes_that_share_a_collection_are_upgraded_by_the_first_also_to_another_class(opened):
+    old = opened(PetV1)
+    old[CatV1].create(id=1, name="Tom")
+    old[DogV1].create(id=2, name="Rex", tricks=3)
+    db = opened(Pet)
+    found = db[Pet].all().to_list()
+    assert [(type(one), one.name) for one in found] == [(Cat, "tom"), (Hound, "rex")]
+    assert db[Hound].get(2).tricks == 4
+    assert db.apply().complete
+    assert [one.tricks for one in db[Hound].filter(name="rex")] == [4]
+    assert db[Pet].filter(name="tom").count() == 1
+    assert db.check().ok
+    assert db.plan().is_current
+
+
+def test_a_class_that_shares_a_collection_has_no_upgrade_of_its_own():
+    with pytest.raises(ModelDefinitionError) as caught:
+
+        class Bird(Pet):
+            kind: Literal["bird"] = "bird"
+
+            @upgrade(to=2, touches=("wings",))
+            @staticmethod
+            def winged(document: dict[str, Any]) -> dict[str, Any]:
+                return document
+
+    require_readable(caught.value)
+    with pytest.raises(ModelDefinitionError):
+
+        class Fish(Pet):
+            kind: Literal["fish"] = "fish"
+
+            class Meta:
+                upgrades: ClassVar = (Upgrade(2, same, touches=("fins",)),)
