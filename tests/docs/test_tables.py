@@ -89,6 +89,10 @@ def keys_of_the_layout() -> set[tuple[object, ...]]:
         keyspace.bulk_key("resume_id"),
         keyspace.bulk_prefix("resume_id", "run", "key") + pk,
         keyspace.bulk_prefix("resume_id", "run", "failed") + pk,
+        keyspace.guard_key("name", ("part",)),
+        keyspace.bulk_key("resume_id"),
+        keyspace.bulk_prefix("resume_id", "run", "key") + pk,
+        keyspace.bulk_prefix("resume_id", "run", "failed") + pk,
         keyspace.token_key("token"),
         *(counters.counter_key(group, "kind") for group in counters.groups({"id": "pk", "column": "column"})),
     ]
@@ -124,7 +128,7 @@ def test_the_page_of_the_layout_shows_the_keys_that_the_keyspace_builds():
     names |= {"collection_by_index": "collection_by_index", "group": ["column"], "kind": "kind"}
     with open_kv() as kv:
         services = keys_of_the_services(kv)
-    names |= {"name": "name", "key": ["key"], "versionstamp": services["ticket"][3]}
+    names |= {"name": "name", "parts": ["part"], "key": ["key"], "versionstamp": services["ticket"][3]}
     names |= {"ready_ms": services["message"][2], "id": services["message"][3]}
     shown = re.findall(r"^\| `(\(.*?\))` \|", page, re.MULTILINE)
     assert {eval(key, {}, names) for key in shown} == keys_of_the_layout() | set(services.values())
