@@ -107,8 +107,8 @@ class Process:
         return self._core.context
 
     def schema(self, model: type[KvModel]) -> ModelSchema:
-        """The compiled declaration of a model."""
-        return self._core.view_for(model)
+        """The compiled declaration of the collection of a model."""
+        return self._core.schema_for(model)
 
     def __getitem__(self, model: type[M]) -> AsyncRepository[M]:
         if model not in self._repositories:

@@ -24,7 +24,7 @@ from kvmodels.maintenance.compiler import compile_write
 from kvmodels.operations import AtomicWrite
 from kvmodels.schema.keyspace import EntryLayout
 from kvmodels.testing.transactions import InterleavedSession
-from tests.interleaving import mutants_of_bulk
+from tests.interleaving import mutants_of_bulk, mutants_of_hooks
 
 Patch = pytest.MonkeyPatch
 
@@ -299,4 +299,17 @@ BULK_MUTANTS = (
     Mutant("judged", "what a query has found is removed unseen", mutants_of_bulk.what_was_found_is_written),
 )
 
-BY_NAME = {mutant.name: mutant for mutant in (*MUTANTS, *KIND_MUTANTS, *TRANSACTION_MUTANTS, *BULK_MUTANTS)}
+HOOK_MUTANTS = (
+    Mutant("hook-copy", "hooks work on the object itself", mutants_of_hooks.hooks_work_on_the_object_of_the_caller),
+    Mutant("hook-old", "hooks see what was read first", mutants_of_hooks.hooks_see_the_record_of_the_first_attempt),
+    Mutant(
+        "hook-once",
+        "what is for after the commit runs before it",
+        mutants_of_hooks.hooks_after_the_commit_run_before_it,
+    ),
+    Mutant("version", "writes are counted from what was read first", mutants_of_hooks.counts_follow_the_first_attempt),
+)
+
+BY_NAME = {
+    mutant.name: mutant for mutant in (*MUTANTS, *KIND_MUTANTS, *TRANSACTION_MUTANTS, *BULK_MUTANTS, *HOOK_MUTANTS)
+}

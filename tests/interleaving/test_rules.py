@@ -7,10 +7,11 @@ import pytest
 from tests.interleaving.mutants import BY_NAME
 from tests.interleaving.scenes import SCENES, Scene
 from tests.interleaving.scenes_of_bulk import BULK_SCENES
+from tests.interleaving.scenes_of_hooks import HOOK_SCENES
 from tests.interleaving.scenes_of_kinds import KIND_SCENES
 from tests.interleaving.scenes_of_transactions import TRANSACTION_SCENES
 
-ALL = (*SCENES, *KIND_SCENES, *TRANSACTION_SCENES, *BULK_SCENES)
+ALL = (*SCENES, *KIND_SCENES, *TRANSACTION_SCENES, *BULK_SCENES, *HOOK_SCENES)
 
 
 def test_every_mutant_has_a_schedule():
