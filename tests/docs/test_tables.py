@@ -93,6 +93,8 @@ def keys_of_the_layout() -> set[tuple[object, ...]]:
         keyspace.bulk_key("resume_id"),
         keyspace.bulk_prefix("resume_id", "run", "key") + pk,
         keyspace.bulk_prefix("resume_id", "run", "failed") + pk,
+        keyspace.migration_key("collection"),
+        keyspace.unmigrated_prefix("collection") + pk,
         keyspace.token_key("token"),
         *(counters.counter_key(group, "kind") for group in counters.groups({"id": "pk", "column": "column"})),
     ]
