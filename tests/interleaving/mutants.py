@@ -305,7 +305,7 @@ HOOK_MUTANTS = (
     Mutant(
         "hook-once",
         "what is for after the commit runs before it",
-        mutants_of_hooks.hooks_after_the_commit_run_before_it,
+        mutants_of_hooks.hooks_run_before_the_commit,
     ),
     Mutant("version", "writes are counted from what was read first", mutants_of_hooks.counts_follow_the_first_attempt),
 )
