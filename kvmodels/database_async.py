@@ -142,7 +142,8 @@ class AsyncDatabase(AsyncSchemaChanges):
         return self
 
     async def _store(self) -> Store:
-        return Store(self._engine, self._core.context, self._core.form, self._core.view_for)
+        context = self._core.context  # first of all: nothing is opened if it is not open
+        return Store(self._engine, context, self._core.form, self._core.view_for)
 
     def __getitem__(self, model: type[M]) -> AsyncRepository[M]:
         known: AsyncRepository[M] | None = self._repositories.get(model)
