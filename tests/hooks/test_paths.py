@@ -1,4 +1,4 @@
-"""Every path by which a program writes records runs hooks, signals and time fields; and what is no write of it, none."""
+"""Every path by which a program writes records runs hooks, signals and time fields; what is no write runs none."""
 
 from __future__ import annotations
 

@@ -1,0 +1,155 @@
+"""Several classes in one collection over releases of a program: classes, fields and indexes come, change and go."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import pytest
+
+from kvmodels import (
+    Database,
+    DecodeError,
+    Field,
+    Indexed,
+    KvModel,
+    PrimaryKey,
+    SchemaMismatchError,
+    Unique,
+    Upgrade,
+)
+from kvmodels.database_core import DatabaseCore
+from kvmodels.engines.memory import MemoryEngine
+
+
+def shouted(document: dict[str, Any]) -> dict[str, Any]:
+    return {**document, "name": document.get("name", "").upper()}
+
+
+def first_release() -> dict[str, Any]:
+    class Shape(KvModel, collection="shapes", discriminator="kind"):
+        id: PrimaryKey[int]
+        name: str = ""
+
+    class Circle(Shape):
+        kind: Literal["circle"] = "circle"
+        radius: Indexed[int] = Field(default=0)
+        old: str = "o"
+
+    class Square(Shape):
+        kind: Literal["square"] = "square"
+        side: Indexed[int] = Field(default=0)
+
+    return {"shape": Shape, "circle": Circle, "square": Square}
+
+
+def second_release() -> dict[str, Any]:
+    class Shape(KvModel, collection="shapes", discriminator="kind"):
+        id: PrimaryKey[int]
+        name: Indexed[str] = Field(default="")
+
+        class Meta:
+            schema_version = 2
+            upgrades = (Upgrade(2, shouted, touches=("name",)),)
+
+    class Circle(Shape):
+        kind: Literal["circle"] = "circle"
+        radius: Unique[int] = Field(default=0)
+        more: Indexed[int] = Field(default=7)
+
+    class Square(Shape):
+        kind: Literal["square"] = "square"
+        side: int = 0
+
+    class Triangle(Shape):
+        kind: Literal["triangle"] = "triangle"
+        height: Indexed[int]
+
+    return {"shape": Shape, "circle": Circle, "square": Square, "triangle": Triangle}
+
+
+def opened(engine: MemoryEngine, release: dict[str, Any]) -> Any:
+    return Database.from_engine(engine, DatabaseCore([release["shape"]]))
+
+
+@pytest.fixture
+def engine() -> MemoryEngine:
+    store = MemoryEngine()
+    release = first_release()
+    db = opened(store, release)
+    db[release["circle"]].create(id=1, radius=1, name="ada", old="kept")
+    db[release["circle"]].create(id=2, radius=2, name="eve")
+    db[release["square"]].create(id=3, side=1, name="ida")
+    return store
+
+
+def test_a_release_changes_classes_fields_and_indexes_and_applies_them(engine: MemoryEngine):
+    old, new = first_release(), second_release()
+    before, db = opened(engine, old), opened(engine, new)
+    assert {(step.rule, step.subject) for step in db.plan().steps} >= {
+        ("index_changed", "radius"),
+        ("index_added", "more"),
+        ("index_added", "height"),
+        ("index_added", "name"),
+    }
+    report = db.apply(allow=("drop_index",))
+    assert report.complete, report
+    assert db.check().ok
+    assert [circle.name for circle in db[new["circle"]].filter(more=7)] == ["ADA", "EVE"]
+    assert db[new["circle"]].get(radius=2).id == 2
+    assert db[new["shape"]].filter(name="IDA").first().side == 1
+    db[new["triangle"]].create(id=4, height=3)
+    assert db[new["triangle"]].filter(height=3).count() == 1
+    assert db[new["shape"]].count() == 4
+    with pytest.raises(SchemaMismatchError):
+        before[old["square"]].create(id=9)
+    with pytest.raises(DecodeError):
+        before[old["shape"]].get(1)
+
+
+def test_a_field_that_a_class_gave_up_is_carried_along(engine: MemoryEngine):
+    new = second_release()
+    db = opened(engine, new)
+    db.apply(allow=("drop_index",))
+    db[new["circle"]].patch(1, more=8)
+    db[new["shape"]].rename(1, 10)
+    assert db.kv.get(("shapes", 10)).value["old"] == "kept"
+
+
+def test_what_is_done_to_a_collection_may_name_any_of_its_classes(engine: MemoryEngine):
+    release = first_release()
+    db = opened(engine, release)
+    for model in release.values():
+        assert db.build_indexes(model) == ()
+        assert db.check(model).ok
+        assert not db.plan(model).steps
+    assert db.drop_index(release["circle"], "side")
+    assert db.build_indexes(release["circle"])[0].index == "side"
+    assert db[release["square"]].filter(side=1).count() == 1
+    assert db.check().ok
+
+
+def test_a_duplicate_among_the_records_of_one_class_is_a_violation_of_its_index(engine: MemoryEngine):
+    old, new = first_release(), second_release()
+    opened(engine, old)[old["circle"]].create(id=4, radius=2, name="joe")
+    db = opened(engine, new)
+    db.apply(allow=("drop_index",))
+    found = db.violations(new["circle"], "radius")
+    assert [(violation.key, violation.holder) for violation in found] == [(4, 2)]
+    db[new["circle"]].patch(4, radius=9)
+    db.resolve(new["circle"])
+    assert db[new["circle"]].get(radius=9).id == 4
+    assert db.check().ok
+
+
+@pytest.mark.parametrize("codec", ["msgpack", "v8"])
+def test_every_class_is_read_again_from_a_file(tmp_path: Any, codec: str):
+    release = first_release()
+    path = tmp_path / "shapes.db"
+    with Database(path, models=[release["shape"]], codec=codec) as db:
+        db[release["circle"]].create(id=1, radius=3)
+        db[release["square"]].create(id=2, side=4)
+    again = first_release()
+    with Database(path, models=[again["shape"]], codec=codec) as db:
+        assert [type(one) for one in db[again["shape"]].all()] == [again["circle"], again["square"]]
+        assert db[again["square"]].filter(side=4).count() == 1
+        assert db.check().ok
