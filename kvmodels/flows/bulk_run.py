@@ -15,6 +15,7 @@ from kvmodels.errors import (
     InvalidArgumentError,
     InvalidValueError,
     LimitExceededError,
+    OperationTooLargeError,
     RetriesExhaustedError,
 )
 from kvmodels.flows.arguments import require_callable, require_text
@@ -158,7 +159,7 @@ class BulkRun(Generic[T]):
                     raise
                 source.give_back(items)
                 size = len(items) // 2
-                if isinstance(error, LimitExceededError):
+                if isinstance(error, OperationTooLargeError):
                     self._largest = size
                 continue
             if outcome is None:
@@ -168,7 +169,9 @@ class BulkRun(Generic[T]):
             size = min(max(size, len(items)) * 2, self._largest)
 
     def _may_halve(self, error: Exception) -> bool:
-        return self._options.on_error == "collect" or not isinstance(error, InvalidValueError)
+        """What a single record is to blame for is looked for only if the others are to be written."""
+        of_all = isinstance(error, (RetriesExhaustedError, OperationTooLargeError))
+        return of_all or self._options.on_error == "collect"
 
     def _count(self, outcome: Outcome) -> None:
         self.matched += outcome.matched

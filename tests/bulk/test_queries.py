@@ -52,7 +52,7 @@ THROUGH: dict[str, Narrow] = {
 }
 
 
-@pytest.mark.parametrize("batch_size", [None, 1, 3, 7])
+@pytest.mark.parametrize("batch_size", [None, 3])
 @pytest.mark.parametrize("through", THROUGH)
 def test_p12_no_update_meets_its_own_changes(through: str, batch_size: int | None):
     db = memory(40)
@@ -69,7 +69,7 @@ def test_p12_no_update_meets_its_own_changes(through: str, batch_size: int | Non
     assert db.check().ok
 
 
-@pytest.mark.parametrize("batch_size", [None, 1, 3, 7])
+@pytest.mark.parametrize("batch_size", [None, 3])
 @pytest.mark.parametrize("through", THROUGH)
 def test_a_removal_takes_what_the_query_finds(through: str, batch_size: int | None):
     db = memory(40)
@@ -81,32 +81,24 @@ def test_a_removal_takes_what_the_query_finds(through: str, batch_size: int | No
     assert db.check().ok
 
 
-SLICES: dict[str, slice] = {
-    "first": slice(1),
-    "first five": slice(5),
-    "behind two": slice(2, 6),
-    "behind four, to the end": slice(4, None),
-    "none": slice(3, 3),
-    "behind the end": slice(100, 200),
-}
+SLICES = (slice(1), slice(5), slice(2, 6), slice(4, None), slice(3, 3), slice(100, 200))
 
 
-@pytest.mark.parametrize("batch_size", [None, 1, 3])
-@pytest.mark.parametrize("part", SLICES)
 @pytest.mark.parametrize("through", [name for name in THROUGH if name not in ("several values", "union")])
 @pytest.mark.parametrize("verb", ["update", "delete"])
-def test_k12_a_slice_limits_what_is_written(through: str, part: str, verb: str, batch_size: int | None):
-    db = memory(20)
-    query = THROUGH[through](db[Thing])[SLICES[part]]
-    expected = [thing.id for thing in query]
-    if verb == "update":
-        assert query.update(label="chosen", batch_size=batch_size).written == len(expected)
-        written = [thing.id for thing in db[Thing] if thing.label == "chosen"]
-    else:
-        assert query.delete(batch_size=batch_size).written == len(expected)
-        written = sorted(set(range(20)) - {thing.id for thing in db[Thing]})
-    assert written == sorted(expected)
-    assert db.check().ok
+def test_k12_a_slice_limits_what_is_written(through: str, verb: str):
+    for number, part in enumerate(SLICES):
+        db, batch_size = memory(20), (None, 1, 3)[number % 3]
+        query = THROUGH[through](db[Thing])[part]
+        expected = [thing.id for thing in query]
+        if verb == "update":
+            assert query.update(label="chosen", batch_size=batch_size).written == len(expected)
+            written = [thing.id for thing in db[Thing] if thing.label == "chosen"]
+        else:
+            assert query.delete(batch_size=batch_size).written == len(expected)
+            written = sorted(set(range(20)) - {thing.id for thing in db[Thing]})
+        assert written == sorted(expected), part
+        assert db.check().ok, part
 
 
 def test_k12_delete_of_a_slice_of_one_removes_one():
@@ -130,7 +122,7 @@ def test_p8_only_what_satisfies_the_filter_at_its_commit_is_removed():
 
 
 @pytest.mark.parametrize("count", [*range(39, 44), *range(81, 85)])
-@pytest.mark.parametrize("batch_size", [None, 1, 20, 40, 41])
+@pytest.mark.parametrize("batch_size", [None, 20, 40, 41])
 def test_k8_every_record_is_written_wherever_the_batches_end(count: int, batch_size: int | None):
     db = memory(count)
     things = db[Thing]
