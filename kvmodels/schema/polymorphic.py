@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import replace
-from typing import Any, Literal, NoReturn
+from typing import Any, Literal
 
 import pydantic
 
@@ -315,58 +315,60 @@ def _knows(schema: ModelSchema, index: IndexDefinition) -> bool:
     return all(schema.source(column.field) is not None for column in index.columns)
 
 
-def _dispatched(shaped: ModelSchema, variants: Variants, by_tag: Mapping[Any, ModelSchema]) -> dict[str, Any]:
-    """What is done by the class of the object, or by the class that a stored record is of."""
-    name = shaped.name
-    # Of the class that a record is of after its upgrade, when one touches what tells the classes.
-    upgrade = shaped.upgrade if variants.discriminator in shaped.touched else None
+class _Dispatcher:
+    """Does what a schema does by the class of the object, or by the class that a stored record is of."""
 
-    def of(instance: Any) -> ModelSchema:
-        schema = variants.by_class.get(instance.__class__)
+    def __init__(self, name: str, variants: Variants, by_tag: Mapping[Any, ModelSchema]) -> None:
+        self._name = name
+        self._discriminator = variants.discriminator
+        self._by_class = variants.by_class
+        self._by_tag = by_tag
+
+    def _of(self, instance: Any) -> ModelSchema:
+        schema = self._by_class.get(instance.__class__)
         if schema is None:
             raise InvalidValueError(
                 "this is not an object of the model",
-                model=name,
+                model=self._name,
                 type=type(instance).__name__,
                 hint="Use the repository of the object's own class.",
             )
         return schema
 
-    def decode(document: Document, key: tuple[Any, ...]) -> tuple[Any, dict[str, Any]]:
-        document = document if upgrade is None else upgrade(document, key)
-        tag = document.get(variants.discriminator)
-        schema = by_tag.get(tag) if type(tag) in (str, int, bool, bytes) else None
+    def decode(self, document: Document, key: tuple[Any, ...]) -> tuple[Any, dict[str, Any]]:
+        tag = document.get(self._discriminator)
+        schema = self._by_tag.get(tag) if type(tag) in (str, int, bool, bytes) else None
         if schema is None:
-            _unknown(name, variants.discriminator, key, tag)
+            raise DecodeError(
+                "a stored record is of a class that this program does not know",
+                key=key,
+                model=self._name,
+                field=self._discriminator,
+                reason="missing" if tag is None else f"stored {type(tag).__name__}",
+                hint="Import the class before the database is opened, or run the program that has it.",
+            )
         return schema.decode(document, key)
 
-    def encode(instance: Any) -> Document:
-        return of(instance).encode(instance)
+    def encode(self, instance: Any) -> Document:
+        return self._of(instance).encode(instance)
 
-    def primary_key_of(instance: Any) -> tuple[Any, ...]:
-        return of(instance).primary_key_of(instance)
+    def primary_key_of(self, instance: Any) -> tuple[Any, ...]:
+        return self._of(instance).primary_key_of(instance)
 
-    def prepare(instance: Any) -> Any:
-        return of(instance).prepare(instance)
+    def prepare(self, instance: Any) -> Any:
+        return self._of(instance).prepare(instance)
 
-    def accept(instance: Any, prepared: Any) -> None:
-        of(instance).accept(instance, prepared)
+    def accept(self, instance: Any, prepared: Any) -> None:
+        self._of(instance).accept(instance, prepared)
 
+
+def _dispatched(name: str, variants: Variants, by_tag: Mapping[Any, ModelSchema]) -> dict[str, Any]:
+    """What a schema does by the class of each object; ``by_tag`` has the classes that are read, of which it may be."""
+    dispatcher = _Dispatcher(name, variants, by_tag)
     return {
-        "encode": encode,
-        "decode": decode,
-        "primary_key_of": primary_key_of,
-        "prepare": prepare,
-        "accept": accept,
+        "encode": dispatcher.encode,
+        "decode": dispatcher.decode,
+        "primary_key_of": dispatcher.primary_key_of,
+        "prepare": dispatcher.prepare,
+        "accept": dispatcher.accept,
     }
-
-
-def _unknown(name: str, field: str, key: tuple[Any, ...], tag: Any) -> NoReturn:
-    raise DecodeError(
-        "a stored record is of a class that this program does not know",
-        key=key,
-        model=name,
-        field=field,
-        reason="missing" if tag is None else f"stored {type(tag).__name__}",
-        hint="Import the class before the database is opened, or run the program that has it.",
-    )
