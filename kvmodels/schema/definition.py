@@ -287,6 +287,7 @@ class ModelSchema:
         upgrade: document and primary key values to the document as the declared version stores it, the same one when
             no upgrade is outstanding; None when the model has no upgrades. DecodeError names the key.
         touched: by field, the highest version whose upgrade touches it.
+        upgrades_to: the versions that its upgrades lead to.
     """
 
     model: type[Any]
@@ -310,6 +311,7 @@ class ModelSchema:
     time_fields: tuple[TimeField, ...] = ()
     upgrade: Callable[[Document, tuple[Any, ...]], Document] | None = None
     touched: Mapping[str, int] = field(default_factory=dict[str, int])
+    upgrades_to: frozenset[int] = frozenset()
     shape: type[Any] = object
     variants: Variants | None = None
 

@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple
 
 from kvmodels.schema.catalogue import IndexState, StoredCollection, StoredIndex
 from kvmodels.schema.definition import IndexDefinition, ModelSchema
-from kvmodels.schema.live import LiveCollection, needed_version, retyped_columns
+from kvmodels.schema.live import LiveCollection, missing_upgrades, needed_version, retyped_columns
 
 __all__ = ["RULES", "Allowed", "PlanStep", "Rule", "SchemaPlan", "StepKind", "plan_collection"]
 
@@ -59,6 +59,11 @@ RULES: Final[dict[str, Rule]] = {
     ),
     "schema_version_raised": Rule(
         _SAFE, "the declared schema version is higher than the stored one", "raise it: lower ones then only read"
+    ),
+    "upgrade_missing": Rule(
+        _REFUSED,
+        "an upgrade is not declared that stored records may still need",
+        "declare it again, until db.migrate() has rewritten every record of a lower version",
     ),
     "records_outdated": Rule(
         _SAFE,
@@ -227,7 +232,7 @@ def plan_collection(live: LiveCollection, stored: StoredCollection | None, *, em
     difference = _Difference(live, stored, empty)
     blocked = list(difference.of_collection())
     yield from blocked
-    if any(step.rule in ("primary_key_changed", "schema_version_lower") for step in blocked):
+    if any(step.rule in ("primary_key_changed", "schema_version_lower", "upgrade_missing") for step in blocked):
         return  # nothing else can be said before
     fields = list(difference.of_fields())
     yield from fields
@@ -266,6 +271,9 @@ class _Difference:
             yield self._step(None, "schema_version_lower", versions)
         elif schema.schema_version > stored.schema_version:
             yield self._step(None, "schema_version_raised", versions)
+        missing = missing_upgrades(schema, stored)
+        if missing:
+            yield self._step(None, "upgrade_missing", ", ".join(f"to {version}" for version in missing))
 
     # --- fields -----------------------------------------------------------------------------------------------
 

@@ -19,7 +19,7 @@ from kvmodels.schema.definition import Column, IndexDefinition, ModelSchema
 from kvmodels.schema.keyspace import EntryLayout, RecordLayout, violation_prefix
 from kvmodels.schema.paths import stored_name
 
-__all__ = ["LiveCollection", "LiveIndex", "is_older", "join", "needed_version", "retyped_columns"]
+__all__ = ["LiveCollection", "LiveIndex", "is_older", "join", "missing_upgrades", "needed_version", "retyped_columns"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,8 @@ class LiveCollection:
             when ``read_only`` is set.
         readable: by index name, the generation that queries may use (its definition is the declared one).
         states: by index name, the state of a declared index that is not readable.
-        refused: raised on every use, when the primary key or a column type differs and no upgrade converts it.
+        refused: raised on every use, when the primary key or a column type differs and no upgrade converts it, or an
+            upgrade is missing.
         read_only: raised on every write, when this process cannot keep a maintained index, or writes records of another
             version than the store takes.
         unraised: nothing is in the way of a write but the stored schema version, which is lower than an upgrade asks.
@@ -156,6 +157,16 @@ def _refusal(schema: ModelSchema, stored: StoredCollection) -> SchemaMismatchErr
         return _mismatch("the primary key differs from the stored one", schema, None, stored.primary_key, primary_key)
     if is_older(schema, stored):
         return None  # of an older release, which only reads, and not through what it does not declare
+    missing = missing_upgrades(schema, stored)
+    if missing:
+        return _mismatch(
+            "an upgrade is not declared that stored records may still need",
+            schema,
+            None,
+            missing,
+            tuple(sorted(schema.upgrades_to)),
+            hint="Keep the upgrades until db.migrate() has rewritten every record of a lower version.",
+        )
     for index in stored.indexes:
         for name, (codec_name, declared) in retyped_columns(schema, index).items() if index.state.maintained else ():
             if schema.touched.get(name.partition(".")[0], 1) <= stored.oldest:
@@ -167,6 +178,12 @@ def _refusal(schema: ModelSchema, stored: StoredCollection) -> SchemaMismatchErr
                     {name: declared},
                 )
     return None
+
+
+def missing_upgrades(schema: ModelSchema, stored: StoredCollection) -> tuple[int, ...]:
+    """The versions up to the declared one whose upgrades other releases had, and records may not have seen."""
+    needed = {version for version in stored.upgraded.values() if stored.oldest < version <= schema.schema_version}
+    return tuple(sorted(needed - schema.upgrades_to))
 
 
 def retyped_columns(schema: ModelSchema, index: StoredIndex) -> dict[str, tuple[str, str]]:

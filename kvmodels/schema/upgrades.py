@@ -205,7 +205,7 @@ class Upgrades:
         steps: by version, ascending; one at least.
     """
 
-    __slots__ = ("_latest", "_model", "_steps", "touched")
+    __slots__ = ("_latest", "_model", "_steps", "touched", "versions")
 
     def __init__(self, model: str, steps: tuple[Upgrade, ...]) -> None:
         self._model = model
@@ -213,6 +213,7 @@ class Upgrades:
         self._latest = steps[-1].to
         self.touched: Mapping[str, int] = {name: step.to for step in steps for name in step.touches}
         """By field, the highest version whose upgrade touches it."""
+        self.versions = frozenset(step.to for step in steps)
 
     def apply(self, document: Document, key: tuple[Any, ...]) -> Document:
         """The document as the declared version stores it; the very same one when no upgrade is outstanding.

@@ -307,7 +307,14 @@ def test_values_of_a_removed_field_are_carried_until_they_are_forgotten(opened):
 
 def test_every_rule_has_a_case_and_a_line_in_the_guide():
     seen = {rule for case in CASES.values() for _, rule in case.steps}
-    seen |= {"index_unfinished", "index_pending", "index_superseded", "index_dropping", "schema_version_lower"}
+    seen |= {
+        "upgrade_missing",
+        "index_unfinished",
+        "index_pending",
+        "index_superseded",
+        "index_dropping",
+        "schema_version_lower",
+    }
     assert seen | {"collection_added"} == RULES.keys()
     guide = GUIDE.read_text("utf-8")
     for name, rule in RULES.items():

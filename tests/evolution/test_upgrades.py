@@ -15,6 +15,7 @@ from kvmodels import (
     KvModel,
     ModelDefinitionError,
     PrimaryKey,
+    SchemaChangeRefusedError,
     SchemaMismatchError,
     Sum,
     Upgrade,
@@ -505,6 +506,33 @@ def test_an_index_declared_together_with_the_field_that_an_upgrade_fills_is_buil
     assert [found.id for found in db[Filled].filter(length=3)] == [3]
     assert db.kv.get(("notes", 4)).value["mark"] == ""
     assert db.check().ok
+
+
+def test_an_upgrade_is_missed_while_records_may_need_it(opened):
+    class Later(KvModel, collection="notes"):
+        id: PrimaryKey[int]
+        text: Indexed[str]
+        tags: list[str] = []
+        mark: str = ""
+
+        class Meta:
+            schema_version: ClassVar = 3
+
+    model: Any = release(lambda document: {**document, "mark": "x"})
+    opened(Note)[Note].create(id=1, text="a")
+    second = brought_up(opened, model)
+    third = opened(Later)
+    for call in (lambda: third[Later].get(1), lambda: third[Later].create(id=2, text="b"), third.build_indexes):
+        with pytest.raises(SchemaMismatchError) as caught:
+            call()
+        assert (caught.value.stored, caught.value.declared) == ((2,), ())
+        require_readable(caught.value)
+    assert [step.rule for step in third.plan().steps] == ["schema_version_raised", "upgrade_missing"]
+    with pytest.raises(SchemaChangeRefusedError):
+        third.apply()
+    second.migrate(model)
+    assert third.apply().complete
+    assert third[Later].get(1).mark == "x"
 
 
 # --- several classes in one collection --------------------------------------------------------------------------------
