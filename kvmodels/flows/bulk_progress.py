@@ -10,7 +10,7 @@ that what an earlier, interrupted run has left is never taken for its own.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final, Literal, NamedTuple
@@ -131,9 +131,9 @@ class StoredProgress:
             )
         return self.state
 
-    def begin(self, phase: Phase) -> Flow[None]:
-        """Write the first row, unless another process does so at this moment."""
-        yield from self.save(BulkState(self._digest, self._context.new_token(), phase))
+    def begin(self, phase: Phase) -> Flow[bool]:
+        """Write the first row; False when another process does so at this moment."""
+        return (yield from self.save(BulkState(self._digest, self._context.new_token(), phase)))
 
     def save(self, state: BulkState, mutations: Sequence[Mutation] = ()) -> Flow[bool]:
         """Set the row, with what belongs to it; False when another process was faster, or the answer was lost.
@@ -263,16 +263,17 @@ class StoredProgress:
         assert self.state is not None
         failed = self.prefix("failed")
         spans = (key_successor(self._key), failed), (after_prefix(failed), after_prefix(self._key))
-        for start, end in spans:
-            if not (yield from _remove(start, end, self._checks())):
-                yield from self.overtaken()
-                return False
+        if not (yield from _remove(spans, self._checks())):
+            yield from self.overtaken()
+            return False
         return (yield from self.save(self.state._replace(phase="done", cursor="", last=b"", order=())))
 
     def result(self) -> Flow[BulkResult]:
-        """The result, with the failures that are listed. Cost: one read."""
+        """The result, with the failures that are listed. Cost: one read, if there are any."""
         state = self.state
         assert state is not None
+        if state.matched == state.written:
+            return BulkResult(state.matched, state.written, (), state.batches, self.resumed)
         prefix = self.prefix("failed")
         rows = (yield from read((ReadRange(prefix, after_prefix(prefix), LISTED_AT_MOST),))).ranges[0]
         failed: list[BulkFailure] = []
@@ -310,19 +311,21 @@ def forget_bulk(context: Context, resume_id: str) -> Flow[bool]:
         with suppress(CommitUnknownError):  # the next look tells
             yield from commit(AtomicWrite((check,), (Delete(key),)))
         forgotten = True
-    while not (yield from _remove(key_successor(key), after_prefix(key), ())):
+    while not (yield from _remove(((key_successor(key), after_prefix(key)),), ())):
         continue
     return forgotten
 
 
-def _remove(start: bytes, end: bytes, checks: tuple[Check, ...]) -> Flow[bool]:
+def _remove(spans: Iterable[tuple[bytes, bytes]], checks: tuple[Check, ...]) -> Flow[bool]:
     """Remove rows of the library under checks; False when one of them failed, or an answer was lost."""
+    ranges = [ReadRange(start, end, AT_ONCE, keys_only=True) for start, end in spans]
     while True:
-        rows = (yield from read((ReadRange(start, end, AT_ONCE, keys_only=True),))).ranges[0]
-        if not rows:
+        found = yield from read(ranges)
+        deletions = [Delete(row.key) for rows in found.ranges for row in rows][:AT_ONCE]
+        if not deletions:
             return True
         try:
-            outcome = yield from commit(AtomicWrite(checks, tuple(Delete(row.key) for row in rows)))
+            outcome = yield from commit(AtomicWrite(checks, tuple(deletions)))
         except CommitUnknownError:
             return False
         if not isinstance(outcome, Committed):

@@ -82,6 +82,7 @@ class _Resumption:
         self._query = query
         self._options = options
         self._progress = progress
+        self._opened: KeySource | None = None
         self.run: BulkRun[Found] = BulkRun(context, work, options, ledger=progress)
 
     def carried_out(self) -> Flow[BulkResult]:
@@ -92,7 +93,8 @@ class _Resumption:
             if state is None:
                 source = KeySource(self._context, self._query)
                 yield from source.open()
-                yield from progress.begin("walk" if in_key_order(source.plan) else "collect")
+                if (yield from progress.begin("walk" if in_key_order(source.plan) else "collect")):
+                    self._opened = source
             elif state.phase == "walk":
                 yield from self._walk(state)
             elif state.phase == "collect":
@@ -102,6 +104,14 @@ class _Resumption:
             else:
                 return (yield from progress.result())
 
+    def _source(self) -> Flow[KeySource]:
+        """The results from the first one on; read already, if this process has just begun."""
+        source, self._opened = self._opened, None
+        if source is None:
+            source = KeySource(self._context, self._query)
+            yield from source.open()
+        return source
+
     def _walk(self, state: BulkState) -> Flow[None]:
         progress, source = self._progress, KeySource(self._context, self._query)
         if state.cursor:
@@ -110,7 +120,7 @@ class _Resumption:
             except _NO_SUCH_PLACE:
                 yield from source.open_behind_key(state.last, state.order)
         else:
-            yield from source.open()
+            source = yield from self._source()
             if not in_key_order(source.plan):
                 yield from progress.save(progress.restarted(state)._replace(phase="collect"))
                 return
@@ -130,7 +140,7 @@ class _Resumption:
                 yield from progress.save(progress.restarted(state))
                 return
             else:
-                yield from source.open()
+                source = yield from self._source()
         except _NO_SUCH_PLACE:
             if not state.cursor:
                 raise

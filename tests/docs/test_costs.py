@@ -62,6 +62,13 @@ CALLS: dict[str, Callable[[Repository[User]], object]] = {
     "users.remove(1)": lambda users: users.remove(1),
     "users.remove(obj)": lambda users: users.remove(LOADED[0]),
     "users.bulk_create(100 objects)": lambda users: users.bulk_create(user(n) for n in range(1000, 1100)),
+    "users.update_or_create(id=1, …)": lambda users: users.update_or_create(id=1, defaults={"name": "Ada"}),
+    "users.bulk_update(100 objects)": lambda users: users.bulk_update(LOADED[:100]),
+    'users.filter(color="red").update(name=…)': lambda users: users.filter(color="red").update(name="Ada"),
+    'users.filter(color="red").update(color=…)': lambda users: users.filter(color="red").update(color="blue"),
+    'users.filter(color="red").delete()': lambda users: users.filter(color="red").delete(),
+    "users.all().update(name=…)": lambda users: users.all().update(name="Ada"),
+    'users.all().update(name=…, resume_id="a")': lambda users: users.all().update(name="Ada", resume_id="a"),
 }
 
 LOADED: list[User] = []
@@ -72,7 +79,7 @@ def cost_of(call: Callable[[Repository[User]], object]) -> Cost:
     with Database.from_engine(engine, DatabaseCore([User])) as db:
         users = db[User]
         users.bulk_create(user(n, ("red", "blue", "green")[n % 3 - 1]) for n in range(1, 301))
-        LOADED[:] = [users.get(1)]
+        LOADED[:] = users.to_list()
         engine.take()
         call(users)
         return engine.take()

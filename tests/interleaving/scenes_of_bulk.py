@@ -93,7 +93,7 @@ BULK_SCENES = (
         "progress-check",
         (
             *("ada read", "ada read", "bob read", "bob read"),  # both find no progress, and the first records
-            *("ada commit", "ada read", "ada read", "ada commit"),  # Ada has begun, and written a batch
+            *("ada commit", "ada read", "ada commit"),  # Ada has begun, and written a batch
             "bob commit",  # and Bob begins
         ),
         two_processes_go_on_with_one_write,
@@ -101,7 +101,7 @@ BULK_SCENES = (
     ),
     Scene(
         "progress-beside",
-        ("ada read", "ada read", "ada commit", "ada read", "ada read", "ada commit abandon", "bob end"),
+        ("ada read", "ada read", "ada commit", "ada read", "ada commit abandon", "bob end"),
         a_process_dies_with_its_batch_on_the_way,
         OLD_SPEC,
     ),
