@@ -291,10 +291,10 @@ class _Difference:
                 yield self._step(name, "field_removed", known)
 
     def _added(self, name: str) -> str:
-        if not self._schema.fields[name].required:
-            return "field_added"
         if self._upgrades(name):
             return "field_filled"
+        if not self._schema.fields[name].required:
+            return "field_added"
         return "field_added" if self._empty else "field_required"
 
     def _retyped(self, name: str, known: str, declared: str) -> str | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import types
-from collections.abc import Generator
+from collections.abc import Generator, Iterable
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -17,10 +17,14 @@ from kvmodels.engines.base import Engine
 from kvmodels.flows.build import BuildReport
 from kvmodels.flows.context import Context, RetryPolicy
 from kvmodels.flows.findings import CheckReport
+from kvmodels.flows.migrate import MigrationReport
+from kvmodels.flows.pace import UNPACED
+from kvmodels.flows.plan_apply import SchemaReport
 from kvmodels.flows.requests import Flow, Request, sleep
 from kvmodels.flows.scrub import Repair
 from kvmodels.repository_async import AsyncRepository
 from kvmodels.schema.definition import ModelSchema
+from kvmodels.schema.evolution import SchemaPlan
 from kvmodels.schema.model import KvModel
 from kvmodels.testing.transactions import InterleavedSession
 from kvmodels.testing.virtual_time import VirtualTime
@@ -122,6 +126,18 @@ class Process:
     async def build_indexes(self, *models: type[KvModel]) -> tuple[BuildReport, ...]:
         """Build every declared index that is not ready."""
         return await _requests(self._core.build_indexes(models))
+
+    async def plan(self, *models: type[KvModel]) -> SchemaPlan:
+        """Compare the models with the store."""
+        return await _requests(self._core.plan(models))
+
+    async def apply(self, *models: type[KvModel], allow: Iterable[str] = ()) -> SchemaReport:
+        """Bring the store in line with the models."""
+        return await _requests(self._core.apply(models, allow, UNPACED))
+
+    async def migrate(self, model: type[KvModel], *, forget: Iterable[str] = ()) -> MigrationReport:
+        """Rewrite every record of an older schema version."""
+        return await _requests(self._core.migrate(model, forget, UNPACED))
 
     async def drop_index(self, model: type[KvModel], name: str) -> bool:
         """Drop an index with all its entries."""

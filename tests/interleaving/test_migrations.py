@@ -345,9 +345,9 @@ def crowd(seed: int, faults: FaultRates) -> tuple[list[str], History]:
     test.add("asks-new", asking(test.process(Member), Member, tally, 6))
     history = test.run()
     last = test.process(Member)
-    report = test.at_once(migrating(last))
+    report = test.at_once(last.apply())
     found_faults = [*store_faults(test.engine, SPEC), *tally.faults]
-    if not report.complete:
+    if not report.complete or not test.at_once(last.plan()).is_current:
         found_faults.append("the migration came to no end")
     hits = sum(record["hits"] for record in records_of(test).values())
     least = tally.known + 100 * len(NAMES)
