@@ -245,7 +245,7 @@ def _mutate(key_values: tuple[Any, ...], function: Callable[[Any], Any], writer:
 
 def _row_of(context: Context, schema: ModelSchema, row: Row | None) -> Row | None:
     """A row, None when it is one of another class that shares the collection."""
-    if row is None or schema.variants is None or schema.variants.admits(document_of(context, row)):
+    if row is None or schema.variants is None or schema.variants.of_document(document_of(context, row)) is not None:
         return row
     return None
 

@@ -90,7 +90,8 @@ class Lifecycle:
         variants = self._schema.variants
         if variants is None:
             return True
-        return variants.admits(old) and variants.by_tag[old[variants.discriminator]].model is instance.__class__
+        schema = variants.of_document(old)
+        return schema is not None and schema.model is instance.__class__
 
     def ready(self, item: Pending, seen: Seen, old: Row | None) -> tuple[Pending, Calls]:
         """What one attempt stores: with the time fields of this attempt, and what the hooks have made of a copy.

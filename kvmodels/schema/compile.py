@@ -17,6 +17,7 @@ from pydantic.fields import FieldInfo
 from kvmodels.encoding.columns import ColumnCodec, column_codec
 from kvmodels.errors import ModelDefinitionError
 from kvmodels.schema.annotations import Plain, has_validators, literal_values, plain, type_name
+from kvmodels.schema.automatic import TimeField
 from kvmodels.schema.composites import must_be_stored
 from kvmodels.schema.computed import declared_column, folded_field
 from kvmodels.schema.declarations import Index
@@ -141,9 +142,7 @@ def _without_indexes(
         prepare=records.prepare,
         accept=records.accept,
         hooks=model_hooks(model),
-        time_fields=tuple(
-            time_fields(model, fields.types(), tuple(column.field for column in fields.primary_key)),
-        ),
+        time_fields=fields.time_fields(),
         shape=fields.shape,
         upgrade=None if upgrades is None else upgrades.apply,
         touched={} if upgrades is None else upgrades.touched,
@@ -263,9 +262,10 @@ class _Fields:
                 )
             yield Column(name, self.codecs[name], path=(name,))
 
-    def types(self) -> dict[str, Any]:
-        """The annotation of each field, without None and Annotated."""
-        return {name: inner.annotation for name, inner in self.plain.items()}
+    def time_fields(self) -> tuple[TimeField, ...]:
+        """The fields that the library sets."""
+        types = {name: inner.annotation for name, inner in self.plain.items()}
+        return tuple(time_fields(self.shape, types, tuple(column.field for column in self.primary_key)))
 
     def entry_markers(self) -> Iterator[tuple[str, EntryMarker[Any]]]:
         """The markers that declare indexes, with their fields."""

@@ -244,17 +244,24 @@ class Variants:
         by_tag: the same by the stored value of the discriminator.
         where: what queries of the model ask for besides, because the collection holds other classes too: predicates
             that all hold; empty when it holds none.
+        upgrade: as that of the model, if it touches the discriminator: a record is of the class that it then says.
     """
 
     discriminator: str
     by_class: Mapping[type[Any], ModelSchema]
     by_tag: Mapping[Any, ModelSchema]
     where: tuple[Any, ...] = ()
+    upgrade: Callable[[Document, tuple[Any, ...]], Document] | None = None
 
-    def admits(self, document: Document) -> bool:
-        """Whether a stored document is one of these classes."""
-        tag = document.get(self.discriminator)
-        return type(tag) in (str, int, bool, bytes) and tag in self.by_tag
+    def of_tag(self, tag: Any) -> ModelSchema | None:
+        """The schema of the class that a stored value of the discriminator says; None if it says none of these."""
+        return self.by_tag.get(tag) if type(tag) in (str, int, bool, bytes) else None
+
+    def of_document(self, document: Document) -> ModelSchema | None:
+        """The schema of the class that a stored document is of; None if it is none of these."""
+        if self.upgrade is not None:
+            document = self.upgrade(document, ())
+        return self.of_tag(document.get(self.discriminator))
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,7 +98,8 @@ def made_of(schema: ModelSchema, fields: Mapping[str, Any]) -> Any:
     tag = getattr(tag, "value", tag)
     if tag is schema.model and schema.model in variants.by_class:
         return schema.model(**fields)
-    if not variants.admits({variants.discriminator: tag}):
+    made = variants.of_tag(tag)
+    if made is None:
         raise InvalidArgumentError(
             "a new object is of no class of the collection",
             argument=variants.discriminator,
@@ -106,7 +107,7 @@ def made_of(schema: ModelSchema, fields: Mapping[str, Any]) -> Any:
             expected=tuple(variants.by_tag),
             hint="Give the field by which classes are told, or create the object with the repository of its class.",
         )
-    return variants.by_tag[tag].model(**fields)
+    return made.model(**fields)
 
 
 class _Collection:
@@ -136,6 +137,7 @@ class _Collection:
     def schema(self) -> ModelSchema:
         variants = Variants(self._discriminator, self._by_class, self._by_tag)
         shaped = compile_schema(self._root, _shape(self._root, variants))
+        variants = replace(variants, upgrade=_telling(shaped, self._discriminator))
         members = list(self._by_class.values())
         sources = _Sources([shaped, *members])
         schema = replace(
@@ -298,6 +300,7 @@ def _view(collection: ModelSchema, variants: Variants, model: type[Any]) -> Mode
         )
     own = Variants(variants.discriminator, by_class, by_tag)
     base = compile_schema(model, _shape(model, own))
+    own = replace(own, upgrade=_telling(base, own.discriminator))
     if len(by_class) < len(variants.by_class):
         condition = Q(**{f"{own.discriminator}__in": _values(by_class, own.discriminator)})
         own = replace(own, where=parse(base, (condition,), {}))
@@ -311,6 +314,11 @@ def _view(collection: ModelSchema, variants: Variants, model: type[Any]) -> Mode
     )
 
 
+def _telling(schema: ModelSchema, discriminator: str) -> Any:
+    """The upgrade, when it touches what tells the classes."""
+    return schema.upgrade if discriminator in schema.touched else None
+
+
 def _knows(schema: ModelSchema, index: IndexDefinition) -> bool:
     return all(schema.source(column.field) is not None for column in index.columns)
 
@@ -318,11 +326,10 @@ def _knows(schema: ModelSchema, index: IndexDefinition) -> bool:
 class _Dispatcher:
     """Does what a schema does by the class of the object, or by the class that a stored record is of."""
 
-    def __init__(self, name: str, variants: Variants, by_tag: Mapping[Any, ModelSchema]) -> None:
-        self._name = name
-        self._discriminator = variants.discriminator
+    def __init__(self, shaped: ModelSchema, variants: Variants, by_tag: Mapping[Any, ModelSchema]) -> None:
+        self._name = shaped.name
         self._by_class = variants.by_class
-        self._by_tag = by_tag
+        self._read = replace(variants, by_tag=by_tag)
 
     def _of(self, instance: Any) -> ModelSchema:
         schema = self._by_class.get(instance.__class__)
@@ -336,14 +343,16 @@ class _Dispatcher:
         return schema
 
     def decode(self, document: Document, key: tuple[Any, ...]) -> tuple[Any, dict[str, Any]]:
-        tag = document.get(self._discriminator)
-        schema = self._by_tag.get(tag) if type(tag) in (str, int, bool, bytes) else None
+        read = self._read
+        document = document if read.upgrade is None else read.upgrade(document, key)
+        tag = document.get(read.discriminator)
+        schema = read.of_tag(tag)
         if schema is None:
             raise DecodeError(
                 "a stored record is of a class that this program does not know",
                 key=key,
                 model=self._name,
-                field=self._discriminator,
+                field=read.discriminator,
                 reason="missing" if tag is None else f"stored {type(tag).__name__}",
                 hint="Import the class before the database is opened, or run the program that has it.",
             )
@@ -362,9 +371,9 @@ class _Dispatcher:
         self._of(instance).accept(instance, prepared)
 
 
-def _dispatched(name: str, variants: Variants, by_tag: Mapping[Any, ModelSchema]) -> dict[str, Any]:
+def _dispatched(shaped: ModelSchema, variants: Variants, by_tag: Mapping[Any, ModelSchema]) -> dict[str, Any]:
     """What a schema does by the class of each object; ``by_tag`` has the classes that are read, of which it may be."""
-    dispatcher = _Dispatcher(name, variants, by_tag)
+    dispatcher = _Dispatcher(shaped, variants, by_tag)
     return {
         "encode": dispatcher.encode,
         "decode": dispatcher.decode,

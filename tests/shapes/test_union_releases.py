@@ -16,6 +16,7 @@ from kvmodels import (
     SchemaMismatchError,
     Unique,
     Upgrade,
+    Version,
 )
 from kvmodels.database_core import DatabaseCore
 from kvmodels.engines.memory import MemoryEngine
@@ -153,3 +154,43 @@ def test_every_class_is_read_again_from_a_file(tmp_path: Any, codec: str):
         assert [type(one) for one in db[again["shape"]].all()] == [again["circle"], again["square"]]
         assert db[again["square"]].filter(side=4).count() == 1
         assert db.check().ok
+
+
+def told(document: dict[str, Any]) -> dict[str, Any]:
+    return {**document, "kind": "cat" if document["legs"] == 4 else "bird"}
+
+
+def test_an_upgrade_may_bring_the_field_by_which_classes_are_told(engine: MemoryEngine):
+    class OldPet(KvModel, collection="pets"):
+        id: PrimaryKey[int]
+        legs: int
+
+    class Pet(KvModel, collection="pets", discriminator="kind"):
+        id: PrimaryKey[int]
+        legs: int
+
+        class Meta:
+            schema_version = 2
+            upgrades = (Upgrade(2, told, touches=("kind",)),)
+
+    class Cat(Pet):
+        kind: Literal["cat"] = "cat"
+        revision: int = Version()
+
+    class Bird(Pet):
+        kind: Literal["bird"] = "bird"
+
+    old = Database.from_engine(engine, DatabaseCore([OldPet]))
+    for number, legs in enumerate((4, 2, 4, 2)):
+        old[OldPet].create(id=number, legs=legs)
+    db = Database.from_engine(engine, DatabaseCore([Pet]))
+    assert [type(db[Pet].get(number)) for number in range(4)] == [Cat, Bird, Cat, Bird]
+    assert (db[Cat].get_or_none(1), db[Bird].get_or_none(0)) == (None, None)
+    db.apply()
+    assert db[Cat].patch(0, legs=3).revision >= 1  # as many writes as there were with the field
+    assert not db[Cat].remove(1)
+    assert db[Bird].remove(1)
+    with pytest.raises(Cat.DoesNotExist):
+        db[Cat].patch(3, legs=1)
+    assert [one.id for one in db[Cat].all()] == [0, 2]
+    assert db.check().ok
