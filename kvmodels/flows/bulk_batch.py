@@ -30,6 +30,7 @@ from kvmodels.schema.state import ObjectState
 __all__ = ["FEW_ATTEMPTS", "Batch", "Entry", "Ledger", "Outcome", "Work", "failure_of"]
 
 T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
 
 FEW_ATTEMPTS: Final = 4
 """Of a batch that can be halved: beside busy writers smaller batches get through where a large one meets one always."""
@@ -45,8 +46,8 @@ class Outcome(NamedTuple):
     failed: tuple[BulkFailure, ...]
 
 
-class Work(Protocol[T]):
-    """What is done to each record of a bulk write; ``T`` is what names one."""
+class Work(Protocol[T_contra]):
+    """What is done to each record of a bulk write; the parameter is what names one."""
 
     @property
     def schema(self) -> ModelSchema:
@@ -63,11 +64,11 @@ class Work(Protocol[T]):
         """Whether the steps store objects of the caller."""
         ...
 
-    def pk_of(self, item: T) -> bytes:
+    def pk_of(self, item: T_contra) -> bytes:
         """The packed primary key of a record."""
         ...
 
-    def step(self, seen: Seen, item: T) -> Step | None:
+    def step(self, seen: Seen, item: T_contra) -> Step | None:
         """The change of a record as it was read; None when there is nothing to do any more. Raises typed errors."""
         ...
 
@@ -79,7 +80,7 @@ class Entry(NamedTuple):
     committed: Callable[[bytes], None]
 
 
-class Ledger(Protocol[T]):
+class Ledger(Protocol[T_contra]):
     """What remembers, in the store, how far a bulk write is."""
 
     @property
@@ -87,7 +88,7 @@ class Ledger(Protocol[T]):
         """The keys that every batch must read."""
         ...
 
-    def entry(self, seen: Seen, items: Sequence[T], outcome: Outcome) -> Entry | None:
+    def entry(self, seen: Seen, items: Sequence[T_contra], outcome: Outcome) -> Entry | None:
         """What is remembered of a batch; None when another process has gone on in the meantime."""
         ...
 

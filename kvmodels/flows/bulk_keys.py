@@ -137,9 +137,9 @@ class KeySource:
         size = size if self._left is None else min(size, self._left)
         return [self._found.popleft() for _ in range(min(size, len(self._found)))]
 
-    def give_back(self, found: Sequence[Found]) -> None:
+    def give_back(self, items: Sequence[Found]) -> None:
         """Results that were taken and not dealt with come first again."""
-        self._found.extendleft(reversed(found))
+        self._found.extendleft(reversed(items))
 
     def dealt_with(self, matched: int) -> None:
         """So many results of the slice are done."""

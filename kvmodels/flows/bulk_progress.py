@@ -77,9 +77,9 @@ class BulkState(NamedTuple):
         return {**self._asdict(), "order": list(self.order)}
 
     @classmethod
-    def from_value(cls, value: Any) -> BulkState:
+    def from_value(cls, value: dict[str, Any]) -> BulkState:
         """The reverse of ``to_value``."""
-        return cls(**{**value, "order": tuple(value["order"])})
+        return cls(**value)._replace(order=tuple(value["order"]))
 
 
 class StoredProgress:
@@ -99,6 +99,7 @@ class StoredProgress:
     def __init__(self, context: Context, layout: RecordLayout, resume_id: str, digest: bytes) -> None:
         self._context = context
         self._layout = layout
+        self._composite = len(context.schemas[layout.collection].primary_key) > 1
         self._id = resume_id
         self._digest = digest
         self._key = bulk_key(resume_id)
@@ -222,7 +223,7 @@ class StoredProgress:
             mutations += (Delete(prefix + item.pk) for item in items)
         for failure in outcome.failed:
             value = {"kind": failure.kind, "message": failure.message}
-            key = self.prefix("failed") + self._layout.pack(_values(failure.key))
+            key = self.prefix("failed") + self._layout.pack(failure.key if self._composite else (failure.key,))
             mutations.append(Set(key, *self._context.codec.encode(value)))
         beside = AtomicWrite(self._checks(), (Set(self._key, *self._encoded(moved)), *mutations))
         return Entry(beside, partial(self._noted, moved, outcome))
@@ -330,7 +331,3 @@ def _remove(spans: Iterable[tuple[bytes, bytes]], checks: tuple[Check, ...]) -> 
             return False
         if not isinstance(outcome, Committed):
             return False
-
-
-def _values(key: Any) -> tuple[Any, ...]:
-    return key if isinstance(key, tuple) else (key,)

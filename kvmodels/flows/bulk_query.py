@@ -33,7 +33,7 @@ from kvmodels.schema.changes import require_changes
 __all__ = ["refused_removal", "remove_all", "update_all"]
 
 MOST_COLLECTED: Final = 1_000_000
-"""Primary keys that are held in memory, about 100 bytes each."""
+"""Primary keys that are held in memory, about 200 bytes each."""
 
 
 def update_all(context: Context, query: Query, changes: Mapping[str, Any], options: BulkOptions) -> Flow[BulkResult]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
+from inspect import iscoroutinefunction
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, get_args
 
 from kvmodels.errors import (
@@ -70,6 +71,13 @@ def checked_options(context: Context, options: BulkOptions) -> BulkOptions:
         )
     if options.progress is not None:
         require_callable("progress", options.progress, "Give a function that takes a BulkProgress.")
+        if iscoroutinefunction(options.progress):
+            raise InvalidArgumentError(
+                "a function that is told of progress cannot be awaited",
+                argument="progress",
+                value=options.progress.__name__,
+                hint="Give a plain function; it may start a task.",
+            )
     if options.resume_id is not None:
         require_text("resume_id", options.resume_id, "Give a name for this bulk write, such as 'nightly-1'.")
     for argument in ("progress", "resume_id") if context.transaction is not None else ():

@@ -7,6 +7,7 @@ from typing import Any
 from kvmodels import (
     AggregateIndex,
     Database,
+    Field,
     Index,
     Indexed,
     KvModel,
@@ -25,8 +26,8 @@ def tenth(n: int) -> int:
 class Thing(KvModel, collection="things"):
     id: PrimaryKey[int]
     n: Indexed[int]
-    kind: Indexed[str] = "a"
-    tags: MultiIndexed[list[int]] = []
+    kind: Indexed[str] = Field(default="a")
+    tags: MultiIndexed[list[int]] = Field(default_factory=list)
     label: str | None = None
 
     class Meta:

@@ -8,14 +8,25 @@ from typing import Any, ClassVar
 
 import pytest
 
-from kvmodels import AutoNow, AutoNowAdd, Database, F, Indexed, KvModel, PrimaryKey, UniqueViolationError, Version
+from kvmodels import (
+    AutoNow,
+    AutoNowAdd,
+    Database,
+    F,
+    Field,
+    Indexed,
+    KvModel,
+    PrimaryKey,
+    UniqueViolationError,
+    Version,
+)
 from kvmodels.engines.faults import FaultEngine
 from kvmodels.engines.memory import MemoryEngine
 
 
 class Page(KvModel, collection="pages"):
     id: PrimaryKey[int]
-    words: Indexed[int] = 0
+    words: Indexed[int] = Field(default=0)
     length: int = 0
     revision: int = Version()
     seen: ClassVar[list[Any]] = []
@@ -124,7 +135,7 @@ def test_what_a_hook_raises_after_the_commit_does_not_write_a_batch_twice(seen: 
     for option in ("raise", "collect"):
         calls.clear()
         with pytest.raises(UniqueViolationError) as raised:
-            db[Page].all().update(words=F("words") + 1, batch_size=2, on_error=option)  # type: ignore[arg-type]
+            db[Page].all().update(words=F("words") + 1, batch_size=2, on_error=option)
         assert calls == [0, 1, 2, 3]
         assert any("was committed" in note for note in raised.value.__notes__)
     assert [page.words for page in db[Page]] == [2, 3, 4, 5, 4, 5]
@@ -156,7 +167,7 @@ def test_a_lost_answer_runs_what_comes_after_once(seen: list[Any]):
 def test_time_fields_are_those_of_the_write():
     class Note(KvModel, collection="timed"):
         id: PrimaryKey[int]
-        n: Indexed[int] = 0
+        n: Indexed[int] = Field(default=0)
         created_at: datetime = AutoNowAdd()
         updated_at: datetime = AutoNow()
         revision: int = Version()

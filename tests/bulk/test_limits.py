@@ -7,7 +7,7 @@ from typing import Literal
 
 import pytest
 
-from kvmodels import AsyncDatabase, Database, F, Indexed, KvModel, OperationTooLargeError, PrimaryKey, Unique
+from kvmodels import AsyncDatabase, Database, F, Field, Indexed, KvModel, OperationTooLargeError, PrimaryKey, Unique
 from kvmodels.flows.bulk_results import BulkProgress
 from kvmodels.limits import Limits
 from tests.bulk.jobs import JOBS, state
@@ -31,7 +31,7 @@ def test_batches_are_as_large_as_the_limits_allow(limits: Limits, name: str, res
 class Text(KvModel, collection="texts"):
     id: PrimaryKey[int]
     text: str = ""
-    code: Unique[str] = ""
+    code: Unique[str] = Field(default="")
 
 
 def texts(count: int, limits: Limits = Limits.EMBEDDED) -> Database:
@@ -98,7 +98,7 @@ def test_deadlines_stay_and_expired_records_are_gone():
 class Shape(KvModel, collection="shapes", discriminator="kind"):
     id: PrimaryKey[int]
     kind: str
-    size: Indexed[int] = 0
+    size: Indexed[int] = Field(default=0)
 
 
 class Circle(Shape):

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from kvmodels import (
     Database,
     F,
+    Field,
     Index,
     Indexed,
     InvalidArgumentError,
@@ -175,12 +176,17 @@ def test_terms_of_fields_that_a_model_does_not_have_are_refused():
         things.all().update(n=F("n") // 0)
 
 
+async def awaited(progress: BulkProgress) -> None:
+    """Nobody would wait for it."""
+
+
 BAD: dict[str, tuple[type[Exception], Callable[[QuerySet[Thing]], Any]]] = {
     "no changes": (InvalidArgumentError, lambda qs: qs.update()),
     "primary key": (PrimaryKeyChangedError, lambda qs: qs.update(id=5)),
     "batch_size": (InvalidArgumentError, lambda qs: qs.update(n=1, batch_size=0)),
     "on_error": (InvalidArgumentError, lambda qs: qs.delete(on_error="ignore")),  # type: ignore[arg-type]
     "progress": (InvalidArgumentError, lambda qs: qs.delete(progress=3)),  # type: ignore[arg-type]
+    "awaited progress": (InvalidArgumentError, lambda qs: qs.delete(progress=awaited)),
     "resume_id": (InvalidArgumentError, lambda qs: qs.delete(resume_id="")),
     "values": (InvalidArgumentError, lambda qs: qs.values("n").delete()),
     "no index": (NoUsableIndexError, lambda qs: qs.filter(label="x").delete()),
@@ -208,7 +214,7 @@ def test_a_whole_collection_is_not_emptied_by_mistake():
 class Coded(KvModel, collection="coded"):
     id: PrimaryKey[int]
     code: Unique[int]
-    kind: Indexed[str] = "a"
+    kind: Indexed[str] = Field(default="a")
 
     class Meta:
         indexes = (Index("kind", "code"),)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kvmodels import Database, F, InvalidArgumentError
+from kvmodels import Database, F, Field, Indexed, InvalidArgumentError, KvModel, PrimaryKey
 from kvmodels.engines.memory import MemoryEngine
 from kvmodels.flows import bulk_resuming
 from kvmodels.flows.bulk_results import BulkProgress
@@ -179,6 +179,29 @@ def test_a_write_goes_on_when_its_index_was_rebuilt_in_between(name: str):
     assert job.run(db, batch_size=5).written == len(chosen)
     assert state(db) == job.expected(before, chosen)
     assert db.check().ok
+
+
+class Cell(KvModel, collection="cells"):
+    row: PrimaryKey[int]
+    column: PrimaryKey[str]
+    n: Indexed[int] = Field(default=0)
+
+
+def test_primary_keys_of_several_fields_are_kept_whole():
+    with Database("memory://", models=[Cell]) as db:
+        cells = db[Cell]
+        cells.bulk_create([Cell(row=row, column=column, n=row % 2) for row in range(4) for column in "abc"])
+        bad = {"n": 10 // F("n")}
+        failed = [(row, column) for row in (0, 2) for column in "abc"]
+        for query in (cells.order_by("pk"), cells.order_by("-pk"), cells.filter(n__gte=0)):
+            first = query.update(bad, on_error="collect", resume_id="job", batch_size=4)
+            again = query.update(bad, on_error="collect", resume_id="job")
+            assert [failure.key for failure in first.failed] == [failure.key for failure in again.failed] == failed
+            assert (first.written, again.written) == (6, 6)
+            db.forget_bulk("job")
+            cells.filter(n=10).update(n=1)
+        assert cells.filter(n=1).delete(resume_id="other", batch_size=5).written == 6
+        assert db.check().ok
 
 
 def test_a_store_on_disk_remembers_a_bulk_write(tmp_path):

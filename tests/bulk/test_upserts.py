@@ -12,6 +12,7 @@ from kvmodels import (
     AlreadyExistsError,
     Database,
     F,
+    Field,
     Index,
     InvalidArgumentError,
     KvModel,
@@ -183,7 +184,7 @@ def test_there_are_no_batches_in_a_transaction():
 
 class Slugged(KvModel, collection="slugged"):
     id: PrimaryKey[int]
-    slug: Unique[str] = ""
+    slug: Unique[str] = Field(default="")
 
     def before_insert(self) -> None:
         self.slug = f"s{self.id // 2}"

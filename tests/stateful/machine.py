@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 from kvmodels import (
     AlreadyExistsError,
     DoesNotExist,
+    F,
     IndexNotReadyError,
     IntegrityError,
     SchemaMismatchError,
@@ -297,6 +298,46 @@ class Writes(RuleBasedStateMachine):
             return
         thing, created = call()
         assert (fields_of(thing), created) == (found.fields, False)
+
+    @rule(fields=RECORDS, by_key=st.booleans(), changes=CHANGES)
+    def update_or_create(self, fields: dict[str, Any], by_key: bool, changes: dict[str, Any]) -> None:
+        fields = {**fields, "code": fields["code"] or "ab", "serial": None}
+        unique = "id" if by_key else "code"
+        self.did("update_or_create")
+        owner = fields["id"] if by_key else self.things.owner("code", fields["code"], -1)
+        found = None if owner is None else self.things.live(owner)
+        values = {name: value for name, value in fields.items() if name != unique}
+
+        def call() -> tuple[Any, bool]:
+            key = {unique: fields[unique]}
+            made: tuple[Any, bool] = self.repository.update_or_create(defaults=changes, create_defaults=values, **key)
+            assert made[1] is (found is None)
+            return made
+
+        if found is None:
+            self.inserted(lambda: call()[0], fields, None)
+        else:
+            self.stored(lambda: call()[0], {**found.fields, **changes}, found.deadline)
+
+    @rule(group=st.sampled_from(["x", "y"]), size=st.sampled_from([None, 1, 2]), resumable=st.booleans())
+    def update_group(self, group: str, size: int | None, resumable: bool) -> None:
+        self.did("update a query")
+        query = self.repository.filter(group=group).allow_scan()
+        resume_id = f"update {self.ran['update a query']}" if resumable else None
+        chosen = [held for held in self.things.all().values() if held.fields["group"] == group]
+        result = query.update(rank=F("rank") + 1, batch_size=size, resume_id=resume_id)
+        assert (result.matched, result.written) == (len(chosen), len(chosen))
+        for held in chosen:
+            self.things.put({**held.fields, "rank": held.fields["rank"] + 1}, held.deadline)
+
+    @rule(group=st.sampled_from(["x", "y"]), most=st.integers(0, 2))
+    def delete_some(self, group: str, most: int) -> None:
+        self.did("delete a slice")
+        chosen = [key for key, held in self.things.all().items() if held.fields["group"] == group][:most]
+        query = self.repository.filter(group=group).order_by("pk").allow_scan()
+        assert query[:most].delete().written == len(chosen)
+        for key in chosen:
+            self.things.records.pop(key)
 
     @staticmethod
     def _new(result: tuple[Any, bool]) -> Any:

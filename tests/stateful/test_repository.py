@@ -24,6 +24,9 @@ VERBS = {
     "refused because the key exists", "later release deployed", "earlier release beside the later one",
     "build_indexes", "built and readable", "built and pending",
     "duplicates before a build", "drop_index", "query by a late index", "check",
+    "delete a slice",
+    "update a query",
+    "update_or_create",
 }  # fmt: skip
 
 WORLDS = ("memory-sync", "memory-async", "sqlite-sync", "sqlite-async")
