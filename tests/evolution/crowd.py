@@ -96,27 +96,43 @@ def write_as_old_code(path: str, seed: int, keys: int) -> None:
 
 
 CHANGES: dict[str, type[KvModel]] = {"touched": Touched, "new": NewAccount}
+PACES = {"touched": 40, "new": 140}
+"""Records per second, and so the size of a batch: 20 of them are not the whole of the change."""
 
 
-def change_schema(path: str, release: str, throttle: float | None = None) -> str:
-    """Apply everything; what the report says."""
+def change_schema(path: str, release: str, throttle: float | None = None, told: int | None = None) -> str:
+    """Apply everything; what the report says. A byte for each batch goes into the pipe ``told``."""
+
+    def tell(progress: Any) -> None:
+        if told is not None:
+            os.write(told, b".")
+
     with Database(path, models=[CHANGES[release]], durability="relaxed", busy_timeout=60) as db:
-        return str(db.apply(throttle=throttle))
+        return str(db.apply(throttle=throttle, progress=tell))
 
 
 def change_and_die(path: str, release: str, seed: int, kills: int) -> None:
-    """Apply everything in processes that are killed one after the other, then once more; tell how many were at work."""
+    """Apply everything in processes that are killed one after the other, then once more; tell how many were at work.
+
+    They go so slowly that the change takes all of them. Most are killed when they have committed a batch, the others
+    at any moment.
+    """
     moments = random.Random(seed)
     killed = 0
     print("ready", flush=True)
     for _ in range(kills):
+        heard, told = os.pipe()
         child = os.fork()
         if child == 0:
-            change_schema(path, release, throttle=4_000)
+            change_schema(path, release, throttle=PACES[release], told=told)
             os._exit(0)
-        time.sleep(moments.uniform(0.02, 0.15))
+        os.close(told)
+        if moments.random() < 0.7:
+            os.read(heard, 1)
+        time.sleep(moments.uniform(0, 0.04))
         os.kill(child, signal.SIGKILL)
         killed += os.WIFSIGNALED(os.waitpid(child, 0)[1])
+        os.close(heard)
     print(json.dumps({"killed": killed, "report": change_schema(path, release)}), flush=True)
 
 
@@ -142,9 +158,10 @@ def touch(path: str, seed: int) -> None:
             try:
                 db[Touched].mutate(rng.randrange(800), once_more)
                 added += 1
-            except RetriesExhaustedError:
+            except (RetriesExhaustedError, SchemaMismatchError):  # it may write once the change has begun
                 continue
-            time.sleep(0.005)
+            finally:
+                time.sleep(0.005)
     print(json.dumps({"added": added}), flush=True)
 
 
