@@ -110,6 +110,8 @@ def write(db: Any, model: Any, told: Counter[str], rng: random.Random) -> bool:
     try:
         db[model].mutate(n, once_more)
         told["written"] += 1
+        if model is not First:
+            told[f"plan-{n}"] += 1
     except SchemaMismatchError:
         told["refused"] += 1
         return False

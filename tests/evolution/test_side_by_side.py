@@ -55,7 +55,10 @@ def test_review_05_five_releases_follow_each_other_beside_writers_and_readers(tm
         assert len(members) == MOVING + len(FIXED)
         # No visit is lost and none is counted twice, and each record was upgraded once.
         assert sum(one.visits for one in members) == written + 1_000 * len(members)
-        assert {one.plan for one in members} - {"free"} == {f"plan-{n}" for n in range(MOVING)}
+        # A plan that was once given is there, whoever has rewritten the record since.
+        given = {key for told in met.values() for key in told_keys(told) if key.startswith("plan-")}
+        assert {one.plan for one in members} - {"free"} == given
+        assert given
         assert all(one.email == f"m{one.id}@x.org" for one in members)
         assert audit(read_store(db.kv), [spec_of(Upgraded)]) == []
         assert db.check().ok
