@@ -68,15 +68,19 @@ def _insert(instance: Any, writer: Writer) -> Flow[Any]:
     return execute(context, _one(schema, (key,), propose, reads=False, timed=timed))
 
 
-def storing_one(step: Step) -> Proposal[Any]:
-    """The proposal that stores one object."""
+def storing_one(step: Step, *, is_fresh: bool = False) -> Proposal[Any]:
+    """The proposal that stores one object.
+
+    Nobody else has a fresh one yet, so it may hold what is stored before that is committed.
+    """
     change, item, after = step
     assert item is not None
 
     def states(versionstamp: bytes) -> Sequence[tuple[Any, ObjectState]]:
         return ((item.instance, state_after(item, change, versionstamp)),)
 
-    return Proposal((change,), partial(stored, item, change), always(item.instance), states, after)
+    done = partial(stored, item, change)
+    return Proposal((change,), done, done if is_fresh else always(item.instance), states, after)
 
 
 def _one(
@@ -228,7 +232,9 @@ def _mutate(key_values: tuple[Any, ...], function: Callable[[Any], Any], writer:
         # What was returned may be an object of the caller, so it gets the state with the commit and not before.
         prepared = returned if returned is instance else with_state_of(instance, returned.model_copy())
         old = document_of(context, row) if schema.time_fields else None
-        item = writer.first(prepared, old)._replace(instance=returned)
+        item = writer.first(prepared, old)
+        if returned is not instance:
+            item = item._replace(instance=returned)
         if item.pk != pk:
             raise PrimaryKeyChangedError(
                 "a change of a record changed its primary key",
@@ -236,9 +242,7 @@ def _mutate(key_values: tuple[Any, ...], function: Callable[[Any], Any], writer:
                 loaded_key=shown_key(key_values),
                 key=shown_key(item.key_values),
             )
-        proposal = storing_one(writer.store(item, seen, row))
-        # Nobody else has the fresh object yet, so it may hold what is stored before that is committed.
-        return proposal._replace(result=proposal.done) if returned is instance else proposal
+        return storing_one(writer.store(item, seen, row), is_fresh=returned is instance)
 
     return execute(context, _one(schema, (key,), propose, timed=not isinstance(expire_in, Keep)))
 
@@ -314,8 +318,8 @@ def _moving(context: Context, step: Step, replaced: Row | None) -> Proposal[Any]
     assert change.old is not None
     moved = change._replace(old=replaced, old_document=None if replaced is None else document_of(context, replaced))
     left = RecordChange(change.live, change.live.layout.pk_of(change.old.key), change.old, change.old_document, None)
-    proposal = storing_one(step._replace(change=moved))
-    return proposal._replace(changes=(moved, left), result=proposal.done, states=None)
+    proposal = storing_one(step._replace(change=moved), is_fresh=True)
+    return proposal._replace(changes=(moved, left), states=None)
 
 
 def remove_key(context: Context, schema: ModelSchema, key_values: tuple[Any, ...]) -> Flow[bool]:
