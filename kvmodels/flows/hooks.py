@@ -10,7 +10,7 @@ receivers has no lifecycle, and its writes go past all of this.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from copy import copy, deepcopy
 from functools import partial
 from inspect import isawaitable
@@ -134,7 +134,7 @@ class Lifecycle:
 
     def removal(self, seen: Seen, row: Row) -> Calls:
         """Run the hooks before a removal; what runs after it is returned. They get the object as it was stored."""
-        if not _has_hooks(self._context, self._schema):
+        if not any(hooks.before_remove or hooks.after_remove for hooks in _hooks_of(self._context, self._schema)):
             return ()
         instance = object_of(self._context, seen.view.live[self._schema.collection], row)
         hooks = self._hooks_for(instance)
@@ -224,15 +224,18 @@ def writing(context: Context, schema: ModelSchema, deadline: Deadline, verb: Cal
 
     Cost: one look into a dict when nothing runs besides the write; the clock is read if the model has time fields.
     """
-    if not schema.time_fields and not _has_hooks(context, schema):
+    if not schema.time_fields and not _hooks_of(context, schema):
         return verb(Writer(context, schema, deadline, None))  # and no generator in between
     return _attended(Writer(context, schema, deadline, Lifecycle(context, schema)), verb)
 
 
-def _has_hooks(context: Context, schema: ModelSchema) -> bool:
+def _hooks_of(context: Context, schema: ModelSchema) -> Sequence[Hooks]:
+    """What runs for objects of the model, which may be of several classes; none when nothing does."""
     if schema.variants is None:
-        return context.signals.hooks_of(schema) is not None
-    return any(context.signals.hooks_of(one) is not None for one in schema.variants.by_class.values())
+        hooks = context.signals.hooks_of(schema)
+        return () if hooks is None else (hooks,)
+    found = [context.signals.hooks_of(one) for one in schema.variants.by_class.values()]
+    return [hooks for hooks in found if hooks is not None]
 
 
 def _attended(writer: Writer, verb: Callable[[Writer], Flow[R]]) -> Flow[R]:

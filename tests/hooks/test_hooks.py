@@ -12,6 +12,7 @@ from kvmodels import (
     AlreadyExistsError,
     AsyncDatabase,
     Database,
+    DecodeError,
     DoesNotExist,
     Field,
     InvalidArgumentError,
@@ -491,3 +492,16 @@ async def test_the_asynchronous_facade_calls_the_same_hooks():
     assert [call[0] for call in heard()] == [
         f"{when}_{what}" for what in ("insert", "update", "update", "remove") for when in ("before", "after")
     ]
+
+
+def test_a_record_that_cannot_be_read_is_removed_unless_a_hook_wants_to_see_it():
+    db = Database("memory://", models=[Strict, Page])
+    for name, model in (("strict", Strict), ("pages", Page)):
+        db.kv.unsafe().set((name, 1), {"id": 1, "n": "no number", "title": None})
+        with pytest.raises(DecodeError):
+            db[model].get(1)
+    assert db[Strict].remove(1)
+    with pytest.raises(DecodeError):
+        db[Page].remove(1)
+    assert db.check(repair="all").repaired == 1
+    assert db[Page].count() == 0
