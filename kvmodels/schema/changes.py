@@ -129,7 +129,7 @@ class F(Term):
             given, _ = origin(cast("FieldRef[Any]", given))
         if not isinstance(given, str) or not given:
             raise InvalidValueError(
-                "F takes the name of a field",
+                "a term is made of the name of a field",
                 field="field",
                 type=type(given).__name__,
                 hint='Write F("n") or F(User.n).',
