@@ -100,8 +100,7 @@ def migrate(
         at_end = yield from _scan(context, schema, row[0], pace, counts)
         if at_end is None:
             continue
-        while (yield from settle_unmigrated(context, schema, aim)):
-            continue
+        yield from _settle(context, schema, aim)
         left = yield from _finish(context, schema, at_end)
         if left is not None:
             return _report(schema, counts, left)
@@ -176,6 +175,18 @@ def _scan(
         size = max(size // 2, 1)
         if not batch.too_large:
             conflicts += 1
+            yield from _wait(context, schema, conflicts)
+
+
+def _settle(context: Context, schema: ModelSchema, aim: Migration) -> Flow[None]:
+    """Take off the list what can be, until a look at all of it changes nothing."""
+    conflicts = 0
+    while True:
+        settled = yield from settle_unmigrated(context, schema, aim)
+        if not settled.records and not settled.conflicts:
+            return
+        conflicts = 0 if settled.records else conflicts + 1
+        if conflicts:
             yield from _wait(context, schema, conflicts)
 
 

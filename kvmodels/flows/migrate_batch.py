@@ -283,14 +283,20 @@ def _forgetful(instance: Any, names: Iterable[str]) -> Any:
     return instance
 
 
-def settle_unmigrated(context: Context, schema: ModelSchema, aim: Migration) -> Flow[int]:
+class Settled(NamedTuple):
+    """How many records left the list of those that cannot be rewritten, and how many commits met a conflict."""
+
+    records: int
+    conflicts: int = 0
+
+
+def settle_unmigrated(context: Context, schema: ModelSchema, aim: Migration) -> Flow[Settled]:
     """Look at every listed record once more: rewrite it if that is possible by now, or take it off the list.
 
-    Returns:
-        How many left the list. A value that one record gives up may be free for another, so ask again until it is 0.
+    A value that one record gives up may be free for another, so ask again until nothing is settled.
     """
     prefix = unmigrated_prefix(schema.collection)
-    start, settled = prefix, 0
+    start, settled = prefix, Settled(0)
     while True:
         view, live = yield from writable_collection(context, schema)
         span = ReadRange(start, after_prefix(prefix), SETTLED_AT_ONCE)
@@ -302,10 +308,11 @@ def settle_unmigrated(context: Context, schema: ModelSchema, aim: Migration) -> 
         if not listed:
             return settled
         start = key_successor(listed[-1].key)
-        settled += yield from _settle(_Batch(context, view, live, aim), listed)
+        some = yield from _settle(_Batch(context, view, live, aim), listed)
+        settled = Settled(settled.records + some.records, settled.conflicts + some.conflicts)
 
 
-def _settle(batch: _Batch, listed: Sequence[Row]) -> Flow[int]:
+def _settle(batch: _Batch, listed: Sequence[Row]) -> Flow[Settled]:
     """Deal with some of the list in one commit; one by one when that is too large."""
     layout, prefix = batch.live.layout, unmigrated_prefix(batch.live.schema.collection)
     keys = [layout.key(row.key[len(prefix) :]) for row in listed]
@@ -325,13 +332,16 @@ def _settle(batch: _Batch, listed: Sequence[Row]) -> Flow[int]:
         batch.check(Check(key, rows[0].versionstamp if rows else None, physical=bool(rows)))
         batch.delete(row.key)
     try:
-        if not (yield from batch.compile(changes, listed=True)) or batch.written + gone == 0:
-            return 0
-        return batch.written + gone if (yield from batch.commit()) else 0
+        if not (yield from batch.compile(changes, listed=True)):
+            return Settled(0, conflicts=1)
+        if batch.written + gone == 0:
+            return Settled(0)
+        return Settled(batch.written + gone) if (yield from batch.commit()) else Settled(0, conflicts=1)
     except LimitExceededError:
         if len(listed) == 1:
-            return 0
-    settled = 0
+            return Settled(0)
+    one_by_one: list[Settled] = []
     for row in listed:
-        settled += yield from _settle(batch.anew(), (row,))
-    return settled
+        alone = yield from _settle(batch.anew(), (row,))
+        one_by_one.append(alone)
+    return Settled(sum(one.records for one in one_by_one), sum(one.conflicts for one in one_by_one))
