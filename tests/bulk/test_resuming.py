@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kvmodels import Database, F, Field, Indexed, InvalidArgumentError, KvModel, PrimaryKey
+from kvmodels import Database, F, Field, Indexed, InvalidArgumentError, KeyTooLargeError, KvModel, PrimaryKey
 from kvmodels.engines.memory import MemoryEngine
 from kvmodels.flows import bulk_resuming
 from kvmodels.flows.bulk_results import BulkProgress
@@ -114,6 +114,15 @@ def test_an_id_is_for_one_bulk_write():
     assert query.update(n=F("n") + 2, resume_id="nightly").written == 10
     with pytest.raises(InvalidArgumentError):
         db.forget_bulk("")
+
+
+def test_an_id_that_is_too_long_for_a_key_is_an_error_before_anything_is_written():
+    db = memory(5)
+    before = list(db.kv.list(prefix=()))
+    for query in (db[Thing].filter(kind="a"), db[Thing].filter(n__gte=0)):
+        with pytest.raises(KeyTooLargeError):
+            query.update(n=1, resume_id="x" * 3_000)
+    assert list(db.kv.list(prefix=())) == before
 
 
 def test_a_bulk_write_that_is_forgotten_while_it_runs_stops():
