@@ -297,11 +297,11 @@ class Repository(QuerySet[M], Generic[M]):
             The object, and whether it was created.
 
         Raises:
-            InvalidArgumentError: the lookups name no complete unique key.
+            InvalidArgumentError: the lookups name no complete unique key, or the defaults are no mapping.
             UniqueViolationError: the new record would break another unique index.
         """
         found: tuple[M, bool] = self._runner.run(
-            fetch.get_or_create(self._runner.context, self._runner.schema, defaults or {}, lookups)
+            fetch.get_or_create(self._runner.context, self._runner.schema, defaults, lookups)
         )
         return found
 

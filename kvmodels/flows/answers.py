@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 from kvmodels.errors import InvalidArgumentError, InvalidValueError
 from kvmodels.flows import aggregation, scan
 from kvmodels.flows.analysis import Tally, analyzed, tallied
+from kvmodels.flows.arguments import require_flag
 from kvmodels.flows.batches import plan_of
 from kvmodels.flows.context import Context, live_collection
 from kvmodels.flows.distinct import DistinctScan, distinct_plan_of
@@ -47,13 +48,18 @@ def checked_batch_size(size: Any) -> int:
         InvalidValueError: not an int; InvalidArgumentError: below 1 or above 500.
     """
     if isinstance(size, bool) or not isinstance(size, int):
-        raise InvalidValueError("the size of a batch is an int", field="batch_size", type=type(size).__name__)
+        raise InvalidValueError(
+            "the size of a batch is an int",
+            field="batch_size",
+            type=type(size).__name__,
+            hint="Give a whole number: iterator(batch_size=100).",
+        )
     if not 1 <= size <= MOST_ROWS:
         raise InvalidArgumentError(
             "a batch has between 1 and 500 rows",
             argument="batch_size",
             value=size,
-            hint="Leave it out for the largest.",
+            hint=f"Give a number from 1 to {MOST_ROWS}, or leave it out for the largest.",
         )
     return size
 
@@ -114,7 +120,12 @@ def page(
 
 
 def explain(context: Context, query: Query, *, analyze: bool) -> Flow[QueryPlan]:
-    """How a query is answered; with ``analyze`` it is run to its end, and what it read is counted."""
+    """How a query is answered; with ``analyze`` it is run to its end, and what it read is counted.
+
+    Raises:
+        InvalidArgumentError: ``analyze`` is neither True nor False.
+    """
+    require_flag("analyze", analyze)
     if not is_distinct(query):
         return (yield from (analyzed if analyze else plan_of)(context, query))
     plan = (yield from distinct_plan_of(context, query)).plan

@@ -16,7 +16,7 @@ from kvmodels.errors import (
     InvalidValueError,
     UniqueViolationError,
 )
-from kvmodels.flows.arguments import items_of, require_object
+from kvmodels.flows.arguments import fields_of, items_of, require_object
 from kvmodels.flows.context import Context
 from kvmodels.flows.crud import insert, remove_key, remove_object
 from kvmodels.flows.requests import Flow
@@ -24,8 +24,9 @@ from kvmodels.flows.scan import get_by_key, get_many_by_key, get_one
 from kvmodels.query.query import Query
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.expressions import Expression
+from kvmodels.schema.implication import implies
 from kvmodels.schema.model import KvModel
-from kvmodels.schema.predicates import key_values
+from kvmodels.schema.predicates import key_values, parse
 from kvmodels.schema.state import drop_state, set_state, state_of
 
 __all__ = ["detach", "expires_at", "get", "get_or_create", "get_or_none", "in_bulk", "key_values", "refresh", "remove"]
@@ -121,12 +122,13 @@ def remove(context: Context, schema: ModelSchema, target: Any) -> Flow[bool]:
 
 
 def get_or_create(
-    context: Context, schema: ModelSchema, defaults: Mapping[str, Any], lookups: Mapping[str, Any]
+    context: Context, schema: ModelSchema, defaults: Mapping[str, Any] | None, lookups: Mapping[str, Any]
 ) -> Flow[tuple[Any, bool]]:
     """Look up by a complete unique key, insert when there is none, look up again when another was faster.
 
     Source: Django's QuerySet.get_or_create; the race is closed by the unique index, which the insert checks.
     """
+    others = fields_of("defaults", {} if defaults is None else defaults)
     unique = _unique_key(schema, lookups)
     attempts = 0
     while True:
@@ -134,7 +136,7 @@ def get_or_create(
         found = yield from get_or_none(context, schema, (), lookups)
         if found is not None:
             return found, False
-        instance = schema.model(**{**defaults, **lookups})
+        instance = schema.model(**{**others, **lookups})
         try:
             return (yield from insert(context, schema, instance)), True
         except IntegrityError as error:
@@ -146,11 +148,16 @@ def get_or_create(
 
 
 def _unique_key(schema: ModelSchema, lookups: Mapping[str, Any]) -> str | None:
-    """The unique index whose columns are all among the lookups, None for the primary key."""
+    """The unique index that holds the record which the lookups make, None for the primary key.
+
+    Its columns are fields of the model, each among the lookups; and of a partial index they say that it holds the
+    record. Otherwise two callers could each make a record that no slot tells apart.
+    """
     if all(column.field in lookups for column in schema.primary_key):
         return None
     for name, index in schema.indexes.items():
-        if index.unique and all(lookups.get(field) is not None for field in index.fields):
+        named = all(field in schema.fields and lookups.get(field) is not None for field in index.fields)
+        if index.unique and named and (index.where is None or implies(schema, parse(schema, (), lookups), index.where)):
             return name
     raise InvalidArgumentError(
         "the lookups name no complete unique key, so two callers could both create a record",
