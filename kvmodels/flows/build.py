@@ -111,10 +111,16 @@ def rebuild_index(context: Context, schema: ModelSchema, name: str) -> Flow[Buil
 
     Raises and cost: as ``build_index``.
     """
-    view = yield from reload_header(context)
-    collection, outdated = outdated_generations(view, schema)
-    stored = _current(collection, schema, name)
-    if stored is not None and stored.state is IndexState.READABLE and not outdated:
+    replaced: int | None = None
+    while True:
+        view = yield from reload_header(context)
+        collection, outdated = outdated_generations(view, schema)
+        stored = _current(collection, schema, name)
+        if stored is None or stored.state is not IndexState.READABLE or outdated:
+            break
+        if replaced is not None and stored.generation > replaced:
+            break  # another process was faster, and is done
+        replaced = stored.generation
         yield from _commit_beginning(context, view, collection, schema, (name,))
     return (yield from build_index(context, schema, name))
 

@@ -102,9 +102,9 @@ def build_batch(context: Context, schema: ModelSchema, index: LiveIndex, cursor:
     try:
         committed = yield from _index_rows(context, live, current, view, rows, advance=advance)
     except OperationTooLargeError:
-        if len(rows) == 1:
-            raise
-        return Batch(cursor, 0, False, False, too_large=True)
+        if len(rows) > 1:
+            return Batch(cursor, 0, False, False, too_large=True)
+        committed = yield from _list_alone(context, live, current, view, rows[0], advance=advance)
     return Batch(moved.cursor if committed else cursor, len(rows), committed, False)
 
 
@@ -140,6 +140,27 @@ def _index_rows(
         return False
     write = AtomicWrite((*write.checks, *checks), (*write.mutations, *mutations))
     check_budget(write, context.limits, (live,))
+    return (yield from _committed(context, write))
+
+
+def _list_alone(
+    context: Context,
+    live: LiveCollection,
+    index: LiveIndex,
+    view: HeaderView,
+    row: Row,
+    *,
+    advance: tuple[Check, Mutation],
+) -> Flow[bool]:
+    """Pass over a record that no operation can index, because its entries alone are over a limit of the engine."""
+    listed = Set(
+        violation_key(index.violations, None, live.layout.pk_of(row.key)),
+        *context.codec.encode({"kind": "too_many"}),
+        row.expire_at,
+    )
+    header = rules.header_check(view.guard)
+    checks = (header,) if header is not None else ()
+    write = AtomicWrite((*checks, advance[0], Check(row.key, row.versionstamp, physical=True)), (advance[1], listed))
     return (yield from _committed(context, write))
 
 
@@ -283,7 +304,13 @@ def _resolve(context: Context, schema: ModelSchema, index: LiveIndex, view: Head
     # Every entry, whatever the fence says: that the violation is listed means that they are not there.
     change = change._replace(rewrite=True)
     compiled = yield from _compile(context, view, (change,), (yield from now()))
-    if compiled is not None:
-        written = {mutation.key for mutation in compiled.mutations}
-        gone = () if violation.key in written else (Delete(violation.key),)
-        yield from _committed(context, AtomicWrite((*compiled.checks, seen), (*compiled.mutations, *gone)))
+    if compiled is None:
+        return
+    gone = () if any(mutation.key == violation.key for mutation in compiled.mutations) else (Delete(violation.key),)
+    checks = {check.key: check for check in (*compiled.checks, seen)}
+    write = AtomicWrite(tuple(checks.values()), (*compiled.mutations, *gone))
+    try:
+        check_budget(write, context.limits, (live,))
+    except OperationTooLargeError:
+        return  # it stays listed until it has fewer values
+    yield from _committed(context, write)

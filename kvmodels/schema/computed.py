@@ -4,14 +4,16 @@ The values are made of the validated object when it is written, and stored with 
 indexed later is the stored value. So a function is called once per write and never while reading records.
 
 Rules of this module: a function of the user may raise and return anything; whatever it does wrong is an
-InvalidValueError that names model and column, before anything is written. It is never given None.
+InvalidValueError that names model and column, before anything is written. It is never given None, nor anything by which
+it could change the object.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
 from functools import partial
-from typing import Any, cast, get_type_hints
+from typing import Any, Final, cast, get_type_hints
 
 from kvmodels.encoding.columns import ColumnCodec
 from kvmodels.errors import InvalidValueError, ModelDefinitionError
@@ -23,6 +25,9 @@ from kvmodels.schema.paths import computed_path
 from kvmodels.schema.sources import Leaf, leaf_of, naming, nearest, stored_source, value_at
 
 __all__ = ["ComputedValues", "declared_column", "folded_field"]
+
+_PLAIN: Final = frozenset((bool, int, float, str, bytes))
+"""Types that a document stores as they are, and whose values nobody can change."""
 
 
 class ComputedValues:
@@ -65,7 +70,8 @@ def _stored_value(model: str, source: ColumnSource, computed: Computed) -> Calla
             if computed.folds and computed.many:
                 items = [computed.function(item) for item in arguments[0] if item is not None]
                 return _several(source.codec, computed, items)
-            result = computed.function(*arguments)
+            # Of lists and models a copy: the document has the same ones in it.
+            result = computed.function(*[one if type(one) in _PLAIN else deepcopy(one) for one in arguments])
             if result is None and source.nullable and not computed.folds:
                 return None
             return (
@@ -103,7 +109,20 @@ def _attribute(value: Any, names: list[str]) -> Any:
 
 def _single(codec: ColumnCodec, computed: Computed, result: Any) -> Any:
     codec.pack(result)  # refuses what the column cannot hold
-    return result if computed.to_stored is None else computed.to_stored(result)
+    if computed.to_stored is not None:
+        return computed.to_stored(result)
+    kind = type(result)
+    if codec.name == "float" and kind is int:
+        return float(result)
+    if kind in _PLAIN:
+        return result
+    if kind is bytearray:
+        return bytes(result)
+    raise InvalidValueError(
+        "a subclass of a storable type cannot be stored",
+        type=kind.__name__,
+        hint="It would come back as its base type: convert it (of an Enum, return .value).",
+    )
 
 
 def _several(codec: ColumnCodec, computed: Computed, results: Any) -> list[Any]:
@@ -115,8 +134,7 @@ def _several(codec: ColumnCodec, computed: Computed, results: Any) -> list[Any]:
         )
     # Sorted and without duplicates, so that the stored bytes do not depend on the order of a set.
     parts = {codec.pack(item): item for item in cast("list[Any]", results) if item is not None or computed.folds}
-    items = [parts[part] for part in sorted(parts)]
-    return items if computed.to_stored is None else [computed.to_stored(item) for item in items]
+    return [_single(codec, computed, parts[part]) for part in sorted(parts)]
 
 
 def folded_field(model: str, field: str, inner: Plain, marks: Iterable[EntryMarker[Any]]) -> ColumnSource | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import Enum, IntEnum, StrEnum
 from typing import Annotated, Any
 
 import pytest
@@ -19,6 +19,14 @@ from kvmodels.schema.state import ObjectState, set_state
 class Size(Enum):
     SMALL = 1
     LARGE = 2
+
+
+class Colour(StrEnum):
+    RED = "red"
+
+
+class Level(IntEnum):
+    LOW = 1
 
 
 class Address(BaseModel):
@@ -206,6 +214,9 @@ def test_what_interrupts_the_program_passes():
         ({"a": 1}, list[str]),
         (None, list[str]),
         (3, Size),
+        (Colour.RED, str),
+        (Level.LOW, int),
+        ([Colour.RED], list[str]),
     ],
 )
 def test_a_result_that_the_column_cannot_hold_names_model_and_column(result, returns):
@@ -226,11 +237,53 @@ def test_a_result_that_the_column_cannot_hold_names_model_and_column(result, ret
         (["a", None], list[str], ["a"]),
         (Size.LARGE, Size, 2),
         ([-1, 3, -1, 0], list[int], [-1, 0, 3]),
+        (bytearray(b"x"), bytes, b"x"),
+        (Colour.RED, Colour, "red"),
     ],
 )
 def test_a_result_is_stored_in_the_form_of_its_column(result, returns, expected):
     model = model_with(lambda _: result, returns)
     assert stored(model(id=1)) == {"made~1": expected}
+
+
+def test_a_number_is_stored_as_its_column_has_it():
+    (made,) = stored(model_with(lambda _: 3, float)(id=1)).values()
+    assert (type(made), made) == (float, 3.0)
+
+
+def last_of(names: list[str]) -> str:
+    return names.pop()
+
+
+def sorted_names(names: list[str]) -> list[str]:
+    names.sort()
+    return names
+
+
+def moved(address: Address) -> str:
+    address.city = address.city.upper()
+    return address.city
+
+
+class Changing(KvModel, collection="changing"):
+    id: PrimaryKey[int]
+    names: list[str]
+    address: Address
+
+    class Meta:
+        indexes = (
+            Index("names", key=last_of, version=1, name="last"),
+            Index("names", key=sorted_names, version=1, name="sorted"),
+            Index("address", key=moved, version=1, name="moved"),
+        )
+
+
+def test_a_function_that_changes_its_argument_changes_neither_the_object_nor_what_is_stored():
+    thing = Changing(id=1, names=["c", "a", "b"], address=Address(city="Bonn"))
+    document = schema_of(Changing).encode(thing)
+    assert document.pop("$kv") == {"c": {"last~1": "b", "sorted~1": ["a", "b", "c"], "moved~1": "BONN"}}
+    assert document == {"id": 1, "names": ["c", "a", "b"], "address": {"city": "Bonn", "zip": None}}
+    assert thing == Changing(id=1, names=["c", "a", "b"], address=Address(city="Bonn"))
 
 
 def test_a_folded_value_is_of_the_type_of_its_field():
