@@ -208,8 +208,9 @@ class Answers(Generic[R]):
         Raises:
             InvalidCursorError: the cursor was changed, or made by another query.
             IndexChangedError: the index was rebuilt since the cursor was made.
-            InvalidArgumentError: a slice has been taken, the size is below 1, both cursors were given, the order is
-                made in memory, or the values are distinct.
+            InvalidArgumentError: a slice has been taken, the size is below 1, both cursors were given, or the values
+                are distinct.
+            OperationTooLargeError: as in ``to_list``.
             NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
 
         Examples:

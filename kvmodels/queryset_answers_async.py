@@ -182,8 +182,9 @@ class AsyncAnswers(Generic[R]):
         Raises:
             InvalidCursorError: the cursor was changed, or made by another query.
             IndexChangedError: the index was rebuilt since the cursor was made.
-            InvalidArgumentError: a slice has been taken, the size is below 1, both cursors were given, the order is
-                made in memory, or the values are distinct.
+            InvalidArgumentError: a slice has been taken, the size is below 1, both cursors were given, or the values
+                are distinct.
+            OperationTooLargeError: as in ``to_list``.
             NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
         """
         data = await self._runner.run(answers.page(self._runner.context, self._query, size, after, before))

@@ -65,7 +65,8 @@ class AsyncQuerySet(AsyncAnswers[R], Generic[R]):
 
         Args:
             expressions: such as ``User.age >= 18``.
-            lookups: such as ``age__gte=18``; exact, ne, gt, gte, lt, lte, in, not_in, range, startswith, isnull.
+            lookups: such as ``age__gte=18``; exact, ne, gt, gte, lt, lte, in, not_in, range, startswith, contains,
+                isnull; of fields with several values contains, contains_any, contains_all and ``any__`` before another.
 
         Returns:
             A new query set.

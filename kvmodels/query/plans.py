@@ -303,7 +303,7 @@ class QueryPlan:
         else:
             yield "in order", ", ".join(self.order) or "not specified"
         reads = self.estimated_reads
-        yield "reads", self._each() if reads is None else f"at most {reads} rows"
+        yield "reads", self._each() if reads is None else f"at most {_counted(reads, 'row')}"
         if self.analysis is not None:
             yield "took", str(self.analysis)
 
