@@ -19,7 +19,7 @@ class Suggestion(NamedTuple):
     """What to add to a model.
 
     Attributes:
-        text: "declare …" or "add …", with the code.
+        text: "add …", with the code.
         conflict: a field with a range, and the field to order by first: no index gives both.
     """
 
@@ -73,19 +73,9 @@ def _without_key(schema: ModelSchema, order: Directions, equal: set[str]) -> Dir
 
 
 def _addition(schema: ModelSchema, columns: Directions) -> str:
-    field, down = columns[0]
-    storage = schema.fields.get(field)
-    if len(columns) == 1 and not down and storage is not None and not _has_marker(schema, field):
-        source = schema.source(field)
-        marker = "MultiIndexed" if source is not None and source.many else "Indexed"
-        return f"declare {field!r} as {marker}[{storage.type_name}]"
+    # Never "declare the field as Indexed[...]": that line would lose the default and whatever else the field declares.
     names = ", ".join(f'"{"-" if descending else ""}{name}"' for name, descending in columns)
     return f"add Index({names}{_name(schema, columns)}) to the indexes of {schema.name}.Meta"
-
-
-def _has_marker(schema: ModelSchema, field: str) -> bool:
-    """Whether the field has an index of its own already, which does not serve."""
-    return field in schema.indexes or any(column.field == field for column in schema.primary_key)
 
 
 def _name(schema: ModelSchema, columns: Directions) -> str:

@@ -159,7 +159,9 @@ def test_a_union_with_an_alternative_without_an_index_is_refused(db: Database):
     with pytest.raises(NoUsableIndexError) as refused:
         asked.to_list()
     assert refused.value.filters == ("year", "weight")
-    assert refused.value.hint == "Declare 'weight' as Indexed[float], or call .allow_scan() to read all of 'books'."
+    assert refused.value.hint == (
+        "Add Index(\"weight\") to the indexes of Book.Meta, or call .allow_scan() to read all of 'books'."
+    )
     assert asked.allow_scan().explain().full_scan
 
 
