@@ -7,8 +7,10 @@ anything is planned or read. None is never given to the function of a folded fie
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import Any, TypeGuard
 
+from kvmodels.encoding.column_scalars import DECIMAL
 from kvmodels.errors import DecodeError, InvalidValueError
 from kvmodels.schema.definition import ColumnSource, ModelSchema
 from kvmodels.schema.expressions import (
@@ -178,6 +180,8 @@ def _converted(schema: ModelSchema, field: str, source: Any, value: Any) -> Any:
         except (DecodeError, InvalidValueError):
             parsed = value  # then the codec says below what is wrong with the value as it was given
         value = parsed
+    elif type(value) is int and codec.name == DECIMAL.name:
+        value = Decimal(value)  # exact; a float is not, and is refused
     _checked(schema, field, codec.pack, value)
     return value
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 from copy import copy, deepcopy
 from datetime import datetime
+from decimal import Decimal
 from functools import reduce
 from operator import or_
 from typing import Annotated, Any
@@ -393,3 +394,19 @@ def test_fields_and_expressions_are_copied_and_sent_to_other_processes():
             assert (type(copied), repr(copied), hash(copied)) == (type(made), repr(made), hash(made))
     for made in (place.address.city == "x", ~Q(names__contains="x"), place.id.desc(), (place.id > 3) | Q(id=1)):
         assert copy(made) == deepcopy(made) == pickle.loads(pickle.dumps(made)) == made
+
+
+class Priced(KvModel, collection="priced"):
+    id: PrimaryKey[int]
+    price: Indexed[Decimal]
+    rebate: Indexed[Decimal | None] = None
+
+
+@pytest.mark.parametrize("field", ["price", "rebate"])
+def test_a_whole_number_is_an_operand_of_a_decimal_column_and_a_float_is_none(field: str):
+    lookups = {f"{field}__lt": 10**30, f"{field}__in": [1, Decimal("2.5")]}
+    found = [one for part in parse(schema_of(Priced), (), lookups) for one in conditions_of(part)]
+    assert {condition.operand for condition in found} == {Decimal(10**30), (Decimal(1), Decimal("2.5"))}
+    for wrong in (1.5, True):
+        with pytest.raises(InvalidValueError):
+            parse(schema_of(Priced), (), {field: wrong})
