@@ -65,7 +65,7 @@ class QuerySet(Answers[R], Generic[R]):
         Peak: 1 range of index country_height
           reads only  country = 'CH'
           in order    -height, name
-          reads       at most 20 rows
+          reads       at most 20 rows and records
     """
 
     __slots__ = ()

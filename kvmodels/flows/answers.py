@@ -17,7 +17,7 @@ from kvmodels.flows.context import Context, live_collection
 from kvmodels.flows.distinct import DistinctScan, distinct_plan_of
 from kvmodels.flows.requests import Flow
 from kvmodels.flows.scan import PageData, Scan
-from kvmodels.query.distinct import is_distinct
+from kvmodels.query.distinct import is_distinct, told_apart
 from kvmodels.query.plans import Analysis, QueryPlan
 from kvmodels.query.query import Query
 
@@ -128,10 +128,11 @@ def explain(context: Context, query: Query, *, analyze: bool) -> Flow[QueryPlan]
     require_flag("analyze", analyze)
     if not is_distinct(query):
         return (yield from (analyzed if analyze else plan_of)(context, query))
-    plan = (yield from distinct_plan_of(context, query)).plan
+    found = yield from distinct_plan_of(context, query)
+    plan = replace(found.plan, distinct=told_apart(found))
     if not analyze:
         return plan
     _, live = yield from live_collection(context, query.schema)
     tally = Tally(live.layout.prefix, through_index=all(one.index is not None for one in plan.scans))
-    found = yield from tallied(fetch(context, query), tally)
-    return replace(plan, analysis=Analysis(tally.rows, tally.records, tally.reads, len(found)))
+    values = yield from tallied(fetch(context, query), tally)
+    return replace(plan, analysis=Analysis(tally.rows, tally.records, tally.reads, len(values)))

@@ -14,14 +14,14 @@ from pydantic import BaseModel
 from kvmodels.encoding.columns import nullable
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, NoUsableIndexError
 from kvmodels.query.planner import plan_query
-from kvmodels.query.plans import QueryPlan, Scan
+from kvmodels.query.plans import Distinct, QueryPlan, Scan
 from kvmodels.query.query import Query
 from kvmodels.schema.definition import ColumnSource
 from kvmodels.schema.expressions import Order
 from kvmodels.schema.live import LiveCollection
 from kvmodels.schema.predicate import conditions_of
 
-__all__ = ["DistinctPlan", "distinct_key", "in_order", "is_distinct", "jump_parts", "plan_distinct"]
+__all__ = ["DistinctPlan", "distinct_key", "in_order", "is_distinct", "jump_parts", "plan_distinct", "told_apart"]
 
 _LAST: Final = b"\xfe"
 """Begins the sort key of a value that no column can hold, such as NaN: behind all others."""
@@ -115,6 +115,13 @@ def jump_parts(plan: QueryPlan, fields: tuple[str, ...]) -> int | None:
     if plan.combine != "scan" or plan.scans[0].fans_out:
         return None
     return _parts(plan.scans[0], fields)
+
+
+def told_apart(distinct: DistinctPlan) -> Distinct:
+    """How equal values are told apart, for people."""
+    if distinct.limit is not None:
+        return "holds"
+    return "passes" if jump_parts(distinct.plan, distinct.query.fields or ()) is None else "jumps"
 
 
 def _parts(scan: Scan, fields: tuple[str, ...]) -> int | None:

@@ -205,8 +205,11 @@ class _Planning:
         fields = [field for field, _ in access.lists if field in access.split]
         terms = {term.field: term for term in self._terms(step)}
         counts = [range(len(terms[field].compared)) for field in fields]
+        listed = {field: terms[field].listed() for field in fields}
         for places in product(*counts):
-            yield self._scan(step, self._ranges(step, dict(zip(fields, places, strict=True))))
+            chosen = dict(zip(fields, places, strict=True))
+            values = tuple((field, listed[field][at]) for field, at in chosen.items() if at in listed[field])
+            yield replace(self._scan(step, self._ranges(step, chosen)), values=values)
 
     def _sort(self) -> Sort:
         """What to sort by: the order that was asked for, then the primary key."""

@@ -135,7 +135,7 @@ def test_the_text_of_a_plan_is_for_people(db: Database):
         "  reads only  color = 'red' and age >= 18\n"
         "  then tests  score < 3.5 and (tags != ['1'] or age != 20)\n"
         "  in order    -age, id\n"
-        "  reads       an entry and a record for each result"
+        "  reads       an entry and a record for each row in the ranges"
     )
     assert plan.residual == ("score < 3.5", "(tags != ['1'] or age != 20)")
     assert plan.bound == ("color = 'red'", "age >= 18")

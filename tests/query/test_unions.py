@@ -225,20 +225,20 @@ def test_the_text_of_a_plan_of_several_scans(db: Database):
         "Book: 8 scans merged in one order\n"
         "  then tests  weight = 0.5\n"
         "  in order    -rating, id\n"
-        "  reads       an entry and a record for each result\n"
-        + "    1 range of index year_rating\n      reads only  year in (0, 1, 2, 3, 4, …)\n" * 5
+        "  reads       an entry and a record for each row in the ranges\n"
+        + "".join(f"    1 range of index year_rating\n      reads only  year = {year}\n" for year in range(5))
         + "    3 more"
     )
     after = db[Book].filter(Q(year__gt=1) | Q(tags__any__gt="c", weight=0.5)).explain()
     assert str(after) == (
         "Book: 2 scans, one after the other\n"
         "  in order    not specified\n"
-        "  reads       an entry and a record for each result\n"
+        "  reads       an entry and a record for each row in the ranges\n"
         "    1 range of index year\n"
         "      reads only  year > 1\n"
         "    1 range of index tags\n"
         "      reads only  any tags > 'c'\n"
-        "      once each   a record counts at the lowest of its entries\n"
+        "      once each   a record with several entries here counts at the lowest\n"
         "      then tests  weight = 0.5"
     )
     common = db[Book].filter(year=1, genre="x").explain(analyze=True)
