@@ -16,8 +16,8 @@ from tests.oracle import spec_of
 
 EMAILS = (None, None, "e1", "E1", "e2", "e3", "E4")
 BADGES = ("b1", "b2", "b3", "b4", "b5")
-NOTES = ("", "p", "p q", "q p q", "p q r s")
-"""The last one has more parts than the counters of parts take."""
+NOTES = ("", "", "p", "q", "p", "q", "p q", "p q", "q p q", "q p q", "p q r s")
+"""The last one has more parts than two of the late indexes take."""
 
 
 class MemberCrowd(Crowd):

@@ -77,7 +77,7 @@ class Member(MemberFields, collection="people"):
             *KEPT,
             Index("tags", "-hits", name="by_tag"),
             Index("home.street", include=("home", "rank"), name="street"),
-            Index("note", key=parts, version=1, name="part"),
+            Index("note", key=parts, version=1, name="part", max_fan_out=3),
             UniqueConstraint("home.floor", where=Q(zone="n"), nulls="skip", name="floor"),
             AggregateIndex("zone", sums=("rank", "hits"), where=Q(city__in=["x", "y"]), name="per_zone"),
             AggregateIndex("part", name="per_part", max_fan_out=3),
