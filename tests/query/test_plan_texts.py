@@ -91,7 +91,7 @@ TEXTS: list[tuple[Any, str]] = [
     1 range of index kind_height
       reads only  kind is None
     1 range of index kind_height
-      reads only  kind = <Kind.LAKE: 'lake'>""",
+      reads only  kind = Kind.LAKE""",
     ),
     (
         lambda q: q.filter(Q(country__gt="HU") | Q(tags__any__startswith="r")),
