@@ -188,7 +188,9 @@ class Database:
         Args:
             model: check only its collection; None for all.
             repair: True mends entries, and builds an aggregate index with wrong counters once more, which rewrites
-                every record; ``"all"`` also deletes foreign keys and records that cannot be read.
+                every record; ``"all"`` also deletes foreign keys and rows that are no documents.
+                A document that the model does not accept is kept by every repair: mend the model, or remove it with
+                ``repository.remove(key)``.
 
         Returns:
             What was found. Cost: reads every record and entry, in batches of 500; for aggregate indexes every record

@@ -208,7 +208,7 @@ class DatabaseCore:
                 argument="repair",
                 value=repair,
                 expected=(False, True, "all"),
-                hint="Give False to report, True to mend entries, 'all' to delete what cannot be read as well.",
+                hint="Give False to report, True to mend entries, 'all' to delete rows that are no documents as well.",
             )
         if model is None:
             return check_database(self.context, repair=repair)

@@ -24,9 +24,9 @@ class Finding:
         kind: ``dangling``: an index entry that no record reproduces (key, value, deadline); ``missing``: an entry
             that a record calls for and that is not there, or belongs to another record with the same value;
             ``foreign``: a key under a prefix of the collection that this library would not write;
-            ``undecodable``: a record that cannot be read; ``computed``: a record with a stored value of a computed
-            column that its function does not give; ``counter``: a counter of an aggregate index that is not
-            what the records give.
+            ``undecodable``: a record that is no document, or one that its model does not accept;
+            ``computed``: a record with a stored value of a computed column that its function does not give;
+            ``counter``: a counter of an aggregate index that is not what the records give.
         key: the key as the key-value API shows it; for bytes that are no key, ``(bytes,)``.
         primary_key: of the record concerned, where it is known.
         reason: what exactly is wrong, in a few words.
@@ -34,6 +34,7 @@ class Finding:
         group: of a counter, the key parts of its group; the last part of ``key`` says what is counted.
         expected: of a counter, what the records give.
         found: of a counter, what it holds; None when it holds no number, or is not there.
+        hint: what to do about a finding that ``repair=True`` leaves as it is.
     """
 
     kind: FindingKind
@@ -46,6 +47,7 @@ class Finding:
     group: tuple[Any, ...] | None = None
     expected: int | None = None
     found: int | None = None
+    hint: str | None = None
 
 
 class CheckReport(NamedTuple):
@@ -80,7 +82,7 @@ class CheckReport(NamedTuple):
 
     @property
     def undecodable(self) -> tuple[Finding, ...]:
-        """Records that cannot be read."""
+        """Records that cannot be read as objects of their model."""
         return self._of("undecodable")
 
     @property

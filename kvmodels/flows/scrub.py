@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 from kvmodels.errors import DecodeError, KvModelsError
 from kvmodels.flows.context import Context, HeaderView, header_view, reload_header
@@ -29,7 +29,6 @@ from kvmodels.operations import GuardFailed, ReadRange, Row, after_prefix, point
 from kvmodels.schema.definition import Document, ModelSchema
 from kvmodels.schema.keyspace import EntryKey
 from kvmodels.schema.live import LiveCollection, LiveIndex
-from kvmodels.schema.record_codec import RESERVED_FIELD
 
 __all__ = ["Repair", "check_collection", "check_database"]
 
@@ -42,7 +41,7 @@ def check_database(context: Context, *, repair: Repair = False) -> Flow[CheckRep
     """Check every declared collection.
 
     Args:
-        repair: True mends entries; ``"all"`` also deletes foreign keys and records that cannot be read.
+        repair: True mends entries; ``"all"`` also deletes foreign keys and rows that are no documents.
 
     Cost: reads every record and every entry twice at most, in batches of 500 rows; per repaired key one commit or two.
     """
@@ -122,15 +121,18 @@ class _Scrub:
 
     def _judge_record(self, live: LiveCollection, row: Row) -> Suspect | None:
         if not live.layout.is_record_key(row.key):
-            return Suspect("foreign", row, None, None, "not a record key of this collection")
+            return Suspect("foreign", row, None, None, "not a record key of this collection", hint=_REMOVE_ALL)
         pk = live.layout.pk_of(row.key)
+        try:
+            document = document_of(self._context, row)
+        except DecodeError as error:
+            return Suspect("undecodable", row, None, pk, _reason(error), hint=_REMOVE_ALL, worthless=True)
+        if not live.layout.names(document, row.key):
+            return Suspect("undecodable", row, None, pk, "it has the primary key of another record", hint=_REMOVE_ONE)
         try:
             object_of(self._context, live, row)
         except KvModelsError as error:
-            reason = getattr(error, "reason", None) or error.message
-            return Suspect("undecodable", row, None, pk, reason, newer=getattr(error, "field", None) == RESERVED_FIELD)
-        if not live.layout.names(document_of(self._context, row), row.key):
-            return Suspect("undecodable", row, None, pk, "it has the primary key of another record")
+            return Suspect("undecodable", row, None, pk, _reason(error), hint=_MEND_THE_MODEL)
         try:
             if recomputed(self._context, live, row) is None:
                 return None
@@ -398,8 +400,23 @@ class _Scrub:
                 primary_key=_shown_pk(layout.unpack(suspect.pk)) if suspect.pk is not None else None,
                 reason=suspect.reason,
                 repaired=repaired,
+                hint=suspect.hint,
             )
         )
+
+
+_REMOVE_ALL: Final = 'db.check(repair="all") deletes it.'
+_REMOVE_ONE: Final = "Another program wrote it: remove it with repository.remove(key)."
+_MEND_THE_MODEL: Final = (
+    "No repair deletes it: let the model accept what is stored, or remove it with repository.remove(key)."
+)
+
+
+def _reason(error: KvModelsError) -> str:
+    """Why a record cannot be read, behind the name of the field where one is to blame."""
+    reason = getattr(error, "reason", None) or error.message
+    field = getattr(error, "field", None)
+    return reason if field is None else f"{field}: {reason}"
 
 
 def _find(live: LiveCollection, name: str, generation: int) -> LiveIndex | None:

@@ -98,7 +98,7 @@ class _Release:
     change: RecordChange
     index: LiveIndex
     careful: bool
-    """Ownership is not certain and must be read: the index is being built, or the old record has expired."""
+    """Ownership is not certain and must be read: the index is being built, or ``rules.owns_nothing``."""
 
 
 def _is_kept(change: RecordChange) -> bool:
@@ -148,29 +148,29 @@ class _Fold:
             self._set(Set(change.key, change.value, change.encoding, change.expire_at))
         elif change.only is None and change.old is not None:
             self._delete(change.key)
-        expired = change.old is not None and rules.is_expired(change.old, self._now_ms)
+        unowned = rules.owns_nothing(change, self._now_ms)
         try:
             for index in change.live.maintained if change.only is None else (change.only,):
                 if index.definition.aggregates is None:
-                    self._maintain_entries(change, index, expired=expired)
+                    self._maintain_entries(change, index, unowned=unowned)
                 elif change.only is None:  # what does not set its record does not count it either
                     self._maintain_counters(change, index)
         except InvalidValueError as error:
             error.model = error.model or change.live.schema.name
             raise
 
-    def _maintain_entries(self, change: RecordChange, index: LiveIndex, *, expired: bool) -> None:
+    def _maintain_entries(self, change: RecordChange, index: LiveIndex, *, unowned: bool) -> None:
         unsure = change.tolerant and not index.readable and not self._has_entries(change, index)
         if unsure and self._listed_as_misfit(change, index):
             return
         old = self._old_keys(index, change)
-        new = dict(entry_keys(index, change.new_document, change.pk))
+        new = self._new_keys(index, change)
         if len(new) > 1 and not _is_kept(change):
             require_fan_out(change.live, index, len(new))
-        # A record that has expired is absent: what is inserted in its place has no older claim to a slot.
-        self._write_entries(change, index, old, new, absent=expired)
+        # What is inserted in the place of an absent record has no older claim to a slot.
+        self._write_entries(change, index, old, new, absent=unowned)
         if old or not index.readable:
-            self._drop_entries(change, index, old, new, careful=expired or not index.readable)
+            self._drop_entries(change, index, old, new, careful=unowned or not index.readable)
 
     def _maintain_counters(self, change: RecordChange, index: LiveIndex) -> None:
         """Take the record as read out of the counters if it is in them, and add it as it shall be."""
@@ -178,13 +178,16 @@ class _Fold:
         counted = rules.is_counted(change, index, listed=listed)
         if counted:
             assert change.old is not None
-            before = aggregates.contribution(index, change.old_document, change.old.expire_at)
+            try:
+                before = aggregates.contribution(index, change.old_document, change.old.expire_at)
+            except InvalidValueError:
+                before = {}  # another program wrote it, and did not count it
             aggregates.fold(self._counters, before, -1)
         # What a build only sets again stays counted, although another process may allow it fewer groups by now.
         lenient = (change.tolerant and not counted) or change.expire_at is not None
         if lenient and not index.readable and self._listed_as_misfit(change, index):
             return
-        after = aggregates.contribution(index, change.new_document, change.expire_at)
+        after = self._contribution(index, change)
         if index.definition.fans_out and after and change.new_document is not None and not _is_kept(change):
             require_fan_out(change.live, index, len(index.layout.groups(change.new_document)))
         aggregates.fold(self._counters, after, +1)
@@ -228,18 +231,36 @@ class _Fold:
     def _old_keys(self, index: LiveIndex, change: RecordChange) -> dict[bytes, bool]:
         """The entries that the old document may have.
 
-        While an index is being built, that is not all: what it cannot hold was listed as a violation, and a change
-        that makes the record fit, or removes it, must not fail on entries that nobody could write.
+        Not those that nobody could write: a change that makes the record fit, or removes it, must not fail on them.
+        A build lists such a record as a violation, and another program may have written one.
         """
-        if index.readable:
-            return dict(entry_keys(index, change.old_document, change.pk))
         try:
             keys = entry_keys(index, change.old_document, change.pk)
         except InvalidValueError:
             return {}
+        if index.readable:
+            return dict(keys)
         if index.definition.fans_out and self._is_listed(change, index):
             return {}  # to remove entries that are not there may be more than one operation takes
         return {key: slot for key, slot in keys if len(key) <= self._max_key_bytes}
+
+    def _new_keys(self, index: LiveIndex, change: RecordChange) -> dict[bytes, bool]:
+        """The entries of the new document; none, where a build sets again what another program wrote and none holds."""
+        try:
+            return dict(entry_keys(index, change.new_document, change.pk))
+        except InvalidValueError:
+            if not change.tolerant:
+                raise
+            return {}
+
+    def _contribution(self, index: LiveIndex, change: RecordChange) -> dict[bytes, int]:
+        """What the new document adds to the counters; as ``_new_keys``."""
+        try:
+            return aggregates.contribution(index, change.new_document, change.expire_at)
+        except InvalidValueError:
+            if not change.tolerant:
+                raise
+            return {}
 
     def _write_entries(
         self, change: RecordChange, index: LiveIndex, old: dict[bytes, bool], new: dict[bytes, bool], *, absent: bool

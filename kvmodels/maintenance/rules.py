@@ -26,6 +26,7 @@ __all__ = [
     "is_counted",
     "is_expired",
     "must_touch",
+    "owns_nothing",
     "predates_fence",
     "record_check",
     "same_deadline",
@@ -93,6 +94,19 @@ def must_touch(index: LiveIndex) -> bool:
 def same_deadline(change: RecordChange) -> bool:
     """Whether the entries of the record keep their deadline; a record and its entries share one."""
     return change.old is not None and change.old.expire_at == change.expire_at
+
+
+def owns_nothing(change: RecordChange, now_ms: int) -> bool:
+    """Whether the record as read has no claim to any unique slot, so that the owner of each must be looked at.
+
+    A record that has expired is absent, and its slots may have gone to others. A document that lies under the key of
+    another record was put there by another program; the slots of its values belong to the record that it is of.
+    """
+    if change.old is None:
+        return False
+    return is_expired(change.old, now_ms) or (
+        change.old_document is not None and not change.live.layout.names(change.old_document, change.key)
+    )
 
 
 def is_expired(row: Row, now_ms: int) -> bool:
