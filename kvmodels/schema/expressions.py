@@ -73,7 +73,8 @@ class Expression:
     first part and would silently drop the rest.
 
     Examples:
-        >>> bool(Comparison("age", "gt", 18))
+        >>> from kvmodels import Q
+        >>> bool(Q(age__gt=18))
         Traceback (most recent call last):
         ...
         TypeError: an Expression has no truth value; use & | ~ instead of and, or, not, and between() ...
