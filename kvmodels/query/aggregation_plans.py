@@ -17,13 +17,14 @@ from typing import Literal
 from kvmodels.errors import IndexNotReadyError, InvalidArgumentError, NoUsableIndexError
 from kvmodels.query.aggregation import Grouping, Measure, fields_of
 from kvmodels.query.counting import CounterPlan, counter_plan, unready_counters
+from kvmodels.query.group_refusals import no_groups
 from kvmodels.query.planner import plan_query
 from kvmodels.query.plans import QueryPlan
 from kvmodels.query.query import Query
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.expressions import Order
 from kvmodels.schema.live import LiveCollection
-from kvmodels.schema.predicate import Condition, conditions_of
+from kvmodels.schema.predicate import Condition
 
 __all__ = ["AggregatePlan", "End", "GroupPlan", "Pass", "plan_aggregate", "plan_groups", "refuse_unready"]
 
@@ -233,30 +234,4 @@ def plan_groups(grouping: Grouping, live: LiveCollection) -> GroupPlan:
         rows = _unordered(query, fields)
         return GroupPlan(grouping, "memory", rows=Pass(rows, plan_query(rows, live)), limit=limit)
     refuse_unready(query, live, grouping.measures, order)
-    raise _refused(grouping) from refusal
-
-
-def _refused(grouping: Grouping) -> NoUsableIndexError:
-    query = grouping.query
-    fields = [*dict.fromkeys(condition.field for condition in _conditions(query))]
-    names = [f'"{name}"' for name in dict.fromkeys([*fields, *(column.source.name for column in grouping.columns)])]
-    sums = dict.fromkeys(measure.field for measure in grouping.measures if measure.function in ("sum", "avg"))
-    summed = f", sums=({''.join(_quoted(name) for name in sums)})" if sums else ""
-    return NoUsableIndexError(
-        "no index has the groups of this query side by side",
-        model=query.schema.name,
-        filters=tuple(fields),
-        order=tuple(("-" if down else "") + column.source.name for column, down in grouping.order),
-        candidates=tuple(query.schema.indexes),
-        hint=f"Add AggregateIndex({', '.join(names)}{summed}) or Index({', '.join(names)}) to the indexes of "
-        f"{query.schema.name}.Meta, or call .sort_in_memory(limit=...) to hold so many groups in memory.",
-    )
-
-
-def _quoted(name: str | None) -> str:
-    return f'"{name}",'
-
-
-def _conditions(query: Query) -> Iterator[Condition]:
-    for predicate in query.where:
-        yield from conditions_of(predicate)
+    raise no_groups(grouping, refusal) from refusal

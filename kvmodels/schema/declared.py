@@ -28,7 +28,7 @@ from kvmodels.schema.options import check_name
 from kvmodels.schema.partial import partial_of
 from kvmodels.schema.sources import column_of, nearest, stored_source
 
-__all__ = ["Declarations"]
+__all__ = ["Declarations", "is_summed"]
 
 _SUMMED = {"int", "number", "timedelta"}
 
@@ -211,7 +211,7 @@ class Declarations:
                 suggestion=nearest(self._fields, self._schema.computed, name),
                 hint="Use the names of fields of type int or timedelta.",
             )
-        if source is None or source.many or not _is_summed(source):
+        if source is None or source.many or not is_summed(source):
             raise self._error(
                 "an index sums a field that has no exact sum",
                 name,
@@ -231,7 +231,8 @@ def _asked(index: DeclaredIndex, computed: Mapping[str, bool]) -> list[tuple[str
     return [(name.removeprefix("-"), name.startswith("-")) for name in index.fields]
 
 
-def _is_summed(source: ColumnSource) -> bool:
+def is_summed(source: ColumnSource) -> bool:
+    """Whether an aggregate index can keep sums of a column of one value."""
     codec = source.codec
     # An Enum of ints has the codec of ints, and its members are no numbers to add.
     return codec.name in _SUMMED and (codec.to_stored is None or codec.name == "timedelta")

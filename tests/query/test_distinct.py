@@ -191,7 +191,7 @@ def test_what_distinct_refuses():
         towns.values("country").distinct().page(size=3)
     with pytest.raises(NoUsableIndexError) as unindexed:
         towns.values("kind").distinct().to_list()
-    assert "Indexed[str | None]" in str(unindexed.value.hint)
+    assert str(unindexed.value.hint).startswith('Add Index("kind") to')
 
 
 def test_no_more_values_are_held_than_permitted():

@@ -271,7 +271,8 @@ def test_several_lists_multiply_to_ranges_up_to_a_bound(db: Database):
             ("email",),
             (
                 "No index gives a range of 'score' in the order of 'email': order by 'score' first, "
-                "or call .allow_scan() to read all of 'people'."
+                "or call .allow_scan() to read all of 'people', "
+                'or add Index("score") to the indexes of Person.Meta and call .sort_in_memory(limit=…).'
             ),
         ),
         (
