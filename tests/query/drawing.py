@@ -11,10 +11,12 @@ from tests.query.family import (
     FORMULAS,
     LARGE,
     MANY,
+    NULLABLE,
     NUMBERS,
     OTHERS,
     SEVERAL_TEXTS,
     SINGLE,
+    STRONGER,
     TEXTS,
     Declaration,
     Inner,
@@ -23,7 +25,7 @@ from tests.query.family import (
 from tests.query.oracle import Both, Either, Is, Neg, Tree
 
 numbers = st.integers(-2, 3)
-texts = st.sampled_from(["", "a", "A", "a\0", "ab", "AB", "b", "é", "É", "ß", "ss", "a b", "\uffff"])
+texts = st.sampled_from(["a", "a\0", "a", "A", "", "ab", "AB", "b", "é", "É", "ß", "ss", "a b", "\uffff", "a\0b"])
 inners = st.builds(Inner, x=st.integers(-1, 2), y=st.none() | texts)
 BOUNDS = ("[]", "[)", "(]", "()")
 NUMERIC_LOOKUPS = ("exact", "exact", "exact", "ne", "gt", "gte", "lt", "lte", "in", "in", "not_in", "range", "isnull")
@@ -165,7 +167,7 @@ def wholes(draw: st.DrawFn, name: str) -> Is:
 def elements(draw: st.DrawFn, name: str) -> Is:
     """One comparison of the elements of a field with several values."""
     values = values_of(name)
-    lookup = draw(st.sampled_from(["contains", "contains", "contains_any", "contains_all", "isnull", "any", "any"]))
+    lookup = draw(st.sampled_from(["contains", "contains_any", "contains_all", "isnull", "any", "any", "any"]))
     if name in ("t", "n") and draw(st.integers(0, 7)) == 0:
         return draw(wholes(name))
     if lookup == "isnull":
@@ -196,7 +198,9 @@ def trees(draw: st.DrawFn, declaration: Declaration, depth: int = 2) -> Tree:
 
 @st.composite
 def equal(draw: st.DrawFn, name: str) -> Is:
-    """The comparison that binds a column to one value."""
+    """The comparison that binds a column to one value, or to None."""
+    if name in NULLABLE and draw(st.integers(0, 4)) == 0:
+        return Is(name, "isnull", True)
     return Is(name, "exact" if is_single(name) else "contains", draw(values_of(name)))
 
 
@@ -219,8 +223,10 @@ def along_an_index(draw: st.DrawFn, declaration: Declaration) -> tuple[tuple[Tre
             where.append(draw(comparisons(name)))
         else:
             where.append(draw(listed(name) if several else equal(name)))
+    if spec.kind == "aggregate":
+        where = [draw(comparisons(name)) for name in spec.names if draw(st.booleans())]
     if spec.where is not None and draw(st.integers(0, 3)):
-        where.append(CONDITIONS[spec.where])
+        where.append(draw(st.sampled_from((CONDITIONS[spec.where], *STRONGER[spec.where]))))
     if draw(st.integers(0, 3)) == 0:
         where.append(draw(trees(declaration, 1)))
     rest = tuple(column for column in spec.columns[bound:] if column.removeprefix("-") not in MANY)
@@ -237,8 +243,29 @@ def alternatives(draw: st.DrawFn, declaration: Declaration) -> tuple[tuple[Tree,
     for spec in declaration.specs:
         if spec.kind != "aggregate":
             branches[spec.names[0]] = () if spec.where is None else (CONDITIONS[spec.where],)
-    names = draw(st.lists(st.sampled_from(sorted(branches)), min_size=2, max_size=3, unique=len(branches) > 2))
-    return (Either(tuple(Both((draw(equal(name) | listed(name)), *branches[name])) for name in names)),), ()
+    names = draw(st.lists(st.sampled_from(sorted(branches)), min_size=2, max_size=3))
+    options: list[Tree] = []
+    for name in names:
+        tested = [draw(trees(declaration, 1))] if draw(st.integers(0, 2)) == 0 else []
+        options.append(Both((draw(equal(name) | listed(name) | comparisons(name)), *branches[name], *tested)))
+    return (Either(tuple(options)),), ()
+
+
+@st.composite
+def of_one_column(draw: st.DrawFn, declaration: Declaration) -> tuple[tuple[Tree, ...], tuple[str, ...]]:
+    """Any combination of comparisons of the first column of an index, and perhaps its order."""
+    spec = draw(st.sampled_from(declaration.specs))
+    name = spec.names[0]
+
+    def some() -> Tree:
+        one: Tree = draw(comparisons(name))
+        return Neg(one) if draw(st.integers(0, 3)) == 0 else one
+
+    options = tuple(Both((some(), some())) if draw(st.integers(0, 3)) == 0 else some() for _ in range(3))
+    tree: Tree = draw(st.sampled_from([Either(options), Either(options[:2]), Both(options[:2])]))
+    where = (tree,) if spec.where is None else (tree, CONDITIONS[spec.where])
+    wanted = name not in MANY and name != "words" and draw(st.booleans())
+    return where, (spec.columns[0],) if wanted else ()
 
 
 @st.composite
@@ -261,7 +288,7 @@ def crossings(draw: st.DrawFn, declaration: Declaration) -> tuple[tuple[Tree, ..
 @st.composite
 def queries(draw: st.DrawFn, declaration: Declaration) -> Asked:
     """A query of a member of the family."""
-    recipe = draw(st.sampled_from(["tree", "along", "along", "along", "either", "crossing"]))
+    recipe = draw(st.sampled_from(["tree", "along", "along", "along", "either", "either", "crossing", "column"]))
     order: tuple[str, ...] = ()
     if recipe == "tree":
         where: tuple[Tree, ...] = tuple(draw(st.lists(trees(declaration), max_size=2)))
@@ -270,6 +297,8 @@ def queries(draw: st.DrawFn, declaration: Declaration) -> Asked:
         order = tuple(draw(st.lists(st.tuples(signs, names).map("".join), max_size=2, unique_by=lambda c: c[-1:])))
     elif recipe == "along":
         where, order = draw(along_an_index(declaration))
+    elif recipe == "column":
+        where, order = draw(of_one_column(declaration))
     else:
         where, order = draw(alternatives(declaration) if recipe == "either" else crossings(declaration))
         order = draw(st.sampled_from([(), (), ("pk",), ("-pk",)]))

@@ -71,6 +71,7 @@ TEXTS = ("b", "d", "o.y", "first")
 SEVERAL_NUMBERS = ("n", "l.x")
 SEVERAL_TEXTS = ("t", "words")
 SINGLE = ("a", "b", "c", "d", "e", "f", "k", "m", "o.x", "o.y", "w")
+NULLABLE = ("a", "b", "d", "e", "f", "o.x", "o.y", "w")
 MANY = ("t", "n", "l.x")
 LARGE = 2**40
 EARLY = datetime(2024, 1, 1, 12, tzinfo=UTC)
@@ -97,6 +98,19 @@ CONDITIONS: dict[str, Tree] = {
     "late": Neg(Is("w", "range", (EARLY, TIMES[2], "[)"))),
 }
 """What the partial indexes of the family hold, by a name."""
+
+STRONGER: dict[str, tuple[Tree, ...]] = {
+    "positive": (Is("m", "exact", 2), Is("m", "gt", 1), Is("m", "in", (1, 3, LARGE))),
+    "known": (Is("a", "gte", 0), Is("a", "ne", None), Is("a", "range", (-1, 2, "()"))),
+    "some": (Is("c", "exact", 1), Is("c", "range", (0, 1)), Both((Is("c", "in", (0, 1, 2)), Is("c", "lt", 2)))),
+    "letter": (Is("b", "in", ("a",)), Both((Is("b", "exact", "a"), Is("d", "gte", "b")))),
+    "either": (Is("o.x", "exact", 2), Is("a", "in", (1,)), Both((Is("a", "exact", 1), Is("o.x", "lt", 1)))),
+    "both": (Both((Is("c", "exact", 1), Is("d", "isnull", True))), Both((Is("c", "gt", 0), Is("d", "gte", "b")))),
+    "warm": (Is("f", "exact", 2.0), Is("f", "range", (0.0, 2.0, "(]")), Is("f", "gte", 2.0)),
+    "true": (Is("k", "gt", False), Both((Is("k", "exact", True), Is("m", "gt", 0)))),
+    "late": (Is("w", "isnull", True), Is("w", "gte", TIMES[2]), Is("w", "lt", EARLY)),
+}
+"""Conditions that imply those, and say more."""
 
 
 class Spec(NamedTuple):

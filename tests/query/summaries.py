@@ -65,9 +65,11 @@ def distinct_agrees(query: Any, names: Names, found: Sequence[Any], counts: Coun
         data: draws fields, order and slice.
     """
     known = ["a", "b", "c", "d", "f", "k", "m", "o.x", "t", "w"]
-    fields = data.draw(st.lists(st.sampled_from(known), min_size=1, max_size=2, unique=True), label="distinct")
+    drawn = st.lists(st.sampled_from(known), min_size=1, max_size=2, unique=True)
+    of_indexes = [[*spec.names][at:] for spec in names.declaration.specs for at in range(len(spec.names))]
+    fields = data.draw(drawn | st.sampled_from(of_indexes), label="distinct")
     signs = data.draw(st.lists(st.sampled_from(["", "-"]), min_size=len(fields), max_size=len(fields)), label="signs")
-    order = [sign + field for sign, field in zip(signs, fields, strict=True) if field != "t"]
+    order = [sign + field for sign, field in zip(signs, fields, strict=True) if not names.many(field)]
     asked = query.values_list(*fields).distinct()
     asked = asked.order_by(*order) if order else asked
     try:
