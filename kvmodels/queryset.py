@@ -33,6 +33,8 @@ P = TypeVar("P")
 T1 = TypeVar("T1")
 T2 = TypeVar("T2")
 T3 = TypeVar("T3")
+T4 = TypeVar("T4")
+T5 = TypeVar("T5")
 
 
 class QuerySet(Answers[R], Generic[R]):
@@ -276,6 +278,14 @@ class QuerySet(Answers[R], Generic[R]):
     def values_list(
         self, one: FieldRef[T1], two: FieldRef[T2], three: FieldRef[T3], /
     ) -> QuerySet[tuple[T1, T2, T3]]: ...
+    @overload
+    def values_list(
+        self, one: FieldRef[T1], two: FieldRef[T2], three: FieldRef[T3], four: FieldRef[T4], /
+    ) -> QuerySet[tuple[T1, T2, T3, T4]]: ...
+    @overload
+    def values_list(
+        self, one: FieldRef[T1], two: FieldRef[T2], three: FieldRef[T3], four: FieldRef[T4], five: FieldRef[T5], /
+    ) -> QuerySet[tuple[T1, T2, T3, T4, T5]]: ...
     @overload
     def values_list(self, *fields: FieldName, flat: bool = False) -> QuerySet[Any]: ...
     def values_list(self, *fields: FieldName, flat: bool = False) -> QuerySet[Any]:

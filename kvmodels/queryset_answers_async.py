@@ -73,7 +73,9 @@ class AsyncAnswers(Generic[R]):
     def __bool__(self) -> bool:
         raise self._query.no_truth()
 
-    if not TYPE_CHECKING:  # type checkers refuse `for` by themselves as long as this is not declared
+    if TYPE_CHECKING:
+        __iter__: None  # for checkers, which would iterate by __getitem__ if nothing were said
+    else:
 
         def __iter__(self):
             # Without it, Python would ask for [0], [1], … and never be told to stop.

@@ -31,6 +31,8 @@ P = TypeVar("P")
 T1 = TypeVar("T1")
 T2 = TypeVar("T2")
 T3 = TypeVar("T3")
+T4 = TypeVar("T4")
+T5 = TypeVar("T5")
 
 
 class AsyncQuerySet(AsyncAnswers[R], Generic[R]):
@@ -213,6 +215,14 @@ class AsyncQuerySet(AsyncAnswers[R], Generic[R]):
     def values_list(
         self, one: FieldRef[T1], two: FieldRef[T2], three: FieldRef[T3], /
     ) -> AsyncQuerySet[tuple[T1, T2, T3]]: ...
+    @overload
+    def values_list(
+        self, one: FieldRef[T1], two: FieldRef[T2], three: FieldRef[T3], four: FieldRef[T4], /
+    ) -> AsyncQuerySet[tuple[T1, T2, T3, T4]]: ...
+    @overload
+    def values_list(
+        self, one: FieldRef[T1], two: FieldRef[T2], three: FieldRef[T3], four: FieldRef[T4], five: FieldRef[T5], /
+    ) -> AsyncQuerySet[tuple[T1, T2, T3, T4, T5]]: ...
     @overload
     def values_list(self, *fields: FieldName, flat: bool = False) -> AsyncQuerySet[Any]: ...
     def values_list(self, *fields: FieldName, flat: bool = False) -> AsyncQuerySet[Any]:
