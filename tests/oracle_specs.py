@@ -206,7 +206,8 @@ class _Declaration:
 
     def _compute(self, name: str, of: tuple[str, ...], mark: Any, *, folds: bool) -> None:
         function = mark.key
-        stored_as = f"{name}~{function.__name__ if mark.version is None else mark.version}"
+        arguments = "" if folds else f"({','.join(of)})"
+        stored_as = f"{name}{arguments}~{function.__name__ if mark.version is None else mark.version}"
         self._computed[name] = ComputedSpec(stored_as, of, function, folds)
         self._paths[name] = (RESERVED, "c", stored_as)
         if folds:

@@ -210,7 +210,8 @@ def declared_column(model: str, fields: Mapping[str, Plain], index: Index) -> tu
     codec = naming(leaf.codec, model, name)
     computed = Computed(
         name=name,
-        stored_as=f"{name}~{fold_of(key) or index.version}",
+        # With the fields: a function of other ones makes other values, although its version may stay.
+        stored_as=f"{name}({','.join(names)})~{fold_of(key) or index.version}",
         of=names,
         function=key,
         codec=codec,

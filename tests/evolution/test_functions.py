@@ -83,7 +83,7 @@ def test_a_new_version_reads_but_does_not_write_until_it_has_built_and_the_old_o
     ]
     assert letters(new) == {("people_by_letter~2",): [("a", 0), ("b", 1), ("n", 3), ("y", 2)]}
     assert new[ByLast].get(letter="n").name == "dan"
-    assert {tuple(entry.value["$kv"]["c"]) for entry in new.kv.list(prefix=("people",))} == {("letter~2",)}
+    assert {tuple(entry.value["$kv"]["c"]) for entry in new.kv.list(prefix=("people",))} == {("letter(name)~2",)}
     assert new.check().ok
     with pytest.raises(SchemaMismatchError):
         old[ByFirst].create(id=4, name="eve")
@@ -175,3 +175,45 @@ def test_a_version_changes_at_open_while_there_is_no_record(opened):
     new = opened(ByLast)
     new[ByLast].create(id=1, name="ada")
     assert new[ByLast].get(letter="a").id == 1
+
+
+def tens(number: int) -> int:
+    return number // 10
+
+
+class TensOfPrice(KvModel, collection="goods"):
+    id: PrimaryKey[int]
+    price: int
+    stock: int
+
+    class Meta:
+        indexes: ClassVar = (Index("price", key=tens, version=1, name="tens"), Index("tens", "id", name="in_order"))
+
+
+class TensOfStock(KvModel, collection="goods"):
+    """The same function and version, of another field."""
+
+    id: PrimaryKey[int]
+    price: int
+    stock: int
+
+    class Meta:
+        indexes: ClassVar = (Index("stock", key=tens, version=1, name="tens"), Index("tens", "id", name="in_order"))
+
+
+def test_a_function_of_other_fields_is_another_column_although_its_version_stays(opened):
+    old = opened(TensOfPrice)
+    old[TensOfPrice].create(id=1, price=10, stock=90)
+    old[TensOfPrice].create(id=2, price=90, stock=10)
+    new = opened(TensOfStock)
+    with pytest.raises(IndexNotReadyError):
+        new[TensOfStock].filter(tens=1).to_list()
+    with pytest.raises(SchemaMismatchError):
+        new[TensOfStock].patch(1, price=11)
+    assert [report.state for report in new.build_indexes()] == [IndexState.READABLE] * 2
+    assert [one.id for one in new[TensOfStock].filter(tens=1)] == [2]
+    assert [one.id for one in new[TensOfStock].order_by("tens", "pk")] == [2, 1]
+    assert new.kv.get(("goods", 1)).value["$kv"]["c"] == {"tens(stock)~1": 9}
+    assert new.check().findings == ()
+    with pytest.raises(SchemaMismatchError):
+        old[TensOfPrice].patch(1, price=12)
