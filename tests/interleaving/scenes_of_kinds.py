@@ -129,6 +129,14 @@ def only_an_included_field_changes(test: Interleaving) -> Judge:
     return nothing_more
 
 
+def only_an_included_field_of_slots_changes(test: Interleaving) -> Judge:
+    """The slots stay those of the member."""
+    ada = test.process(OldMember)
+    test.at_once(ada[OldMember].create(id="a", badges=["b1", "b2"], zone="s"))
+    test.add("ada", ada[OldMember].patch("a", team="blue"))
+    return nothing_more
+
+
 def a_member_comes_under_the_condition(test: Interleaving) -> Judge:
     """The team stays as it is, but the entry was not there."""
     ada = test.process(OldMember)
@@ -285,6 +293,7 @@ KIND_SCENES = (
     Scene("sum", ("ada end",), one_commit_takes_a_member_out_of_its_group_and_adds_it_again, OLD_SPEC),
     Scene("distinct", ("ada end",), a_member_has_an_element_twice, OLD_SPEC),
     Scene("included", ("ada end",), only_an_included_field_changes, OLD_SPEC),
+    Scene("included", ("ada end",), only_an_included_field_of_slots_changes, OLD_SPEC),
     Scene("where", ("ada end",), a_member_comes_under_the_condition, OLD_SPEC),
     Scene("stored", ("new end",), a_release_with_another_function_writes_over_an_old_entry, RELABELLED_SPEC),
     Scene("elements", ("ada end", "bob end"), an_element_goes, OLD_SPEC),
