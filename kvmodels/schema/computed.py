@@ -111,7 +111,7 @@ def _single(codec: ColumnCodec, computed: Computed, result: Any) -> Any:
     codec.pack(result)  # refuses what the column cannot hold
     if computed.to_stored is not None:
         return computed.to_stored(result)
-    kind: type[Any] = type(result)
+    kind: type[Any] = result.__class__
     if codec.name == "float" and kind is int:
         return float(result)
     if kind in _PLAIN:

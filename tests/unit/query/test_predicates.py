@@ -399,7 +399,7 @@ def test_fields_and_expressions_are_copied_and_sent_to_other_processes():
 class Priced(KvModel, collection="priced"):
     id: PrimaryKey[int]
     price: Indexed[Decimal]
-    rebate: Indexed[Decimal | None] = None
+    rebate: Indexed[Decimal | None] = Field(default=None)
 
 
 @pytest.mark.parametrize("field", ["price", "rebate"])
