@@ -13,7 +13,7 @@ two counters here.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Iterator, Mapping, MutableMapping
 
 from kvmodels.errors import InvalidValueError
 from kvmodels.operations import Arithmetic
@@ -47,8 +47,7 @@ def _amounts(index: LiveIndex, document: Document) -> Iterator[tuple[str, int]]:
     yield COUNT, 1
     aggregates = index.definition.aggregates
     assert aggregates is not None, "only aggregate indexes have counters"
-    values: Sequence[object] = index.layout.sums_of(document)  # as they are stored, by whatever program
-    for column, value in zip(aggregates.sums, values, strict=True):
+    for column, value in zip(aggregates.sums, index.layout.sums_of(document), strict=True):
         if value is None:
             continue
         if not isinstance(value, int):
