@@ -247,6 +247,20 @@ def test_values_of_which_some_are_tested():
     assert levels.values_list("country", flat=True).distinct().to_list() == ["CH", "IT"]
 
 
+@pytest.mark.parametrize("turned", [False, True])
+def test_values_that_are_tested_are_read_through_once_and_in_growing_batches(turned: bool):
+    """Of each country only the last hundredth, in the order of the keys, passes the test."""
+    db, engine = watched([Town])
+    db[Town].bulk_create([Town(id=n, country=("CH", "FR", "IT", "DE")[n // 500], level=n % 500) for n in range(2_000)])
+    asked = db[Town].filter(level__gte=495).using_index("country").allow_scan()
+    countries = asked.values_list("country", flat=True).distinct()
+    countries = countries.reverse() if turned else countries
+    engine.meter.reset()
+    assert countries.to_list() == sorted(["CH", "FR", "IT", "DE"], reverse=turned)
+    assert engine.meter.reads < 20
+    assert engine.meter.rows <= 2_000 + engine.meter.reads, "a row more with each read, to learn whether there is one"
+
+
 async def test_the_asynchronous_twin_gives_the_same_distinct_values():
     async with AsyncDatabase("memory://", models=[Town]) as db:
         await db[Town].bulk_create([Town(id=n, country=("CH", "IT")[n % 2]) for n in range(10)])
