@@ -12,22 +12,20 @@ Source: FoundationDB Record Layer, OnlineIndexScrubber.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, Final, Literal
 
-from kvmodels.errors import DecodeError, KvModelsError
+from kvmodels.errors import DecodeError, InvalidKeyError, KvModelsError
 from kvmodels.flows.context import Context, HeaderView, header_view, reload_header
+from kvmodels.flows.expectations import Expected, RecordEntries, difference
 from kvmodels.flows.findings import CheckReport, Finding, shown_key
-from kvmodels.flows.records import Stored, document_of, object_of, recomputed, stored_of
+from kvmodels.flows.records import document_of, object_of, recomputed
 from kvmodels.flows.repair import Suspect, mend
 from kvmodels.flows.requests import Flow, read
 from kvmodels.keys import key_successor
-from kvmodels.maintenance.changes import RecordChange
-from kvmodels.maintenance.entries import entry_keys, entry_value, slot_owner
+from kvmodels.maintenance.entries import slot_owner
 from kvmodels.operations import GuardFailed, ReadRange, Row, after_prefix, point
-from kvmodels.schema.definition import Document, ModelSchema
-from kvmodels.schema.keyspace import EntryKey
+from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.live import LiveCollection, LiveIndex
 
 __all__ = ["Repair", "check_collection", "check_database"]
@@ -73,15 +71,6 @@ def check_collection(context: Context, schema: ModelSchema, *, repair: Repair = 
     return CheckReport(scrub.scanned, tuple(scrub.findings))
 
 
-@dataclass(frozen=True, slots=True)
-class _Expected:
-    live: LiveCollection
-    index: LiveIndex
-    slot: bool
-    value: bytes
-    encoding: int
-
-
 class _Scrub:
     """One run over one collection."""
 
@@ -90,8 +79,6 @@ class _Scrub:
         self._schema = schema
         self._repair = repair
         self._seen: set[tuple[bytes, bytes | None]] = set()
-        self._known: dict[tuple[bytes, bytes], dict[bytes, _Expected]] = {}
-        self._known_for: LiveCollection | None = None
         self.scanned = 0
         self.findings: list[Finding] = []
 
@@ -109,12 +96,12 @@ class _Scrub:
             if not rows:
                 return
             # A list per key, because two records may call for one unique slot.
-            expected: dict[bytes, list[tuple[_Expected, Row]]] = {}
+            expected: dict[bytes, list[tuple[Expected, Row]]] = {}
             for row in rows:
                 suspect = self._judge_record(live, row)
                 if suspect is not None:
                     yield from self._report(suspect)
-                for key, wanted in self._expected(live, row).items():
+                for key, wanted in self._called_for(live, row).items():
                     expected.setdefault(key, []).append((wanted, row))
             yield from self._compare(view, expected)
             start = key_successor(rows[-1].key)
@@ -140,56 +127,10 @@ class _Scrub:
             return Suspect("computed", row, None, pk, error.message, record=row)
         return Suspect("computed", row, None, pk, "not what its function gives", record=row)
 
-    def _stored(self, live: LiveCollection, row: Row) -> Stored | None:
-        """What the record stores, or None when nothing can be said about its entries."""
-        if not live.layout.is_record_key(row.key):
-            return None
-        try:
-            stored = stored_of(self._context, live, row)
-            for index in live.maintained:
-                if index.readable:
-                    entry_keys(index, stored.document, live.layout.pk_of(row.key))
-        except KvModelsError:
-            # Also when only one column cannot be encoded: a repair could not write any entry of this record.
-            return None
-        return stored if live.layout.names(stored.document, row.key) else None
+    def _called_for(self, live: LiveCollection, row: Row) -> dict[bytes, Expected]:
+        return RecordEntries(self._context, live, row).all() or {}
 
-    def _expected(self, live: LiveCollection, row: Row) -> dict[bytes, _Expected]:
-        """The entries that a record calls for in the indexes that are complete; none when it cannot be indexed.
-
-        Remembered for some records: each entry asks for those of its record, and a record may have many.
-        """
-        if self._known_for is not live or len(self._known) >= ROWS_AT_ONCE:
-            self._known, self._known_for = {}, live
-        version = row.key, row.versionstamp
-        if version not in self._known:
-            self._known[version] = self._called_for(live, row)
-        return self._known[version]
-
-    def _called_for(self, live: LiveCollection, row: Row) -> dict[bytes, _Expected]:
-        stored = self._stored(live, row)
-        found: dict[bytes, _Expected] = {}
-        if stored is None:
-            return found
-        pk = live.layout.pk_of(row.key)
-        # A copy is compared with the bytes that are stored, also while a build has not filled in a new column yet.
-        change = RecordChange(live, pk, row, stored.document, stored.document, row.value, row.encoding)
-        for index in live.maintained:
-            if not index.readable:
-                continue
-            for key, slot in entry_keys(index, stored.document, pk):
-                value = entry_value(self._context.codec, index.layout, slot, change)
-                found[key] = _Expected(live, index, slot, *value)
-        return found
-
-    def _keys(self, index: LiveIndex, document: Document, pk: bytes) -> tuple[EntryKey, ...] | None:
-        """The entry keys of a document in an index, or None when it holds what the index cannot."""
-        try:
-            return entry_keys(index, document, pk)
-        except KvModelsError:
-            return None
-
-    def _compare(self, view: HeaderView, expected: dict[bytes, list[tuple[_Expected, Row]]]) -> Flow[None]:
+    def _compare(self, view: HeaderView, expected: dict[bytes, list[tuple[Expected, Row]]]) -> Flow[None]:
         """Read the expected entries; what looks wrong is confirmed one by one, because this is another snapshot."""
         keys = sorted(expected)
         for start in range(0, len(keys), ROWS_AT_ONCE):
@@ -198,7 +139,7 @@ class _Scrub:
             for key in some:
                 row = found.get(key)
                 for wanted, record in expected[key]:
-                    if row is None or self._difference(wanted, row, record) is not None:
+                    if row is None or difference(self._context, wanted, row, record) is not None:
                         yield from self._confirm_missing(key, record.key)
 
     def _points(self, view: HeaderView, keys: Sequence[bytes]) -> Flow[dict[bytes, Row]]:
@@ -218,7 +159,7 @@ class _Scrub:
                 break
             self._context.view = None
         records, entries = result.ranges
-        wanted = self._expected(live, records[0]).get(key) if records else None
+        wanted = self._called_for(live, records[0]).get(key) if records else None
         if wanted is None:
             return
         record, entry = records[0], entries[0] if entries else None
@@ -227,7 +168,7 @@ class _Scrub:
             reason = "the entry is not there"
             yield from self._report(Suspect("missing", Row(key, b"", 0, b"", None), wanted.index, pk, reason, record))
             return
-        reason_or_none = self._difference(wanted, entry, record)
+        reason_or_none = difference(self._context, wanted, entry, record)
         if reason_or_none is None:
             return
         if wanted.slot and (yield from self._owned_by_another(live, wanted.index, entry, pk)):
@@ -235,28 +176,6 @@ class _Scrub:
             yield from self._report(suspect)
             return
         yield from self._report(Suspect("dangling", entry, wanted.index, pk, reason_or_none, record))
-
-    def _difference(self, wanted: _Expected, entry: Row, record: Row) -> str | None:
-        if (entry.value, entry.encoding) != (wanted.value, wanted.encoding):
-            return "wrong owner" if self._names_another(wanted, entry, record) else "wrong value"
-        if entry.expire_at != record.expire_at:
-            return "another deadline than the record"
-        if wanted.index.definition.store == "record" and entry.versionstamp != record.versionstamp:
-            return "another versionstamp than the record"
-        return None
-
-    def _names_another(self, wanted: _Expected, entry: Row, record: Row) -> bool:
-        """Whether a slot belongs to another record than it should, or to none that can be named."""
-        definition = wanted.index.definition
-        if not wanted.slot or definition.store is not None:
-            return False
-        if not definition.include:
-            return True
-        try:
-            owner = slot_owner(self._context.codec, wanted.live, wanted.index, entry)
-            return owner != wanted.live.layout.pk_of(record.key)
-        except DecodeError:
-            return True
 
     def _owned_by_another(self, live: LiveCollection, index: LiveIndex, entry: Row, pk: bytes) -> Flow[bool]:
         """Whether another record reproduces the slot: a real duplicate, which nobody can mend but its owner."""
@@ -268,7 +187,7 @@ class _Scrub:
             return False
         result = yield from read((point(live.layout.key(owner)),))
         rows = result.ranges[0]
-        return bool(rows) and entry.key in self._expected(live, rows[0])
+        return bool(rows) and entry.key in self._called_for(live, rows[0])
 
     # --- from entries to records ------------------------------------------------------------------------------
 
@@ -287,30 +206,33 @@ class _Scrub:
             if not rows:
                 return
             unseen = [row for row in rows if (row.key, None) not in self._seen]
-            owners = {row.key: self._owner(live, index, row) for row in unseen}
-            keys = {live.layout.key(owner) for owner in owners.values() if isinstance(owner, bytes)}
-            records = yield from self._points(view, sorted(keys))
+            records = yield from self._records_of(view, live, index, unseen)
             for row in unseen:
-                yield from self._judge_entry(live, index, row, owners[row.key], records)
+                record = records.get(_claimed_by(self._context, live, index, row) or b"")
+                if record is None or not record.calls_for(index, row):
+                    yield from self._judge_entry(live, index, row, record)
             start = key_successor(rows[-1].key)
 
+    def _records_of(
+        self, view: HeaderView, live: LiveCollection, index: LiveIndex, entries: Sequence[Row]
+    ) -> Flow[dict[bytes, RecordEntries]]:
+        """By key, the records that a batch of entries may be of; each is decoded once for all its entries."""
+        claimed = {_claimed_by(self._context, live, index, row) for row in entries}
+        found = yield from self._points(view, sorted(live.layout.key(pk) for pk in claimed if pk is not None))
+        return {live.layout.pk_of(key): RecordEntries(self._context, live, row) for key, row in found.items()}
+
     def _judge_entry(
-        self,
-        live: LiveCollection,
-        index: LiveIndex,
-        row: Row,
-        owner: bytes | str | None,
-        records: Mapping[bytes, Row],
+        self, live: LiveCollection, index: LiveIndex, row: Row, record: RecordEntries | None
     ) -> Flow[None]:
+        """Report an entry that its record, as it was read, does not explain, once a snapshot has confirmed it."""
+        owner = self._owner(live, index, row)
         if owner is None:
-            yield from self._report(Suspect("foreign", row, index, None, "not an entry key of this index"))
+            suspect = Suspect("foreign", row, index, None, "not an entry key of this index", hint=_REMOVE_ALL)
+            yield from self._report(suspect)
         elif isinstance(owner, str):
             yield from self._report(Suspect("dangling", row, index, None, owner))
-        else:
-            record = records.get(live.layout.key(owner))
-            wanted = None if record is None else self._expected(live, record).get(row.key)
-            if record is None or wanted is None or self._difference(wanted, row, record) is not None:
-                yield from self._confirm_dangling(index, row.key, owner)
+        elif record is None or record.can_be_read:
+            yield from self._confirm_dangling(index, row.key, owner)
 
     def _owner(self, live: LiveCollection, index: LiveIndex, row: Row) -> bytes | str | None:
         """Packed primary key that the entry names; None when it is no entry key; text when its value names nobody."""
@@ -353,17 +275,13 @@ class _Scrub:
         if record is None:
             yield from self._report(Suspect("dangling", entry, current, owner, "there is no such record"))
             return
-        stored = self._stored(live, record)
-        keys = None if stored is None else self._keys(current, stored.document, owner)
-        if keys is None:
+        judged = RecordEntries(self._context, live, record)
+        wanted = judged.in_index(current)
+        if judged.all() is None or wanted is None or judged.calls_for(current, entry):
             return
-        if key not in {item.key for item in keys}:
-            yield from self._report(
-                Suspect("dangling", entry, current, owner, "the record does not call for this entry", record)
-            )
-            return
-        wanted = self._expected(live, record).get(key)
-        reason = None if wanted is None else self._difference(wanted, entry, record)
+        reason: str | None = "the record does not call for this entry"
+        if key in wanted:
+            reason = difference(self._context, wanted[key], entry, record)
         if reason is not None:
             yield from self._report(Suspect("dangling", entry, current, owner, reason, record))
 
@@ -417,6 +335,14 @@ def _reason(error: KvModelsError) -> str:
     reason = getattr(error, "reason", None) or error.message
     field = getattr(error, "field", None)
     return reason if field is None else f"{field}: {reason}"
+
+
+def _claimed_by(context: Context, live: LiveCollection, index: LiveIndex, row: Row) -> bytes | None:
+    """The packed primary key that an entry seems to name; whether it is one shows when its record is compared."""
+    try:
+        return index.layout.pk_in(row.key) or slot_owner(context.codec, live, index, row)
+    except (InvalidKeyError, DecodeError):
+        return None
 
 
 def _find(live: LiveCollection, name: str, generation: int) -> LiveIndex | None:
