@@ -125,7 +125,10 @@ class Database:
         return run(self._engine, flow)
 
     def __getitem__(self, model: type[M]) -> Repository[M]:
-        known: Repository[M] | None = self._repositories.get(model)
+        try:
+            known: Repository[M] | None = self._repositories.get(model)
+        except TypeError:  # an object of a model, perhaps, which has no hash
+            known = None
         if known is not None:
             return known
         made: Repository[M] = Repository(_Runner(self._core, self._run, self._core.schema_for(model)))
@@ -195,7 +198,8 @@ class Database:
         Returns:
             What was found. Cost: reads every record and entry, in batches of 500; for aggregate indexes every record
             once more in one snapshot, which keeps a number per counter in memory. Counters of an index that is being
-            built are not compared, nor those of a collection with records that cannot be read.
+            built are not compared, nor those of a collection with records that cannot be read; ``unchecked`` of the
+            report names them, and every index that this release does not declare.
 
         Raises:
             InvalidArgumentError: an unknown kind of repair.

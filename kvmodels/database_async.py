@@ -145,7 +145,10 @@ class AsyncDatabase:
         return await arun(self._engine, flow)
 
     def __getitem__(self, model: type[M]) -> AsyncRepository[M]:
-        known: AsyncRepository[M] | None = self._repositories.get(model)
+        try:
+            known: AsyncRepository[M] | None = self._repositories.get(model)
+        except TypeError:  # an object of a model, perhaps, which has no hash
+            known = None
         if known is not None:
             return known
         made: AsyncRepository[M] = AsyncRepository(_Runner(self._core, self._run, self._core.schema_for(model)))
@@ -221,7 +224,8 @@ class AsyncDatabase:
         Returns:
             What was found. Cost: reads every record and entry, in batches of 500; for aggregate indexes every record
             once more in one snapshot, which keeps a number per counter in memory. Counters of an index that is being
-            built are not compared, nor those of a collection with records that cannot be read.
+            built are not compared, nor those of a collection with records that cannot be read; ``unchecked`` of the
+            report names them, and every index that this release does not declare.
 
         Raises:
             InvalidArgumentError: an unknown kind of repair.

@@ -12,10 +12,10 @@ Source: FoundationDB Record Layer, OnlineIndexScrubber.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final, Literal
 
-from kvmodels.errors import DecodeError, InvalidKeyError, KvModelsError
+from kvmodels.errors import DecodeError, InvalidKeyError, InvalidValueError, KvModelsError
 from kvmodels.flows.context import Context, HeaderView, header_view, reload_header
 from kvmodels.flows.expectations import Expected, RecordEntries, difference
 from kvmodels.flows.findings import CheckReport, Finding, shown_key
@@ -25,6 +25,7 @@ from kvmodels.flows.requests import Flow, read
 from kvmodels.keys import key_successor
 from kvmodels.maintenance.entries import slot_owner
 from kvmodels.operations import GuardFailed, ReadRange, Row, after_prefix, point
+from kvmodels.schema.catalogue import IndexState
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.live import LiveCollection, LiveIndex
 
@@ -45,11 +46,13 @@ def check_database(context: Context, *, repair: Repair = False) -> Flow[CheckRep
     """
     scanned = 0
     findings: list[Finding] = []
+    unchecked: list[str] = []
     for schema in context.schemas.values():
         report = yield from check_collection(context, schema, repair=repair)
         scanned += report.scanned
         findings.extend(report.findings)
-    return CheckReport(scanned, tuple(findings))
+        unchecked.extend(report.unchecked)
+    return CheckReport(scanned, tuple(findings), tuple(unchecked))
 
 
 def check_collection(context: Context, schema: ModelSchema, *, repair: Repair = False) -> Flow[CheckReport]:
@@ -68,7 +71,8 @@ def check_collection(context: Context, schema: ModelSchema, *, repair: Repair = 
     for index in live.maintained:
         if index.definition.aggregates is None:  # counters are counted again, in a snapshot: flows/counters.py
             yield from scrub.entries(index.stored.name, index.stored.generation)
-    return CheckReport(scrub.scanned, tuple(scrub.findings))
+    view = yield from header_view(context)
+    return CheckReport(scrub.scanned, tuple(scrub.findings), tuple(_uncompared(live, view)))
 
 
 class _Scrub:
@@ -121,11 +125,13 @@ class _Scrub:
         except KvModelsError as error:
             return Suspect("undecodable", row, None, pk, _reason(error), hint=_MEND_THE_MODEL)
         try:
-            if recomputed(self._context, live, row) is None:
-                return None
+            anew = recomputed(self._context, live, row)
         except KvModelsError as error:  # a function that fails is no reason to call the record unreadable
-            return Suspect("computed", row, None, pk, error.message, record=row)
-        return Suspect("computed", row, None, pk, "not what its function gives", record=row)
+            return Suspect("computed", row, None, pk, _reason(error), hint=_MEND_THE_FUNCTION, record=row)
+        if anew is None:
+            return None
+        reason = f"{', '.join(anew.columns)}: not what the function gives"
+        return Suspect("computed", row, None, pk, reason, record=row)
 
     def _called_for(self, live: LiveCollection, row: Row) -> dict[bytes, Expected]:
         return RecordEntries(self._context, live, row).all() or {}
@@ -330,11 +336,45 @@ _MEND_THE_MODEL: Final = (
 )
 
 
+_MEND_THE_FUNCTION: Final = "The function must take every value that its fields may have, except None."
+
+
 def _reason(error: KvModelsError) -> str:
-    """Why a record cannot be read, behind the name of the field where one is to blame."""
+    """Why a record cannot be read or computed, behind the name of the field or column where one is to blame."""
     reason = getattr(error, "reason", None) or error.message
+    if isinstance(error, InvalidValueError) and error.type is not None:
+        reason = f"{reason} ({error.type})"
     field = getattr(error, "field", None)
     return reason if field is None else f"{field}: {reason}"
+
+
+def _uncompared(before: LiveCollection, view: HeaderView) -> Iterator[str]:
+    """Every index of the header whose entries were not compared completely, and why.
+
+    Args:
+        before: the collection when the check began: what became readable since was compared in one direction only.
+        view: the header at its end.
+    """
+    schema = before.schema
+    collection = view.header.collections.get(schema.collection)
+    compared = {(index.stored.name, index.stored.generation) for index in before.maintained if index.readable}
+    known = {(index.stored.name, index.stored.generation) for index in view.live[schema.collection].maintained}
+    for index in collection.indexes if collection is not None else ():
+        place = index.name, index.generation
+        reason: str | None = _NOT_COMPARED.get(index.state)
+        if index.state.maintained and place not in known:
+            reason = "this release does not declare it as it is stored; check it in the release that does"
+        elif index.state is IndexState.READABLE and place not in compared:
+            reason = "it became complete during the check; check again"
+        if reason is not None:
+            yield f"{schema.collection}.{index.name}: {reason}"
+
+
+_NOT_COMPARED: Final = {
+    IndexState.WRITE_ONLY: "it is being built; db.build_indexes() finishes that",
+    IndexState.PENDING: "it has violations; db.build_indexes() lists them",
+    IndexState.DROPPING: "it is being dropped; db.build_indexes() finishes that",
+}
 
 
 def _claimed_by(context: Context, live: LiveCollection, index: LiveIndex, row: Row) -> bytes | None:
