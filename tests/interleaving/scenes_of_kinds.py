@@ -9,7 +9,7 @@ from kvmodels.testing.interleaving import Interleaving
 from kvmodels.testing.processes import Process
 from kvmodels.testing.schedules import History
 from tests.interleaving.exchange import exchange
-from tests.interleaving.members import KEPT, Member, MemberFields, OldMember
+from tests.interleaving.members import KEPT, Home, Member, MemberFields, OldMember
 from tests.interleaving.scenes import Judge, Scene, build, nothing_more
 from tests.interleaving.verdict import records_of
 from tests.oracle import spec_of
@@ -196,6 +196,30 @@ def two_creates_claim_one_badge(test: Interleaving) -> Judge:
     return judge
 
 
+def two_creates_claim_addresses_that_are_folded_to_one(test: Interleaving) -> Judge:
+    """Neither reads anything: the texts differ, their folded values do not."""
+    ada, bob = test.process(OldMember), test.process(OldMember)
+    test.add("ada", ada[OldMember].create(id="a", email="ADA@x.org"))
+    test.add("bob", bob[OldMember].create(id="b", email="ada@X.org"))
+    return nothing_more
+
+
+def two_members_move_to_one_floor(test: Interleaving) -> Judge:
+    """The field of a nested model is unique in the north; Bob comes there from the south, with his floor."""
+    ada, bob = test.process(Member), test.process(Member)
+    for name, zone, floor in (("a", "n", 1), ("b", "s", 2)):
+        test.at_once(ada[Member].create(id=name, zone=zone, home=Home(street="low", floor=floor)))
+    test.add("ada", ada[Member].patch("a", home=Home(street="low", floor=2)))
+    test.add("bob", bob[Member].patch("b", zone="n"))
+
+    def judge(history: History) -> Iterator[str]:
+        error = history.outcomes["bob"].error
+        if not isinstance(error, UniqueViolationError) or error.existing_key != "a":
+            yield f"the move of bob ended with {history.outcomes['bob']}"
+
+    return judge
+
+
 def two_writers_move_one_member(test: Interleaving) -> Judge:
     """Both take it out of the same group."""
     ada, bob = test.process(OldMember), test.process(OldMember)
@@ -299,6 +323,13 @@ KIND_SCENES = (
     Scene("elements", ("ada end", "bob end"), an_element_goes, OLD_SPEC),
     Scene("fold", ("ada end",), two_members_exchange_their_badges, OLD_SPEC),
     Scene("R1", ("ada commit", "bob commit"), two_creates_claim_one_badge, OLD_SPEC),
+    Scene("R1", ("ada commit", "bob commit"), two_creates_claim_addresses_that_are_folded_to_one, OLD_SPEC),
+    Scene(
+        "R1",
+        ("ada read", "ada read", "bob read", "bob read", "ada commit", "bob commit"),
+        two_members_move_to_one_floor,
+        SPEC,
+    ),
     Scene("R2", ("ada read", "bob read", "ada commit", "bob commit"), two_writers_move_one_member, OLD_SPEC),
     Scene("R3", ("build end", "ada commit"), a_writer_has_not_heard_of_the_new_counters, SPEC),
     Scene(
