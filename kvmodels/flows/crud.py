@@ -22,7 +22,7 @@ from kvmodels.errors import (
     StaleObjectError,
     UniqueViolationError,
 )
-from kvmodels.flows.arguments import require_callable, require_no_counters, require_object
+from kvmodels.flows.arguments import require_callable, require_flag, require_no_counters, require_object
 from kvmodels.flows.context import Context, HeaderView
 from kvmodels.flows.operation import Operation, Proposal, Seen, always
 from kvmodels.flows.records import document_of, object_of
@@ -226,6 +226,7 @@ def save(
     """Store an object: insert a new one, update a loaded one if nobody else did since.
 
     Raises:
+        InvalidArgumentError: ``force`` is neither True nor False.
         StaleObjectError: the record changed or went since the object was loaded (not with ``force``).
         PrimaryKeyChangedError: the object was loaded under another primary key.
         AlreadyExistsError, UniqueViolationError: nothing was written.
@@ -233,6 +234,7 @@ def save(
     Cost: one commit without a read for a loaded object whose unique values did not change or are free.
     """
     require_object(schema, instance)
+    require_flag("force", force)
     state = state_of(instance)
     if state is None and not force:
         return insert(context, schema, instance, expire_in)

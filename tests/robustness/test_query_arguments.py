@@ -9,6 +9,7 @@ import pytest
 from pydantic import BaseModel
 
 from kvmodels import (
+    AsyncDatabase,
     Count,
     Database,
     Field,
@@ -188,6 +189,21 @@ def test_defaults_are_given_by_name(db: Database, defaults: Any):
     before = stored_rows(db)
     refused(lambda: db[Place].get_or_create(code="z", defaults=defaults), InvalidArgumentError, argument="defaults")
     assert stored_rows(db) == before
+
+
+@pytest.mark.parametrize("force", ["no", 0, None, Q(id=1)], ids=repr)
+def test_an_overwrite_is_forced_by_true_only(db: Database, force: Any):
+    before = stored_rows(db)
+    for obj in (Place(id=1, code="b", country="x"), db[Place].get(1)):
+        refused(lambda: db[Place].save(obj, force=force), InvalidArgumentError, argument="force")  # noqa: B023
+    assert stored_rows(db) == before
+
+
+@pytest.mark.parametrize("thing", [[], {}, Place(id=1, code="a", country="x"), "places", Address], ids=repr)
+async def test_a_repository_is_one_of_a_model_class(db: Database, thing: Any):
+    error = refused(lambda: db[thing], InvalidArgumentError, argument="model", expected=("Place",))
+    async with AsyncDatabase("memory://", models=[Place]) as other:
+        assert str(refused(lambda: other.repository(thing), InvalidArgumentError)) == str(error)
 
 
 def test_only_a_unique_index_that_holds_the_new_record_decides_a_race(db: Database):
