@@ -41,10 +41,18 @@ VIOLATIONS_REPORTED = 1_000
 
 
 class IndexViolation(NamedTuple):
-    """A record that an index cannot hold: its primary key, and why."""
+    """A record that an index cannot hold.
+
+    Attributes:
+        key: its primary key.
+        kind: why: ``duplicate``, ``too_long``, ``too_many``, ``not_encodable``, ``not_decodable``, ``key_function`` or
+            ``expires``.
+        reason: for ``key_function``, the name of the type of what the function raised; else None.
+    """
 
     key: Any
     kind: str
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,6 +280,7 @@ def _violations(
     for row in result.ranges[0]:
         rest = row.key[len(index.violations) :]
         values = layout.unpack(rest[skip_parts(rest, 1) :])
-        kind = context.codec.decode(row.value, row.encoding, row.key)["kind"]
-        found.append(IndexViolation(values[0] if len(values) == 1 else values, kind))
+        value = context.codec.decode(row.value, row.encoding, row.key)
+        key = values[0] if len(values) == 1 else values
+        found.append(IndexViolation(key, value["kind"], value.get("reason")))
     return tuple(found)

@@ -17,7 +17,7 @@ from kvmodels.flows.requests import Flow, commit, now, read
 from kvmodels.keys import key_successor, skip_parts
 from kvmodels.maintenance import rules
 from kvmodels.maintenance.budget import check_budget
-from kvmodels.maintenance.changes import Compiled, NeedRows, RecordChange
+from kvmodels.maintenance.changes import Compiled, Misfit, NeedRows, RecordChange
 from kvmodels.maintenance.compiler import compile_write
 from kvmodels.maintenance.entries import entry_value, misfit
 from kvmodels.operations import (
@@ -34,6 +34,7 @@ from kvmodels.operations import (
     point,
 )
 from kvmodels.schema.catalogue import IndexState
+from kvmodels.schema.computed import failed_function
 from kvmodels.schema.definition import Document, ModelSchema
 from kvmodels.schema.keyspace import build_key, violation_key
 from kvmodels.schema.live import LiveCollection, LiveIndex
@@ -131,10 +132,8 @@ def _index_rows(
             changes.append(change)
         else:
             pk = live.layout.pk_of(row.key)
-            checks.append(Check(row.key, row.versionstamp, physical=True))
-            mutations.append(
-                Set(violation_key(index.violations, None, pk), *context.codec.encode({"kind": change}), row.expire_at)
-            )
+            checks += _present(rules.listing_check(row))
+            mutations.append(_listed(context, index, pk, change, row.expire_at))
     write = yield from _compile(context, view, changes, now_ms)
     if write is None:
         return False
@@ -153,15 +152,18 @@ def _list_alone(
     advance: tuple[Check, Mutation],
 ) -> Flow[bool]:
     """Pass over a record that no operation can index, because its entries alone are over a limit of the engine."""
-    listed = Set(
-        violation_key(index.violations, None, live.layout.pk_of(row.key)),
-        *context.codec.encode({"kind": "too_many"}),
-        row.expire_at,
-    )
-    header = rules.header_check(view.guard)
-    checks = (header,) if header is not None else ()
-    write = AtomicWrite((*checks, advance[0], Check(row.key, row.versionstamp, physical=True)), (advance[1], listed))
-    return (yield from _committed(context, write))
+    listed = _listed(context, index, live.layout.pk_of(row.key), Misfit("too_many"), row.expire_at)
+    checks = _present(rules.header_check(view.guard), rules.listing_check(row))
+    return (yield from _committed(context, AtomicWrite((advance[0], *checks), (advance[1], listed))))
+
+
+def _present(*checks: Check | None) -> tuple[Check, ...]:
+    return tuple(check for check in checks if check is not None)
+
+
+def _listed(context: Context, index: LiveIndex, pk: bytes, misfit: Misfit, expire_at: int | None) -> Set:
+    """The violation row of a record that an index cannot hold."""
+    return Set(violation_key(index.violations, None, pk), *context.codec.encode(misfit.to_value()), expire_at)
 
 
 def _committed(context: Context, write: AtomicWrite) -> Flow[bool]:
@@ -177,23 +179,25 @@ def _committed(context: Context, write: AtomicWrite) -> Flow[bool]:
     return False
 
 
-def _change(context: Context, live: LiveCollection, index: LiveIndex, row: Row) -> RecordChange | str:
-    """What indexes one record, or the kind of violation when that cannot be done."""
+def _change(context: Context, live: LiveCollection, index: LiveIndex, row: Row) -> RecordChange | Misfit:
+    """What indexes one record, or why that cannot be done."""
     pk = live.layout.pk_of(row.key)
     try:
         document = document_of(context, row)
         touched = rules.must_touch(index) or not index.layout.covers(document)
-        stored = _materialised(context, live, index, row, document) if touched else None
+        made = _materialised(context, live, row, document) if touched else None
     except DecodeError:
-        return "not_decodable"
-    except KvModelsError:
-        return "not_encodable"
+        return Misfit("not_decodable")
+    if isinstance(made, Misfit) and not index.layout.covers(document):
+        return made
+    # What only other indexes cannot hold is no obstacle here: the compiler lists it for them.
+    stored, unmade = (None, made) if isinstance(made, Misfit) else (made, None)
     new_document, value, encoding = stored or Stored(document, row.value, row.encoding)
     kind = misfit(index, new_document, pk, context.limits.max_key_bytes, row.expire_at)
     if kind is not None:
-        return kind
+        return Misfit(kind)
     if touched and len(value) > context.limits.max_value_bytes:
-        return "too_long"  # with the columns that the record did not store yet
+        return Misfit("too_long")  # with the columns that the record did not store yet
     change = RecordChange(
         live,
         pk,
@@ -205,26 +209,26 @@ def _change(context: Context, live: LiveCollection, index: LiveIndex, row: Row) 
         row.expire_at,
         only=None if touched else index,
         tolerant=True,
+        unmade=unmade,
     )
-    return "too_long" if _holds_too_much(context, index, change) else change
+    return Misfit("too_long") if _holds_too_much(context, index, change) else change
 
 
-def _materialised(
-    context: Context, live: LiveCollection, index: LiveIndex, row: Row, document: Document
-) -> Stored | None:
+def _materialised(context: Context, live: LiveCollection, row: Row, document: Document) -> Stored | Misfit | None:
     """A record that is set anyway, with the values of every column of every index; None to set it as it is.
 
     Also those that other indexes need: their builds pass over the record from here on, because it is newer than their
-    fences. What only they cannot hold is no obstacle here: the compiler lists it for them.
+    fences. A Misfit says why they cannot be made.
     """
     if all(other.layout.covers(document) for other in live.maintained):
         return None
     try:
         return stored_of(context, live, row)
-    except KvModelsError:
-        if index.layout.covers(document):
-            return None
-        raise
+    except DecodeError:
+        return Misfit("not_decodable")
+    except KvModelsError as error:
+        failed = failed_function(error)
+        return Misfit("not_encodable") if failed is None else Misfit("key_function", failed)
 
 
 def _holds_too_much(context: Context, index: LiveIndex, change: RecordChange) -> bool:
@@ -300,6 +304,11 @@ def _resolve(context: Context, schema: ModelSchema, index: LiveIndex, view: Head
         return
     change = _change(context, live, current, result.ranges[0][0])
     if not isinstance(change, RecordChange):
+        anew = _listed(context, current, rest[skip_parts(rest, 1) :], change, result.ranges[0][0].expire_at)
+        if anew.key == violation.key and (anew.value, anew.encoding) != (violation.value, violation.encoding):
+            # Another reason than before, for example of another release of a function.
+            checks = (*_present(rules.listing_check(result.ranges[0][0])), seen)
+            yield from _committed(context, AtomicWrite(checks, (anew,)))
         return
     # Every entry, whatever the fence says: that the violation is listed means that they are not there.
     change = change._replace(rewrite=True)

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from kvmodels.encoding.values import ValueCodec
 from kvmodels.errors import InvalidValueError
 from kvmodels.maintenance import aggregates, rules
-from kvmodels.maintenance.changes import Compiled, NeedRows, RecordChange, Violation
+from kvmodels.maintenance.changes import Compiled, Misfit, NeedRows, RecordChange, Violation
 from kvmodels.maintenance.entries import (
     entry_keys,
     entry_value,
@@ -224,8 +224,10 @@ class _Fold:
         kind = misfit(index, document, change.pk, self._max_key_bytes, change.expire_at)
         if kind is None:
             return False
+        # Of what the document does not store, the build knows why it could not be made.
+        found = Misfit(kind) if change.unmade is None or index.layout.covers(document) else change.unmade
         key = violation_key(index.violations, None, change.pk)
-        self._set(Set(key, *self._codec.encode({"kind": kind}), change.expire_at))
+        self._set(Set(key, *self._codec.encode(found.to_value()), change.expire_at))
         return True
 
     def _old_keys(self, index: LiveIndex, change: RecordChange) -> dict[bytes, bool]:
@@ -382,7 +384,7 @@ class _Fold:
         """An unrelated change of a record that a build found to be a duplicate: it stays one, and stays listed."""
         self.check(rules.slot_check(key, row))
         violation = violation_key(claim.index.violations, key, claim.change.pk)
-        self._set(Set(violation, *self._codec.encode({"kind": DUPLICATE}), claim.change.expire_at))
+        self._set(Set(violation, *self._codec.encode(Misfit(DUPLICATE).to_value()), claim.change.expire_at))
 
     def _evict(self, change: RecordChange, row: Row, owner: bytes, changes: Mapping[bytes, RecordChange]) -> bool:
         """Whether an expired owner loses its slot; its record and entries then go in this commit.

@@ -25,6 +25,7 @@ __all__ = [
     "header_check",
     "is_counted",
     "is_expired",
+    "listing_check",
     "must_touch",
     "owns_nothing",
     "predates_fence",
@@ -55,6 +56,11 @@ def record_check(change: RecordChange, now_ms: int) -> Check | None:
 def slot_check(key: bytes, row: Row | None) -> Check | None:
     """R1: a slot that was read, free or not, must still be as it was."""
     return Check(key, row.versionstamp if row else None, physical=True)
+
+
+def listing_check(row: Row) -> Check | None:
+    """R2 for a build: the record that it lists as a violation is still the one that the index cannot hold."""
+    return Check(row.key, row.versionstamp, physical=True)
 
 
 def token_check(key: bytes) -> Check | None:

@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
 from functools import partial
+from inspect import signature
 from typing import Any, Final, cast, get_type_hints
 
 from kvmodels.encoding.columns import ColumnCodec
-from kvmodels.errors import InvalidValueError, ModelDefinitionError
+from kvmodels.errors import InvalidValueError, KvModelsError, ModelDefinitionError
 from kvmodels.schema.annotations import Plain, plain, type_name
 from kvmodels.schema.declarations import Index, KeyFunction, fold_of
 from kvmodels.schema.definition import ColumnSource, Computed
@@ -24,7 +25,7 @@ from kvmodels.schema.markers import EntryMarker
 from kvmodels.schema.paths import computed_path
 from kvmodels.schema.sources import Leaf, leaf_of, naming, nearest, stored_source, value_at
 
-__all__ = ["ComputedValues", "declared_column", "folded_field"]
+__all__ = ["ComputedValues", "declared_column", "failed_function", "folded_field"]
 
 _PLAIN: Final = frozenset((bool, int, float, str, bytes))
 """Types that a document stores as they are, and whose values nobody can change."""
@@ -92,6 +93,14 @@ def _stored_value(model: str, source: ColumnSource, computed: Computed) -> Calla
     return made
 
 
+def failed_function(error: KvModelsError) -> str | None:
+    """The name of the type of what a function of the user raised, if that is why a document could not be made."""
+    is_of_function = (
+        isinstance(error, InvalidValueError) and error.message == "the function of a computed column failed"
+    )
+    return error.type if is_of_function else None
+
+
 def _arguments(names: tuple[str, ...]) -> Callable[[Mapping[str, Any]], list[Any]]:
     if all("." not in name for name in names):
         return lambda values: [values[name] for name in names]
@@ -148,6 +157,7 @@ def folded_field(model: str, field: str, inner: Plain, marks: Iterable[EntryMark
         return None
     key, version = functions[0]
     assert key is not None
+    _require_arity(model, field, key, (field,))
     refused = partial(ModelDefinitionError, model=model, field=field, option=f"key={_shown(key)}")
     if any(other != functions[0] for other in functions):
         raise refused(
@@ -196,6 +206,7 @@ def declared_column(model: str, fields: Mapping[str, Plain], index: Index) -> tu
     assert key is not None
     name = _column_name(model, fields, index)
     names = tuple(field.removeprefix("-") for field in index.fields)
+    _require_arity(model, name, key, names)
     is_descending = index.fields[0].startswith("-")
     if len(names) > 1 and any(field.startswith("-") for field in index.fields):
         raise ModelDefinitionError(
@@ -245,6 +256,29 @@ def _may_be_none(model: str, fields: Mapping[str, Plain], index: Index, names: t
             )
         is_nullable = is_nullable or value[1]
     return is_nullable
+
+
+def _require_arity(model: str, column: str, key: KeyFunction, names: tuple[str, ...]) -> None:
+    """Refuse a function that cannot be called with the values of its fields.
+
+    Raises:
+        ModelDefinitionError: it takes fewer or more arguments, or one that must be named.
+    """
+    try:
+        parameters = signature(key)
+    except (ValueError, TypeError):
+        return  # a builtin that does not tell what it takes
+    try:
+        parameters.bind(*names)
+    except TypeError as error:
+        raise ModelDefinitionError(
+            "the function of a computed column does not take the values of its fields",
+            model=model,
+            field=column,
+            option=f"key={_shown(key)}",
+            suggestion=", ".join(names),
+            hint="It is called with the values of the fields that are listed, in order, and with nothing else.",
+        ) from error
 
 
 def _column_name(model: str, fields: Mapping[str, Plain], index: Index) -> str:

@@ -226,7 +226,7 @@ def built(opened: Any, model: Any, *records: Plain) -> tuple[Database, Any, dict
     (report,) = (one for one in db.build_indexes() if one.violations)
     assert report.state == "pending"
     exact(db, model)
-    return db, db[model], dict(report.violations)
+    return db, db[model], {found.key: found.kind for found in report.violations}
 
 
 def finished(db: Database, model: Any) -> None:
@@ -285,7 +285,7 @@ def test_a_record_with_a_deadline_is_listed_until_it_has_none(opened):
     first.create(id=2, size=4)
     db = opened(Summed)
     (report,) = db.build_indexes()
-    assert [tuple(violation) for violation in report.violations] == [(1, "expires")]
+    assert [(found.key, found.kind) for found in report.violations] == [(1, "expires")]
     exact(db, Summed)
     db[Summed].patch(1, expire_in=None)
     exact(db, Summed)
@@ -294,7 +294,7 @@ def test_a_record_with_a_deadline_is_listed_until_it_has_none(opened):
 
 def test_a_record_whose_function_fails_is_listed_until_it_is_changed(opened):
     db, items, violations = built(opened, Measured, Plain(id=1, name="bad"), Plain(id=2, name="good"))
-    assert violations == {1: "not_encodable"}
+    assert violations == {1: "key_function"}
     items.patch(1, name="better")
     finished(db, Measured)
     assert [found.id for found in items.filter(length="6")] == [1]

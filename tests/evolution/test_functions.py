@@ -125,7 +125,7 @@ def test_a_record_that_the_function_raises_for_is_listed_and_settled_by_a_change
     db = opened(ByFirst)
     (letter, _) = db.build_indexes()
     assert letter.state is IndexState.PENDING
-    assert [(violation.key, violation.kind) for violation in letter.violations] == [(1, "not_encodable")]
+    assert [tuple(violation) for violation in letter.violations] == [(1, "key_function", "IndexError")]
     with pytest.raises(IndexNotReadyError):
         db[ByFirst].filter(letter="b").to_list()
     db[ByFirst].save(ByFirst(id=1, name="ada", city="z"), force=True)
@@ -162,7 +162,7 @@ def test_a_build_that_sets_records_stores_what_the_other_index_needs_or_lists_th
     started.close()
     run(db._engine, build_index(core.context, core.schema_for(ByFirstAndCity), "per_city"))
     (letter,) = db.build_indexes()
-    assert [(violation.key, violation.kind) for violation in letter.violations] == [(1, "not_encodable")]
+    assert [tuple(violation) for violation in letter.violations] == [(1, "key_function", "IndexError")]
     assert letters(db) == {("people_by_letter",): [("b", 2)]}
     assert db.check().findings == ()
     db[ByFirstAndCity].remove(1)
@@ -175,6 +175,48 @@ def test_a_version_changes_at_open_while_there_is_no_record(opened):
     new = opened(ByLast)
     new[ByLast].create(id=1, name="ada")
     assert new[ByLast].get(letter="a").id == 1
+
+
+def halves(name: str) -> int:
+    return 10 // (len(name) - 3)
+
+
+class ByHalves(KvModel, collection="people"):
+    id: PrimaryKey[int]
+    name: str
+    city: str = "x"
+
+    class Meta:
+        indexes: ClassVar = (
+            Index("name", key=first_letter, version=1, name="letter"),
+            Index("name", key=halves, version=1, name="halves"),
+        )
+
+
+class ByWrongHalves(KvModel, collection="people"):
+    """A column with a function that fails in another way."""
+
+    id: PrimaryKey[int]
+    name: str
+    city: str = "x"
+
+    class Meta:
+        indexes: ClassVar = (Index("name", key=lambda name: {}[name], version=1, returns=int, name="halves"),)
+
+
+def test_a_violation_says_how_the_function_fails_now(opened):
+    opened(Plain)[Plain].create(id=1, name="ada")
+    db = opened(ByHalves)
+    assert {report.index: [tuple(found) for found in report.violations] for report in db.build_indexes()} == {
+        "letter": [(1, "key_function", "ZeroDivisionError")],  # a record is set with all its columns, or not at all
+        "halves": [(1, "key_function", "ZeroDivisionError")],
+    }
+    again = opened(ByWrongHalves)
+    again.drop_index(ByWrongHalves, "letter")
+    (report,) = again.build_indexes()
+    assert [tuple(found) for found in report.violations] == [(1, "key_function", "KeyError")]
+    again[ByWrongHalves].remove(1)
+    assert again.build_indexes()[0].violations == ()
 
 
 def tens(number: int) -> int:

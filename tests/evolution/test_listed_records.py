@@ -55,7 +55,9 @@ def exact(db: Database, model: Any) -> None:
 
 
 def violations(reports: Any) -> dict[str, dict[int, str]]:
-    return {report.index: dict(report.violations) for report in reports if report.violations}
+    return {
+        report.index: {found.key: found.kind for found in report.violations} for report in reports if report.violations
+    }
 
 
 def begin(db: Database, model: Any, name: str) -> None:

@@ -96,7 +96,9 @@ def exact(db: Database) -> None:
 
 
 def violations(reports: Any) -> dict[str, dict[Any, str]]:
-    return {report.index: dict(report.violations) for report in reports if report.violations}
+    return {
+        report.index: {found.key: found.kind for found in report.violations} for report in reports if report.violations
+    }
 
 
 def has_everything(db: Database) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from enum import Enum, IntEnum, StrEnum
+from functools import partial
 from typing import Annotated, Any
 
 import pytest
 from pydantic import BaseModel, field_validator
 
-from kvmodels.errors import InvalidValueError, KvModelsError
+from kvmodels.errors import InvalidValueError, KvModelsError, ModelDefinitionError
 from kvmodels.schema.compile import schema_of
 from kvmodels.schema.declarations import Index
 from kvmodels.schema.markers import Field, Indexed, MultiIndexed, PrimaryKey, Unique
@@ -300,3 +301,39 @@ def test_a_folded_value_is_of_the_type_of_its_field():
         with pytest.raises(InvalidValueError) as caught:
             schema.encode(thing)
         assert (caught.value.model, caught.value.field) == ("Folded", field)
+
+
+# --- what a function takes --------------------------------------------------------------------------------------------
+
+
+def of_two(first: str, second: str) -> str:
+    return first + second
+
+
+def of_none() -> str:
+    return ""
+
+
+def by_name(*, name: str) -> str:
+    return name
+
+
+def with_default(name: str, width: int = 3) -> str:
+    return name[:width]
+
+
+@pytest.mark.parametrize("function", [of_two, of_none, by_name, partial(of_two, "a", "b")], ids=repr)
+def test_a_function_that_cannot_take_the_values_of_its_fields_is_refused_with_the_class(function):
+    with pytest.raises(ModelDefinitionError, match="does not take the values of its fields") as caught:
+        model_with(function)
+    assert (caught.value.model, caught.value.field, caught.value.suggestion) == ("Broken", "made", "name")
+    with pytest.raises(ModelDefinitionError, match="does not take the values of its fields"):
+
+        class Folded(KvModel):
+            id: PrimaryKey[int]
+            name: Annotated[str, Indexed(key=function, version=1)]
+
+
+@pytest.mark.parametrize("function", [with_default, partial(of_two, "a"), str.strip, str, lambda *names: names[0]])
+def test_a_function_with_a_default_or_a_builtin_without_a_signature_is_taken(function):
+    assert stored(model_with(function)(id=1))["made(name)~1"] in ("x", "ax")
