@@ -90,6 +90,15 @@ def a_member_with_a_long_part_is_touched_by_another_build_and_then_mended(test: 
     return judge
 
 
+def a_member_is_mended_before_the_build_lists_it(test: Interleaving) -> Judge:
+    """The build has read four parts, which are too many; when it lists the member there is an entry of one part."""
+    ada = members(test, ("part", "per_part"), Member(id="a", note="p q r s"))
+    test.add("build", build(test.process(Member), "part", Member))
+    test.add("ada", ada[Member].patch("a", note="p"))
+    test.add("bob", ada[Member].patch("a", note="q"))
+    return nothing_more
+
+
 def a_build_counts_what_is_there(test: Interleaving) -> Judge:
     """Two records of one zone, and one that the condition leaves out."""
     cities = {"a": "x", "b": "y", "c": "z"}
@@ -311,6 +320,22 @@ KIND_SCENES = (
     Scene("counted", (*BEGUN, "bob end", "build end"), a_member_is_removed_before_the_build_has_counted_it, SPEC),
     Scene("listed", ("ada end",), a_listed_member_is_touched_by_another_build_and_then_mended, SPEC),
     Scene("lacking", ("ada end",), a_member_with_a_long_part_is_touched_by_another_build_and_then_mended, SPEC),
+    Scene(
+        "listing",
+        (
+            *BEGUN,
+            "build read",  # the header
+            "build read",  # the fence
+            "build read",  # progress and records
+            "build now",
+            "ada end",
+            "build commit",  # would list what fits by now
+            "bob end",  # takes nothing away from a member that is listed
+            "build end",
+        ),
+        a_member_is_mended_before_the_build_lists_it,
+        SPEC,
+    ),
     Scene("touch", ("build end",), a_build_counts_what_is_there, SPEC),
     Scene("fence-builder", ("build end",), a_build_counts_what_is_there, SPEC),
     Scene("sum", ("ada end",), one_commit_adds_twice_to_one_group, OLD_SPEC),
