@@ -78,7 +78,7 @@ class QuerySet(Answers[R], Generic[R]):
         """The same query.
 
         Returns:
-            A new query set.
+            A new query set. Cost: none, nothing is read.
         """
         return self._with(self._query)
 
@@ -93,7 +93,7 @@ class QuerySet(Answers[R], Generic[R]):
                 isnull; of fields with several values contains, contains_any, contains_all and ``any__`` before another.
 
         Returns:
-            A new query set.
+            A new query set. Cost: none, nothing is read.
 
         Raises:
             UnknownFieldError, UnknownLookupError: no such field, or no such lookup for it.
@@ -112,7 +112,7 @@ class QuerySet(Answers[R], Generic[R]):
             lookups: as in ``filter``.
 
         Returns:
-            A new query set.
+            A new query set. Cost: none, nothing is read.
 
         Raises:
             UnknownFieldError, UnknownLookupError, InvalidValueError, InvalidArgumentError: as in ``filter``.
@@ -129,7 +129,7 @@ class QuerySet(Answers[R], Generic[R]):
             columns: ``"age"``, ``"-age"``, ``User.age.desc()``; ``"pk"`` is the primary key.
 
         Returns:
-            A new query set.
+            A new query set. Cost: none, nothing is read.
 
         Raises:
             UnknownFieldError, UnknownLookupError: no such field, or its values have no order.
@@ -141,7 +141,7 @@ class QuerySet(Answers[R], Generic[R]):
         """In the opposite order.
 
         Returns:
-            A new query set.
+            A new query set. Cost: none, nothing is read.
 
         Raises:
             InvalidArgumentError: a slice has been taken.
@@ -152,7 +152,7 @@ class QuerySet(Answers[R], Generic[R]):
         """May read the whole collection and test each record, if no index serves the filter; harmless otherwise.
 
         Returns:
-            A new query set.
+            A new query set. Cost: none, nothing is read.
         """
         return self._with(self._query.scanning())
 
@@ -166,7 +166,7 @@ class QuerySet(Answers[R], Generic[R]):
                 OperationTooLargeError. Of a slice ``[:n]`` only ``n`` results are held.
 
         Returns:
-            A new query set.
+            A new query set. Cost: none, nothing is read.
 
         Raises:
             InvalidArgumentError: the limit is below 1, or a slice has been taken.
@@ -191,7 +191,7 @@ class QuerySet(Answers[R], Generic[R]):
             index: the name of an index, or ``"pk"`` for the primary key.
 
         Returns:
-            A new query set.
+            A new query set. Cost: none, nothing is read.
 
         Raises:
             UnknownFieldError: the model declares no index of this name; the nearest one is suggested.
@@ -360,7 +360,7 @@ class QuerySet(Answers[R], Generic[R]):
                 then is in the group of each.
 
         Returns:
-            A grouped query; ``group_by("country").aggregate(Count())`` gives the rows.
+            A grouped query; ``group_by("country").aggregate(Count())`` gives the rows. Cost: none, nothing is read.
 
         Raises:
             UnknownFieldError, UnknownLookupError: no such field, or its values cannot be in an index.

@@ -200,7 +200,7 @@ class AsyncAnswers(Generic[R]):
 
         Returns:
             The plan: ``.index``, ``.full_scan``, ``.ranges``, ``.estimated_reads``, ``.residual``, ``.order``,
-            ``.analysis``, and a text for people.
+            ``.analysis``, and a text for people. Cost: none, but that of the query with ``analyze``.
 
         Raises:
             NoUsableIndexError, IndexNotReadyError: as in ``to_list``.

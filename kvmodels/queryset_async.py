@@ -56,7 +56,7 @@ class AsyncQuerySet(AsyncAnswers[R], Generic[R]):
         """The same query.
 
         Returns:
-            A new query set.
+            A new query set. Cost: none, nothing is read.
         """
         return self._with(self._query)
 
@@ -71,7 +71,7 @@ class AsyncQuerySet(AsyncAnswers[R], Generic[R]):
                 isnull; of fields with several values contains, contains_any, contains_all and ``any__`` before another.
 
         Returns:
-            A new query set.
+            A new query set. Cost: none, nothing is read.
 
         Raises:
             UnknownFieldError, UnknownLookupError: no such field, or no such lookup for it.
@@ -90,7 +90,7 @@ class AsyncQuerySet(AsyncAnswers[R], Generic[R]):
             lookups: as in ``filter``.
 
         Returns:
-            A new query set.
+            A new query set. Cost: none, nothing is read.
 
         Raises:
             UnknownFieldError, UnknownLookupError, InvalidValueError, InvalidArgumentError: as in ``filter``.
@@ -107,7 +107,7 @@ class AsyncQuerySet(AsyncAnswers[R], Generic[R]):
             columns: ``"age"``, ``"-age"``, ``User.age.desc()``; ``"pk"`` is the primary key.
 
         Returns:
-            A new query set.
+            A new query set. Cost: none, nothing is read.
 
         Raises:
             UnknownFieldError, UnknownLookupError: no such field, or its values have no order.
@@ -119,7 +119,7 @@ class AsyncQuerySet(AsyncAnswers[R], Generic[R]):
         """In the opposite order.
 
         Returns:
-            A new query set.
+            A new query set. Cost: none, nothing is read.
 
         Raises:
             InvalidArgumentError: a slice has been taken.
@@ -130,7 +130,7 @@ class AsyncQuerySet(AsyncAnswers[R], Generic[R]):
         """May read the whole collection and test each record, if no index serves the filter; harmless otherwise.
 
         Returns:
-            A new query set.
+            A new query set. Cost: none, nothing is read.
         """
         return self._with(self._query.scanning())
 
@@ -144,7 +144,7 @@ class AsyncQuerySet(AsyncAnswers[R], Generic[R]):
                 OperationTooLargeError. Of a slice ``[:n]`` only ``n`` results are held.
 
         Returns:
-            A new query set.
+            A new query set. Cost: none, nothing is read.
 
         Raises:
             InvalidArgumentError: the limit is below 1, or a slice has been taken.
@@ -159,7 +159,7 @@ class AsyncQuerySet(AsyncAnswers[R], Generic[R]):
             index: the name of an index, or ``"pk"`` for the primary key.
 
         Returns:
-            A new query set.
+            A new query set. Cost: none, nothing is read.
 
         Raises:
             UnknownFieldError: the model declares no index of this name; the nearest one is suggested.
@@ -269,7 +269,7 @@ class AsyncQuerySet(AsyncAnswers[R], Generic[R]):
                 then is in the group of each.
 
         Returns:
-            A grouped query; ``group_by("country").aggregate(Count())`` gives the rows.
+            A grouped query; ``group_by("country").aggregate(Count())`` gives the rows. Cost: none, nothing is read.
 
         Raises:
             UnknownFieldError, UnknownLookupError: no such field, or its values cannot be in an index.

@@ -53,6 +53,7 @@ class AsyncGroupedQuery:
         Returns:
             The rows, lazily: each a dict of the fields of the group and of the results, in the order of the groups.
             None is a group of its own and comes first; a folded field is grouped by what the fold gives.
+            Cost: none, nothing is read before the rows are asked for.
 
         Raises:
             UnknownFieldError, UnknownLookupError: no such field, or it has no such function.

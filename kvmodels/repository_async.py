@@ -89,7 +89,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
             lookups: conditions as keywords.
 
         Returns:
-            The object or None.
+            The object or None. Cost: as ``get``.
 
         Raises:
             MultipleObjectsReturned: more than one record matches.
@@ -165,7 +165,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
             fields: values of the model's fields, by the names that its constructor takes.
 
         Returns:
-            The stored object.
+            The stored object. Cost: as ``insert``.
 
         Raises:
             pydantic.ValidationError: the values do not make a valid object.
@@ -181,7 +181,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
             expire_in: seconds or a timedelta until the record expires; None for never; by default ``Meta.ttl``.
 
         Returns:
-            The same object.
+            The same object. Cost: one commit, and no read unless a unique value or the key is taken.
 
         Raises:
             AlreadyExistsError: a record with this primary key exists.
@@ -221,7 +221,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
             changes: new values by field name.
 
         Returns:
-            The stored object.
+            The stored object. Cost: one read and one commit; both again after a conflict.
 
         Raises:
             DoesNotExist: no record has this primary key.
@@ -246,7 +246,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
             expire_in: seconds or a timedelta from now; None for never; by default the deadline stays.
 
         Returns:
-            The stored object.
+            The stored object. Cost: as ``patch``.
 
         Raises:
             DoesNotExist: no record has this primary key.
@@ -282,7 +282,8 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
                 nobody changed its record since.
 
         Returns:
-            True, or False when no record has this primary key.
+            True, or False when no record has this primary key. Cost: one read and one commit; of a loaded object one
+            commit.
 
         Raises:
             StaleObjectError: the record of the object changed or went since it was loaded.
@@ -300,7 +301,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
             lookups: ``field=value`` for all fields of the primary key or of a unique index, which decides a race.
 
         Returns:
-            The object, and whether it was created.
+            The object, and whether it was created. Cost: as ``get``, and as ``insert`` where there is none.
 
         Raises:
             InvalidArgumentError: the lookups name no complete unique key, or the defaults are no mapping.
@@ -328,7 +329,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
             expire_in: seconds or a timedelta until the records expire; None for never; by default ``Meta.ttl``.
 
         Returns:
-            One ``BulkItem(obj, created, error)`` for each object.
+            One ``BulkItem(obj, created, error)`` for each object. Cost: one commit for each batch.
 
         Raises:
             AlreadyExistsError, UniqueViolationError: with ``position`` of the object and ``committed``, the number

@@ -260,11 +260,19 @@ class Comparable(Generic[T]):
         return self._compared("gte", other)
 
     def in_(self, values: Iterable[T]) -> Comparison:
-        """The field is one of these values; of none, when there are none."""
+        """The field is one of these values; never, when there are none.
+
+        Args:
+            values: a list, set or other iterable, but no text; None among them finds None.
+        """
         return self._compared("in", _several(values))
 
     def not_in(self, values: Iterable[T]) -> Comparison:
-        """The field is none of these values."""
+        """The field is none of these values; None is none of them, unless it is one.
+
+        Args:
+            values: as for ``in_``.
+        """
         return self._compared("not_in", _several(values))
 
     def between(self, low: T, high: T, *, bounds: Bounds = "[]") -> Comparison:
@@ -292,7 +300,11 @@ class Comparable(Generic[T]):
         self: Comparable[str] | Comparable[str | None] | Comparable[bytes] | Comparable[bytes | None],
         prefix: str | bytes,
     ) -> Comparison:
-        """The text or bytes begin with ``prefix``."""
+        """The text or bytes begin with this.
+
+        Args:
+            prefix: of the type of the field; folded if the field is.
+        """
         return self._compared("startswith", prefix)
 
 
@@ -330,11 +342,19 @@ class FieldRef(Comparable[T]):
     def contains(
         self: FieldRef[str] | FieldRef[str | None] | FieldRef[bytes] | FieldRef[bytes | None], part: str | bytes
     ) -> Comparison:
-        """The text, or bytes, have ``part`` in them; no index answers that, so it is tested on what was read."""
+        """The text or bytes have this in them; no index answers that, so it is tested on what was read.
+
+        Args:
+            part: of the type of the field; folded if the field is.
+        """
         return self._compared("contains", part)
 
     def is_null(self, value: bool = True) -> Comparison:
-        """The field is None; with ``value=False``: is not."""
+        """The field is None.
+
+        Args:
+            value: False for the opposite.
+        """
         return self._compared("isnull", value)
 
     def asc(self) -> Order:
@@ -400,15 +420,27 @@ class MultiFieldRef(Generic[E]):
         return Comparison(self._name, "ne", other, self._model)
 
     def contains(self, value: E) -> Comparison:
-        """One of the elements is this value."""
+        """One of the elements is this value.
+
+        Args:
+            value: of the type of the elements; folded if the field is.
+        """
         return Comparison(self._name, "contains", value, self._model)
 
     def contains_any(self, values: Iterable[E]) -> Comparison:
-        """At least one of these values is among the elements; never, when there are none."""
+        """At least one of these values is among the elements; never, when there are none.
+
+        Args:
+            values: a list, set or other iterable, but no text.
+        """
         return Comparison(self._name, "contains_any", _several(values), self._model)
 
     def contains_all(self, values: Iterable[E]) -> Comparison:
-        """Each of these values is among the elements; always, when there are none."""
+        """Each of these values is among the elements; always, when there are none.
+
+        Args:
+            values: as for ``contains_any``.
+        """
         return Comparison(self._name, "contains_all", _several(values), self._model)
 
     def any(self) -> ElementRef[E]:
@@ -416,7 +448,11 @@ class MultiFieldRef(Generic[E]):
         return ElementRef(self._name, self._model)
 
     def is_null(self, value: bool = True) -> Comparison:
-        """The field is None; with ``value=False``: is not. A field without elements is not None."""
+        """The field is None; one without elements is not.
+
+        Args:
+            value: False for the opposite.
+        """
         return Comparison(self._name, "isnull", value, self._model)
 
 
