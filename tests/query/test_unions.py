@@ -82,6 +82,13 @@ def db() -> Iterator[Database]:
         # one access to the whole filter is preferred, unless its alternatives bind more
         (lambda q: q.filter(Q(rating=1) | Q(genre="x"), id=3), "scan", (), ()),  # one row is in any order
         (lambda q: q.filter(Q(pages=1) | Q(pages=2, weight=0.5), genre="x"), "merge", ("genre_pages",), ("id",)),
+        # a column with the same one value everywhere may be ordered by in either direction
+        (
+            lambda q: q.filter(Q(pages=1) | Q(pages=2, weight=0.5), genre="x").order_by("-genre", "id"),
+            "merge",
+            ("genre_pages",),
+            ("id",),
+        ),
     ],
 )
 def test_how_alternatives_combine(
