@@ -178,6 +178,7 @@ def refuse_unready(
             model=query.schema.name,
             index=name,
             state=live.states[name].value,
+            hint="Another release has replaced this index: run that release." if name in live.superseded else None,
         )
 
 

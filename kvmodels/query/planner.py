@@ -330,7 +330,7 @@ def _refusal(query: Query, live: LiveCollection, shape: QueryShape, alternatives
                 model=query.schema.name,
                 index=name,
                 state=state.value,
-                hint=_advice(state),
+                hint=_advice(state, is_replaced=name in live.superseded),
             )
     return no_usable_index(query, live, shape, *alternatives)
 
@@ -351,7 +351,9 @@ def _unready(query: Query, live: LiveCollection, alternatives: _Alternatives) ->
     return next((name for name in used if name in live.states), None)
 
 
-def _advice(state: IndexState) -> str:
+def _advice(state: IndexState, *, is_replaced: bool) -> str:
+    if is_replaced:
+        return "Another release has replaced this index: run that release, or call .allow_scan() to read all records."
     if state is IndexState.PENDING:
         return "Resolve the violations of the index and run db.build_indexes() again, or call .allow_scan()."
     return "Run db.build_indexes(), or call .allow_scan() to read all records until then."

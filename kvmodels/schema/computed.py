@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
+from dataclasses import replace
 from functools import partial
 from inspect import signature
 from typing import Any, Final, cast, get_type_hints
@@ -184,15 +185,7 @@ def folded_field(model: str, field: str, inner: Plain, marks: Iterable[EntryMark
         to_stored=stored.codec.to_stored,
         folds=True,
     )
-    return ColumnSource(
-        name=field,
-        path=computed_path(computed.stored_as),
-        codec=stored.codec,
-        nullable=stored.nullable,
-        many=stored.many,
-        computed=computed,
-        normalise=key,
-    )
+    return replace(stored, path=computed_path(computed.stored_as), computed=computed, normalise=key)
 
 
 def declared_column(model: str, fields: Mapping[str, Plain], index: Index) -> tuple[ColumnSource, bool]:
@@ -206,7 +199,6 @@ def declared_column(model: str, fields: Mapping[str, Plain], index: Index) -> tu
     assert key is not None
     name = _column_name(model, fields, index)
     names = tuple(field.removeprefix("-") for field in index.fields)
-    _require_arity(model, name, key, names)
     is_descending = index.fields[0].startswith("-")
     if len(names) > 1 and any(field.startswith("-") for field in index.fields):
         raise ModelDefinitionError(
@@ -218,6 +210,7 @@ def declared_column(model: str, fields: Mapping[str, Plain], index: Index) -> tu
         )
     is_nullable = _may_be_none(model, fields, index, names)
     leaf = _returned(model, fields, index, names)
+    _require_arity(model, name, key, names)
     codec = naming(leaf.codec, model, name)
     computed = Computed(
         name=name,

@@ -55,6 +55,8 @@ class LiveCollection:
         states: by index name, the state of a declared index that is not readable.
         refused: raised on every use, when the primary key or a column type differs.
         read_only: raised on every write, when this process cannot keep a maintained index.
+        superseded: names of declared indexes that another release has replaced by a newer definition, so that nothing
+            that this process does makes them readable.
         plans: plans of queries by their shape; they hold as long as the header does, and are no part of identity.
     """
 
@@ -65,6 +67,7 @@ class LiveCollection:
     states: Mapping[str, IndexState]
     refused: SchemaMismatchError | None
     read_only: SchemaMismatchError | None
+    superseded: frozenset[str] = frozenset()
     plans: dict[Any, Any] = field(default_factory=dict[Any, Any], compare=False, repr=False)
 
 
@@ -108,10 +111,18 @@ def join(
             stored.schema_version,
             schema.schema_version,
         )
-    return LiveCollection(schema, layout, maintained, readable, states, None, read_only)
+    superseded = frozenset(name for name in states if _is_superseded(stored, schema.indexes[name]))
+    return LiveCollection(schema, layout, maintained, readable, states, None, read_only, superseded)
 
 
 _OTHER_RELEASE = "Run the release of your program that declares the stored schema, or open with the matching models."
+
+
+_OTHER_TYPE = (
+    "Entries of both types cannot be kept in one index: store values of the new type in a new field, or the records "
+    "in a new collection."
+)
+_OTHER_VERSION = "Raise the version= of the function: its results are then another column, which a build makes."
 
 
 def _mismatch(
@@ -130,12 +141,14 @@ def _refusal(schema: ModelSchema, stored: StoredCollection) -> SchemaMismatchErr
         for name, codec_name, _, _, *place in index.described_columns() if index.state.maintained else ():
             codec = _declared_codec(schema, name, tuple(place[0]["path"]) if place else (name,))
             if codec is not None and codec.name != codec_name:
+                is_computed = bool(place) and stored_name(tuple(place[0]["path"])) is not None
                 return _mismatch(
                     "the type of an indexed column differs from the stored one",
                     schema,
                     index.name,
                     {name: codec_name},
                     {name: codec.name},
+                    hint=_OTHER_VERSION if is_computed else _OTHER_TYPE,
                 )
     return None
 
@@ -196,13 +209,33 @@ def _unkept(schema: ModelSchema, stored: StoredCollection, index: StoredIndex) -
             digest,
             hint="Run db.build_indexes() in this release: it replaces the index; until then this process only reads.",
         )
+    if declared is None:
+        hint = (
+            f'When all processes run this release, drop it: db.drop_index({schema.name}, "{index.name}"). As long as '
+            "others need it, declare it here as well; until then this process only reads."
+        )
+    elif digest in stored.retired.get(index.name, ()):
+        hint = "Another release has replaced this index: run that release. This one only reads."
+    else:
+        hint = (
+            "It needs a field that this release does not have as it is stored. When all processes run this release: "
+            f'db.drop_index({schema.name}, "{index.name}"), then db.build_indexes().'
+        )
     return _mismatch(
         "this process does not declare an index of the store as it is stored, so it cannot keep it",
         schema,
         index.name,
         index.hash,
         digest,
+        hint=hint,
     )
+
+
+def _is_superseded(stored: StoredCollection, definition: IndexDefinition) -> bool:
+    """Whether a definition was replaced by that of another release, which is kept under its name."""
+    digest = definition.hash()
+    kept = [index.hash for index in stored.indexes if index.name == definition.name and index.state.maintained]
+    return bool(kept) and digest not in kept and digest in stored.retired.get(definition.name, ())
 
 
 def _rebuilt(schema: ModelSchema, index: StoredIndex) -> IndexDefinition | None:
