@@ -47,7 +47,8 @@ class IndexViolation(NamedTuple):
         key: its primary key.
         kind: why: ``duplicate``, ``too_long``, ``too_many``, ``not_encodable``, ``not_decodable``, ``key_function`` or
             ``expires``.
-        reason: for ``key_function``, the name of the type of what the function raised; else None.
+        reason: for ``key_function``, the name of the type of what the function raised; for ``duplicate``, the other
+            index in which the record would take the value of another one if it were written anew; else None.
     """
 
     key: Any

@@ -17,7 +17,7 @@ from kvmodels.flows.requests import Flow, commit, now, read
 from kvmodels.keys import key_successor, skip_parts
 from kvmodels.maintenance import rules
 from kvmodels.maintenance.budget import check_budget
-from kvmodels.maintenance.changes import Compiled, Misfit, NeedRows, RecordChange
+from kvmodels.maintenance.changes import Compiled, Misfit, RecordChange, Violation
 from kvmodels.maintenance.compiler import compile_write
 from kvmodels.maintenance.entries import entry_value, misfit
 from kvmodels.operations import (
@@ -134,12 +134,31 @@ def _index_rows(
             pk = live.layout.pk_of(row.key)
             checks += _present(rules.listing_check(row))
             mutations.append(_listed(context, index, pk, change, row.expire_at))
-    write = yield from _compile(context, view, changes, now_ms)
-    if write is None:
+    compiled, refused = yield from _compiled(context, view, changes, now_ms)
+    if compiled is None:
         return False
-    write = AtomicWrite((*write.checks, *checks), (*write.mutations, *mutations))
+    for violation in refused:
+        # Written as its model has it today, the record would take a unique value of another index from its owner.
+        change, why = violation.change, Misfit("duplicate", violation.index.stored.name)
+        assert change.old is not None, "a build changes what it has read"
+        checks += _present(rules.listing_check(change.old))
+        mutations.append(_listed(context, index, change.pk, why, change.expire_at))
+    write = AtomicWrite((*compiled.checks, *checks), (*compiled.mutations, *mutations))
     check_budget(write, context.limits, (live,))
     return (yield from _committed(context, write))
+
+
+def _compiled(
+    context: Context, view: HeaderView, changes: Sequence[RecordChange], now_ms: int
+) -> Flow[tuple[AtomicWrite | None, list[Violation]]]:
+    """The operation for all changes but those that a unique index refuses; none when a record changed meanwhile."""
+    refused: list[Violation] = []
+    while True:
+        compiled = yield from _compile(context, view, changes, now_ms)
+        if not isinstance(compiled, Violation):
+            return compiled, refused
+        refused.append(compiled)
+        changes = [change for change in changes if change.pk != compiled.change.pk]
 
 
 def _list_alone(
@@ -240,7 +259,7 @@ def _holds_too_much(context: Context, index: LiveIndex, change: RecordChange) ->
 
 def _compile(
     context: Context, view: HeaderView, changes: Sequence[RecordChange], now_ms: int
-) -> Flow[AtomicWrite | None]:
+) -> Flow[AtomicWrite | Violation | None]:
     """Compile with the slots read in one snapshot with the records; None when a record changed meanwhile."""
     rows: dict[bytes, Row | None] = {change.key: change.old for change in changes}
     keys = set(rows)
@@ -255,8 +274,8 @@ def _compile(
         )
         if isinstance(compiled, Compiled):
             return compiled.write
-        if not isinstance(compiled, NeedRows):
-            return None
+        if isinstance(compiled, Violation):
+            return compiled
         keys |= compiled.keys
         wanted = sorted(keys)
         result = yield from read([point(key) for key in wanted], view.guard, include_expired=True)
@@ -307,13 +326,13 @@ def _resolve(context: Context, schema: ModelSchema, index: LiveIndex, view: Head
         anew = _listed(context, current, rest[skip_parts(rest, 1) :], change, result.ranges[0][0].expire_at)
         if anew.key == violation.key and (anew.value, anew.encoding) != (violation.value, violation.encoding):
             # Another reason than before, for example of another release of a function.
-            checks = (*_present(rules.listing_check(result.ranges[0][0])), seen)
-            yield from _committed(context, AtomicWrite(checks, (anew,)))
+            unchanged = _present(rules.listing_check(result.ranges[0][0]))
+            yield from _committed(context, AtomicWrite((*unchanged, seen), (anew,)))
         return
     # Every entry, whatever the fence says: that the violation is listed means that they are not there.
     change = change._replace(rewrite=True)
     compiled = yield from _compile(context, view, (change,), (yield from now()))
-    if compiled is None:
+    if not isinstance(compiled, AtomicWrite):
         return
     gone = () if any(mutation.key == violation.key for mutation in compiled.mutations) else (Delete(violation.key),)
     checks = {check.key: check for check in (*compiled.checks, seen)}

@@ -20,7 +20,8 @@ class Misfit(NamedTuple):
 
     Attributes:
         kind: of the violation, as ``entries.misfit`` and a build give it.
-        reason: for ``key_function``, the name of the type of what the function raised.
+        reason: for ``key_function``, the name of the type of what the function raised; for ``duplicate``, the name of
+            another index, whose slot the record may not take.
     """
 
     kind: str

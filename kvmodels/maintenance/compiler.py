@@ -209,8 +209,9 @@ class _Fold:
         known, row = self._row(key)
         if known:
             self.check(rules.slot_check(key, row))
+        value = None if row is None else self._codec.decode(row.value, row.encoding, row.key)
         # A duplicate of a long value has the same row; of such a record there may be other entries.
-        return row is not None and self._codec.decode(row.value, row.encoding, row.key)["kind"] != DUPLICATE
+        return value is not None and (value["kind"] != DUPLICATE or "reason" in value)
 
     def _listed_as_misfit(self, change: RecordChange, index: LiveIndex) -> bool:
         """Whether an index under construction cannot hold a record, which is then listed as a violation.

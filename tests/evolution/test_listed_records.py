@@ -5,8 +5,19 @@ from __future__ import annotations
 from typing import Annotated, Any, ClassVar
 
 import pytest
+from pydantic import field_validator
 
-from kvmodels import Database, Field, KvModel, Limits, OperationTooLargeError, PrimaryKey
+from kvmodels import (
+    Database,
+    Field,
+    Indexed,
+    KvModel,
+    Limits,
+    OperationTooLargeError,
+    PrimaryKey,
+    Unique,
+    UniqueViolationError,
+)
 from kvmodels.drivers import _perform
 from kvmodels.flows.build import build_index
 from kvmodels.flows.requests import Commit
@@ -154,3 +165,39 @@ def test_a_record_whose_entries_are_too_many_for_one_operation_can_be_removed(op
     assert db[Tagged].remove(1)
     assert violations(db.build_indexes()) == {}
     exact(db, Tagged)
+
+
+class Mixed(KvModel, collection="people"):
+    """The release before took every form of an address."""
+
+    id: PrimaryKey[int]
+    email: Unique[str]
+
+
+class Lowered(KvModel, collection="people"):
+    """A release whose validator makes two stored addresses one, and whose new index wants every record written."""
+
+    id: PrimaryKey[int]
+    email: Unique[str]
+    plan: Indexed[str] = Field(default="free")
+
+    @field_validator("email")
+    @classmethod
+    def lower(cls, value: str) -> str:
+        return value.lower()
+
+
+def test_a_record_that_cannot_be_written_without_taking_the_value_of_another_is_listed_and_stops_nobody(opened):
+    before = opened(Mixed)[Mixed]
+    before.bulk_create([Mixed(id=1, email="ada@x.org"), Mixed(id=2, email="ADA@x.org"), Mixed(id=3, email="Bob@x.org")])
+    db = opened(Lowered)
+    assert violations(db.build_indexes()) == {"plan": {2: "duplicate"}}
+    (report,) = db.build_indexes()
+    assert report.violations == ((2, "duplicate", "email"),)
+    with pytest.raises(UniqueViolationError):
+        db[Lowered].patch(2, plan="paid")
+    db[Lowered].patch(2, email="ADA2@x.org")
+    assert violations(db.build_indexes()) == {}
+    assert [person.id for person in db[Lowered].filter(plan="free")] == [1, 2, 3]
+    assert [person.email for person in db[Lowered].all()] == ["ada@x.org", "ada2@x.org", "bob@x.org"]
+    exact(db, Lowered)
