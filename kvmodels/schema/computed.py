@@ -96,10 +96,9 @@ def _stored_value(model: str, source: ColumnSource, computed: Computed) -> Calla
 
 def failed_function(error: KvModelsError) -> str | None:
     """The name of the type of what a function of the user raised, if that is why a document could not be made."""
-    is_of_function = (
-        isinstance(error, InvalidValueError) and error.message == "the function of a computed column failed"
-    )
-    return error.type if is_of_function else None
+    if isinstance(error, InvalidValueError) and error.message == "the function of a computed column failed":
+        return error.type
+    return None
 
 
 def _arguments(names: tuple[str, ...]) -> Callable[[Mapping[str, Any]], list[Any]]:
