@@ -259,3 +259,41 @@ def test_a_function_of_other_fields_is_another_column_although_its_version_stays
     assert new.check().findings == ()
     with pytest.raises(SchemaMismatchError):
         old[TensOfPrice].patch(1, price=12)
+
+
+def first_of_city(city: str) -> str:
+    return city[0]
+
+
+class ByCity(KvModel, collection="people"):
+    """A release whose only function is another one."""
+
+    id: PrimaryKey[int]
+    name: str
+    city: str = "x"
+
+    class Meta:
+        indexes: ClassVar = (Index("city", key=first_of_city, version=1, name="in_city"),)
+
+
+@pytest.mark.parametrize("between", [Plain, ByCity])
+def test_a_value_that_a_release_without_its_function_left_out_is_made_anew_by_the_next_build(opened, between):
+    new = opened(ByFirst)
+    new[ByFirst].create(id=1, name="ada", city="rome")
+    new[ByFirst].create(id=2, name="bob", city="oslo")
+    for name in ("letter", "one_per_city"):
+        assert new.drop_index(ByFirst, name)
+    old = opened(between)
+    old.build_indexes()
+    loaded = old[between].get(1)
+    loaded.name = "zoe"
+    old[between].save(loaded)
+    assert not any(name.startswith("letter") for name in old.kv.get(("people", 1)).value.get("$kv", {}).get("c", {}))
+    if between is ByCity:
+        assert old.drop_index(ByCity, "in_city")
+    later = opened(ByFirst)
+    assert all(report.state is IndexState.READABLE for report in later.build_indexes())
+    assert later[ByFirst].get(letter="z").id == 1
+    assert later[ByFirst].filter(letter="a").count() == 0
+    assert later[ByFirst].get(city="oslo", letter="b").id == 2
+    assert later.check().findings == ()
