@@ -180,14 +180,7 @@ class Declarations:
         included = tuple(names)
         for name in included:
             if name not in self._fields:
-                raise ModelDefinitionError(
-                    "an index includes a field that does not exist",
-                    model=self._model,
-                    field=name,
-                    option=declared.text,
-                    suggestion=nearest(self._fields, (), name),
-                    hint="Use the names of fields; a nested field is included with the whole field that it is in.",
-                )
+                raise self._not_included(name, declared)
             if name in in_key:
                 raise self._error(
                     "an index includes a field that its entries have already",
@@ -196,6 +189,26 @@ class Declarations:
                     "The primary key and the columns are in the key of every entry: leave it out of include=.",
                 )
         return included
+
+    def _not_included(self, name: str, declared: _Declared) -> ModelDefinitionError:
+        head = name.replace("__", ".").partition(".")[0]
+        if head != name and head in self._fields:
+            return ModelDefinitionError(
+                "an index includes a part of a field",
+                model=self._model,
+                field=name,
+                option=declared.text,
+                suggestion=head,
+                hint=f'Whole fields are included, with all that is in them: write include=("{head}",).',
+            )
+        return ModelDefinitionError(
+            "an index includes a field that does not exist",
+            model=self._model,
+            field=name,
+            option=declared.text,
+            suggestion=nearest(self._fields, (), head),
+            hint="Use the names of fields; a nested field is included with the whole field that it is in.",
+        )
 
     def _sum(self, name: str, declared: _Declared) -> Column:
         computed = self._schema.computed.get(name)
