@@ -251,6 +251,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         Raises:
             DoesNotExist: no record has this primary key.
             PrimaryKeyChangedError: the function changed the primary key.
+            InvalidValueError: the function returned something else, or is async.
             UniqueViolationError, RetriesExhaustedError: nothing was written.
 
         Examples:

@@ -12,6 +12,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from functools import partial
+from inspect import iscoroutine
 from typing import Any, Final, NamedTuple
 
 from kvmodels.errors import (
@@ -329,7 +330,7 @@ def mutate(
         returned = function(instance)
         if returned is None:
             returned = instance
-        require_object(schema, returned)
+        _require_changed(schema, returned)
         # What was returned may be an object of the caller, so it gets the state with the commit and not before.
         prepared = returned if returned is instance else with_state_of(instance, returned.model_copy())
         item = pending(context, schema, prepared)._replace(instance=returned)
@@ -344,6 +345,25 @@ def mutate(
         return Proposal((change,), partial(stored, item, change))
 
     return execute(context, _one(schema, (key,), propose, timed=not isinstance(expire_in, Keep)))
+
+
+def _require_changed(schema: ModelSchema, returned: Any) -> None:
+    """Refuse what a function that should change an object returned instead of it.
+
+    Raises:
+        InvalidValueError: its type is named.
+    """
+    if returned.__class__ is schema.model:
+        return
+    if iscoroutine(returned):
+        returned.close()  # it will never be awaited, and a warning of that would only lead away from the error
+    raise InvalidValueError(
+        "the function of mutate returned something else than an object of the model",
+        model=schema.name,
+        type=type(returned).__name__,
+        hint="It changes the object in place and returns None, or returns an object of the model, and is not async: "
+        "await what it needs before, and give it to the function.",
+    )
 
 
 def remove_key(context: Context, schema: ModelSchema, key_values: tuple[Any, ...]) -> Flow[bool]:
