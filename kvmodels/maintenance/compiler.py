@@ -161,9 +161,11 @@ class _Fold:
 
     def _maintain_entries(self, change: RecordChange, index: LiveIndex, *, unowned: bool) -> None:
         unsure = change.tolerant and not index.readable and not self._has_entries(change, index)
-        if unsure and self._listed_as_misfit(change, index):
-            return
         old = self._old_keys(index, change)
+        if unsure and self._listed_as_misfit(change, index):
+            # A build of a process that allows more may have been here already, without setting the record.
+            self._drop_entries(change, index, old, {}, careful=True)
+            return
         new = self._new_keys(index, change)
         if len(new) > 1 and not _is_kept(change):
             require_fan_out(change.live, index, len(new))
