@@ -243,11 +243,11 @@ def alternatives(draw: st.DrawFn, declaration: Declaration) -> tuple[tuple[Tree,
     for spec in declaration.specs:
         if spec.kind != "aggregate":
             branches[spec.names[0]] = () if spec.where is None else (CONDITIONS[spec.where],)
-    names = draw(st.lists(st.sampled_from(sorted(branches)), min_size=2, max_size=3))
+    names = draw(st.lists(st.sampled_from(sorted(branches or ["c"])), min_size=2, max_size=3))
     options: list[Tree] = []
     for name in names:
         tested = [draw(trees(declaration, 1))] if draw(st.integers(0, 2)) == 0 else []
-        options.append(Both((draw(equal(name) | listed(name) | comparisons(name)), *branches[name], *tested)))
+        options.append(Both((draw(equal(name) | listed(name) | comparisons(name)), *branches.get(name, ()), *tested)))
     return (Either(tuple(options)),), ()
 
 

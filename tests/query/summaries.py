@@ -107,8 +107,9 @@ def is_in_order(names: Names, fields: Sequence[str], order: Sequence[str], rows:
 
 def groups_agree(query: Any, names: Names, found: Sequence[Any], counts: Counter[str], data: st.DataObject) -> None:
     """Groups, their order and their numbers are those of Python; the arguments are those of ``distinct_agrees``."""
-    groupings = [names.declaration.specs[at].names for at in range(len(names.declaration.specs))]
-    known = [*groupings, ("c",), ("b",), ("t",), ("k", "f"), ("w", "n")]
+    specs = names.declaration.specs
+    counted = [spec.names for spec in specs if spec.kind == "aggregate"]
+    known = [*(spec.names for spec in specs), *counted * 4, ("c",), ("b",), ("t",), ("k", "f"), ("w", "n")]
     fields = data.draw(st.sampled_from(known), label="groups")[:2]
     signs = data.draw(st.sampled_from([("", ""), ("-", "-"), ("", "-")]), label="signs of groups")
     order = [sign + field for sign, field in zip(signs, fields, strict=False) if not names.many(field)]

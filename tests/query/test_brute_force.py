@@ -113,11 +113,11 @@ class Member:
         return query if asked.using is None else query.using_index(asked.using)
 
 
-def answers_equal_python(examples: int) -> Counter[str]:
+def answers_equal_python(examples: int, others: settings | None = None) -> Counter[str]:
     """Ask ``examples`` drawn members of the family drawn queries, and everything that can be asked of each."""
     counts = Counter[str]()
 
-    @settings(max_examples=examples)
+    @settings(others, max_examples=examples)
     @given(declarations(), rows, st.data())
     def check(declaration, given, data):
         db, engine = watched([model_of(declaration)])
@@ -256,7 +256,7 @@ def counters_agree(member: Member) -> None:
 
 
 def test_every_answer_equals_a_filter_and_a_sort_in_python():
-    counts = answers_equal_python(150)
+    counts = answers_equal_python(100)
     assert [name for name in PLANS if not counts[name]] == []
 
 

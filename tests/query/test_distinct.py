@@ -161,6 +161,13 @@ def test_folded_values_are_told_apart_as_they_are():
     assert sorted(names.sort_in_memory(10)) == ["ROME", "Rome", "rome"]
 
 
+def test_folded_values_come_in_the_order_of_what_the_fold_gives():
+    towns = filled([{"country": "IT", "name": name} for name in ("b", "A", "C", "É", "a", "ß", "B")])
+    names = towns.values_list("name", flat=True).distinct().sort_in_memory(10)
+    assert [name.casefold() for name in names] == ["a", "a", "b", "b", "c", "ss", "é"]
+    assert [name.casefold() for name in names.reverse()] == ["é", "ss", "c", "b", "b", "a", "a"]
+
+
 def test_values_behind_bound_columns():
     towns = filled([{"country": c, "kind": k} for c in ("CH", "IT") for k in ("x", None, "x", "y")])
     kinds = towns.filter(country="IT").values_list("kind", flat=True).distinct()
