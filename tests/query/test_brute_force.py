@@ -41,6 +41,7 @@ OPERATORS = (
 BOUNDS = ("range []", "range [)", "range (]", "range ()")
 SUMMARIES = ("distinct", "groups from counters", "groups from index", "groups from memory")
 QUERIES_EACH = 4
+MOST_PAGES = 50
 
 
 class Subset(BaseModel):
@@ -194,6 +195,7 @@ def walked(query: Any, size: int) -> list[list[Any]]:
     while True:
         page = query.page(size=size, after=cursor)
         pages.append(list(page))
+        assert len(pages) <= MOST_PAGES, "it goes round in circles"
         assert page.has_more is (page.next_cursor is not None)
         if page.next_cursor is None:
             return pages
