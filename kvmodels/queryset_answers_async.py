@@ -230,11 +230,14 @@ class AsyncAnswers(Generic[R]):
         measures = measures_of(self._query.schema, functions, named)
         return await self._runner.run(aggregation.aggregate(self._runner.context, self._query, measures))
 
-    async def explain_aggregate(self, *functions: Aggregate, **named: Aggregate) -> AggregatePlan:
+    async def explain_aggregate(
+        self, *functions: Aggregate, analyze: bool = False, **named: Aggregate
+    ) -> AggregatePlan:
         """Where ``aggregate`` with these functions takes its results from.
 
         Args:
             functions: as in ``aggregate``.
+            analyze: compute the results too, and say what that read; otherwise nothing is read but the schema.
             named: as in ``aggregate``.
 
         Returns:
@@ -246,4 +249,6 @@ class AsyncAnswers(Generic[R]):
             NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
         """
         measures = measures_of(self._query.schema, functions, named)
-        return await self._runner.run(aggregation.aggregate_plan_of(self._runner.context, self._query, measures))
+        return await self._runner.run(
+            answers.explain_aggregate(self._runner.context, self._query, measures, analyze=analyze)
+        )

@@ -17,11 +17,25 @@ from kvmodels.flows.context import Context, live_collection
 from kvmodels.flows.distinct import DistinctScan, distinct_plan_of
 from kvmodels.flows.requests import Flow
 from kvmodels.flows.scan import PageData, Scan
+from kvmodels.query.aggregation import Grouping, Measure
+from kvmodels.query.aggregation_plans import AggregatePlan, GroupPlan
 from kvmodels.query.distinct import is_distinct, told_apart
 from kvmodels.query.plans import Analysis, QueryPlan
 from kvmodels.query.query import Query
 
-__all__ = ["Results", "checked_batch_size", "count", "exists", "explain", "fetch", "item_at", "page", "results"]
+__all__ = [
+    "Results",
+    "checked_batch_size",
+    "count",
+    "exists",
+    "explain",
+    "explain_aggregate",
+    "explain_groups",
+    "fetch",
+    "item_at",
+    "page",
+    "results",
+]
 
 MOST_ROWS: Final = 500
 """The most rows of one batch, as Deno's."""
@@ -95,6 +109,38 @@ def count(context: Context, query: Query) -> Flow[int]:
     if is_distinct(query):
         return len((yield from fetch(context, query)))
     return (yield from aggregation.count(context, query))
+
+
+def explain_aggregate(
+    context: Context, query: Query, measures: tuple[Measure, ...], *, analyze: bool
+) -> Flow[AggregatePlan]:
+    """Where the results of an aggregate come from; with ``analyze`` they are computed, and what was read is counted.
+
+    Raises:
+        InvalidArgumentError: ``analyze`` is neither True nor False.
+    """
+    require_flag("analyze", analyze)
+    plan = yield from aggregation.aggregate_plan_of(context, query, measures)
+    if not analyze:
+        return plan
+    tally = Tally(context.layouts[query.schema.collection].prefix, through_index=plan.through_index)
+    yield from tallied(aggregation.aggregate(context, query, measures), tally)
+    return replace(plan, analysis=Analysis(tally.rows, tally.records, tally.reads, 1))
+
+
+def explain_groups(context: Context, grouping: Grouping, *, analyze: bool) -> Flow[GroupPlan]:
+    """Where the rows of groups come from; with ``analyze`` they are made, and what was read is counted.
+
+    Raises:
+        InvalidArgumentError: ``analyze`` is neither True nor False.
+    """
+    require_flag("analyze", analyze)
+    plan = yield from aggregation.group_plan_of(context, grouping)
+    if not analyze:
+        return plan
+    tally = Tally(context.layouts[grouping.query.schema.collection].prefix, through_index=plan.through_index)
+    rows = yield from tallied(aggregation.fetch_groups(context, grouping), tally)
+    return replace(plan, analysis=Analysis(tally.rows, tally.records, tally.reads, len(rows)))
 
 
 def exists(context: Context, query: Query) -> Flow[bool]:

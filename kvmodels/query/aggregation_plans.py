@@ -11,7 +11,7 @@ Rules of this module: pure; a pass is planned by the planner of queries, so the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from kvmodels.errors import IndexNotReadyError, InvalidArgumentError, NoUsableIndexError
@@ -19,7 +19,7 @@ from kvmodels.query.aggregation import Grouping, Measure, fields_of
 from kvmodels.query.counting import CounterPlan, counter_plan, unready_counters
 from kvmodels.query.group_refusals import no_groups
 from kvmodels.query.planner import plan_query
-from kvmodels.query.plans import QueryPlan
+from kvmodels.query.plans import Analysis, QueryPlan
 from kvmodels.query.query import Query
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.expressions import Order
@@ -62,6 +62,7 @@ class AggregatePlan:
         ends: results that are the first value of an index.
         passed: results of one pass over the records.
         rows: the pass; None when there is none.
+        analysis: what running it took, after ``explain_aggregate(…, analyze=True)``.
     """
 
     schema: ModelSchema
@@ -70,9 +71,16 @@ class AggregatePlan:
     ends: tuple[End, ...] = ()
     passed: tuple[Measure, ...] = ()
     rows: Pass | None = None
+    analysis: Analysis | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         return f"{self.schema.name}: " + "\n  ".join(self._lines())
+
+    @property
+    def through_index(self) -> bool:
+        """Whether no record is walked in the order of the primary key, only behind entries."""
+        plans = [end.plan for end in self.ends] + ([self.rows.plan] if self.rows is not None else [])
+        return all(scan.index is not None for plan in plans for scan in plan.scans)
 
     def _lines(self) -> Iterator[str]:
         if self.counters is not None:
@@ -83,6 +91,8 @@ class AggregatePlan:
         if self.rows is not None:
             yield f"one pass for {_labels(self.passed)}"
             yield from str(self.rows.plan).splitlines()
+        if self.analysis is not None:
+            yield _took(self.analysis)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +104,7 @@ class GroupPlan:
         counters: which counters; None when there are none.
         rows: the pass over the records; None when counters are read.
         limit: the most groups that are held in memory; None when they come in order.
+        analysis: what running it took, after ``explain(analyze=True)``.
     """
 
     grouping: Grouping
@@ -101,6 +112,12 @@ class GroupPlan:
     counters: CounterPlan | None = None
     rows: Pass | None = None
     limit: int | None = None
+    analysis: Analysis | None = field(default=None, compare=False)
+
+    @property
+    def through_index(self) -> bool:
+        """As in ``AggregatePlan``."""
+        return self.rows is None or all(scan.index is not None for scan in self.rows.plan.scans)
 
     @property
     def index(self) -> str | None:
@@ -124,6 +141,12 @@ class GroupPlan:
             yield f"holds up to {self.limit} groups in memory"
         if self.rows is not None:
             yield from str(self.rows.plan).splitlines()
+        if self.analysis is not None:
+            yield _took(self.analysis)
+
+
+def _took(analysis: Analysis) -> str:
+    return f"took        {analysis}"
 
 
 def _labels(measures: Iterable[Measure]) -> str:

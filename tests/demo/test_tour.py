@@ -43,7 +43,9 @@ def test_the_tour_is_the_same_on_a_file(capsys, tmp_path):
 def test_the_tour_runs_as_a_script_on_a_bare_installation():
     missing = f"import sys; sys.modules.update(dict.fromkeys({EXTRAS!r}))"
     script = f"{missing}; import runpy; runpy.run_path({str(TOUR)!r}, run_name='__main__')"
-    result = subprocess.run([sys.executable, "-X", "utf8", "-c", script], capture_output=True, cwd=REPOSITORY, check=False)
+    result = subprocess.run(
+        [sys.executable, "-X", "utf8", "-c", script], capture_output=True, cwd=REPOSITORY, check=False
+    )
     assert result.stderr.decode() == ""
     assert result.stdout.decode("utf-8").splitlines() == OUTPUT.read_text("utf-8").splitlines()
 

@@ -31,6 +31,7 @@ WRONG = [
     (lambda account: ANIMAL, "Animal"),
     (lambda account: False, "bool"),
 ]
+NAMES = ["async function", "async callable", "field", "mapping", "other model", "flag"]
 
 
 def refused(error: InvalidValueError, kind: str) -> None:
@@ -40,7 +41,7 @@ def refused(error: InvalidValueError, kind: str) -> None:
         assert said in str(error.hint)
 
 
-@pytest.mark.parametrize(("function", "kind"), WRONG, ids=lambda value: str(getattr(value, "__name__", value)))
+@pytest.mark.parametrize(("function", "kind"), WRONG, ids=NAMES)
 @pytest.mark.filterwarnings("error")
 def test_a_function_that_returns_something_else_is_named_and_nothing_is_written(function, kind):
     with Database("memory://", models=[Account]) as db:
@@ -51,7 +52,7 @@ def test_a_function_that_returns_something_else_is_named_and_nothing_is_written(
         assert db[Account].get(1).note == "old"
 
 
-@pytest.mark.parametrize(("function", "kind"), WRONG, ids=lambda value: str(getattr(value, "__name__", value)))
+@pytest.mark.parametrize(("function", "kind"), WRONG, ids=NAMES)
 @pytest.mark.filterwarnings("error")
 def test_the_asynchronous_repository_says_the_same(function, kind):
     async def ask() -> None:
