@@ -120,7 +120,9 @@ def test_the_bounds_of_a_range_are_one_of_four(db: Database, bounds: Any):
     refused(lambda: db[Place].filter(height__range=(1, 2, bounds)), InvalidValueError, field="height")
 
 
-@pytest.mark.parametrize("whole", ["x", b"x", 3, ("x", "y"), {"x", "y"}, {"x": 1}, object()], ids=lambda whole: type(whole).__name__)
+@pytest.mark.parametrize(
+    "whole", ["x", b"x", 3, ("x", "y"), {"x", "y"}, {"x": 1}, object()], ids=lambda whole: type(whole).__name__
+)
 def test_a_whole_field_of_several_values_is_never_equal_to_one_value_or_another_container(db: Database, whole: Any):
     places = db[Place].all().allow_scan()
     for call in (

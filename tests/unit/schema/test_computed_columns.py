@@ -322,7 +322,9 @@ def with_default(name: str, width: int = 3) -> str:
     return name[:width]
 
 
-@pytest.mark.parametrize("function", [of_two, of_none, by_name, partial(of_two, "a", "b")], ids=["two", "none", "by name", "partial"])
+@pytest.mark.parametrize(
+    "function", [of_two, of_none, by_name, partial(of_two, "a", "b")], ids=["two", "none", "by name", "partial"]
+)
 def test_a_function_that_cannot_take_the_values_of_its_fields_is_refused_with_the_class(function):
     with pytest.raises(ModelDefinitionError, match="does not take the values of its fields") as caught:
         model_with(function)
