@@ -256,3 +256,20 @@ def test_the_text_of_a_plan_of_several_scans(db: Database):
     assert [child.label for child in tree.children] == ["1 range of index year", "1 range of index genre"]
     sort = db[Book].filter(year=1).order_by("weight").sort_in_memory(limit=5_000).explain()
     assert "  sorts by    weight, id, with at most 5,000 records in memory" in str(sort).splitlines()
+
+
+def test_single_rows_are_merged_in_the_order_that_is_asked_for_and_from_its_end():
+    class Seat(KvModel, collection="seats"):
+        id: PrimaryKey[int]
+        code: Unique[str]
+
+    with Database("memory://", models=[Seat]) as db:
+        for number in range(4):
+            db[Seat].create(id=number, code=f"c{9 - number}")
+        one_of = db[Seat].filter(Q(id=2) | Q(code="c9"))
+        assert one_of.explain().combine == "merge"
+        assert [seat.id for seat in one_of] == [0, 2]
+        assert [seat.id for seat in one_of.reverse()] == [2, 0]
+        assert one_of.last() == db[Seat].get(2)
+        assert [seat.id for seat in one_of.order_by("-id")] == [2, 0]
+        assert one_of.order_by("-id").last() == db[Seat].get(0)
