@@ -25,9 +25,9 @@ from kvmodels import (
     MultiIndexed,
     PrimaryKey,
     Q,
+    Repository,
     Sum,
 )
-from kvmodels.repository import Repository
 
 COUNT = 34_000
 SEED = 20_26

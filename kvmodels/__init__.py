@@ -54,14 +54,21 @@ from kvmodels.errors import (
     UnsupportedError,
     ValueTooLargeError,
 )
+from kvmodels.flows.bulk import BulkItem
 from kvmodels.flows.context import RetryPolicy
 from kvmodels.keys import COMMIT_VERSIONSTAMP
-from kvmodels.kv import open_kv
-from kvmodels.kv_async import open_async_kv
+from kvmodels.kv import Kv, open_kv
+from kvmodels.kv_async import AsyncKv, open_async_kv
 from kvmodels.limits import Limits
 from kvmodels.query.aggregation import Avg, Count, Max, Min, Sum
+from kvmodels.query.page import Page
+from kvmodels.query.plans import QueryPlan
+from kvmodels.queryset import QuerySet
+from kvmodels.queryset_async import AsyncQuerySet
+from kvmodels.repository import Repository
+from kvmodels.repository_async import AsyncRepository
 from kvmodels.schema.changes import F
-from kvmodels.schema.expressions import MultiFieldRef, Q, col
+from kvmodels.schema.expressions import Expression, FieldRef, MultiFieldRef, Q, col
 from kvmodels.schema.markers import (
     AggregateIndex,
     Field,
@@ -88,10 +95,14 @@ __all__ = [
     "AggregateIndex",
     "AlreadyExistsError",
     "AsyncDatabase",
+    "AsyncKv",
+    "AsyncQuerySet",
+    "AsyncRepository",
     "AsyncTransaction",
     "AutoNow",
     "AutoNowAdd",
     "Avg",
+    "BulkItem",
     "ClosedError",
     "CommitUnknownError",
     "ConcurrencyError",
@@ -101,8 +112,10 @@ __all__ = [
     "DoesNotExist",
     "EngineError",
     "EngineTimeoutError",
+    "Expression",
     "F",
     "Field",
+    "FieldRef",
     "ForeignFileError",
     "Index",
     "IndexChangedError",
@@ -115,6 +128,7 @@ __all__ = [
     "InvalidValueError",
     "KeyNumber",
     "KeyTooLargeError",
+    "Kv",
     "KvMap",
     "KvModel",
     "KvModelsError",
@@ -131,11 +145,15 @@ __all__ = [
     "NoUsableIndexError",
     "NonIdempotentValidatorError",
     "OperationTooLargeError",
+    "Page",
     "PrimaryKey",
     "PrimaryKeyChangedError",
     "Q",
     "QueryError",
+    "QueryPlan",
+    "QuerySet",
     "ReadOnlyError",
+    "Repository",
     "ReservedKeyError",
     "ResumeExpiredError",
     "RetriesExhaustedError",

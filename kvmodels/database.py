@@ -129,7 +129,10 @@ class Database(SchemaChanges):
         return Store(self._engine, self._core.context, self._core.form, self._core.view_for)
 
     def __getitem__(self, model: type[M]) -> Repository[M]:
-        known: Repository[M] | None = self._repositories.get(model)
+        try:
+            known: Repository[M] | None = self._repositories.get(model)
+        except TypeError:  # an object of a model, perhaps, which has no hash
+            known = None
         if known is not None:
             return known
         made: Repository[M] = Repository(_Runner(self._core, self._run, self._core.view_for(model)))
@@ -234,12 +237,15 @@ class Database(SchemaChanges):
         Args:
             model: check only its collection; None for all.
             repair: True mends entries, and builds an aggregate index with wrong counters once more, which rewrites
-                every record; ``"all"`` also deletes foreign keys and records that cannot be read.
+                every record; ``"all"`` also deletes foreign keys and rows that are no documents.
+                A document that the model does not accept is kept by every repair: mend the model, or remove it with
+                ``repository.remove(key)``.
 
         Returns:
             What was found. Cost: reads every record and entry, in batches of 500; for aggregate indexes every record
             once more in one snapshot, which keeps a number per counter in memory. Counters of an index that is being
-            built are not compared, nor those of a collection with records that cannot be read.
+            built are not compared, nor those of a collection with records that cannot be read; ``unchecked`` of the
+            report names them, and every index that this release does not declare.
 
         Raises:
             InvalidArgumentError: an unknown kind of repair.

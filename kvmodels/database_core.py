@@ -143,7 +143,7 @@ class DatabaseCore:
             argument="model",
             value=getattr(model, "__name__", repr(model)),
             expected=tuple(schema.name for schema in self.schemas.values()),
-            hint="Give a model class, not a name, that was named in Database(url, models=[...]).",
+            hint="Give a model class, neither its name nor an object, that was named in Database(url, models=[...]).",
         )
 
     def view_for(self, model: type[Any]) -> ModelSchema:
@@ -275,7 +275,7 @@ class DatabaseCore:
                 argument="repair",
                 value=repair,
                 expected=(False, True, "all"),
-                hint="Give False to report, True to mend entries, 'all' to delete what cannot be read as well.",
+                hint="Give False to report, True to mend entries, 'all' to delete rows that are no documents as well.",
             )
         if model is None:
             return check_database(self.context, repair=repair)
@@ -290,7 +290,8 @@ class DatabaseCore:
     def settle(self, report: CheckReport, recounted: Recount, repair: Repair) -> Flow[CheckReport]:
         """The report of a check with what a count has found, mended on request."""
         found = yield from mend_counters(self.context, recounted, repair=repair is not False)
-        return CheckReport(report.scanned + recounted.scanned, (*report.findings, *found))
+        unchecked = (*report.unchecked, *recounted.unchecked)
+        return CheckReport(report.scanned + recounted.scanned, (*report.findings, *found), unchecked)
 
     def outcome(self, token: str) -> Flow[bool]:
         """Whether the operation with this token was applied; if not, it never will be."""

@@ -34,6 +34,8 @@ P = TypeVar("P")
 T1 = TypeVar("T1")
 T2 = TypeVar("T2")
 T3 = TypeVar("T3")
+T4 = TypeVar("T4")
+T5 = TypeVar("T5")
 
 
 class QuerySet(Writes[R], Generic[R]):
@@ -66,7 +68,7 @@ class QuerySet(Writes[R], Generic[R]):
         Peak: 1 range of index country_height
           reads only  country = 'CH'
           in order    -height, name
-          reads       at most 20 rows
+          reads       at most 20 rows and records
     """
 
     __slots__ = ()
@@ -77,7 +79,7 @@ class QuerySet(Writes[R], Generic[R]):
         """The same query.
 
         Returns:
-            A new query set.
+            A new query set. Cost: none, nothing is read.
         """
         return self._with(self._query)
 
@@ -88,10 +90,11 @@ class QuerySet(Writes[R], Generic[R]):
 
         Args:
             expressions: such as ``User.age >= 18``.
-            lookups: such as ``age__gte=18``; exact, ne, gt, gte, lt, lte, in, not_in, range, startswith, isnull.
+            lookups: such as ``age__gte=18``; exact, ne, gt, gte, lt, lte, in, not_in, range, startswith, contains,
+                isnull; of fields with several values contains, contains_any, contains_all and ``any__`` before another.
 
         Returns:
-            A new query set.
+            A new query set. Cost: none, nothing is read.
 
         Raises:
             UnknownFieldError, UnknownLookupError: no such field, or no such lookup for it.
@@ -110,7 +113,7 @@ class QuerySet(Writes[R], Generic[R]):
             lookups: as in ``filter``.
 
         Returns:
-            A new query set.
+            A new query set. Cost: none, nothing is read.
 
         Raises:
             UnknownFieldError, UnknownLookupError, InvalidValueError, InvalidArgumentError: as in ``filter``.
@@ -127,7 +130,7 @@ class QuerySet(Writes[R], Generic[R]):
             columns: ``"age"``, ``"-age"``, ``User.age.desc()``; ``"pk"`` is the primary key.
 
         Returns:
-            A new query set.
+            A new query set. Cost: none, nothing is read.
 
         Raises:
             UnknownFieldError, UnknownLookupError: no such field, or its values have no order.
@@ -139,7 +142,7 @@ class QuerySet(Writes[R], Generic[R]):
         """In the opposite order.
 
         Returns:
-            A new query set.
+            A new query set. Cost: none, nothing is read.
 
         Raises:
             InvalidArgumentError: a slice has been taken.
@@ -150,7 +153,7 @@ class QuerySet(Writes[R], Generic[R]):
         """May read the whole collection and test each record, if no index serves the filter; harmless otherwise.
 
         Returns:
-            A new query set.
+            A new query set. Cost: none, nothing is read.
         """
         return self._with(self._query.scanning())
 
@@ -164,7 +167,7 @@ class QuerySet(Writes[R], Generic[R]):
                 OperationTooLargeError. Of a slice ``[:n]`` only ``n`` results are held.
 
         Returns:
-            A new query set.
+            A new query set. Cost: none, nothing is read.
 
         Raises:
             InvalidArgumentError: the limit is below 1, or a slice has been taken.
@@ -189,7 +192,7 @@ class QuerySet(Writes[R], Generic[R]):
             index: the name of an index, or ``"pk"`` for the primary key.
 
         Returns:
-            A new query set.
+            A new query set. Cost: none, nothing is read.
 
         Raises:
             UnknownFieldError: the model declares no index of this name; the nearest one is suggested.
@@ -277,6 +280,14 @@ class QuerySet(Writes[R], Generic[R]):
         self, one: FieldRef[T1], two: FieldRef[T2], three: FieldRef[T3], /
     ) -> QuerySet[tuple[T1, T2, T3]]: ...
     @overload
+    def values_list(
+        self, one: FieldRef[T1], two: FieldRef[T2], three: FieldRef[T3], four: FieldRef[T4], /
+    ) -> QuerySet[tuple[T1, T2, T3, T4]]: ...
+    @overload
+    def values_list(
+        self, one: FieldRef[T1], two: FieldRef[T2], three: FieldRef[T3], four: FieldRef[T4], five: FieldRef[T5], /
+    ) -> QuerySet[tuple[T1, T2, T3, T4, T5]]: ...
+    @overload
     def values_list(self, *fields: FieldName, flat: bool = False) -> QuerySet[Any]: ...
     def values_list(self, *fields: FieldName, flat: bool = False) -> QuerySet[Any]:
         """Tuples of some fields instead of objects.
@@ -350,7 +361,7 @@ class QuerySet(Writes[R], Generic[R]):
                 then is in the group of each.
 
         Returns:
-            A grouped query; ``group_by("country").aggregate(Count())`` gives the rows.
+            A grouped query; ``group_by("country").aggregate(Count())`` gives the rows. Cost: none, nothing is read.
 
         Raises:
             UnknownFieldError, UnknownLookupError: no such field, or its values cannot be in an index.

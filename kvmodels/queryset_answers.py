@@ -208,8 +208,9 @@ class Answers(Generic[R]):
         Raises:
             InvalidCursorError: the cursor was changed, or made by another query.
             IndexChangedError: the index was rebuilt since the cursor was made.
-            InvalidArgumentError: a slice has been taken, the size is below 1, both cursors were given, the order is
-                made in memory, or the values are distinct.
+            InvalidArgumentError: a slice has been taken, the size is below 1, both cursors were given, or the values
+                are distinct.
+            OperationTooLargeError: as in ``to_list``.
             NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
 
         Examples:
@@ -238,7 +239,7 @@ class Answers(Generic[R]):
 
         Returns:
             The plan: ``.index``, ``.full_scan``, ``.ranges``, ``.estimated_reads``, ``.residual``, ``.order``,
-            ``.analysis``, and a text for people.
+            ``.analysis``, and a text for people. Cost: none, but that of the query with ``analyze``.
 
         Raises:
             NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
@@ -289,11 +290,12 @@ class Answers(Generic[R]):
         measures = measures_of(self._query.schema, functions, named)
         return self._runner.run(aggregation.aggregate(self._runner.context, self._query, measures))
 
-    def explain_aggregate(self, *functions: Aggregate, **named: Aggregate) -> AggregatePlan:
+    def explain_aggregate(self, *functions: Aggregate, analyze: bool = False, **named: Aggregate) -> AggregatePlan:
         """Where ``aggregate`` with these functions takes its results from.
 
         Args:
             functions: as in ``aggregate``.
+            analyze: compute the results too, and say what that read; otherwise nothing is read but the schema.
             named: as in ``aggregate``.
 
         Returns:
@@ -305,4 +307,4 @@ class Answers(Generic[R]):
             NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
         """
         measures = measures_of(self._query.schema, functions, named)
-        return self._runner.run(aggregation.aggregate_plan_of(self._runner.context, self._query, measures))
+        return self._runner.run(answers.explain_aggregate(self._runner.context, self._query, measures, analyze=analyze))

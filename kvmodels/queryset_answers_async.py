@@ -73,7 +73,9 @@ class AsyncAnswers(Generic[R]):
     def __bool__(self) -> bool:
         raise self._query.no_truth()
 
-    if not TYPE_CHECKING:  # type checkers refuse `for` by themselves as long as this is not declared
+    if TYPE_CHECKING:
+        __iter__: None  # for checkers, which would iterate by __getitem__ if nothing were said
+    else:
 
         def __iter__(self):
             # Without it, Python would ask for [0], [1], … and never be told to stop.
@@ -182,8 +184,9 @@ class AsyncAnswers(Generic[R]):
         Raises:
             InvalidCursorError: the cursor was changed, or made by another query.
             IndexChangedError: the index was rebuilt since the cursor was made.
-            InvalidArgumentError: a slice has been taken, the size is below 1, both cursors were given, the order is
-                made in memory, or the values are distinct.
+            InvalidArgumentError: a slice has been taken, the size is below 1, both cursors were given, or the values
+                are distinct.
+            OperationTooLargeError: as in ``to_list``.
             NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
         """
         data = await self._runner.run(answers.page(self._runner.context, self._query, size, after, before))
@@ -197,7 +200,7 @@ class AsyncAnswers(Generic[R]):
 
         Returns:
             The plan: ``.index``, ``.full_scan``, ``.ranges``, ``.estimated_reads``, ``.residual``, ``.order``,
-            ``.analysis``, and a text for people.
+            ``.analysis``, and a text for people. Cost: none, but that of the query with ``analyze``.
 
         Raises:
             NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
@@ -227,11 +230,14 @@ class AsyncAnswers(Generic[R]):
         measures = measures_of(self._query.schema, functions, named)
         return await self._runner.run(aggregation.aggregate(self._runner.context, self._query, measures))
 
-    async def explain_aggregate(self, *functions: Aggregate, **named: Aggregate) -> AggregatePlan:
+    async def explain_aggregate(
+        self, *functions: Aggregate, analyze: bool = False, **named: Aggregate
+    ) -> AggregatePlan:
         """Where ``aggregate`` with these functions takes its results from.
 
         Args:
             functions: as in ``aggregate``.
+            analyze: compute the results too, and say what that read; otherwise nothing is read but the schema.
             named: as in ``aggregate``.
 
         Returns:
@@ -243,4 +249,6 @@ class AsyncAnswers(Generic[R]):
             NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
         """
         measures = measures_of(self._query.schema, functions, named)
-        return await self._runner.run(aggregation.aggregate_plan_of(self._runner.context, self._query, measures))
+        return await self._runner.run(
+            answers.explain_aggregate(self._runner.context, self._query, measures, analyze=analyze)
+        )

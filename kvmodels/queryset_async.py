@@ -32,6 +32,8 @@ P = TypeVar("P")
 T1 = TypeVar("T1")
 T2 = TypeVar("T2")
 T3 = TypeVar("T3")
+T4 = TypeVar("T4")
+T5 = TypeVar("T5")
 
 
 class AsyncQuerySet(AsyncWrites[R], Generic[R]):
@@ -55,7 +57,7 @@ class AsyncQuerySet(AsyncWrites[R], Generic[R]):
         """The same query.
 
         Returns:
-            A new query set.
+            A new query set. Cost: none, nothing is read.
         """
         return self._with(self._query)
 
@@ -66,10 +68,11 @@ class AsyncQuerySet(AsyncWrites[R], Generic[R]):
 
         Args:
             expressions: such as ``User.age >= 18``.
-            lookups: such as ``age__gte=18``; exact, ne, gt, gte, lt, lte, in, not_in, range, startswith, isnull.
+            lookups: such as ``age__gte=18``; exact, ne, gt, gte, lt, lte, in, not_in, range, startswith, contains,
+                isnull; of fields with several values contains, contains_any, contains_all and ``any__`` before another.
 
         Returns:
-            A new query set.
+            A new query set. Cost: none, nothing is read.
 
         Raises:
             UnknownFieldError, UnknownLookupError: no such field, or no such lookup for it.
@@ -88,7 +91,7 @@ class AsyncQuerySet(AsyncWrites[R], Generic[R]):
             lookups: as in ``filter``.
 
         Returns:
-            A new query set.
+            A new query set. Cost: none, nothing is read.
 
         Raises:
             UnknownFieldError, UnknownLookupError, InvalidValueError, InvalidArgumentError: as in ``filter``.
@@ -105,7 +108,7 @@ class AsyncQuerySet(AsyncWrites[R], Generic[R]):
             columns: ``"age"``, ``"-age"``, ``User.age.desc()``; ``"pk"`` is the primary key.
 
         Returns:
-            A new query set.
+            A new query set. Cost: none, nothing is read.
 
         Raises:
             UnknownFieldError, UnknownLookupError: no such field, or its values have no order.
@@ -117,7 +120,7 @@ class AsyncQuerySet(AsyncWrites[R], Generic[R]):
         """In the opposite order.
 
         Returns:
-            A new query set.
+            A new query set. Cost: none, nothing is read.
 
         Raises:
             InvalidArgumentError: a slice has been taken.
@@ -128,7 +131,7 @@ class AsyncQuerySet(AsyncWrites[R], Generic[R]):
         """May read the whole collection and test each record, if no index serves the filter; harmless otherwise.
 
         Returns:
-            A new query set.
+            A new query set. Cost: none, nothing is read.
         """
         return self._with(self._query.scanning())
 
@@ -142,7 +145,7 @@ class AsyncQuerySet(AsyncWrites[R], Generic[R]):
                 OperationTooLargeError. Of a slice ``[:n]`` only ``n`` results are held.
 
         Returns:
-            A new query set.
+            A new query set. Cost: none, nothing is read.
 
         Raises:
             InvalidArgumentError: the limit is below 1, or a slice has been taken.
@@ -157,7 +160,7 @@ class AsyncQuerySet(AsyncWrites[R], Generic[R]):
             index: the name of an index, or ``"pk"`` for the primary key.
 
         Returns:
-            A new query set.
+            A new query set. Cost: none, nothing is read.
 
         Raises:
             UnknownFieldError: the model declares no index of this name; the nearest one is suggested.
@@ -214,6 +217,14 @@ class AsyncQuerySet(AsyncWrites[R], Generic[R]):
         self, one: FieldRef[T1], two: FieldRef[T2], three: FieldRef[T3], /
     ) -> AsyncQuerySet[tuple[T1, T2, T3]]: ...
     @overload
+    def values_list(
+        self, one: FieldRef[T1], two: FieldRef[T2], three: FieldRef[T3], four: FieldRef[T4], /
+    ) -> AsyncQuerySet[tuple[T1, T2, T3, T4]]: ...
+    @overload
+    def values_list(
+        self, one: FieldRef[T1], two: FieldRef[T2], three: FieldRef[T3], four: FieldRef[T4], five: FieldRef[T5], /
+    ) -> AsyncQuerySet[tuple[T1, T2, T3, T4, T5]]: ...
+    @overload
     def values_list(self, *fields: FieldName, flat: bool = False) -> AsyncQuerySet[Any]: ...
     def values_list(self, *fields: FieldName, flat: bool = False) -> AsyncQuerySet[Any]:
         """Tuples of some fields instead of objects.
@@ -259,7 +270,7 @@ class AsyncQuerySet(AsyncWrites[R], Generic[R]):
                 then is in the group of each.
 
         Returns:
-            A grouped query; ``group_by("country").aggregate(Count())`` gives the rows.
+            A grouped query; ``group_by("country").aggregate(Count())`` gives the rows. Cost: none, nothing is read.
 
         Raises:
             UnknownFieldError, UnknownLookupError: no such field, or its values cannot be in an index.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from kvmodels.flows import aggregation
+from kvmodels.flows import aggregation, answers
 from kvmodels.query.aggregation import Aggregate, Grouping, grouping_of
 from kvmodels.query.aggregation_plans import GroupPlan
 from kvmodels.query.projection import FieldName
@@ -54,6 +54,7 @@ class GroupedQuery:
         Returns:
             The rows, lazily: each a dict of the fields of the group and of the results, in the order of the groups.
             None is a group of its own and comes first; a folded field is grouped by what the fold gives.
+            Cost: none, nothing is read before the rows are asked for.
 
         Raises:
             UnknownFieldError, UnknownLookupError: no such field, or it has no such function.
@@ -106,8 +107,11 @@ class Groups:
         """
         return self._runner.run(aggregation.fetch_groups(self._runner.context, self._grouping))
 
-    def explain(self) -> GroupPlan:
+    def explain(self, *, analyze: bool = False) -> GroupPlan:
         """Where the rows come from.
+
+        Args:
+            analyze: make all the rows too, and say what that read; otherwise nothing is read but the schema.
 
         Returns:
             The plan: ``.source``, ``.index``, and a text for people. Cost: nothing is read but the schema.
@@ -115,4 +119,4 @@ class Groups:
         Raises:
             NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
         """
-        return self._runner.run(aggregation.group_plan_of(self._runner.context, self._grouping))
+        return self._runner.run(answers.explain_groups(self._runner.context, self._grouping, analyze=analyze))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from kvmodels.flows import aggregation
+from kvmodels.flows import aggregation, answers
 from kvmodels.query.aggregation import Aggregate, Grouping, grouping_of
 from kvmodels.query.aggregation_plans import GroupPlan
 from kvmodels.query.projection import FieldName
@@ -53,6 +53,7 @@ class AsyncGroupedQuery:
         Returns:
             The rows, lazily: each a dict of the fields of the group and of the results, in the order of the groups.
             None is a group of its own and comes first; a folded field is grouped by what the fold gives.
+            Cost: none, nothing is read before the rows are asked for.
 
         Raises:
             UnknownFieldError, UnknownLookupError: no such field, or it has no such function.
@@ -111,8 +112,11 @@ class AsyncGroups:
         """
         return await self._runner.run(aggregation.fetch_groups(self._runner.context, self._grouping))
 
-    async def explain(self) -> GroupPlan:
+    async def explain(self, *, analyze: bool = False) -> GroupPlan:
         """Where the rows come from.
+
+        Args:
+            analyze: make all the rows too, and say what that read; otherwise nothing is read but the schema.
 
         Returns:
             The plan: ``.source``, ``.index``, and a text for people. Cost: nothing is read but the schema.
@@ -120,4 +124,4 @@ class AsyncGroups:
         Raises:
             NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
         """
-        return await self._runner.run(aggregation.group_plan_of(self._runner.context, self._grouping))
+        return await self._runner.run(answers.explain_groups(self._runner.context, self._grouping, analyze=analyze))

@@ -90,7 +90,7 @@ class Repository(BulkVerbs[M], Generic[M]):
             lookups: conditions as keywords.
 
         Returns:
-            The object or None.
+            The object or None. Cost: as ``get``.
 
         Raises:
             MultipleObjectsReturned: more than one record matches.
@@ -166,7 +166,7 @@ class Repository(BulkVerbs[M], Generic[M]):
             fields: values of the model's fields, by the names that its constructor takes.
 
         Returns:
-            The stored object.
+            The stored object. Cost: as ``insert``.
 
         Raises:
             pydantic.ValidationError: the values do not make a valid object.
@@ -182,7 +182,7 @@ class Repository(BulkVerbs[M], Generic[M]):
             expire_in: seconds or a timedelta until the record expires; None for never; by default ``Meta.ttl``.
 
         Returns:
-            The same object.
+            The same object. Cost: one commit, and no read unless a unique value or the key is taken.
 
         Raises:
             AlreadyExistsError: a record with this primary key exists.
@@ -232,7 +232,7 @@ class Repository(BulkVerbs[M], Generic[M]):
             changes: new values by field name; they count more than those of the body.
 
         Returns:
-            The stored object.
+            The stored object. Cost: one read and one commit; both again after a conflict.
 
         Raises:
             DoesNotExist: no record has this primary key.
@@ -258,11 +258,12 @@ class Repository(BulkVerbs[M], Generic[M]):
             expire_in: seconds or a timedelta from now; None for never; by default the deadline stays.
 
         Returns:
-            The stored object.
+            The stored object. Cost: as ``patch``.
 
         Raises:
             DoesNotExist: no record has this primary key.
             PrimaryKeyChangedError: the function changed the primary key.
+            InvalidValueError: the function returned something else, or is async.
             UniqueViolationError, RetriesExhaustedError: nothing was written.
 
         Examples:
@@ -311,7 +312,8 @@ class Repository(BulkVerbs[M], Generic[M]):
                 nobody changed its record since.
 
         Returns:
-            True, or False when no record has this primary key.
+            True, or False when no record has this primary key. Cost: one read and one commit; of a loaded object one
+            commit.
 
         Raises:
             StaleObjectError: the record of the object changed or went since it was loaded.

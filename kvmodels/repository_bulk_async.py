@@ -39,14 +39,14 @@ class AsyncBulkVerbs(AsyncQuerySet[M], Generic[M]):
             lookups: ``field=value`` for all fields of the primary key or of a unique index, which decides a race.
 
         Returns:
-            The object, and whether it was created.
+            The object, and whether it was created. Cost: as ``get``, and as ``insert`` where there is none.
 
         Raises:
-            InvalidArgumentError: the lookups name no complete unique key.
+            InvalidArgumentError: the lookups name no complete unique key, or the defaults are no mapping.
             UniqueViolationError: the new record would break another unique index.
         """
         found: tuple[M, bool] = await self._runner.run(
-            upsert.get_or_create(self._runner.context, self._runner.schema, defaults or {}, lookups)
+            upsert.get_or_create(self._runner.context, self._runner.schema, defaults, lookups)
         )
         return found
 
@@ -71,7 +71,8 @@ class AsyncBulkVerbs(AsyncQuerySet[M], Generic[M]):
             The stored object, and whether it was created. Cost: a read and a commit, again when another was faster.
 
         Raises:
-            InvalidArgumentError: the lookups name no complete unique key, or a new record would be made of ``F``.
+            InvalidArgumentError: the lookups name no complete unique key, defaults are no mapping, or a new record
+                would be made of ``F``.
             UnknownFieldError: the model has no such field.
             UniqueViolationError: the record would break another unique index.
             RetriesExhaustedError: others were faster again and again.
@@ -92,7 +93,7 @@ class AsyncBulkVerbs(AsyncQuerySet[M], Generic[M]):
             [('key', 2), ('value', 1)]
         """
         made: tuple[M, bool] = await self._runner.run(
-            upsert.update_or_create(self._runner.context, self._runner.schema, defaults or {}, create_defaults, lookups)
+            upsert.update_or_create(self._runner.context, self._runner.schema, defaults, create_defaults, lookups)
         )
         return made
 
@@ -114,7 +115,8 @@ class AsyncBulkVerbs(AsyncQuerySet[M], Generic[M]):
             expire_in: seconds or a timedelta until the records expire; None for never; by default ``Meta.ttl``.
 
         Returns:
-            One ``BulkItem(obj, created, error)`` for each object; neither created nor an error: overwritten.
+            One ``BulkItem(obj, created, error)`` for each object; neither created nor an error: overwritten. Cost: one
+            commit for each batch.
 
         Raises:
             AlreadyExistsError, UniqueViolationError: with ``position`` of the object and ``committed``, the number

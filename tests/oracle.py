@@ -22,7 +22,7 @@ from kvmodels.keys import decode_key, encode_key
 from kvmodels.operations import Entry, GuardFailed, ReadRange
 from kvmodels.values import KvU64
 from tests.oracle_columns import column_part, packed_part
-from tests.oracle_specs import CollectionSpec, IndexSpec, computed_values, holds, in_spans, spec_of
+from tests.oracle_specs import CollectionSpec, IndexSpec, computed_values, holds, in_spans, spec_of, values_at
 
 __all__ = [
     "KINDS",
@@ -318,12 +318,12 @@ class _Audit:
         for group in groups:
             self._add(index, (*group, "count"), 1)
             for name in index.spec.sums or ():
-                value = record.value[name]
+                (value,) = values_at(record.value, tuple(name.split(".")))
                 if value is not None:
                     low = value % HIGH if value >= 0 else -(-value % HIGH)
                     self._add(index, (*group, f"sum:{name}"), low)
                     self._add(index, (*group, f"sum:{name}:high"), (value - low) // HIGH)
-                    if name in spec.nullable:
+                    if _may_be_none(spec, name):
                         self._add(index, (*group, f"present:{name}"), 1)
 
     def _add(self, index: _Index, rest: tuple[Any, ...], number: int) -> None:
@@ -390,7 +390,7 @@ def _is_of(spec: CollectionSpec, index: IndexSpec, signature: Mapping[str, Any])
     columns = [[column[0], column[2], *column[4:]] for column in signature["columns"]]
     wanted = [_signature(spec, name, "desc" if descending else "asc") for name, descending in index.columns]
     kind = [signature["unique"], signature["nulls"], signature["store"], signature.get("include", [])]
-    sums = None if index.sums is None else [_signature(spec, name, "asc") for name in index.sums]
+    sums = None if index.sums is None else [_summed(name) for name in index.sums]
     told = signature.get("sums")
     return (
         columns == wanted
@@ -406,6 +406,12 @@ def _signature(spec: CollectionSpec, name: str, direction: str) -> list[Any]:
     if spec.path(name) == (name,) and name not in spec.many:
         return plain
     return [*plain, {"path": list(spec.path(name)), "many": name in spec.many}]
+
+
+def _summed(name: str) -> list[Any]:
+    """A field that is summed, as the catalogue describes it: never what its function makes of it."""
+    path = name.split(".")
+    return [name, "asc", *([{"path": path, "many": False}] if len(path) > 1 else [])]
 
 
 def _rows(
@@ -434,8 +440,14 @@ def _is_counter_of(spec: CollectionSpec, index: IndexSpec, rest: tuple[Any, ...]
     """Whether the end of a counter key is a group and a counter of this index."""
     kinds = {"count"}
     for name in index.sums or ():
-        kinds |= {f"sum:{name}", f"sum:{name}:high", *([f"present:{name}"] if name in spec.nullable else [])}
+        kinds |= {f"sum:{name}", f"sum:{name}:high", *([f"present:{name}"] if _may_be_none(spec, name) else [])}
     return len(rest) == len(index.columns) + 1 and type(rest[-1]) is str and rest[-1] in kinds
+
+
+def _may_be_none(spec: CollectionSpec, name: str) -> bool:
+    """Whether a field, or a model on the way to it, is optional."""
+    path = name.split(".")
+    return any(".".join(path[:end]) in spec.nullable for end in range(1, len(path) + 1))
 
 
 def _packed(key: tuple[Any, ...]) -> bytes:

@@ -78,11 +78,18 @@ class CollectionSpec:
 
 
 def values_at(document: Mapping[str, Any], path: tuple[str, ...]) -> list[Any]:
-    """What is found by walking a path through nested maps, None where the way ends early."""
+    """What is found by walking a path through nested maps, None where the way ends early.
+
+    Behind a list, or in one, None is no value: there is none, unless the list itself is None.
+    """
     found: list[Any] = [document]
-    for name in path:
-        found = [None if held is None else held[name] for level in found for held in _spread(level)]
-    return [held for level in found for held in _spread(level)]
+    several = False
+    for name in (*path, None):
+        several = several or any(isinstance(held, SEVERAL) for held in found)
+        found = [one for held in found for one in _spread(held) if one is not None or not several]
+        if name is not None:
+            found = [None if held is None else held[name] for held in found]
+    return found
 
 
 def _spread(held: Any) -> list[Any]:
@@ -155,6 +162,8 @@ class _Declaration:
                 if shape.nullable:
                     self._nullable.add(dotted)
             elif shape.model is not None and len(path) < DEEPEST_PATH:
+                if shape.nullable:
+                    self._nullable.add(dotted)
                 self._fields(shape.model.model_fields, path, many=many or shape.many)
 
     def _marked(self, name: str, kind: str, mark: Any) -> None:
@@ -197,7 +206,8 @@ class _Declaration:
 
     def _compute(self, name: str, of: tuple[str, ...], mark: Any, *, folds: bool) -> None:
         function = mark.key
-        stored_as = f"{name}~{function.__name__ if mark.version is None else mark.version}"
+        arguments = "" if folds else f"({','.join(of)})"
+        stored_as = f"{name}{arguments}~{function.__name__ if mark.version is None else mark.version}"
         self._computed[name] = ComputedSpec(stored_as, of, function, folds)
         self._paths[name] = (RESERVED, "c", stored_as)
         if folds:
@@ -248,7 +258,10 @@ def computed_values(spec: CollectionSpec, name: str, document: Mapping[str, Any]
         return
     arguments = [values if of in spec.many else values[0] for of, values in zip(column.of, fields, strict=True)]
     result = None if any(argument is None for argument in arguments) else column.function(*arguments)
-    yield from (stored_form(value) for value in _spread(result if not isinstance(result, tuple) else list(result)))
+    if isinstance(result, (tuple, *SEVERAL)):
+        yield from (stored_form(value) for value in result if value is not None)
+    else:
+        yield stored_form(result)
 
 
 # --- conditions of partial indexes ------------------------------------------------------------------------------------

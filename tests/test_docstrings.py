@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from kvmodels import AsyncRepository, Repository
+from kvmodels.queryset_groups import GroupedQuery, Groups
+from kvmodels.queryset_groups_async import AsyncGroupedQuery, AsyncGroups
 from tests.facades import facade_classes, facade_functions, public_methods
 from tests.source_tree import Function, parse, python_files, sample, shown
 
@@ -90,6 +93,12 @@ def test_facades_say_what_they_take_return_and_raise():
     for name, function in facade_functions().items():
         found += incomplete(name, function)
     assert not found, "\n".join(found)
+
+
+def test_queries_and_repositories_say_what_they_cost():
+    for cls in (Repository, AsyncRepository, GroupedQuery, AsyncGroupedQuery, Groups, AsyncGroups):
+        methods = public_methods(cls)
+        assert [name for name, function in methods.items() if "Cost:" not in (inspect.getdoc(function) or "")] == []
 
 
 @pytest.mark.parametrize(

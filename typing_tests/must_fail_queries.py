@@ -7,8 +7,23 @@ from typing import Annotated
 
 from pydantic import BaseModel
 
-from kvmodels import AsyncDatabase, Count, Database, Field, Indexed, KvModel, MultiIndexed, PrimaryKey, Q, Sum, Unique, col
-from kvmodels.schema.expressions import Comparison, Expression, FieldRef
+from kvmodels import (
+    AsyncDatabase,
+    Count,
+    Database,
+    Expression,
+    Field,
+    FieldRef,
+    Indexed,
+    KvModel,
+    MultiIndexed,
+    PrimaryKey,
+    Q,
+    Sum,
+    Unique,
+    col,
+)
+from kvmodels.schema.expressions import Comparison
 
 
 class Kind(StrEnum):
@@ -76,6 +91,12 @@ def filters(db: Database) -> None:
     places.filter(Place.name == b"x")  # mypy: arg-type / pyright: reportArgumentType
     places.filter(3 < Place.name)  # mypy: operator / pyright: reportOperatorIssue, reportUnknownArgumentType
     places.filter(Place.number.in_(["x"]))  # mypy: list-item / pyright: reportArgumentType
+    places.filter(Place.number.in_([1, "x"]))  # mypy: list-item / pyright: reportArgumentType
+    places.filter(Place.number == Place.area)  # mypy: operator / pyright: reportOperatorIssue, reportUnknownArgumentType
+    places.filter(Place.number.in_([Place.number]))  # mypy: list-item / pyright: reportArgumentType
+    places.filter(Place.number.between(1, None))  # mypy: arg-type / pyright: reportArgumentType
+    places.filter(Place.maybe.between(1, "x"))  # mypy: arg-type / pyright: reportArgumentType
+    places.filter(Place.kind.startswith(3))  # mypy: arg-type, misc / pyright: reportAttributeAccessIssue, reportUnknownArgumentType, reportUnknownMemberType
     places.filter(Place.number.in_(3))  # mypy: arg-type / pyright: reportArgumentType
     places.filter(Place.number.not_in([None]))  # mypy: list-item / pyright: reportArgumentType
     places.filter(Place.kind.in_([3]))  # mypy: list-item / pyright: reportArgumentType
@@ -103,6 +124,10 @@ def filters(db: Database) -> None:
     places.filter(Place.names.contains_any(3))  # mypy: arg-type / pyright: reportArgumentType
     places.filter(Place.years.contains_all(["x"]))  # mypy: list-item / pyright: reportArgumentType
     places.filter(Place.names > "x")  # mypy: arg-type, operator / pyright: reportOperatorIssue, reportUnknownArgumentType
+    places.filter(Place.names == "x")  # mypy: arg-type / pyright: reportArgumentType
+    places.filter(Place.names != "x")  # mypy: arg-type / pyright: reportArgumentType
+    places.filter(Place.years == {"x"})  # mypy: arg-type / pyright: reportArgumentType
+    places.filter(Place.years == [Place.number])  # mypy: arg-type / pyright: reportArgumentType
     places.filter(Place.names == 3)  # mypy: arg-type / pyright: reportArgumentType
     places.filter(Place.names.startswith("x"))  # mypy: attr-defined / pyright: reportAttributeAccessIssue, reportUnknownArgumentType, reportUnknownMemberType
     places.filter(Place.names.in_([["x"]]))  # mypy: attr-defined / pyright: reportAttributeAccessIssue, reportUnknownArgumentType, reportUnknownMemberType
@@ -117,7 +142,12 @@ def filters(db: Database) -> None:
     places.filter(Place.plain > 3)  # mypy: arg-type / pyright: reportArgumentType
     places.filter(col(Place.plain) > "x")  # mypy: operator / pyright: reportOperatorIssue, reportUnknownArgumentType
     places.filter(col(Place.address.city) == 3)  # mypy: arg-type / pyright: reportArgumentType
-    places.filter(col(Place.address.town) == "x")  # mypy: attr-defined / pyright: reportAttributeAccessIssue, reportUnknownArgumentType, reportUnknownMemberType
+    places.filter(col(Place.address.town) == "x")  # mypy: arg-type, attr-defined / pyright: reportAttributeAccessIssue, reportUnknownArgumentType, reportUnknownMemberType
+    places.filter(col(Place.address).city == "x")  # mypy: attr-defined / pyright: reportAttributeAccessIssue, reportUnknownArgumentType, reportUnknownMemberType
+    places.filter(col(Place.address) == "x")  # mypy: arg-type / pyright: reportArgumentType
+    places.filter(col(Place.plain).between(1))  # mypy: call-arg / pyright: reportCallIssue, reportUnknownArgumentType
+    places.filter(col(Place.plain).startswith("x"))  # mypy: misc / pyright: reportAttributeAccessIssue, reportUnknownArgumentType, reportUnknownMemberType
+    places.order_by(col(Place.labels))  # mypy: arg-type / pyright: reportArgumentType
     places.filter(col(Place.labels).contains(3))  # mypy: arg-type / pyright: reportArgumentType
     places.filter(col(Place.address.city).startswith(3))  # mypy: arg-type / pyright: reportArgumentType
 

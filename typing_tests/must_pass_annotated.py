@@ -4,8 +4,8 @@ from typing import Annotated, Generic, TypeVar, assert_type
 
 import pydantic
 
-from kvmodels import Indexed, KvModel, PrimaryKey, Stored, Unique, col
-from kvmodels.schema.expressions import Comparison, FieldRef
+from kvmodels import FieldRef, Indexed, KvModel, PrimaryKey, Stored, Unique, col
+from kvmodels.schema.expressions import Comparison
 
 V = TypeVar("V")
 

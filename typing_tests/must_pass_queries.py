@@ -12,10 +12,13 @@ from pydantic import BaseModel
 from kvmodels import (
     AggregateIndex,
     AsyncDatabase,
+    AsyncQuerySet,
     Avg,
     Count,
     Database,
+    Expression,
     Field,
+    FieldRef,
     Index,
     Indexed,
     KvModel,
@@ -23,17 +26,16 @@ from kvmodels import (
     Min,
     MultiFieldRef,
     MultiIndexed,
+    Page,
     PrimaryKey,
     Q,
+    QuerySet,
     Sum,
     Unique,
     UniqueConstraint,
     col,
 )
-from kvmodels.query.page import Page
-from kvmodels.queryset import QuerySet
-from kvmodels.queryset_async import AsyncQuerySet
-from kvmodels.schema.expressions import Comparison, ElementRef, Expression, FieldRef, Order
+from kvmodels.schema.expressions import Comparison, ElementRef, Order
 
 
 class Kind(StrEnum):
@@ -175,6 +177,11 @@ def synchronous(db: Database) -> None:
     assert_type(found.values_list(Place.name).to_list(), list[tuple[str]])
     assert_type(found.values_list(Place.name, Place.area).to_list(), list[tuple[str, Decimal]])
     assert_type(found.values_list(Place.name, Place.area, Place.kind).first(), tuple[str, Decimal, Kind] | None)
+    four = found.values_list(Place.name, Place.area, Place.kind, Place.code)
+    assert_type(four.to_list(), list[tuple[str, Decimal, Kind, str | None]])
+    five = found.values_list(Place.name, Place.area, Place.kind, Place.code, Place.founded)
+    assert_type(five[0], tuple[str, Decimal, Kind, str | None, datetime | None])
+    assert_type(found.values_list("name", "area").to_list(), list[Any])
     assert_type(found.values_list(col(Place.population), flat=True)[0], int)
     assert_type(found.only(Card).to_list(), list[Card])
     assert_type(found.only(Label).first(), Label | None)

@@ -9,7 +9,9 @@ from kvmodels import (
     ULID,
     AsyncDatabase,
     Database,
+    Expression,
     Field,
+    FieldRef,
     Index,
     Indexed,
     KvModel,
@@ -17,7 +19,7 @@ from kvmodels import (
     Unique,
     UniqueConstraint,
 )
-from kvmodels.schema.expressions import Comparison, Expression, FieldRef, Order
+from kvmodels.schema.expressions import Comparison, Order
 
 
 class Plan(StrEnum):

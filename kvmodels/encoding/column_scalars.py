@@ -161,7 +161,7 @@ def _unpack_bytes(part: Any) -> bytes:
 
 def _checked_date(value: Any) -> Any:
     if not isinstance(value, date) or isinstance(value, datetime):
-        wrong_type(value, "a date, and a datetime is none")
+        wrong_type(value, "a date; of a datetime, give .date()" if isinstance(value, datetime) else "a date")
     return value
 
 

@@ -88,7 +88,7 @@ def refuse_value(key: bytes, reason: str, cause: Exception | None = None) -> NoR
         key=_key_of(key),
         reason=reason,
         hint="The file was damaged, or another program wrote to it: restore a backup, or remove the key "
-        'with kv.unsafe(); db.check(repair="all") removes records that cannot be read.',
+        'with kv.unsafe(); db.check(repair="all") removes records that are no documents.',
     ) from cause
 
 

@@ -6,10 +6,20 @@ package works without rich.
 
 from __future__ import annotations
 
-from rich.text import Text
-from rich.tree import Tree
-
+from kvmodels.errors import UnsupportedError
 from kvmodels.query.plans import PlanNode, QueryPlan
+
+try:
+    from rich.text import Text
+    from rich.tree import Tree
+except ModuleNotFoundError as missing:
+    if (missing.name or "").partition(".")[0] != "rich":
+        raise
+    raise UnsupportedError(
+        "drawing a plan needs a package that is not installed",
+        reason="rich",
+        hint="Install it: pip install 'kvmodels[rich]'. Without it, print the plan itself.",
+    ) from missing
 
 __all__ = ["plan_tree"]
 
@@ -35,7 +45,7 @@ def plan_tree(plan: QueryPlan) -> Tree:
         Bird: 1 range of index species
         ├── reads only: species = 'wren'
         ├── in order: ring
-        └── reads: at most 20 rows
+        └── reads: at most 20 rows and records
     """
     return _drawn(plan.tree())
 

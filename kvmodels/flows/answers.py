@@ -11,16 +11,31 @@ from typing import Any, Final, TypeAlias
 from kvmodels.errors import InvalidArgumentError, InvalidValueError
 from kvmodels.flows import aggregation, scan
 from kvmodels.flows.analysis import Tally, analyzed, tallied
+from kvmodels.flows.arguments import require_flag
 from kvmodels.flows.batches import plan_of
 from kvmodels.flows.context import Context, live_collection
 from kvmodels.flows.distinct import DistinctScan, distinct_plan_of
 from kvmodels.flows.requests import Flow
 from kvmodels.flows.scan import PageData, Scan
-from kvmodels.query.distinct import is_distinct
+from kvmodels.query.aggregation import Grouping, Measure
+from kvmodels.query.aggregation_plans import AggregatePlan, GroupPlan
+from kvmodels.query.distinct import is_distinct, told_apart
 from kvmodels.query.plans import Analysis, QueryPlan
 from kvmodels.query.query import Query
 
-__all__ = ["Results", "checked_batch_size", "count", "exists", "explain", "fetch", "item_at", "page", "results"]
+__all__ = [
+    "Results",
+    "checked_batch_size",
+    "count",
+    "exists",
+    "explain",
+    "explain_aggregate",
+    "explain_groups",
+    "fetch",
+    "item_at",
+    "page",
+    "results",
+]
 
 MOST_ROWS: Final = 500
 """The most rows of one batch, as Deno's."""
@@ -47,13 +62,18 @@ def checked_batch_size(size: Any) -> int:
         InvalidValueError: not an int; InvalidArgumentError: below 1 or above 500.
     """
     if isinstance(size, bool) or not isinstance(size, int):
-        raise InvalidValueError("the size of a batch is an int", field="batch_size", type=type(size).__name__)
+        raise InvalidValueError(
+            "the size of a batch is an int",
+            field="batch_size",
+            type=type(size).__name__,
+            hint="Give a whole number: iterator(batch_size=100).",
+        )
     if not 1 <= size <= MOST_ROWS:
         raise InvalidArgumentError(
             "a batch has between 1 and 500 rows",
             argument="batch_size",
             value=size,
-            hint="Leave it out for the largest.",
+            hint=f"Give a number from 1 to {MOST_ROWS}, or leave it out for the largest.",
         )
     return size
 
@@ -91,6 +111,38 @@ def count(context: Context, query: Query) -> Flow[int]:
     return (yield from aggregation.count(context, query))
 
 
+def explain_aggregate(
+    context: Context, query: Query, measures: tuple[Measure, ...], *, analyze: bool
+) -> Flow[AggregatePlan]:
+    """Where the results of an aggregate come from; with ``analyze`` they are computed, and what was read is counted.
+
+    Raises:
+        InvalidArgumentError: ``analyze`` is neither True nor False.
+    """
+    require_flag("analyze", analyze)
+    plan = yield from aggregation.aggregate_plan_of(context, query, measures)
+    if not analyze:
+        return plan
+    tally = Tally(context.layouts[query.schema.collection].prefix, through_index=plan.through_index)
+    yield from tallied(aggregation.aggregate(context, query, measures), tally)
+    return replace(plan, analysis=Analysis(tally.rows, tally.records, tally.reads, 1))
+
+
+def explain_groups(context: Context, grouping: Grouping, *, analyze: bool) -> Flow[GroupPlan]:
+    """Where the rows of groups come from; with ``analyze`` they are made, and what was read is counted.
+
+    Raises:
+        InvalidArgumentError: ``analyze`` is neither True nor False.
+    """
+    require_flag("analyze", analyze)
+    plan = yield from aggregation.group_plan_of(context, grouping)
+    if not analyze:
+        return plan
+    tally = Tally(context.layouts[grouping.query.schema.collection].prefix, through_index=plan.through_index)
+    rows = yield from tallied(aggregation.fetch_groups(context, grouping), tally)
+    return replace(plan, analysis=Analysis(tally.rows, tally.records, tally.reads, len(rows)))
+
+
 def exists(context: Context, query: Query) -> Flow[bool]:
     """Whether there is any result; equal ones make no difference, so distinct values are not looked for."""
     return (yield from scan.exists(context, replace(query, distinct=False)))
@@ -114,13 +166,19 @@ def page(
 
 
 def explain(context: Context, query: Query, *, analyze: bool) -> Flow[QueryPlan]:
-    """How a query is answered; with ``analyze`` it is run to its end, and what it read is counted."""
+    """How a query is answered; with ``analyze`` it is run to its end, and what it read is counted.
+
+    Raises:
+        InvalidArgumentError: ``analyze`` is neither True nor False.
+    """
+    require_flag("analyze", analyze)
     if not is_distinct(query):
         return (yield from (analyzed if analyze else plan_of)(context, query))
-    plan = (yield from distinct_plan_of(context, query)).plan
+    found = yield from distinct_plan_of(context, query)
+    plan = replace(found.plan, distinct=told_apart(found))
     if not analyze:
         return plan
     _, live = yield from live_collection(context, query.schema)
     tally = Tally(live.layout.prefix, through_index=all(one.index is not None for one in plan.scans))
-    found = yield from tallied(fetch(context, query), tally)
-    return replace(plan, analysis=Analysis(tally.rows, tally.records, tally.reads, len(found)))
+    values = yield from tallied(fetch(context, query), tally)
+    return replace(plan, analysis=Analysis(tally.rows, tally.records, tally.reads, len(values)))

@@ -5,13 +5,21 @@ Rules of this module: pure; a check names the argument and says what to give ins
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any, TypeVar, cast
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeGuard, TypeVar, cast
 
 from kvmodels.errors import InvalidArgumentError, InvalidValueError
 from kvmodels.schema.definition import ModelSchema
 
-__all__ = ["items_of", "require_callable", "require_flag", "require_no_counters", "require_object", "require_text"]
+__all__ = [
+    "fields_of",
+    "items_of",
+    "require_callable",
+    "require_flag",
+    "require_no_counters",
+    "require_object",
+    "require_text",
+]
 
 T = TypeVar("T")
 
@@ -20,17 +28,30 @@ def items_of(argument: str, value: Iterable[T], hint: str) -> list[T]:
     """The items of an iterable argument.
 
     Raises:
-        InvalidArgumentError: it cannot be iterated over.
+        InvalidArgumentError: it cannot be iterated over, or is a text, whose letters nobody means.
 
     Examples:
         >>> items_of("keys", (1, 2), "Give primary keys.")
         [1, 2]
     """
     try:
+        if isinstance(value, (str, bytes, bytearray)):
+            raise TypeError
         iterator = iter(cast("Any", value))
     except TypeError:
         raise _refusal("several values are needed, in a list or another iterable", argument, value, hint) from None
     return list(iterator)
+
+
+def fields_of(argument: str, value: object) -> dict[str, Any]:
+    """The values of fields by name.
+
+    Raises:
+        InvalidArgumentError: it is no mapping.
+    """
+    if not _is_mapping(value) or not all(isinstance(name, str) for name in value):
+        raise _refusal("fields are given by name", argument, value, f'Give a dict: {argument}={{"name": value}}.')
+    return dict(value)
 
 
 def require_callable(argument: str, value: object, hint: str) -> None:
@@ -92,6 +113,10 @@ def require_object(schema: ModelSchema, instance: object) -> None:
             type=type(instance).__name__,
             hint="Use the repository of the object's own class.",
         )
+
+
+def _is_mapping(value: object) -> TypeGuard[Mapping[Any, Any]]:
+    return isinstance(value, Mapping)
 
 
 def _refusal(message: str, argument: str, value: object, hint: str) -> InvalidArgumentError:

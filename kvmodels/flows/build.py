@@ -42,10 +42,20 @@ VIOLATIONS_REPORTED = 1_000
 
 
 class IndexViolation(NamedTuple):
-    """A record that an index cannot hold: its primary key, and why."""
+    """A record that an index cannot hold.
+
+    Attributes:
+        key: its primary key.
+        kind: why: ``duplicate``, ``too_long``, ``too_many``, ``not_encodable``, ``not_decodable``, ``key_function`` or
+            ``expires``.
+        reason: for ``key_function``, the name of the type of what the function raised; for ``duplicate``, the other
+            index in which the record would take the value of another one if it were written anew, as a migration does;
+            else None.
+    """
 
     key: Any
     kind: str
+    reason: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,10 +132,16 @@ def rebuild_index(context: Context, schema: ModelSchema, name: str) -> Flow[Buil
 
     Raises and cost: as ``build_index``.
     """
-    view = yield from reload_header(context)
-    collection, outdated = outdated_generations(view, schema)
-    stored = _current(collection, schema, name)
-    if stored is not None and stored.state is IndexState.READABLE and not outdated:
+    replaced: int | None = None
+    while True:
+        view = yield from reload_header(context)
+        collection, outdated = outdated_generations(view, schema)
+        stored = _current(collection, schema, name)
+        if stored is None or stored.state is not IndexState.READABLE or outdated:
+            break
+        if replaced is not None and stored.generation > replaced:
+            break  # another process was faster, and is done
+        replaced = stored.generation
         yield from _commit_beginning(context, view, collection, schema, (name,))
     return (yield from build_index(context, schema, name))
 
@@ -282,6 +298,7 @@ def _violations(
     for row in result.ranges[0]:
         rest = row.key[len(index.violations) :]
         values = layout.unpack(rest[skip_parts(rest, 1) :])
-        kind = context.codec.decode(row.value, row.encoding, row.key)["kind"]
-        found.append(IndexViolation(values[0] if len(values) == 1 else values, kind))
+        value = context.codec.decode(row.value, row.encoding, row.key)
+        key = values[0] if len(values) == 1 else values
+        found.append(IndexViolation(key, value["kind"], value.get("reason")))
     return tuple(found)

@@ -17,7 +17,7 @@ from kvmodels.flows.requests import Flow, commit, now, read
 from kvmodels.keys import key_successor, skip_parts
 from kvmodels.maintenance import rules
 from kvmodels.maintenance.budget import check_budget
-from kvmodels.maintenance.changes import Compiled, RecordChange, Violation
+from kvmodels.maintenance.changes import Compiled, Misfit, RecordChange, Violation
 from kvmodels.maintenance.compiler import compile_write
 from kvmodels.maintenance.entries import entry_value, misfit
 from kvmodels.operations import (
@@ -34,6 +34,7 @@ from kvmodels.operations import (
     point,
 )
 from kvmodels.schema.catalogue import IndexState
+from kvmodels.schema.computed import failed_function
 from kvmodels.schema.definition import Document, ModelSchema
 from kvmodels.schema.keyspace import build_key, violation_key
 from kvmodels.schema.live import LiveCollection, LiveIndex
@@ -104,9 +105,9 @@ def build_batch(context: Context, schema: ModelSchema, index: LiveIndex, cursor:
     try:
         committed = yield from _index_rows(context, live, current, view, rows, advance=advance)
     except OperationTooLargeError:
-        if len(rows) == 1:
-            raise
-        return Batch(cursor, 0, False, False, too_large=True)
+        if len(rows) > 1:
+            return Batch(cursor, 0, False, False, too_large=True)
+        committed = yield from _list_alone(context, live, current, view, rows[0], advance=advance)
     return Batch(moved.cursor if committed else cursor, len(rows), committed, False, total=moved.scanned)
 
 
@@ -125,28 +126,65 @@ def _index_rows(
     old = [row for row in rows if not rules.is_expired(row, now_ms) and (fence is None or row.versionstamp <= fence)]
     # A key that is none of a record has no primary key to list it by; a check reports it as foreign.
     old = [row for row in old if live.layout.is_record_key(row.key)]
-    changed = {row.key: _change(context, live, index, row) for row in old}
-    while True:
-        changes = [change for change in changed.values() if isinstance(change, RecordChange)]
-        write = yield from compile_changes(context, view, changes, now_ms)
-        if write is None:
-            return False
-        if isinstance(write, AtomicWrite):
-            break
-        # Only of another index, which is complete: the record has to be rewritten, and an upgrade gives it a value
-        # that another record has.
-        changed[write.change.key] = "blocked"
-    listed = [(row, kind) for row in old if isinstance(kind := changed[row.key], str)]
-    checks = (advance[0], *(Check(row.key, row.versionstamp, physical=True) for row, _ in listed))
-    mutations = (advance[1], *(_violation(context, live, index, row, kind) for row, kind in listed))
-    write = AtomicWrite((*write.checks, *checks), (*write.mutations, *mutations))
+    changes: list[RecordChange] = []
+    checks, mutations = [advance[0]], [advance[1]]
+    for row in old:
+        change = _change(context, live, index, row)
+        if isinstance(change, RecordChange):
+            changes.append(change)
+        else:
+            pk = live.layout.pk_of(row.key)
+            checks += _present(rules.listing_check(row))
+            mutations.append(_listed(context, index, pk, change, row.expire_at))
+    compiled, refused = yield from _compiled(context, view, changes, now_ms)
+    if compiled is None:
+        return False
+    for violation in refused:
+        # Written as its model has it today, the record would take a unique value of another index from its owner.
+        change, why = violation.change, Misfit("duplicate", violation.index.stored.name)
+        assert change.old is not None, "a build changes what it has read"
+        checks += _present(rules.listing_check(change.old))
+        mutations.append(_listed(context, index, change.pk, why, change.expire_at))
+    write = AtomicWrite((*compiled.checks, *checks), (*compiled.mutations, *mutations))
     check_budget(write, context.limits, (live,))
     return (yield from _committed(context, write))
 
 
-def _violation(context: Context, live: LiveCollection, index: LiveIndex, row: Row, kind: str) -> Set:
-    key = violation_key(index.violations, None, live.layout.pk_of(row.key))
-    return Set(key, *context.codec.encode({"kind": kind}), row.expire_at)
+def _compiled(
+    context: Context, view: HeaderView, changes: Sequence[RecordChange], now_ms: int
+) -> Flow[tuple[AtomicWrite | None, list[Violation]]]:
+    """The operation for all changes but those that a unique index refuses; none when a record changed meanwhile."""
+    refused: list[Violation] = []
+    while True:
+        compiled = yield from compile_changes(context, view, changes, now_ms)
+        if not isinstance(compiled, Violation):
+            return compiled, refused
+        refused.append(compiled)
+        changes = [change for change in changes if change.pk != compiled.change.pk]
+
+
+def _list_alone(
+    context: Context,
+    live: LiveCollection,
+    index: LiveIndex,
+    view: HeaderView,
+    row: Row,
+    *,
+    advance: tuple[Check, Mutation],
+) -> Flow[bool]:
+    """Pass over a record that no operation can index, because its entries alone are over a limit of the engine."""
+    listed = _listed(context, index, live.layout.pk_of(row.key), Misfit("too_many"), row.expire_at)
+    checks = _present(rules.header_check(view.guard), rules.listing_check(row))
+    return (yield from _committed(context, AtomicWrite((advance[0], *checks), (advance[1], listed))))
+
+
+def _present(*checks: Check | None) -> tuple[Check, ...]:
+    return tuple(check for check in checks if check is not None)
+
+
+def _listed(context: Context, index: LiveIndex, pk: bytes, misfit: Misfit, expire_at: int | None) -> Set:
+    """The violation row of a record that an index cannot hold."""
+    return Set(violation_key(index.violations, None, pk), *context.codec.encode(misfit.to_value()), expire_at)
 
 
 def _committed(context: Context, write: AtomicWrite) -> Flow[bool]:
@@ -162,23 +200,25 @@ def _committed(context: Context, write: AtomicWrite) -> Flow[bool]:
     return False
 
 
-def _change(context: Context, live: LiveCollection, index: LiveIndex, row: Row) -> RecordChange | str:
-    """What indexes one record, or the kind of violation when that cannot be done."""
+def _change(context: Context, live: LiveCollection, index: LiveIndex, row: Row) -> RecordChange | Misfit:
+    """What indexes one record, or why that cannot be done."""
     pk = live.layout.pk_of(row.key)
     try:
         document = document_of(context, row)
         touched = rules.must_touch(index) or is_incomplete(index, document)
-        stored = _materialised(context, live, index, row, document) if touched else None
+        made = _materialised(context, live, row, document) if touched else None
     except DecodeError:
-        return "not_decodable"
-    except KvModelsError:
-        return "not_encodable"
+        return Misfit("not_decodable")
+    if isinstance(made, Misfit) and is_incomplete(index, document):
+        return made
+    # What only other indexes cannot hold is no obstacle here: the compiler lists it for them.
+    stored, unmade = (None, made) if isinstance(made, Misfit) else (made, None)
     new_document, value, encoding, _ = stored or Stored(document, row.value, row.encoding, document)
     kind = misfit(index, new_document, pk, context.limits.max_key_bytes, row.expire_at)
     if kind is not None:
-        return kind
+        return Misfit(kind)
     if touched and len(value) > context.limits.max_value_bytes:
-        return "too_long"  # with the columns that the record did not store yet
+        return Misfit("too_long")  # with the columns that the record did not store yet
     change = RecordChange(
         live,
         pk,
@@ -190,26 +230,26 @@ def _change(context: Context, live: LiveCollection, index: LiveIndex, row: Row) 
         row.expire_at,
         only=None if touched else index,
         tolerant=True,
+        unmade=unmade,
     )
-    return "too_long" if _holds_too_much(context, index, change) else change
+    return Misfit("too_long") if _holds_too_much(context, index, change) else change
 
 
-def _materialised(
-    context: Context, live: LiveCollection, index: LiveIndex, row: Row, document: Document
-) -> Stored | None:
+def _materialised(context: Context, live: LiveCollection, row: Row, document: Document) -> Stored | Misfit | None:
     """A record that is set anyway, with the values of every column of every index; None to set it as it is.
 
     Also those that other indexes need: their builds pass over the record from here on, because it is newer than their
-    fences. What only they cannot hold is no obstacle here: the compiler lists it for them.
+    fences. A Misfit says why they cannot be made.
     """
     if not any(is_incomplete(other, document) for other in live.maintained):
         return None
     try:
         return stored_of(context, live, row)
-    except KvModelsError:
-        if is_incomplete(index, document):
-            raise
-        return None
+    except DecodeError:
+        return Misfit("not_decodable")
+    except KvModelsError as error:
+        failed = failed_function(error)
+        return Misfit("not_encodable") if failed is None else Misfit("key_function", failed)
 
 
 def _holds_too_much(context: Context, index: LiveIndex, change: RecordChange) -> bool:
@@ -285,11 +325,22 @@ def _resolve(context: Context, schema: ModelSchema, index: LiveIndex, view: Head
         return
     change = _change(context, live, current, result.ranges[0][0])
     if not isinstance(change, RecordChange):
+        anew = _listed(context, current, rest[skip_parts(rest, 1) :], change, result.ranges[0][0].expire_at)
+        if anew.key == violation.key and (anew.value, anew.encoding) != (violation.value, violation.encoding):
+            # Another reason than before, for example of another release of a function.
+            unchanged = _present(rules.listing_check(result.ranges[0][0]))
+            yield from _committed(context, AtomicWrite((*unchanged, seen), (anew,)))
         return
     # Every entry, whatever the fence says: that the violation is listed means that they are not there.
     change = change._replace(rewrite=True)
     compiled = yield from compile_changes(context, view, (change,), (yield from now()))
-    if isinstance(compiled, AtomicWrite):
-        written = {mutation.key for mutation in compiled.mutations}
-        gone = () if violation.key in written else (Delete(violation.key),)
-        yield from _committed(context, AtomicWrite((*compiled.checks, seen), (*compiled.mutations, *gone)))
+    if not isinstance(compiled, AtomicWrite):
+        return
+    gone = () if any(mutation.key == violation.key for mutation in compiled.mutations) else (Delete(violation.key),)
+    checks = {check.key: check for check in (*compiled.checks, seen)}
+    write = AtomicWrite(tuple(checks.values()), (*compiled.mutations, *gone))
+    try:
+        check_budget(write, context.limits, (live,))
+    except OperationTooLargeError:
+        return  # it stays listed until it has fewer values
+    yield from _committed(context, write)

@@ -45,11 +45,18 @@ class WrongCounter(NamedTuple):
 
 
 class Recount(NamedTuple):
-    """The result of counting one collection: the rows read, and the counters that are wrong for certain."""
+    """The result of counting one collection.
+
+    Attributes:
+        scanned: the rows read.
+        wrong: the counters that are wrong for certain.
+        unchecked: the indexes whose counters could not be compared, as ``"collection.index: reason"``.
+    """
 
     schema: ModelSchema
     scanned: int
     wrong: tuple[WrongCounter, ...]
+    unchecked: tuple[str, ...] = ()
 
 
 def recount(context: Context, schema: ModelSchema) -> Flow[Recount]:
@@ -71,7 +78,7 @@ def recount(context: Context, schema: ModelSchema) -> Flow[Recount]:
             url=error.url,
             hint="Open the database with a larger snapshot_max_age (seconds), or check one model: db.check(Model).",
         ) from error
-    return Recount(schema, counting.scanned, tuple(wrong))
+    return Recount(schema, counting.scanned, tuple(wrong), counting.unchecked)
 
 
 class _Counting:
@@ -84,7 +91,14 @@ class _Counting:
         self._indexes = [ix for ix in live.maintained if ix.readable and ix.definition.aggregates is not None]
         self._totals: list[dict[bytes, int]] = [{} for _ in self._indexes]
         self._moment: bytes | None = None
+        self._obstacle: str | None = None
         self.scanned = 0
+
+    @property
+    def unchecked(self) -> tuple[str, ...]:
+        """The indexes whose counters could not be compared, and why."""
+        collection, reason = self._live.schema.collection, self._obstacle
+        return tuple(f"{collection}.{ix.stored.name}: {reason}" for ix in self._indexes) if reason else ()
 
     def records(self) -> Flow[bool]:
         """Add up what all records give; False when that cannot be said."""
@@ -94,7 +108,10 @@ class _Counting:
         start = prefix
         while True:
             rows = yield from self._batch(start, prefix)
-            if rows is None or not all(map(self._add, rows)):
+            if rows is None:
+                return False
+            if not all(map(self._add, rows)):
+                self._obstacle = "a record cannot be read, so that what it adds is not known"
                 return False
             if not rows:
                 return True
@@ -141,6 +158,7 @@ class _Counting:
         span = ReadRange(start, after_prefix(prefix), ROWS_AT_ONCE)
         result = yield from read((span,), self._view.guard)
         if isinstance(result, GuardFailed) or result.versionstamp != (self._moment or result.versionstamp):
+            self._obstacle = "the store changed while it was counted; check again"
             return None
         self._moment = result.versionstamp
         self.scanned += len(result.ranges[0])

@@ -10,10 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from inspect import iscoroutine
 from typing import Any
 
-from kvmodels.errors import AlreadyExistsError, DoesNotExist, PrimaryKeyChangedError, StaleObjectError
-from kvmodels.flows.arguments import require_callable, require_object
+from kvmodels.errors import (
+    AlreadyExistsError,
+    DoesNotExist,
+    InvalidValueError,
+    PrimaryKeyChangedError,
+    StaleObjectError,
+)
+from kvmodels.flows.arguments import require_callable, require_flag, require_object
 from kvmodels.flows.context import Context, HeaderView
 from kvmodels.flows.hooks import Step, Writer, writing
 from kvmodels.flows.operation import Operation, Proposal, Seen, always
@@ -103,6 +110,7 @@ def save(
     """Store an object: insert a new one, update a loaded one if nobody else did since.
 
     Raises:
+        InvalidArgumentError: ``force`` is neither True nor False.
         StaleObjectError: the record changed or went since the object was loaded (not with ``force``).
         PrimaryKeyChangedError: the object was loaded under another primary key.
         AlreadyExistsError, UniqueViolationError: nothing was written.
@@ -110,6 +118,7 @@ def save(
     Cost: one commit without a read for a loaded object whose unique values did not change or are free.
     """
     require_object(schema, instance)
+    require_flag("force", force)
     state = state_of(instance)
     if state is None and not force:
         return insert(context, schema, instance, expire_in)
@@ -228,7 +237,7 @@ def _mutate(key_values: tuple[Any, ...], function: Callable[[Any], Any], writer:
         returned = function(instance)
         if returned is None:
             returned = instance
-        require_object(schema, returned)
+        _require_changed(schema, returned)
         # What was returned may be an object of the caller, so it gets the state with the commit and not before.
         prepared = returned if returned is instance else with_state_of(instance, returned.model_copy())
         old = document_of(context, row) if schema.time_fields else None
@@ -245,6 +254,25 @@ def _mutate(key_values: tuple[Any, ...], function: Callable[[Any], Any], writer:
         return storing_one(writer.store(item, seen, row), is_fresh=returned is instance)
 
     return execute(context, _one(schema, (key,), propose, timed=not isinstance(expire_in, Keep)))
+
+
+def _require_changed(schema: ModelSchema, returned: Any) -> None:
+    """Refuse what a function that should change an object returned instead of it.
+
+    Raises:
+        InvalidValueError: its type is named.
+    """
+    if returned.__class__ is schema.model or schema.variant_of(returned) is not schema:
+        return
+    if iscoroutine(returned):
+        returned.close()  # it will never be awaited, and a warning of that would only lead away from the error
+    raise InvalidValueError(
+        "the function of mutate returned something else than an object of the model",
+        model=schema.name,
+        type=type(returned).__name__,
+        hint="It changes the object in place and returns None, or returns an object of the model, and is not async: "
+        "await what it needs before, and give it to the function.",
+    )
 
 
 def _row_of(context: Context, schema: ModelSchema, row: Row | None) -> Row | None:

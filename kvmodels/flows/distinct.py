@@ -18,7 +18,7 @@ from kvmodels.flows.context import Context, live_collection, reload_header
 from kvmodels.flows.entries import result_of
 from kvmodels.flows.requests import Flow
 from kvmodels.flows.scan import Scan
-from kvmodels.flows.walking import Position, Walk
+from kvmodels.flows.walking import Position, Walk, further
 from kvmodels.keys import skip_parts
 from kvmodels.query.distinct import DistinctPlan, distinct_key, in_order, jump_parts, plan_distinct
 from kvmodels.query.query import Query
@@ -119,7 +119,9 @@ class DistinctScan:
                 self._last = key
                 found.append(values)
         if batch.rows:
-            self._size = min(size * 2, MAX_BATCH) if 2 * len(found) >= batch.rows else max(1, size // 2)
+            # Without any result there is no value to leap from, so the rest must be read through.
+            reads_on = not batch.hits or 2 * len(found) >= batch.rows
+            self._size = min(size * 2, MAX_BATCH) if reads_on else max(1, size // 2)
         self._position = self._behind(batch)
         self.done = self._position is None
         return found
@@ -135,4 +137,8 @@ class DistinctScan:
         group = key[: prefix + skip_parts(key[prefix:], parts)]
         # Keys that go on with the text of this value, and so belong to another one, begin with ff behind it.
         place = Walk(0, scan).at(group if scan.reverse else group + b"\xff")
-        return None if place is None else position._replace(places=(place,))
+        read_to = position.places[0]
+        if place is None or read_to is None:
+            return None
+        # Rows behind the last result were read and tested: there is no going back to the end of its value.
+        return position._replace(places=(further(place, read_to, reverse=scan.reverse),))

@@ -24,9 +24,9 @@ class Finding:
         kind: ``dangling``: an index entry that no record reproduces (key, value, deadline); ``missing``: an entry
             that a record calls for and that is not there, or belongs to another record with the same value;
             ``foreign``: a key under a prefix of the collection that this library would not write;
-            ``undecodable``: a record that cannot be read; ``computed``: a record with a stored value of a computed
-            column that its function does not give; ``counter``: a counter of an aggregate index that is not
-            what the records give.
+            ``undecodable``: a record that is no document, or one that its model does not accept;
+            ``computed``: a record with a stored value of a computed column that its function does not give;
+            ``counter``: a counter of an aggregate index that is not what the records give.
         key: the key as the key-value API shows it; for bytes that are no key, ``(bytes,)``.
         primary_key: of the record concerned, where it is known.
         reason: what exactly is wrong, in a few words.
@@ -34,6 +34,7 @@ class Finding:
         group: of a counter, the key parts of its group; the last part of ``key`` says what is counted.
         expected: of a counter, what the records give.
         found: of a counter, what it holds; None when it holds no number, or is not there.
+        hint: what to do about a finding that ``repair=True`` leaves as it is.
     """
 
     kind: FindingKind
@@ -46,21 +47,26 @@ class Finding:
     group: tuple[Any, ...] | None = None
     expected: int | None = None
     found: int | None = None
+    hint: str | None = None
 
 
 class CheckReport(NamedTuple):
     """The result of a check of the whole store.
 
     ``ok`` says that nothing was found, or that all that was found has been repaired. ``scanned`` counts the rows
-    read: records and index entries, and for aggregate indexes records once more and counters.
+    read: records and index entries, and for aggregate indexes records once more and counters. ``unchecked`` names
+    every index of the store that was not compared completely, as ``"collection.index: reason"``: one that this
+    release does not declare, one that is being built or dropped or has violations, and counters that could not be
+    counted. Nothing is said about those, so ``ok`` does not cover them.
     """
 
     scanned: int
     findings: tuple[Finding, ...]
+    unchecked: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
-        """Whether the store is exact now."""
+        """Whether everything that was compared is exact now."""
         return all(finding.repaired for finding in self.findings)
 
     @property
@@ -80,7 +86,7 @@ class CheckReport(NamedTuple):
 
     @property
     def undecodable(self) -> tuple[Finding, ...]:
-        """Records that cannot be read."""
+        """Records that cannot be read as objects of their model."""
         return self._of("undecodable")
 
     @property
@@ -113,7 +119,9 @@ class CheckReport(NamedTuple):
                 ("counters", self.counters),
             )
         )
-        return f"{'ok' if self.ok else 'NOT OK'}: {self.scanned} rows scanned; {counts}; {len(self.repaired)} repaired"
+        verdict = "ok" if self.ok else "NOT OK"
+        missed = f"; not compared: {'; '.join(self.unchecked)}" if self.unchecked else ""
+        return f"{verdict}: {self.scanned} rows scanned; {counts}; {len(self.repaired)} repaired{missed}"
 
 
 def shown_key(key: bytes) -> tuple[Any, ...]:

@@ -251,6 +251,7 @@ def _violations_in(
     found: list[IndexViolation] = []
     for row in rows:
         values = layout.unpack(row.key[len(prefix) :])
-        kind = context.codec.decode(row.value, row.encoding, row.key)["kind"]
-        found.append(IndexViolation(values[0] if len(values) == 1 else values, kind))
+        value = context.codec.decode(row.value, row.encoding, row.key)
+        key = values[0] if len(values) == 1 else values
+        found.append(IndexViolation(key, value["kind"], value.get("reason")))
     return tuple(found)

@@ -21,7 +21,7 @@ from kvmodels.flows.requests import Flow, commit, now, read
 from kvmodels.keys import key_successor
 from kvmodels.maintenance import rules
 from kvmodels.maintenance.budget import check_budget
-from kvmodels.maintenance.changes import RecordChange
+from kvmodels.maintenance.changes import Misfit, RecordChange
 from kvmodels.maintenance.entries import misfit
 from kvmodels.operations import (
     AtomicWrite,
@@ -36,6 +36,7 @@ from kvmodels.operations import (
     after_prefix,
     point,
 )
+from kvmodels.schema.computed import failed_function
 from kvmodels.schema.definition import Document, ModelSchema
 from kvmodels.schema.keyspace import migration_key, unmigrated_prefix
 from kvmodels.schema.live import LiveCollection
@@ -130,7 +131,7 @@ def migrate_batch(context: Context, schema: ModelSchema, migration: Migration, s
             return MigrationBatch(stored, too_large=True)
     alone = batch.anew()
     alone.check(progress_check(progress_key, row))
-    alone.give_up(rows[0], "too_long")
+    alone.give_up(rows[0], Misfit("too_long"))
     return (yield from _commit(alone, stored, rows))
 
 
@@ -196,12 +197,12 @@ class _Batch:
         """The key under which a record is listed that cannot be rewritten."""
         return unmigrated_prefix(self.live.schema.collection) + pk
 
-    def give_up(self, row: Row, kind: str) -> None:
+    def give_up(self, row: Row, why: Misfit) -> None:
         """List a record that cannot be rewritten as it is now."""
         self.check(Check(row.key, row.versionstamp, physical=True))
-        self.set(self.listing(self.live.layout.pk_of(row.key)), {"kind": kind}, row.expire_at)
+        self.set(self.listing(self.live.layout.pk_of(row.key)), why.to_value(), row.expire_at)
 
-    def rewritten(self, row: Row) -> RecordChange | str | None:
+    def rewritten(self, row: Row) -> RecordChange | Misfit | None:
         """The change that rewrites a record; why it cannot be; None when it is as it should be."""
         live, context = self.live, self._context
         # A key that is none of a record has no primary key to list it by; a check reports it as foreign.
@@ -215,12 +216,15 @@ class _Batch:
             document = live.schema.prepare(_forgetful(object_of(context, live, row), self._aim.forget)).document
             value, encoding = context.codec.encode_document(document)
         except DecodeError:
-            return "not_decodable"
-        except (KvModelsError, ValidationError):
-            return "not_encodable"
+            return Misfit("not_decodable")
+        except ValidationError:
+            return Misfit("not_encodable")
+        except KvModelsError as error:
+            failed = failed_function(error)
+            return Misfit("not_encodable") if failed is None else Misfit("key_function", failed)
         kind = self._misfit(document, pk, row.expire_at)
         if kind is not None or len(value) > context.limits.max_value_bytes:
-            return kind or "too_long"
+            return Misfit(kind or "too_long")
         return RecordChange(live, pk, row, held, document, value, encoding, row.expire_at, tolerant=True)
 
     def _misfit(self, document: Document, pk: bytes, expire_at: int | None) -> str | None:
@@ -246,7 +250,7 @@ class _Batch:
             changes = [change for change in changes if change.pk != refused.pk]
             if not listed:
                 assert refused.old is not None
-                self.give_up(refused.old, "duplicate")
+                self.give_up(refused.old, Misfit("duplicate", compiled.index.stored.name))
         check_budget(compiled, self._context.limits, (self.live,))
         self._checks += compiled.checks
         self._mutations += compiled.mutations
@@ -322,7 +326,7 @@ def _settle(batch: _Batch, listed: Sequence[Row]) -> Flow[Settled]:
     gone = 0
     for row, key, rows in zip(listed, keys, result.ranges, strict=True):
         change = batch.rewritten(rows[0]) if rows else None
-        if isinstance(change, str):
+        if isinstance(change, Misfit):
             continue
         batch.check(Check(row.key, row.versionstamp, physical=True))
         if change is not None:

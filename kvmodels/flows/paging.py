@@ -160,9 +160,19 @@ def _check(query: Query, size: Any, after: str | None, before: str | None) -> No
             "a sliced query has no pages", argument="size", hint="Leave out the slice, or use to_list()."
         )
     if isinstance(size, bool) or not isinstance(size, int):
-        raise InvalidValueError("the size of a page is an int", field="size", type=type(size).__name__)
+        raise InvalidValueError(
+            "the size of a page is an int",
+            field="size",
+            type=type(size).__name__,
+            hint="Give a whole number: page(size=20).",
+        )
     if size < 1:
-        raise InvalidArgumentError("the size of a page is 1 or more", argument="size", value=size)
+        raise InvalidArgumentError(
+            "the size of a page is 1 or more",
+            argument="size",
+            value=size,
+            hint="Give the most items of a page: page(size=20); exists() and count() read none.",
+        )
     if after is not None and before is not None:
         raise InvalidArgumentError(
             "a page lies after one place or before one",

@@ -244,8 +244,8 @@ def _lacking(schema: ModelSchema, document: Document, name: str) -> NoReturn:
         model=schema.name,
         field=name,
         reason="missing",
-        hint="The record was written before the field existed: give the field a plain default, or an upgrade must "
-        "write a value into the stored records.",
+        hint="The record was written before the field existed: give the field a plain default, or "
+        "remove the record: repository.remove(key).",
     )
 
 
@@ -256,5 +256,5 @@ def _unreadable(schema: ModelSchema, document: Document, name: str, reason: str,
         model=schema.name,
         field=name,
         reason=reason,
-        hint="Read it with kv.get and repair it, or let the model accept what was stored.",
+        hint="Let the model accept what is stored (kv.get shows it), or remove the record: repository.remove(key).",
     ) from error

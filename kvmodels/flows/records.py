@@ -17,7 +17,16 @@ from kvmodels.schema.sameness import same_stored
 from kvmodels.schema.state import ObjectState, set_state
 from kvmodels.schema.upgrades import version_of
 
-__all__ = ["Stored", "document_of", "is_incomplete", "object_of", "object_of_document", "recomputed", "stored_of"]
+__all__ = [
+    "Recomputed",
+    "Stored",
+    "document_of",
+    "is_incomplete",
+    "object_of",
+    "object_of_document",
+    "recomputed",
+    "stored_of",
+]
 
 
 class Stored(NamedTuple):
@@ -34,6 +43,15 @@ class Stored(NamedTuple):
     def of(self, index: LiveIndex) -> Document:
         """The document that the entries of a complete index stand for: as it is held, where that has all columns."""
         return self.held if index.layout.covers(self.held) else self.document
+
+
+class Recomputed(NamedTuple):
+    """What a record should store, and the names of the computed columns of which it stores something else."""
+
+    document: Document
+    value: bytes
+    encoding: int
+    columns: tuple[str, ...]
 
 
 def document_of(context: Context, row: Row) -> Document:
@@ -99,7 +117,7 @@ def is_incomplete(index: LiveIndex, document: Document) -> bool:
     return not index.layout.covers(document) or (not index.readable and version_of(document) < index.since)
 
 
-def recomputed(context: Context, live: LiveCollection, row: Row) -> Stored | None:
+def recomputed(context: Context, live: LiveCollection, row: Row) -> Recomputed | None:
     """What a record row should store, if what it stores of a computed column is not what the function gives.
 
     A column that the record does not store at all is no matter of this: the indexes on it ask for it.
@@ -122,6 +140,9 @@ def recomputed(context: Context, live: LiveCollection, row: Row) -> Stored | Non
             return None  # an index that is being built lists it as a violation
         raise
     made = document[RESERVED_FIELD]["c"]
-    if all(same_stored(value, made[name]) for name, value in held.items() if name in made):
-        return None
-    return Stored(document, *context.codec.encode_document(document), stored)
+    wrong = tuple(
+        name
+        for name, computed in live.schema.computed.items()
+        if computed.stored_as in held and not same_stored(held[computed.stored_as], made[computed.stored_as])
+    )
+    return Recomputed(document, *context.codec.encode_document(document), wrong) if wrong else None

@@ -1,7 +1,8 @@
 """Mend what a check has found: entries through the write compiler, under checks of all that was seen.
 
 Rules of this module: an entry is removed only while its record still does not call for it, and written only from the
-record; records are never guessed. A repair that meets a conflict is left to the next check.
+record; records are never guessed. A document is never deleted, whatever its model thinks of it: releases disagree
+about models, and the data may be somebody's only copy. A repair that meets a conflict is left to the next check.
 """
 
 from __future__ import annotations
@@ -36,14 +37,17 @@ class Suspect:
     pk: bytes | None
     reason: str
     record: Row | None = None
-    newer: bool = False
-    """A newer release wrote the record, or an upgrade fails on it: it is not damaged, and is never deleted."""
+    hint: str | None = None
+    """What to do about a finding that no repair mends."""
+    worthless: bool = False
+    """The row is no document at all, so that nothing is lost with it; what only the model refuses is never deleted."""
 
 
 def mend(context: Context, schema: ModelSchema, suspect: Suspect, *, everything: bool) -> Flow[bool]:
-    """Repair one finding; foreign keys and undecodable records only with ``everything``."""
+    """Repair one finding; foreign keys and rows that are no documents only with ``everything``."""
     if suspect.kind in ("foreign", "undecodable"):
-        return everything and not suspect.newer and (yield from _remove(context, schema, suspect))
+        is_lost = suspect.kind == "foreign" or suspect.worthless
+        return everything and is_lost and (yield from _remove(context, schema, suspect))
     if suspect.kind == "dangling" and not (yield from _remove(context, schema, suspect)):
         return False
     if suspect.record is None or suspect.pk is None:

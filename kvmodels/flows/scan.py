@@ -122,16 +122,17 @@ class Scan:
     def _pass_over(self, position: Position) -> Flow[Batch]:
         """Pass over rows before the slice, without their records."""
         size = min(self._skip, self._batch_size or MAX_BATCH)
-        batch = yield from read_batch(self._context, self._query, position, size, records=False)
+        batch = yield from read_batch(self._context, self._query, position, size, peek=False, records=False)
         self._skip -= batch.rows
         return batch
 
     def _read(self, position: Position, *, plain: bool) -> Flow[Batch]:
-        size, peek = self._size, True
+        # Keys that are named one by one have a known end, so nothing is read twice to find it.
+        size, peek = self._size, not position.plan.points
         if self._left is not None:
             wanted = self._left + self._skip
             size = min(wanted, MAX_BATCH) if plain else min(size, max(wanted, FEWEST_TESTED))
-            peek = not plain or wanted > MAX_BATCH
+            peek = peek and not plain
         if self._batch_size is not None:
             size = self._batch_size if self._left is None or not plain else min(self._batch_size, self._left)
             peek = False

@@ -12,24 +12,22 @@ Source: FoundationDB Record Layer, OnlineIndexScrubber.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Iterator, Sequence
+from typing import Any, Final, Literal
 
-from kvmodels.errors import DecodeError, KvModelsError
+from kvmodels.errors import DecodeError, InvalidKeyError, InvalidValueError, KvModelsError
 from kvmodels.flows.context import Context, HeaderView, header_view, reload_header
+from kvmodels.flows.expectations import Expected, RecordEntries, difference
 from kvmodels.flows.findings import CheckReport, Finding, shown_key
-from kvmodels.flows.records import Stored, document_of, object_of, recomputed, stored_of
+from kvmodels.flows.records import document_of, object_of, recomputed
 from kvmodels.flows.repair import Suspect, mend
 from kvmodels.flows.requests import Flow, read
 from kvmodels.keys import key_successor
-from kvmodels.maintenance.changes import RecordChange
-from kvmodels.maintenance.entries import entry_keys, entry_value, slot_owner
+from kvmodels.maintenance.entries import slot_owner
 from kvmodels.operations import GuardFailed, ReadRange, Row, after_prefix, point
-from kvmodels.schema.definition import Document, ModelSchema
-from kvmodels.schema.keyspace import EntryKey
+from kvmodels.schema.catalogue import IndexState
+from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.live import LiveCollection, LiveIndex
-from kvmodels.schema.record_codec import RESERVED_FIELD
 
 __all__ = ["Repair", "check_collection", "check_database"]
 
@@ -42,17 +40,19 @@ def check_database(context: Context, *, repair: Repair = False) -> Flow[CheckRep
     """Check every declared collection.
 
     Args:
-        repair: True mends entries; ``"all"`` also deletes foreign keys and records that cannot be read.
+        repair: True mends entries; ``"all"`` also deletes foreign keys and rows that are no documents.
 
     Cost: reads every record and every entry twice at most, in batches of 500 rows; per repaired key one commit or two.
     """
     scanned = 0
     findings: list[Finding] = []
+    unchecked: list[str] = []
     for schema in context.schemas.values():
         report = yield from check_collection(context, schema, repair=repair)
         scanned += report.scanned
         findings.extend(report.findings)
-    return CheckReport(scanned, tuple(findings))
+        unchecked.extend(report.unchecked)
+    return CheckReport(scanned, tuple(findings), tuple(unchecked))
 
 
 def check_collection(context: Context, schema: ModelSchema, *, repair: Repair = False) -> Flow[CheckReport]:
@@ -71,16 +71,8 @@ def check_collection(context: Context, schema: ModelSchema, *, repair: Repair = 
     for index in live.maintained:
         if index.definition.aggregates is None:  # counters are counted again, in a snapshot: flows/counters.py
             yield from scrub.entries(index.stored.name, index.stored.generation)
-    return CheckReport(scrub.scanned, tuple(scrub.findings))
-
-
-@dataclass(frozen=True, slots=True)
-class _Expected:
-    live: LiveCollection
-    index: LiveIndex
-    slot: bool
-    value: bytes
-    encoding: int
+    view = yield from header_view(context)
+    return CheckReport(scrub.scanned, tuple(scrub.findings), tuple(_uncompared(live, view)))
 
 
 class _Scrub:
@@ -91,8 +83,6 @@ class _Scrub:
         self._schema = schema
         self._repair = repair
         self._seen: set[tuple[bytes, bytes | None]] = set()
-        self._known: dict[tuple[bytes, bytes], dict[bytes, _Expected]] = {}
-        self._known_for: LiveCollection | None = None
         self.scanned = 0
         self.findings: list[Finding] = []
 
@@ -110,85 +100,43 @@ class _Scrub:
             if not rows:
                 return
             # A list per key, because two records may call for one unique slot.
-            expected: dict[bytes, list[tuple[_Expected, Row]]] = {}
+            expected: dict[bytes, list[tuple[Expected, Row]]] = {}
             for row in rows:
                 suspect = self._judge_record(live, row)
                 if suspect is not None:
                     yield from self._report(suspect)
-                for key, wanted in self._expected(live, row).items():
+                for key, wanted in self._called_for(live, row).items():
                     expected.setdefault(key, []).append((wanted, row))
             yield from self._compare(view, expected)
             start = key_successor(rows[-1].key)
 
     def _judge_record(self, live: LiveCollection, row: Row) -> Suspect | None:
         if not live.layout.is_record_key(row.key):
-            return Suspect("foreign", row, None, None, "not a record key of this collection")
+            return Suspect("foreign", row, None, None, "not a record key of this collection", hint=_REMOVE_ALL)
         pk = live.layout.pk_of(row.key)
+        try:
+            document = document_of(self._context, row)
+        except DecodeError as error:
+            return Suspect("undecodable", row, None, pk, _reason(error), hint=_REMOVE_ALL, worthless=True)
+        if not live.layout.names(document, row.key):
+            return Suspect("undecodable", row, None, pk, "it has the primary key of another record", hint=_REMOVE_ONE)
         try:
             object_of(self._context, live, row)
         except KvModelsError as error:
-            reason = getattr(error, "reason", None) or error.message
-            return Suspect("undecodable", row, None, pk, reason, newer=getattr(error, "field", None) == RESERVED_FIELD)
-        if not live.layout.names(document_of(self._context, row), row.key):
-            return Suspect("undecodable", row, None, pk, "it has the primary key of another record")
+            return Suspect("undecodable", row, None, pk, _reason(error), hint=_MEND_THE_MODEL)
         try:
-            if recomputed(self._context, live, row) is None:
-                return None
+            anew = recomputed(self._context, live, row)
         except KvModelsError as error:  # a function that fails is no reason to call the record unreadable
-            return Suspect("computed", row, None, pk, error.message, record=row)
-        return Suspect("computed", row, None, pk, "not what its function gives", record=row)
-
-    def _stored(self, live: LiveCollection, row: Row) -> Stored | None:
-        """What the record stores, or None when nothing can be said about its entries."""
-        if not live.layout.is_record_key(row.key):
+            return Suspect("computed", row, None, pk, _reason(error), hint=_MEND_THE_FUNCTION, record=row)
+        if anew is None:
             return None
-        try:
-            stored = stored_of(self._context, live, row)
-            for index in live.maintained:
-                if index.readable:
-                    entry_keys(index, stored.of(index), live.layout.pk_of(row.key))
-        except KvModelsError:
-            # Also when only one column cannot be encoded: a repair could not write any entry of this record.
-            return None
-        return stored if live.layout.names(stored.held, row.key) else None
+        reason = f"{', '.join(anew.columns)}: not what the function gives"
+        return Suspect("computed", row, None, pk, reason, record=row)
 
-    def _expected(self, live: LiveCollection, row: Row) -> dict[bytes, _Expected]:
-        """The entries that a record calls for in the indexes that are complete; none when it cannot be indexed.
+    def _called_for(self, live: LiveCollection, row: Row) -> dict[bytes, Expected]:
+        return RecordEntries(self._context, live, row).all() or {}
 
-        Remembered for some records: each entry asks for those of its record, and a record may have many.
-        """
-        if self._known_for is not live or len(self._known) >= ROWS_AT_ONCE:
-            self._known, self._known_for = {}, live
-        version = row.key, row.versionstamp
-        if version not in self._known:
-            self._known[version] = self._called_for(live, row)
-        return self._known[version]
-
-    def _called_for(self, live: LiveCollection, row: Row) -> dict[bytes, _Expected]:
-        stored = self._stored(live, row)
-        found: dict[bytes, _Expected] = {}
-        if stored is None:
-            return found
-        pk = live.layout.pk_of(row.key)
-        for index in live.maintained:
-            if not index.readable:
-                continue
-            document = stored.of(index)
-            # A copy is compared with the bytes that are stored, also while a build has not filled in a new column yet.
-            change = RecordChange(live, pk, row, document, document, row.value, row.encoding)
-            for key, slot in entry_keys(index, document, pk):
-                value = entry_value(self._context.codec, index.layout, slot, change)
-                found[key] = _Expected(live, index, slot, *value)
-        return found
-
-    def _keys(self, index: LiveIndex, document: Document, pk: bytes) -> tuple[EntryKey, ...] | None:
-        """The entry keys of a document in an index, or None when it holds what the index cannot."""
-        try:
-            return entry_keys(index, document, pk)
-        except KvModelsError:
-            return None
-
-    def _compare(self, view: HeaderView, expected: dict[bytes, list[tuple[_Expected, Row]]]) -> Flow[None]:
+    def _compare(self, view: HeaderView, expected: dict[bytes, list[tuple[Expected, Row]]]) -> Flow[None]:
         """Read the expected entries; what looks wrong is confirmed one by one, because this is another snapshot."""
         keys = sorted(expected)
         for start in range(0, len(keys), ROWS_AT_ONCE):
@@ -197,7 +145,7 @@ class _Scrub:
             for key in some:
                 row = found.get(key)
                 for wanted, record in expected[key]:
-                    if row is None or self._difference(wanted, row, record) is not None:
+                    if row is None or difference(self._context, wanted, row, record) is not None:
                         yield from self._confirm_missing(key, record.key)
 
     def _points(self, view: HeaderView, keys: Sequence[bytes]) -> Flow[dict[bytes, Row]]:
@@ -217,7 +165,7 @@ class _Scrub:
                 break
             self._context.view = None
         records, entries = result.ranges
-        wanted = self._expected(live, records[0]).get(key) if records else None
+        wanted = self._called_for(live, records[0]).get(key) if records else None
         if wanted is None:
             return
         record, entry = records[0], entries[0] if entries else None
@@ -226,7 +174,7 @@ class _Scrub:
             reason = "the entry is not there"
             yield from self._report(Suspect("missing", Row(key, b"", 0, b"", None), wanted.index, pk, reason, record))
             return
-        reason_or_none = self._difference(wanted, entry, record)
+        reason_or_none = difference(self._context, wanted, entry, record)
         if reason_or_none is None:
             return
         if wanted.slot and (yield from self._owned_by_another(live, wanted.index, entry, pk)):
@@ -234,28 +182,6 @@ class _Scrub:
             yield from self._report(suspect)
             return
         yield from self._report(Suspect("dangling", entry, wanted.index, pk, reason_or_none, record))
-
-    def _difference(self, wanted: _Expected, entry: Row, record: Row) -> str | None:
-        if (entry.value, entry.encoding) != (wanted.value, wanted.encoding):
-            return "wrong owner" if self._names_another(wanted, entry, record) else "wrong value"
-        if entry.expire_at != record.expire_at:
-            return "another deadline than the record"
-        if wanted.index.definition.store == "record" and entry.versionstamp != record.versionstamp:
-            return "another versionstamp than the record"
-        return None
-
-    def _names_another(self, wanted: _Expected, entry: Row, record: Row) -> bool:
-        """Whether a slot belongs to another record than it should, or to none that can be named."""
-        definition = wanted.index.definition
-        if not wanted.slot or definition.store is not None:
-            return False
-        if not definition.include:
-            return True
-        try:
-            owner = slot_owner(self._context.codec, wanted.live, wanted.index, entry)
-            return owner != wanted.live.layout.pk_of(record.key)
-        except DecodeError:
-            return True
 
     def _owned_by_another(self, live: LiveCollection, index: LiveIndex, entry: Row, pk: bytes) -> Flow[bool]:
         """Whether another record reproduces the slot: a real duplicate, which nobody can mend but its owner."""
@@ -267,7 +193,7 @@ class _Scrub:
             return False
         result = yield from read((point(live.layout.key(owner)),))
         rows = result.ranges[0]
-        return bool(rows) and entry.key in self._expected(live, rows[0])
+        return bool(rows) and entry.key in self._called_for(live, rows[0])
 
     # --- from entries to records ------------------------------------------------------------------------------
 
@@ -286,30 +212,33 @@ class _Scrub:
             if not rows:
                 return
             unseen = [row for row in rows if (row.key, None) not in self._seen]
-            owners = {row.key: self._owner(live, index, row) for row in unseen}
-            keys = {live.layout.key(owner) for owner in owners.values() if isinstance(owner, bytes)}
-            records = yield from self._points(view, sorted(keys))
+            records = yield from self._records_of(view, live, index, unseen)
             for row in unseen:
-                yield from self._judge_entry(live, index, row, owners[row.key], records)
+                record = records.get(_claimed_by(self._context, live, index, row) or b"")
+                if record is None or not record.calls_for(index, row):
+                    yield from self._judge_entry(live, index, row, record)
             start = key_successor(rows[-1].key)
 
+    def _records_of(
+        self, view: HeaderView, live: LiveCollection, index: LiveIndex, entries: Sequence[Row]
+    ) -> Flow[dict[bytes, RecordEntries]]:
+        """By key, the records that a batch of entries may be of; each is decoded once for all its entries."""
+        claimed = {_claimed_by(self._context, live, index, row) for row in entries}
+        found = yield from self._points(view, sorted(live.layout.key(pk) for pk in claimed if pk is not None))
+        return {live.layout.pk_of(key): RecordEntries(self._context, live, row) for key, row in found.items()}
+
     def _judge_entry(
-        self,
-        live: LiveCollection,
-        index: LiveIndex,
-        row: Row,
-        owner: bytes | str | None,
-        records: Mapping[bytes, Row],
+        self, live: LiveCollection, index: LiveIndex, row: Row, record: RecordEntries | None
     ) -> Flow[None]:
+        """Report an entry that its record, as it was read, does not explain, once a snapshot has confirmed it."""
+        owner = self._owner(live, index, row)
         if owner is None:
-            yield from self._report(Suspect("foreign", row, index, None, "not an entry key of this index"))
+            suspect = Suspect("foreign", row, index, None, "not an entry key of this index", hint=_REMOVE_ALL)
+            yield from self._report(suspect)
         elif isinstance(owner, str):
             yield from self._report(Suspect("dangling", row, index, None, owner))
-        else:
-            record = records.get(live.layout.key(owner))
-            wanted = None if record is None else self._expected(live, record).get(row.key)
-            if record is None or wanted is None or self._difference(wanted, row, record) is not None:
-                yield from self._confirm_dangling(index, row.key, owner)
+        elif record is None or record.can_be_read:
+            yield from self._confirm_dangling(index, row.key, owner)
 
     def _owner(self, live: LiveCollection, index: LiveIndex, row: Row) -> bytes | str | None:
         """Packed primary key that the entry names; None when it is no entry key; text when its value names nobody."""
@@ -352,17 +281,13 @@ class _Scrub:
         if record is None:
             yield from self._report(Suspect("dangling", entry, current, owner, "there is no such record"))
             return
-        stored = self._stored(live, record)
-        keys = None if stored is None else self._keys(current, stored.of(current), owner)
-        if keys is None:
+        judged = RecordEntries(self._context, live, record)
+        wanted = judged.in_index(current)
+        if judged.all() is None or wanted is None or judged.calls_for(current, entry):
             return
-        if key not in {item.key for item in keys}:
-            yield from self._report(
-                Suspect("dangling", entry, current, owner, "the record does not call for this entry", record)
-            )
-            return
-        wanted = self._expected(live, record).get(key)
-        reason = None if wanted is None else self._difference(wanted, entry, record)
+        reason: str | None = "the record does not call for this entry"
+        if key in wanted:
+            reason = difference(self._context, wanted[key], entry, record)
         if reason is not None:
             yield from self._report(Suspect("dangling", entry, current, owner, reason, record))
 
@@ -399,8 +324,65 @@ class _Scrub:
                 primary_key=_shown_pk(layout.unpack(suspect.pk)) if suspect.pk is not None else None,
                 reason=suspect.reason,
                 repaired=repaired,
+                hint=suspect.hint,
             )
         )
+
+
+_REMOVE_ALL: Final = 'db.check(repair="all") deletes it.'
+_REMOVE_ONE: Final = "Another program wrote it: remove it with repository.remove(key)."
+_MEND_THE_MODEL: Final = (
+    "No repair deletes it: let the model accept what is stored, or remove it with repository.remove(key)."
+)
+
+
+_MEND_THE_FUNCTION: Final = "The function must take every value that its fields may have, except None."
+
+
+def _reason(error: KvModelsError) -> str:
+    """Why a record cannot be read or computed, behind the name of the field or column where one is to blame."""
+    reason = getattr(error, "reason", None) or error.message
+    if isinstance(error, InvalidValueError) and error.type is not None:
+        reason = f"{reason} ({error.type})"
+    field = getattr(error, "field", None)
+    return reason if field is None else f"{field}: {reason}"
+
+
+def _uncompared(before: LiveCollection, view: HeaderView) -> Iterator[str]:
+    """Every index of the header whose entries were not compared completely, and why.
+
+    Args:
+        before: the collection when the check began: what became readable since was compared in one direction only.
+        view: the header at its end.
+    """
+    schema = before.schema
+    collection = view.header.collections.get(schema.collection)
+    compared = {(index.stored.name, index.stored.generation) for index in before.maintained if index.readable}
+    known = {(index.stored.name, index.stored.generation) for index in view.live[schema.collection].maintained}
+    for index in collection.indexes if collection is not None else ():
+        place = index.name, index.generation
+        reason: str | None = _NOT_COMPARED.get(index.state)
+        if index.state.maintained and place not in known:
+            reason = "this release does not declare it as it is stored; check it in the release that does"
+        elif index.state is IndexState.READABLE and place not in compared:
+            reason = "it became complete during the check; check again"
+        if reason is not None:
+            yield f"{schema.collection}.{index.name}: {reason}"
+
+
+_NOT_COMPARED: Final = {
+    IndexState.WRITE_ONLY: "it is being built; db.build_indexes() finishes that",
+    IndexState.PENDING: "it has violations; db.build_indexes() lists them",
+    IndexState.DROPPING: "it is being dropped; db.build_indexes() finishes that",
+}
+
+
+def _claimed_by(context: Context, live: LiveCollection, index: LiveIndex, row: Row) -> bytes | None:
+    """The packed primary key that an entry seems to name; whether it is one shows when its record is compared."""
+    try:
+        return index.layout.pk_in(row.key) or slot_owner(context.codec, live, index, row)
+    except (InvalidKeyError, DecodeError):
+        return None
 
 
 def _find(live: LiveCollection, name: str, generation: int) -> LiveIndex | None:

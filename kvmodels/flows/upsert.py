@@ -20,13 +20,16 @@ from kvmodels.errors import (
     StaleObjectError,
     UniqueViolationError,
 )
+from kvmodels.flows.arguments import fields_of
 from kvmodels.flows.context import Context
 from kvmodels.flows.crud import insert, save
 from kvmodels.flows.fetch import get_or_none
 from kvmodels.flows.requests import Flow, sleep
 from kvmodels.schema.changes import Term, require_terms
 from kvmodels.schema.definition import ModelSchema
+from kvmodels.schema.implication import implies
 from kvmodels.schema.polymorphic import made_of
+from kvmodels.schema.predicates import parse
 from kvmodels.schema.record_codec import apply_changes
 from kvmodels.schema.state import state_of
 
@@ -34,12 +37,13 @@ __all__ = ["get_or_create", "update_or_create"]
 
 
 def get_or_create(
-    context: Context, schema: ModelSchema, defaults: Mapping[str, Any], lookups: Mapping[str, Any]
+    context: Context, schema: ModelSchema, defaults: Mapping[str, Any] | None, lookups: Mapping[str, Any]
 ) -> Flow[tuple[Any, bool]]:
     """Look up by a complete unique key, insert when there is none, look up again when another was faster.
 
     Source: Django's QuerySet.get_or_create.
     """
+    others = fields_of("defaults", {} if defaults is None else defaults)
     unique = _unique_key(schema, lookups)
     attempts = 0
     while True:
@@ -47,7 +51,7 @@ def get_or_create(
         found = yield from get_or_none(context, schema, (), lookups)
         if found is not None:
             return found, False
-        instance = made_of(schema, {**defaults, **lookups})
+        instance = made_of(schema, {**others, **lookups})
         try:
             return (yield from insert(context, schema, instance)), True
         except IntegrityError as error:
@@ -61,7 +65,7 @@ def get_or_create(
 def update_or_create(
     context: Context,
     schema: ModelSchema,
-    defaults: Mapping[str, Any],
+    defaults: Mapping[str, Any] | None,
     create_defaults: Mapping[str, Any] | None,
     lookups: Mapping[str, Any],
 ) -> Flow[tuple[Any, bool]]:
@@ -74,26 +78,28 @@ def update_or_create(
         create_defaults: the other values of a new record, instead.
 
     Raises:
-        InvalidArgumentError: the lookups are no complete unique key; a new record would be made of terms.
+        InvalidArgumentError: the lookups are no complete unique key; defaults are no mapping; a new record would be
+            made of terms.
         UniqueViolationError: the record would break another unique index.
         RetriesExhaustedError: others were faster in every round.
 
     Cost: a round is one read and one commit.
     """
+    changes = fields_of("defaults", {} if defaults is None else defaults)
+    others = changes if create_defaults is None else fields_of("create_defaults", create_defaults)
     unique = _unique_key(schema, lookups)
-    require_terms(schema, defaults)
+    require_terms(schema, changes)
     if create_defaults is None:
-        _require_values(defaults)
-        create_defaults = defaults
+        _require_values(changes)
     rounds = _Rounds(context)
     while True:
         found = yield from get_or_none(context, schema, (), lookups)
-        made = made_of(schema, {**create_defaults, **lookups}) if found is None else found
+        made = made_of(schema, {**others, **lookups}) if found is None else found
         before = state_of(made)
         try:
             if found is None:
                 return (yield from insert(context, schema, made)), True
-            apply_changes(schema.variant_of(found), found, defaults)
+            apply_changes(schema.variant_of(found), found, changes)
             return (yield from save(context, schema, found)), False
         except StaleObjectError:
             if state_of(made) is not before:  # a hook that ran after the commit raised it
@@ -142,11 +148,16 @@ def _require_values(defaults: Mapping[str, Any]) -> None:
 
 
 def _unique_key(schema: ModelSchema, lookups: Mapping[str, Any]) -> str | None:
-    """The unique index whose columns are all among the lookups, None for the primary key."""
+    """The unique index that holds the record which the lookups make, None for the primary key.
+
+    Its columns are fields of the model, each among the lookups; and of a partial index they say that it holds the
+    record. Otherwise two callers could each make a record that no slot tells apart.
+    """
     if all(column.field in lookups for column in schema.primary_key):
         return None
     for name, index in schema.indexes.items():
-        if index.unique and all(lookups.get(field) is not None for field in index.fields):
+        named = all(field in schema.fields and lookups.get(field) is not None for field in index.fields)
+        if index.unique and named and (index.where is None or implies(schema, parse(schema, (), lookups), index.where)):
             return name
     raise InvalidArgumentError(
         "the lookups name no complete unique key, so two callers could both create a record",

@@ -34,12 +34,14 @@ class RecordViolation:
         index: which cannot hold it; None when the record cannot be rewritten as its schema version asks.
         key: primary key of the record.
         kind: ``duplicate``: another record has the same unique values; ``too_long``: a key or value is longer than the
-            engine takes; ``too_many``: more values than ``max_fan_out``; ``not_encodable``: a value that no key holds,
-            or that a function fails on; ``not_decodable``: the record cannot be read, or an upgrade fails on it;
-            ``expires``: a record with a deadline in an index that counts; ``blocked``: the record has to be rewritten,
-            and another unique index refuses what an upgrade makes of it.
+            engine takes; ``too_many``: more values than ``max_fan_out``; ``not_encodable``: a value that no key holds;
+            ``key_function``: the function of a column fails on it; ``not_decodable``: the record cannot be read, or an
+            upgrade fails on it; ``expires``: a record with a deadline in an index that counts.
         values: of a duplicate, the unique values; None where they are too long to be listed.
         holder: of a duplicate, the primary key of the record that has the values now; None if none has any more.
+        reason: of ``key_function``, the name of the type of what the function raised; of a ``duplicate`` in a
+            migration, or in an index whose build has to write the record anew, the complete index whose value another
+            record has; else None.
     """
 
     collection: str
@@ -48,13 +50,15 @@ class RecordViolation:
     kind: str
     values: tuple[Any, ...] | None = None
     holder: Any = None
+    reason: str | None = None
 
     def __str__(self) -> str:
         place = self.collection if self.index is None else f"{self.collection}.{self.index}"
         held = (
             f" with {self.holder!r} of {self.values!r}" if self.values is not None and self.holder is not None else ""
         )
-        return f"{place}: {self.key!r} {self.kind}{held}"
+        why = f" ({self.reason})" if self.reason is not None else ""
+        return f"{place}: {self.key!r} {self.kind}{why}{held}"
 
 
 def list_violations(context: Context, schema: ModelSchema, name: str | None, limit: int) -> Flow[list[RecordViolation]]:
@@ -81,7 +85,7 @@ def list_violations(context: Context, schema: ModelSchema, name: str | None, lim
             continue
         if name is None:
             left = yield from unmigrated(context, schema, limit)
-            found += [RecordViolation(schema.collection, None, one.key, one.kind) for one in left]
+            found += [RecordViolation(schema.collection, None, one.key, one.kind, reason=one.reason) for one in left]
         return found
 
 
@@ -111,11 +115,12 @@ def _of_index(
         return None
     found: list[RecordViolation] = []
     for one in listed:
-        kind = context.codec.decode(one.row.value, one.row.encoding, one.row.key)["kind"]
+        why = context.codec.decode(one.row.value, one.row.encoding, one.row.key)
         key = _shown(live.layout.unpack(one.pk))
         values = index.layout.columns_in(one.slot) if one.slot else None
         holder = _holder(context, live, index, slots.get(one.slot))
-        found.append(RecordViolation(live.schema.collection, index.stored.name, key, kind, values, holder))
+        name = index.stored.name
+        found.append(RecordViolation(live.schema.collection, name, key, why["kind"], values, holder, why.get("reason")))
     return found
 
 

@@ -29,6 +29,7 @@ __all__ = [
     "Position",
     "Walk",
     "bound_at",
+    "further",
 ]
 
 MAX_WIDTH: Final = 256
@@ -185,6 +186,19 @@ class Walk:
 def bound_at(key: bytes, *, including: bool, reverse: bool) -> bytes:
     """The bound of a place before a key (``including``) or behind it, in the direction of the walk."""
     return key_successor(key) if including is reverse else key
+
+
+def further(one: Place, other: Place, *, reverse: bool) -> Place:
+    """The one of two places of a walk that has more behind it."""
+    if one.passed != other.passed:
+        return max(one, other, key=_passed)
+    if one.bound is None or other.bound is None:
+        return other if one.bound is None else one
+    return one if (one.bound < other.bound) is reverse else other
+
+
+def _passed(place: Place) -> int:
+    return place.passed
 
 
 def _start(key_range: KeyRange) -> bytes:

@@ -50,6 +50,13 @@ def _amounts(index: LiveIndex, document: Document) -> Iterator[tuple[str, int]]:
     for column, value in zip(aggregates.sums, index.layout.sums_of(document), strict=True):
         if value is None:
             continue
+        if not isinstance(value, int):
+            raise InvalidValueError(
+                "a value that is summed is no whole number",
+                field=column.field,
+                type=type(value).__name__,
+                hint="Another program wrote the record: store it again, or remove it with repository.remove(key).",
+            )
         if not -LARGEST < value < LARGEST:
             raise InvalidValueError(
                 "a value is too large to be summed",

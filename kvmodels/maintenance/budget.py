@@ -8,7 +8,9 @@ a mutation with a value its key again and the value; the second sum counts the k
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable
+from typing import Final
 
 from kvmodels.errors import KeyTooLargeError, OperationTooLargeError, ValueTooLargeError
 from kvmodels.keys import decode_key
@@ -20,20 +22,28 @@ __all__ = ["check_budget"]
 
 U64_BYTES = 8
 
+_TOO_MANY_CHECKS: Final = "too many checks in one operation"
+_TOO_MANY_MUTATIONS: Final = "too many mutations in one operation"
+_TOO_LARGE: Final = "the operation is too large"
+_KEYS_TOO_LARGE: Final = "the keys of the operation are too large"
+
 
 def check_budget(write: AtomicWrite, limits: Limits, collections: Iterable[LiveCollection] = ()) -> None:
     """Refuse an operation that the engine would not take.
 
     Args:
-        collections: those whose records are written, to name the index of an over-long key.
+        collections: those whose records are written, to name the index of a key or value that is too large, or that
+            most keys of the operation belong to.
 
     Raises:
         KeyTooLargeError, ValueTooLargeError, OperationTooLargeError: the limit, the size, the maximum and whose it is.
 
     Complexity: O(checks + mutations).
     """
-    _check_total("too many checks in one operation", "max_checks", len(write.checks), limits)
-    _check_total("too many mutations in one operation", "max_mutations", len(write.mutations), limits)
+    if len(write.checks) > limits.max_checks:
+        raise _too_large(_TOO_MANY_CHECKS, "max_checks", len(write.checks), limits, _most(write, collections))
+    if len(write.mutations) > limits.max_mutations:
+        raise _too_large(_TOO_MANY_MUTATIONS, "max_mutations", len(write.mutations), limits, _most(write, collections))
     largest_key = limits.max_key_bytes
     operation_bytes = key_bytes = 0
     for check in write.checks:
@@ -47,19 +57,38 @@ def check_budget(write: AtomicWrite, limits: Limits, collections: Iterable[LiveC
             raise _key_too_large(mutation.key, limits, collections)
         operation_bytes += size
         if not isinstance(mutation, Delete):
-            operation_bytes += size + _value_size(mutation, limits)
+            operation_bytes += size + _value_size(mutation, limits, collections)
             key_bytes += size
-    _check_total("the operation is too large", "max_operation_bytes", operation_bytes, limits)
-    _check_total("the keys of the operation are too large", "max_operation_key_bytes", key_bytes, limits)
+    if operation_bytes > limits.max_operation_bytes:
+        raise _too_large(_TOO_LARGE, "max_operation_bytes", operation_bytes, limits, _most(write, collections))
+    if key_bytes > limits.max_operation_key_bytes:
+        raise _too_large(_KEYS_TOO_LARGE, "max_operation_key_bytes", key_bytes, limits, _most(write, collections))
 
 
-def _check_total(message: str, limit: str, size: int, limits: Limits) -> None:
-    maximum: int = getattr(limits, limit)
-    if size > maximum:
-        raise OperationTooLargeError(message, limit=limit, size=size, maximum=maximum, limits=limits.whose(limit))
+def _too_large(message: str, limit: str, size: int, limits: Limits, index: str | None) -> OperationTooLargeError:
+    return OperationTooLargeError(
+        message, limit=limit, size=size, maximum=getattr(limits, limit), limits=limits.whose(limit), index=index
+    )
 
 
-def _value_size(mutation: Set | Arithmetic | Apply, limits: Limits) -> int:
+def _index_of(key: bytes, collections: Iterable[LiveCollection]) -> str | None:
+    """The index that a key is an entry or counter of."""
+    for live in collections:
+        for index in live.maintained:
+            if key.startswith(index.layout.prefix):
+                return f"{live.schema.collection}.{index.stored.name}"
+    return None
+
+
+def _most(write: AtomicWrite, collections: Iterable[LiveCollection]) -> str | None:
+    """The index to which more than half of the keys belong that an operation writes; None if there is none."""
+    known = list({id(live): live for live in collections}.values())
+    counts = Counter(_index_of(mutation.key, known) for mutation in write.mutations)
+    name, count = counts.most_common(1)[0] if counts else (None, 0)
+    return name if 2 * count > len(write.mutations) else None
+
+
+def _value_size(mutation: Set | Arithmetic | Apply, limits: Limits, collections: Iterable[LiveCollection]) -> int:
     if isinstance(mutation, Arithmetic):
         return U64_BYTES
     size = mutation.size if isinstance(mutation, Apply) else len(mutation.value)
@@ -71,17 +100,13 @@ def _value_size(mutation: Set | Arithmetic | Apply, limits: Limits) -> int:
             maximum=limits.max_value_bytes,
             limits=limits.whose("max_value_bytes"),
             key=decode_key(mutation.key),
+            index=_index_of(mutation.key, collections),
         )
     return size
 
 
 def _key_too_large(key: bytes, limits: Limits, collections: Iterable[LiveCollection]) -> KeyTooLargeError:
-    names = {
-        index.layout.prefix: f"{live.schema.collection}.{index.stored.name}"
-        for live in collections
-        for index in live.maintained
-    }
-    index = next((name for prefix, name in names.items() if key.startswith(prefix)), None)
+    index = _index_of(key, collections)
     return KeyTooLargeError(
         "a key is too large" if index is None else "a value is too long for its index",
         limit="max_key_bytes",

@@ -12,7 +12,24 @@ from kvmodels.operations import AtomicWrite, Row
 from kvmodels.schema.definition import Document
 from kvmodels.schema.live import LiveCollection, LiveIndex
 
-__all__ = ["Compiled", "NeedRows", "RecordChange", "Violation"]
+__all__ = ["Compiled", "Misfit", "NeedRows", "RecordChange", "Violation"]
+
+
+class Misfit(NamedTuple):
+    """Why an index cannot hold a record.
+
+    Attributes:
+        kind: of the violation, as ``entries.misfit`` and a build give it.
+        reason: for ``key_function``, the name of the type of what the function raised; for ``duplicate``, the name of
+            another index, whose slot the record may not take.
+    """
+
+    kind: str
+    reason: str | None = None
+
+    def to_value(self) -> dict[str, str]:
+        """The value of a violation row."""
+        return {"kind": self.kind} if self.reason is None else {"kind": self.kind, "reason": self.reason}
 
 
 class RecordChange(NamedTuple):
@@ -29,6 +46,7 @@ class RecordChange(NamedTuple):
         rewrite: write every entry, also those that should be there already; for repair.
         only: leave the record alone and write its entries in this index; for a build, whose record does not change.
         tolerant: record a duplicate in an index under construction instead of refusing it; for a build.
+        unmade: why the columns that the document does not store could not be made; for a build.
     """
 
     live: LiveCollection
@@ -42,6 +60,7 @@ class RecordChange(NamedTuple):
     rewrite: bool = False
     only: LiveIndex | None = None
     tolerant: bool = False
+    unmade: Misfit | None = None
 
     @property
     def key(self) -> bytes:

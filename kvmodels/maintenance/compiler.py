@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from kvmodels.encoding.values import ValueCodec
 from kvmodels.errors import InvalidValueError
 from kvmodels.maintenance import aggregates, rules
-from kvmodels.maintenance.changes import Compiled, NeedRows, RecordChange, Violation
+from kvmodels.maintenance.changes import Compiled, Misfit, NeedRows, RecordChange, Violation
 from kvmodels.maintenance.entries import (
     entry_keys,
     entry_value,
@@ -35,6 +35,9 @@ from kvmodels.schema.keyspace import violation_key
 from kvmodels.schema.live import LiveIndex
 
 __all__ = ["compile_write"]
+
+DUPLICATE = "duplicate"
+"""The kind of violation of a record whose unique value another record holds."""
 
 
 def compile_write(
@@ -95,7 +98,12 @@ class _Release:
     change: RecordChange
     index: LiveIndex
     careful: bool
-    """Ownership is not certain and must be read: the index is being built, or the old record has expired."""
+    """Ownership is not certain and must be read: the index is being built, or ``rules.owns_nothing``."""
+
+
+def _is_kept(change: RecordChange) -> bool:
+    """Whether the record stays as somebody has written it, who was allowed as many values as it has."""
+    return change.tolerant or change.rewrite
 
 
 class _Fold:
@@ -140,56 +148,72 @@ class _Fold:
             self._set(Set(change.key, change.value, change.encoding, change.expire_at))
         elif change.only is None and change.old is not None:
             self._delete(change.key)
-        expired = change.old is not None and rules.is_expired(change.old, self._now_ms)
+        unowned = rules.owns_nothing(change, self._now_ms)
         try:
             for index in change.live.maintained if change.only is None else (change.only,):
                 if index.definition.aggregates is None:
-                    self._maintain_entries(change, index, expired=expired)
+                    self._maintain_entries(change, index, unowned=unowned)
                 elif change.only is None:  # what does not set its record does not count it either
                     self._maintain_counters(change, index)
         except InvalidValueError as error:
             error.model = error.model or change.live.schema.name
             raise
 
-    def _maintain_entries(self, change: RecordChange, index: LiveIndex, *, expired: bool) -> None:
-        if change.tolerant and not index.readable and self._listed_as_misfit(change, index):
-            return
+    def _maintain_entries(self, change: RecordChange, index: LiveIndex, *, unowned: bool) -> None:
+        unsure = change.tolerant and not index.readable and not self._has_entries(change, index)
         old = self._old_keys(index, change)
-        new = dict(entry_keys(index, change.new_document, change.pk))
-        if len(new) > 1:
+        if unsure and self._listed_as_misfit(change, index):
+            # A build of a process that allows more may have been here already, without setting the record.
+            self._drop_entries(change, index, old, {}, careful=True)
+            return
+        new = self._new_keys(index, change)
+        if len(new) > 1 and not _is_kept(change):
             require_fan_out(change.live, index, len(new))
-        # A record that has expired is absent: what is inserted in its place has no older claim to a slot.
-        self._write_entries(change, index, old, new, absent=expired)
+        # What is inserted in the place of an absent record has no older claim to a slot.
+        self._write_entries(change, index, old, new, absent=unowned)
         if old or not index.readable:
-            self._drop_entries(change, index, old, new, careful=expired or not index.readable)
+            self._drop_entries(change, index, old, new, careful=unowned or not index.readable)
 
     def _maintain_counters(self, change: RecordChange, index: LiveIndex) -> None:
         """Take the record as read out of the counters if it is in them, and add it as it shall be."""
         listed = not index.readable and rules.is_counted(change, index, listed=False) and self._is_listed(change, index)
-        if rules.is_counted(change, index, listed=listed):
+        counted = rules.is_counted(change, index, listed=listed)
+        if counted:
             assert change.old is not None
-            before = aggregates.contribution(index, change.old_document, change.old.expire_at)
+            try:
+                before = aggregates.contribution(index, change.old_document, change.old.expire_at)
+            except InvalidValueError:
+                before = {}  # another program wrote it, and did not count it
             aggregates.fold(self._counters, before, -1)
-        lenient = change.tolerant or change.expire_at is not None
+        # What a build only sets again stays counted, although another process may allow it fewer groups by now.
+        lenient = (change.tolerant and not counted) or change.expire_at is not None
         if lenient and not index.readable and self._listed_as_misfit(change, index):
             return
-        after = aggregates.contribution(index, change.new_document, change.expire_at)
-        if index.definition.fans_out and after and change.new_document is not None:
+        after = self._contribution(index, change)
+        if index.definition.fans_out and after and change.new_document is not None and not _is_kept(change):
             require_fan_out(change.live, index, len(index.layout.groups(change.new_document)))
         aggregates.fold(self._counters, after, +1)
         if change.old is not None and not index.readable:
             self._delete(violation_key(index.violations, None, change.pk))
 
+    def _has_entries(self, change: RecordChange, index: LiveIndex) -> bool:
+        """Whether an index under construction has what the record as read calls for, by whatever process wrote it."""
+        return not rules.predates_fence(change, index) and not self._is_listed(change, index)
+
     def _is_listed(self, change: RecordChange, index: LiveIndex) -> bool:
-        """Whether an index under construction lists the record as one that it cannot hold.
+        """Whether an index under construction lists the record as one that it cannot hold, and of which it has nothing.
 
         The row is read: what the index can hold may have changed since with the declaration or with the limits.
         """
+        if change.old is None:
+            return False
         key = violation_key(index.violations, None, change.pk)
         known, row = self._row(key)
         if known:
             self.check(rules.slot_check(key, row))
-        return row is not None
+        value = None if row is None else self._codec.decode(row.value, row.encoding, row.key)
+        # A duplicate of a long value has the same row; of such a record there may be other entries.
+        return value is not None and (value["kind"] != DUPLICATE or "reason" in value)
 
     def _listed_as_misfit(self, change: RecordChange, index: LiveIndex) -> bool:
         """Whether an index under construction cannot hold a record, which is then listed as a violation.
@@ -203,31 +227,52 @@ class _Fold:
         kind = misfit(index, document, change.pk, self._max_key_bytes, change.expire_at)
         if kind is None:
             return False
+        # Of what the document does not store, the build knows why it could not be made.
+        found = Misfit(kind) if change.unmade is None or index.layout.covers(document) else change.unmade
         key = violation_key(index.violations, None, change.pk)
-        self._set(Set(key, *self._codec.encode({"kind": kind}), change.expire_at))
+        self._set(Set(key, *self._codec.encode(found.to_value()), change.expire_at))
         return True
 
     def _old_keys(self, index: LiveIndex, change: RecordChange) -> dict[bytes, bool]:
         """The entries that the old document may have.
 
-        While an index is being built, that is not all: what it cannot hold was listed as a violation, and a change
-        that makes the record fit, or removes it, must not fail on entries that nobody could write.
+        Not those that nobody could write: a change that makes the record fit, or removes it, must not fail on them.
+        A build lists such a record as a violation, and another program may have written one.
         """
-        if index.readable:
-            return dict(entry_keys(index, change.old_document, change.pk))
         try:
             keys = entry_keys(index, change.old_document, change.pk)
         except InvalidValueError:
             return {}
-        if len(keys) > index.definition.max_fan_out and self._is_listed(change, index):
-            return {}
+        if index.readable:
+            return dict(keys)
+        if index.definition.fans_out and self._is_listed(change, index):
+            return {}  # to remove entries that are not there may be more than one operation takes
         return {key: slot for key, slot in keys if len(key) <= self._max_key_bytes}
+
+    def _new_keys(self, index: LiveIndex, change: RecordChange) -> dict[bytes, bool]:
+        """The entries of the new document; none, where a build sets again what another program wrote and none holds."""
+        try:
+            return dict(entry_keys(index, change.new_document, change.pk))
+        except InvalidValueError:
+            if not change.tolerant:
+                raise
+            return {}
+
+    def _contribution(self, index: LiveIndex, change: RecordChange) -> dict[bytes, int]:
+        """What the new document adds to the counters; as ``_new_keys``."""
+        try:
+            return aggregates.contribution(index, change.new_document, change.expire_at)
+        except InvalidValueError:
+            if not change.tolerant:
+                raise
+            return {}
 
     def _write_entries(
         self, change: RecordChange, index: LiveIndex, old: dict[bytes, bool], new: dict[bytes, bool], *, absent: bool
     ) -> None:
         careful = absent or not index.readable or change.rewrite
-        elided = bool(old) and self._may_elide(change, index)
+        known = index.readable or any(key in old and not slot for key, slot in new.items())
+        elided = bool(old) and known and self._may_elide(change, index)
         value: tuple[bytes, int] | None = None
         for key, slot in new.items():
             held = key in old
@@ -246,6 +291,8 @@ class _Fold:
         if not rules.same_deadline(change):
             return False
         old, new = change.old_document, change.new_document
+        if not index.readable and self._is_listed(change, index):
+            return False  # another build may have set it since, which lifts it above the fence of this one
         return not definition.include or old is None or new is None or same_included(self._codec, index, old, new)
 
     def _drop_entries(
@@ -340,7 +387,7 @@ class _Fold:
         """An unrelated change of a record that a build found to be a duplicate: it stays one, and stays listed."""
         self.check(rules.slot_check(key, row))
         violation = violation_key(claim.index.violations, key, claim.change.pk)
-        self._set(Set(violation, *self._codec.encode({"kind": "duplicate"}), claim.change.expire_at))
+        self._set(Set(violation, *self._codec.encode(Misfit(DUPLICATE).to_value()), claim.change.expire_at))
 
     def _evict(self, change: RecordChange, row: Row, owner: bytes, changes: Mapping[bytes, RecordChange]) -> bool:
         """Whether an expired owner loses its slot; its record and entries then go in this commit.

@@ -79,7 +79,7 @@ def misfit(
 ) -> str | None:
     """Why an index cannot hold a document, as the kind of a violation; None when it can.
 
-    ``not_encodable``: a column or a sum is out of the range of its type, or cannot be computed; ``too_many``: more
+    ``not_encodable``: a column or a sum is out of the range of its type, or is not stored; ``too_many``: more
     distinct values than ``max_fan_out``; ``too_long``: a key is longer than the engine takes; ``expires``: nothing
     would take the record out of the counters of its group when it expires.
     """

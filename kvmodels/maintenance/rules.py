@@ -25,7 +25,9 @@ __all__ = [
     "header_check",
     "is_counted",
     "is_expired",
+    "listing_check",
     "must_touch",
+    "owns_nothing",
     "predates_fence",
     "progress_check",
     "record_check",
@@ -55,6 +57,11 @@ def record_check(change: RecordChange, now_ms: int) -> Check | None:
 def slot_check(key: bytes, row: Row | None) -> Check | None:
     """R1: a slot that was read, free or not, must still be as it was."""
     return Check(key, row.versionstamp if row else None, physical=True)
+
+
+def listing_check(row: Row) -> Check | None:
+    """R2 for a build: the record that it lists as a violation is still the one that the index cannot hold."""
+    return Check(row.key, row.versionstamp, physical=True)
 
 
 def token_check(key: bytes) -> Check | None:
@@ -99,6 +106,19 @@ def must_touch(index: LiveIndex) -> bool:
 def same_deadline(change: RecordChange) -> bool:
     """Whether the entries of the record keep their deadline; a record and its entries share one."""
     return change.old is not None and change.old.expire_at == change.expire_at
+
+
+def owns_nothing(change: RecordChange, now_ms: int) -> bool:
+    """Whether the record as read has no claim to any unique slot, so that the owner of each must be looked at.
+
+    A record that has expired is absent, and its slots may have gone to others. A document that lies under the key of
+    another record was put there by another program; the slots of its values belong to the record that it is of.
+    """
+    if change.old is None:
+        return False
+    return is_expired(change.old, now_ms) or (
+        change.old_document is not None and not change.live.layout.names(change.old_document, change.key)
+    )
 
 
 def is_expired(row: Row, now_ms: int) -> bool:

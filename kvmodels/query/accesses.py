@@ -398,11 +398,16 @@ def complete_order(asked: Asked, access: Access, constant: frozenset[str] = _NOT
 
 
 def either_way(asked: Asked, access: Access) -> tuple[Access, ...]:
-    """The access in every direction that it can be read in for the order: one row is in any order."""
+    """The access in every direction that it can be read in for the order, the one that is asked for first.
+
+    One row is in any order.
+    """
     if not access.single:
         return (access,)
     steps = provided(asked.schema, access)
-    return tuple(access._replace(reverse=way, order=turned(steps, reverse=way)) for way in (False, True))
+    return tuple(
+        access._replace(reverse=way, order=turned(steps, reverse=way)) for way in (asked.reverse, not asked.reverse)
+    )
 
 
 def turned(order: Directions, *, reverse: bool) -> Directions:

@@ -207,8 +207,10 @@ class Measure(NamedTuple):
         value = values[self.field]
         if value is None or self.source is None or self.function == "count":
             return value
-        value = normalised(self.source, value)
-        return value.value if isinstance(value, Enum) and self.function in ("sum", "avg") else value
+        if self.function in ("min", "max"):
+            return normalised(self.source, value)
+        # A folded field is summed as it is, as the counters of an aggregate index are.
+        return value.value if isinstance(value, Enum) else value
 
 
 class GroupColumn(NamedTuple):

@@ -11,19 +11,21 @@ Rules of this module: pure; a pass is planned by the planner of queries, so the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from kvmodels.errors import IndexNotReadyError, InvalidArgumentError, NoUsableIndexError
 from kvmodels.query.aggregation import Grouping, Measure, fields_of
 from kvmodels.query.counting import CounterPlan, counter_plan, unready_counters
+from kvmodels.query.group_refusals import no_groups
 from kvmodels.query.planner import plan_query
-from kvmodels.query.plans import QueryPlan
+from kvmodels.query.plans import Analysis, QueryPlan
 from kvmodels.query.query import Query
+from kvmodels.schema.catalogue import IndexState
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.expressions import Order
 from kvmodels.schema.live import LiveCollection
-from kvmodels.schema.predicate import Condition, conditions_of
+from kvmodels.schema.predicate import Condition
 
 __all__ = ["AggregatePlan", "End", "GroupPlan", "Pass", "plan_aggregate", "plan_groups", "refuse_unready"]
 
@@ -61,6 +63,7 @@ class AggregatePlan:
         ends: results that are the first value of an index.
         passed: results of one pass over the records.
         rows: the pass; None when there is none.
+        analysis: what running it took, after ``explain_aggregate(…, analyze=True)``.
     """
 
     schema: ModelSchema
@@ -69,9 +72,16 @@ class AggregatePlan:
     ends: tuple[End, ...] = ()
     passed: tuple[Measure, ...] = ()
     rows: Pass | None = None
+    analysis: Analysis | None = field(default=None, compare=False)
 
     def __str__(self) -> str:
         return f"{self.schema.name}: " + "\n  ".join(self._lines())
+
+    @property
+    def through_index(self) -> bool:
+        """Whether no record is walked in the order of the primary key, only behind entries."""
+        plans = [end.plan for end in self.ends] + ([self.rows.plan] if self.rows is not None else [])
+        return all(scan.index is not None for plan in plans for scan in plan.scans)
 
     def _lines(self) -> Iterator[str]:
         if self.counters is not None:
@@ -82,6 +92,8 @@ class AggregatePlan:
         if self.rows is not None:
             yield f"one pass for {_labels(self.passed)}"
             yield from str(self.rows.plan).splitlines()
+        if self.analysis is not None:
+            yield _took(self.analysis)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +105,7 @@ class GroupPlan:
         counters: which counters; None when there are none.
         rows: the pass over the records; None when counters are read.
         limit: the most groups that are held in memory; None when they come in order.
+        analysis: what running it took, after ``explain(analyze=True)``.
     """
 
     grouping: Grouping
@@ -100,6 +113,12 @@ class GroupPlan:
     counters: CounterPlan | None = None
     rows: Pass | None = None
     limit: int | None = None
+    analysis: Analysis | None = field(default=None, compare=False)
+
+    @property
+    def through_index(self) -> bool:
+        """As in ``AggregatePlan``."""
+        return self.rows is None or all(scan.index is not None for scan in self.rows.plan.scans)
 
     @property
     def index(self) -> str | None:
@@ -123,6 +142,12 @@ class GroupPlan:
             yield f"holds up to {self.limit} groups in memory"
         if self.rows is not None:
             yield from str(self.rows.plan).splitlines()
+        if self.analysis is not None:
+            yield _took(self.analysis)
+
+
+def _took(analysis: Analysis) -> str:
+    return f"took        {analysis}"
 
 
 def _labels(measures: Iterable[Measure]) -> str:
@@ -177,7 +202,19 @@ def refuse_unready(
             model=query.schema.name,
             index=name,
             state=live.states[name].value,
+            hint=_advice(live, name),
         )
+
+
+def _advice(live: LiveCollection, name: str) -> str | None:
+    if name in live.replaced:
+        return "Another release has replaced this index: run that release."
+    state = live.states[name]
+    if state is IndexState.SUPERSEDED:
+        return "A newer release has changed the records that the index is made of: run that release."
+    if state is IndexState.OUTDATED:
+        return "Run db.apply(), which rewrites the records that an upgrade changes."
+    return None
 
 
 def _unordered(query: Query, fields: tuple[str, ...]) -> Query:
@@ -233,30 +270,4 @@ def plan_groups(grouping: Grouping, live: LiveCollection) -> GroupPlan:
         rows = _unordered(query, fields)
         return GroupPlan(grouping, "memory", rows=Pass(rows, plan_query(rows, live)), limit=limit)
     refuse_unready(query, live, grouping.measures, order)
-    raise _refused(grouping) from refusal
-
-
-def _refused(grouping: Grouping) -> NoUsableIndexError:
-    query = grouping.query
-    fields = [*dict.fromkeys(condition.field for condition in _conditions(query))]
-    names = [f'"{name}"' for name in dict.fromkeys([*fields, *(column.source.name for column in grouping.columns)])]
-    sums = dict.fromkeys(measure.field for measure in grouping.measures if measure.function in ("sum", "avg"))
-    summed = f", sums=({''.join(_quoted(name) for name in sums)})" if sums else ""
-    return NoUsableIndexError(
-        "no index has the groups of this query side by side",
-        model=query.schema.name,
-        filters=tuple(fields),
-        order=tuple(("-" if down else "") + column.source.name for column, down in grouping.order),
-        candidates=tuple(query.schema.indexes),
-        hint=f"Add AggregateIndex({', '.join(names)}{summed}) or Index({', '.join(names)}) to the indexes of "
-        f"{query.schema.name}.Meta, or call .sort_in_memory(limit=...) to hold so many groups in memory.",
-    )
-
-
-def _quoted(name: str | None) -> str:
-    return f'"{name}",'
-
-
-def _conditions(query: Query) -> Iterator[Condition]:
-    for predicate in query.where:
-        yield from conditions_of(predicate)
+    raise no_groups(grouping, refusal) from refusal

@@ -83,6 +83,16 @@ class Term:
         assert isinstance(condition, Condition)  # it is plain
         return condition.operand
 
+    def listed(self) -> dict[int, Any]:
+        """The values of a list, by the place of each among ``compared``; for people, who wrote values and no spans."""
+        column = ascending_column(self.source, is_nullable=self.source.nullable)
+        places = {span.start: at for at, span in enumerate(self.compared)}
+        lists = [part for part in self.parts if isinstance(part, Condition) and part.lookup == "in"]
+        # None may be listed for a column that never holds it, and then has no place.
+        values = [value for part in lists for value in part.operand if column.nullable or value is not None]
+        packed = [(column.codec.pack(value), value) for value in values]
+        return {places[part]: value for part, value in packed if part in places}
+
     @property
     def excludes_none(self) -> bool:
         """Whether no record whose column is None satisfies it."""

@@ -5,6 +5,7 @@ Rules of this module: pure. Long operands are cut in the text, never in the byte
 
 from __future__ import annotations
 
+from enum import Enum
 from typing import Any, Final
 
 from kvmodels.encoding.values import MsgpackCodec
@@ -74,7 +75,7 @@ def _described(condition: Condition) -> str:
 
 
 def _shown(value: Any) -> str:
-    text = repr(value)
+    text = f"{type(value).__name__}.{value.name}" if isinstance(value, Enum) else repr(value)
     return text if len(text) <= _SHOWN_OPERAND else f"{text[:_SHOWN_OPERAND]}…"
 
 

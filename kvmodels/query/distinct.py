@@ -6,22 +6,24 @@ types are different. A folded field is not read in the order of its index, becau
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, is_dataclass, replace
+from functools import partial
 from typing import Any, Final, cast
 
 from pydantic import BaseModel
 
-from kvmodels.encoding.columns import nullable
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, NoUsableIndexError
 from kvmodels.query.planner import plan_query
-from kvmodels.query.plans import QueryPlan, Scan
+from kvmodels.query.plans import Distinct, QueryPlan, Scan
 from kvmodels.query.query import Query
 from kvmodels.schema.definition import ColumnSource
 from kvmodels.schema.expressions import Order
 from kvmodels.schema.live import LiveCollection
 from kvmodels.schema.predicate import conditions_of
+from kvmodels.schema.spans import ascending_column
 
-__all__ = ["DistinctPlan", "distinct_key", "in_order", "is_distinct", "jump_parts", "plan_distinct"]
+__all__ = ["DistinctPlan", "distinct_key", "in_order", "is_distinct", "jump_parts", "plan_distinct", "told_apart"]
 
 _LAST: Final = b"\xfe"
 """Begins the sort key of a value that no column can hold, such as NaN: behind all others."""
@@ -117,6 +119,13 @@ def jump_parts(plan: QueryPlan, fields: tuple[str, ...]) -> int | None:
     return _parts(plan.scans[0], fields)
 
 
+def told_apart(distinct: DistinctPlan) -> Distinct:
+    """How equal values are told apart, for people."""
+    if distinct.limit is not None:
+        return "holds"
+    return "passes" if jump_parts(distinct.plan, distinct.query.fields or ()) is None else "jumps"
+
+
 def _parts(scan: Scan, fields: tuple[str, ...]) -> int | None:
     names = [column.field for column in scan.columns]
     if not set(fields) <= set(names):
@@ -156,19 +165,22 @@ def _kind(value: Any) -> type[Any]:
 def in_order(query: Query, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Distinct values that were held in memory, in the order that is asked for.
 
-    Fields that have no order do not take part; without any that has one: in the order in which they were found.
+    A folded field is ordered by what the fold gives. Fields that have no order do not take part; without any that has
+    one: in the order in which they were found.
     """
     for order in reversed(_order(query)):  # sorts are stable: the last one decides
         source = query.schema.source(order.field)
         if source is not None and not source.many:
-            field, pack = order.field, nullable(source.codec).pack
-            found.sort(key=lambda values: _part(pack, field, values), reverse=order.descending)
+            pack = ascending_column(source, is_nullable=True).codec.pack
+            found.sort(key=partial(_part, source, pack), reverse=order.descending)
     return found
 
 
-def _part(pack: Any, field: str, values: dict[str, Any]) -> bytes:
+def _part(source: ColumnSource, pack: Callable[[Any], bytes], values: dict[str, Any]) -> bytes:
+    value = values[source.name]
+    if value is not None and source.normalise is not None:
+        value = source.normalise(value)
     try:
-        part: bytes = pack(values[field])
+        return pack(value)
     except InvalidValueError:
-        return _LAST + repr(values[field]).encode()
-    return part
+        return _LAST + repr(value).encode()

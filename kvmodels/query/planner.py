@@ -217,8 +217,11 @@ class _Planning:
         fields = [field for field, _ in access.lists if field in access.split]
         terms = {term.field: term for term in self._terms(step)}
         counts = [range(len(terms[field].compared)) for field in fields]
+        listed = {field: terms[field].listed() for field in fields}
         for places in product(*counts):
-            yield self._scan(step, self._ranges(step, dict(zip(fields, places, strict=True))))
+            chosen = dict(zip(fields, places, strict=True))
+            values = tuple((field, listed[field][at]) for field, at in chosen.items() if at in listed[field])
+            yield replace(self._scan(step, self._ranges(step, chosen)), values=values)
 
     def _sort(self) -> Sort:
         """What to sort by: the order that was asked for, then the primary key."""
@@ -339,7 +342,7 @@ def _refusal(query: Query, live: LiveCollection, shape: QueryShape, alternatives
                 model=query.schema.name,
                 index=name,
                 state=state.value,
-                hint=_advice(state),
+                hint=_advice(state, is_replaced=name in live.replaced),
             )
     return no_usable_index(query, live, shape, *alternatives)
 
@@ -360,7 +363,9 @@ def _unready(query: Query, live: LiveCollection, alternatives: _Alternatives) ->
     return next((name for name in used if name in live.states), None)
 
 
-def _advice(state: IndexState) -> str:
+def _advice(state: IndexState, *, is_replaced: bool) -> str:
+    if is_replaced:
+        return "Another release has replaced this index: run that release, or call .allow_scan() to read all records."
     if state is IndexState.PENDING:
         return "Resolve the violations of the index and run db.build_indexes() again, or call .allow_scan()."
     if state is IndexState.SUPERSEDED:

@@ -31,14 +31,22 @@ import msgpack
 from kvmodels.query.describing import describe, digest
 from kvmodels.query.matching import Matcher
 from kvmodels.schema.definition import Column, ModelSchema
-from kvmodels.schema.predicate import Predicate
+from kvmodels.schema.predicate import Condition, Predicate
 
-__all__ = ["Analysis", "Combine", "KeyRange", "PlanNode", "QueryPlan", "Scan", "Sort"]
+__all__ = ["Analysis", "Combine", "Distinct", "KeyRange", "PlanNode", "QueryPlan", "Scan", "Sort"]
 
 Combine: TypeAlias = Literal["scan", "merge", "concatenate", "intersect", "nothing"]
 """How the scans of a plan are put together; the table in ``kvmodels.query.plans`` says what each does."""
 
 
+Distinct: TypeAlias = Literal["jumps", "passes", "holds"]
+"""How equal values are told apart; see ``kvmodels.query.distinct``."""
+
+_DISTINCT: Final[dict[Distinct, str]] = {
+    "jumps": "jumps from one value to the next",
+    "passes": "passes over equal values, which come one after the other",
+    "holds": "holds the different values in memory",
+}
 _TITLES: Final = {
     "merge": "{} scans merged in one order",
     "concatenate": "{} scans, one after the other",
@@ -80,6 +88,7 @@ class Scan:
             that have one value; empty when the rows are in no order of the records (``fans_out``).
         served: the conditions that the ranges answer.
         tested: the conditions that ``matches`` tests.
+        values: of a merge that reads a list of values: the one that this scan binds each of the listed fields to.
         accepts: of a concatenation: whether a record satisfies the whole branch that this scan answers, so that a
             later scan of the list drops it. None in other plans.
         matches: what must still be tested on the record behind a row. None: nothing.
@@ -98,6 +107,7 @@ class Scan:
     order: tuple[str, ...]
     served: tuple[Predicate, ...] = field(repr=False)
     tested: tuple[Predicate, ...] = field(default=(), repr=False)
+    values: tuple[tuple[str, Any], ...] = field(default=(), repr=False, compare=False)
     accepts: Matcher | None = field(default=None, repr=False, compare=False)
     matches: Matcher | None = field(default=None, repr=False, compare=False)
 
@@ -151,8 +161,14 @@ class Analysis:
         return self.rows + self.records
 
     def __str__(self) -> str:
-        parts = f"{_counted(self.rows, 'row')} and {_counted(self.records, 'record')}"
-        return f"{parts} in {_counted(self.batches, 'batch', 'batches')}, for {_counted(self.results, 'result')}"
+        return f"{_counted(self.rows, 'row')} and {_counted(self.records, 'record')} {self._end()}"
+
+    def of_records(self) -> str:
+        """The text for a plan without an index, whose rows are the records themselves."""
+        return f"{_counted(self.rows, 'record')} {self._end()}"
+
+    def _end(self) -> str:
+        return f"in {_counted(self.batches, 'batch', 'batches')}, for {_counted(self.results, 'result')}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +189,7 @@ class QueryPlan:
         matches: what must be tested on every record, in addition to ``Scan.matches`` of the scan that found it. A
             concatenation tests with its scans, every other plan here. None: nothing.
         sort: the results must be sorted in memory before the slice is cut.
+        distinct: how equal values are told apart, if distinct ones are asked for.
         analysis: what running it took, after ``explain(analyze=True)``.
     """
 
@@ -186,6 +203,7 @@ class QueryPlan:
     tested: tuple[Predicate, ...] = field(default=(), repr=False)
     matches: Matcher | None = field(default=None, repr=False, compare=False)
     sort: Sort | None = None
+    distinct: Distinct | None = field(default=None, compare=False)
     analysis: Analysis | None = field(default=None, compare=False)
 
     @property
@@ -302,19 +320,36 @@ class QueryPlan:
             yield "sorts by", f"{', '.join(self.order)}, with at most {self.sort.limit:,} records in memory"
         else:
             yield "in order", ", ".join(self.order) or "not specified"
-        reads = self.estimated_reads
-        yield "reads", self._each() if reads is None else f"at most {reads} rows"
+        if self.distinct is not None:
+            yield "distinct", _DISTINCT[self.distinct]
+        yield "reads", self._reads()
         if self.analysis is not None:
-            yield "took", str(self.analysis)
+            yield "took", self.analysis.of_records() if self._without_index() else str(self.analysis)
 
-    def _each(self) -> str:
-        if self.copies:
-            return "one row for each record"
-        if all(scan.copies or scan.covers for scan in self.scans):
-            return "an entry for each result, and no record"
+    def _without_index(self) -> bool:
+        return all(scan.index is None for scan in self.scans)
+
+    def _reads(self) -> str:
+        reads = self.estimated_reads
+        entries_only = all(_cost(scan) == 1 for scan in self.scans)
+        if reads is not None:
+            if self._without_index():
+                return f"at most {_counted(reads, 'record')}"
+            return f"at most {_counted(reads, 'row')}" if entries_only else f"at most {reads:,} rows and records"
         if self.combine == "intersect":
             return "an entry of each scan, and a record for each that all have"
-        return "an entry and a record for each result"
+        if self.distinct == "jumps":
+            return "a few rows for each value"
+        if self.full_scan:
+            return "every record" if self._without_index() else "every entry, and its record"
+        each = "result" if self._gives_what_it_reads() else "row in the ranges"
+        if self._without_index():
+            return f"a record for each {each}"
+        return f"an entry for each {each}, and no record" if entries_only else f"an entry and a record for each {each}"
+
+    def _gives_what_it_reads(self) -> bool:
+        tests = self.tested or any(scan.tested or scan.fans_out for scan in self.scans)
+        return not tests and self.sort is None and self.distinct is None and self.combine != "concatenate"
 
 
 def _extent(scan: Scan) -> str:
@@ -326,11 +361,21 @@ def _extent(scan: Scan) -> str:
 
 def _scan_details(scan: Scan) -> Iterable[tuple[str, str]]:
     if scan.served:
-        yield "reads only", " and ".join(describe(predicate) for predicate in scan.served)
+        yield "reads only", " and ".join(describe(_at(scan, predicate)) for predicate in scan.served)
     if scan.fans_out:
-        yield "once each", "a record counts at the lowest of its entries"
+        yield "once each", "a record with several entries here counts at the lowest"
     if scan.tested:
         yield "then tests", " and ".join(describe(predicate) for predicate in scan.tested)
+
+
+def _at(scan: Scan, predicate: Predicate) -> Predicate:
+    """A list of values as the one of them that the scan reads."""
+    if isinstance(predicate, Condition) and predicate.lookup == "in":
+        for name, value in scan.values:
+            if name == predicate.field:
+                null = value is None and not predicate.any
+                return predicate._replace(lookup="isnull" if null else "exact", operand=True if null else value)
+    return predicate
 
 
 def _lines(node: PlanNode, indent: str = "") -> Iterable[str]:

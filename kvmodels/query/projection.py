@@ -187,8 +187,15 @@ def shape_of_tuples(selected: Sequence[Selected], *, flat: bool) -> Shape:
     """A tuple of the chosen fields in order; with ``flat`` the value of the only one.
 
     Raises:
-        InvalidArgumentError: ``flat`` with none or several fields.
+        InvalidArgumentError: ``flat`` with none or several fields, or neither True nor False.
     """
+    if flat is not True and flat is not False:
+        raise InvalidArgumentError(
+            "this is neither True nor False",
+            argument="flat",
+            value=type(flat).__name__,
+            hint='Give flat=True for values without tuples: values_list("name", flat=True).',
+        )
     if flat:
         if len(selected) != 1:
             raise InvalidArgumentError(

@@ -126,11 +126,20 @@ class Query:
         """Read through this index only, ``"pk"`` for the primary key.
 
         Raises:
+            InvalidValueError: not a text.
             UnknownFieldError: the model declares no index of this name; the nearest one is suggested.
         """
         self._refuse_slice("using_index")
+        if not isinstance(index, str):
+            raise InvalidValueError(
+                "the name of an index is a text",
+                model=self.schema.name,
+                field="index",
+                type=type(index).__name__,
+                hint=f"Give one of: {', '.join((PRIMARY_KEY, *self.schema.indexes))}.",
+            )
         if index not in (PRIMARY_KEY, *self.schema.indexes):
-            near = get_close_matches(str(index), (PRIMARY_KEY, *self.schema.indexes), n=1)
+            near = get_close_matches(index, (PRIMARY_KEY, *self.schema.indexes), n=1)
             raise UnknownFieldError(
                 "the model declares no index of this name",
                 model=self.schema.name,

@@ -14,7 +14,7 @@ from kvmodels.query.branches import MAX_BRANCHES, Branch
 from kvmodels.query.combining import decide
 from kvmodels.query.query import Query
 from kvmodels.query.shapes import BranchShape, QueryShape
-from kvmodels.query.suggestions import Suggestion, suggested
+from kvmodels.query.suggestions import Suggestion, for_order, suggested
 from kvmodels.schema.definition import IndexDefinition
 from kvmodels.schema.live import LiveCollection
 from kvmodels.schema.names import PRIMARY_KEY
@@ -128,29 +128,36 @@ class _Refusal:
         if suggestion is None:
             return self._unindexed(branch, otherwise)
         if suggestion.conflict is not None:
-            return self._conflict(suggestion, suggestion.conflict, sorting)
+            return self._conflict(suggestion, suggestion.conflict, branch, sorting)
         addition = suggestion.text[0].upper() + suggestion.text[1:]
         return f"{addition}." if otherwise is None else f"{addition}, or {otherwise}."
 
-    def _conflict(self, suggestion: Suggestion, fields: tuple[str, str], sorting: str | None) -> str:
+    def _conflict(self, suggestion: Suggestion, fields: tuple[str, str], branch: Branch, sorting: str | None) -> str:
         ranged, ordered = fields
-        scan = None if self._query.scan_allowed else self._scan
-        missing = None if self._is_served(_EVERYTHING, self._shape.order) else suggestion.text
-        ways = [f"order by {ranged!r} first"]
-        if missing or scan:
-            ways.append(" and ".join(step for step in (missing, scan) if step))
-        if sorting:
-            ways.append(sorting)
+        source = self._query.schema.source(ranged)
+        ways = [] if source is None or source.many else [f"order by {ranged!r} first"]
+        by_itself = None if sorting else suggested(self._query.schema, branch, ())
+        if by_itself is not None:
+            sorting = f"{by_itself.text} and call .sort_in_memory(limit=…)"
+        read_through = self._scanning(suggestion)
+        ways += [way for way in (read_through, sorting) if way]
         return f"No index gives a range of {ranged!r} in the order of {ordered!r}: {', or '.join(ways)}."
+
+    def _scanning(self, suggestion: Suggestion | None) -> str:
+        """What it takes to read everything in the order."""
+        missing = None if suggestion is None or self._is_served(_EVERYTHING, self._shape.order) else suggestion.text
+        scan = None if self._query.scan_allowed else self._scan
+        return " and ".join(step for step in (missing, scan) if step)
 
     def _unindexed(self, branch: Branch, otherwise: str | None) -> str:
         conditions = [condition for part in branch.parts for condition in conditions_of(part)]
         if not conditions:
             return f"Otherwise {otherwise or self._scan}."
+        way = self._scanning(for_order(self._query.schema, self._query.directions))
         fields = ", ".join(dict.fromkeys(repr(condition.field) for condition in conditions))
         if all(self._query.schema.source(c.field) is not None for c in conditions if c.field != PRIMARY_KEY):
-            return f"No index answers such a comparison of {fields}: {otherwise or self._scan}."
-        return f"The type of {fields} cannot be indexed: {otherwise or self._scan}."
+            return f"No index answers such a comparison of {fields}: {way}."
+        return f"The type of {fields} cannot be indexed: {way}."
 
     # --- using_index ------------------------------------------------------------------------------------------
 

@@ -6,20 +6,21 @@ an order, a column with a range comes last.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from kvmodels.query.accesses import Directions
 from kvmodels.query.branches import Branch, Term
 from kvmodels.schema.definition import ModelSchema
 
-__all__ = ["Suggestion", "suggested"]
+__all__ = ["Suggestion", "is_one", "suggested", "unused_name"]
 
 
 class Suggestion(NamedTuple):
     """What to add to a model.
 
     Attributes:
-        text: "declare …" or "add …", with the code.
+        text: "add …", with the code.
         conflict: a field with a range, and the field to order by first: no index gives both.
     """
 
@@ -29,19 +30,62 @@ class Suggestion(NamedTuple):
 
 def suggested(schema: ModelSchema, branch: Branch, order: Directions) -> Suggestion | None:
     """The index for a branch in an order; None if no index can serve it."""
-    single = [term for term in branch.terms if not term.many]
-    points = [term for term in single if _is_list(term) and term.narrows]
-    others = [term.field for term in single if term not in points]
-    elements = [term for term in branch.terms if term.many]
-    order = _without_key(schema, order, {term.field for term in points if _is_one(term)})
-    bound = [term.field for term in points if not any(term.field == field for field, _ in order) or _is_one(term)]
-    order = tuple((field, down) for field, down in order if field not in bound)
-    if not bound and elements and (order or not others) and (not order or _is_list(elements[0])):
-        bound = [elements[0].field]
-    if order and not bound and others and order[0][0] != others[0] and not points:
-        return Suggestion(_addition(schema, order), (others[0], order[0][0]))
-    columns = tuple((field, False) for field in bound)
-    columns += order or tuple((field, False) for field in others[: 1 if not elements or not bound else 0])
+    terms = _Terms(branch)
+    if order:
+        return _in_order(schema, terms, order)
+    bound = [term.field for term in terms.lists]
+    if bound and not terms.elements:
+        bound += [term.field for term in terms.ranges[:1]]
+    elif not bound and terms.first is not None:
+        bound = [terms.first.field]
+    return _adding(schema, [(field, False) for field in bound])
+
+
+def _in_order(schema: ModelSchema, terms: _Terms, order: Directions) -> Suggestion | None:
+    wanted = _without_key(schema, order, {term.field for term in terms.lists if is_one(term)})
+    ordered = {field for field, _ in wanted}
+    bound = [term.field for term in terms.lists if term.field not in ordered or is_one(term)]
+    if not bound:
+        bound = [term.field for term in terms.elements if _is_list(term)][:1]
+    rest = tuple((field, down) for field, down in wanted if field not in bound)
+    columns = (*((field, False) for field in bound), *rest)
+    if not bound and terms.first is None and terms.tested:
+        return None
+    leading = {term.field for term in (*terms.lists, *terms.ranges, *terms.wide)}
+    if bound or terms.first is None or (rest and rest[0][0] in leading):
+        return _adding(schema, columns)
+    return Suggestion(_addition(schema, rest or order), (terms.first.field, order[0][0]))
+
+
+def for_order(schema: ModelSchema, order: Directions) -> Suggestion | None:
+    """The index that has all records in an order; None if it is that of the primary key."""
+    return _adding(schema, _without_key(schema, order, set()))
+
+
+class _Terms:
+    """What a branch says about columns, by how an index can use it."""
+
+    __slots__ = ("elements", "lists", "ranges", "tested", "wide")
+
+    def __init__(self, branch: Branch) -> None:
+        single = [term for term in branch.terms if not term.many]
+        self.lists = [term for term in single if term.narrows and _is_list(term)]
+        self.ranges = [term for term in single if term.narrows and term not in self.lists]
+        # What leaves out single values only serves where nothing else is left to test.
+        self.wide = [term for term in single if not term.narrows and len(term.at) == len(branch.parts)]
+        elements = [term for term in branch.terms if term.many and (term.narrows or len(branch.parts) == 1)]
+        self.elements = sorted(elements, key=_is_list, reverse=True)
+        self.tested = bool(branch.parts)
+
+    @property
+    def first(self) -> Term | None:
+        """The best one for the first column of an index."""
+        by_element = self.elements[:1]
+        listed = [term for term in by_element if _is_list(term)]
+        return next(iter((*self.lists, *listed, *self.ranges, *by_element, *self.wide)), None)
+
+
+def _adding(schema: ModelSchema, columns: Sequence[tuple[str, bool]]) -> Suggestion | None:
     return Suggestion(_addition(schema, columns)) if columns else None
 
 
@@ -49,7 +93,8 @@ def _is_list(term: Term) -> bool:
     return term.plain or all(span.point for span in term.compared)
 
 
-def _is_one(term: Term) -> bool:
+def is_one(term: Term) -> bool:
+    """Whether a term leaves one value."""
     return term.plain or (len(term.compared) == 1 and term.compared[0].point)
 
 
@@ -72,25 +117,15 @@ def _without_key(schema: ModelSchema, order: Directions, equal: set[str]) -> Dir
     return tuple(steps)
 
 
-def _addition(schema: ModelSchema, columns: Directions) -> str:
-    field, down = columns[0]
-    storage = schema.fields.get(field)
-    if len(columns) == 1 and not down and storage is not None and not _has_marker(schema, field):
-        source = schema.source(field)
-        marker = "MultiIndexed" if source is not None and source.many else "Indexed"
-        return f"declare {field!r} as {marker}[{storage.type_name}]"
+def _addition(schema: ModelSchema, columns: Sequence[tuple[str, bool]]) -> str:
+    # Never "declare the field as Indexed[...]": that line would lose the default and whatever else the field declares.
     names = ", ".join(f'"{"-" if descending else ""}{name}"' for name, descending in columns)
-    return f"add Index({names}{_name(schema, columns)}) to the indexes of {schema.name}.Meta"
-
-
-def _has_marker(schema: ModelSchema, field: str) -> bool:
-    """Whether the field has an index of its own already, which does not serve."""
-    return field in schema.indexes or any(column.field == field for column in schema.primary_key)
-
-
-def _name(schema: ModelSchema, columns: Directions) -> str:
-    """A name, where the one that the index would get is taken."""
     name = "_".join(field.replace(".", "_") for field, _ in columns)
+    return f"add Index({names}{unused_name(schema, name)}) to the indexes of {schema.name}.Meta"
+
+
+def unused_name(schema: ModelSchema, name: str) -> str:
+    """The argument for a name, where the one that an index would get is taken."""
     if name not in schema.indexes:
         return ""
     number = 2

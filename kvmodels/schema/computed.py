@@ -4,17 +4,21 @@ The values are made of the validated object when it is written, and stored with 
 indexed later is the stored value. So a function is called once per write and never while reading records.
 
 Rules of this module: a function of the user may raise and return anything; whatever it does wrong is an
-InvalidValueError that names model and column, before anything is written. It is never given None.
+InvalidValueError that names model and column, before anything is written. It is never given None, nor anything by which
+it could change the object.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from copy import deepcopy
+from dataclasses import replace
 from functools import partial
-from typing import Any, cast, get_type_hints
+from inspect import signature
+from typing import Any, Final, cast, get_type_hints
 
 from kvmodels.encoding.columns import ColumnCodec
-from kvmodels.errors import InvalidValueError, ModelDefinitionError
+from kvmodels.errors import InvalidValueError, KvModelsError, ModelDefinitionError
 from kvmodels.schema.annotations import Plain, plain, type_name
 from kvmodels.schema.declarations import Index, KeyFunction, fold_of
 from kvmodels.schema.definition import ColumnSource, Computed
@@ -22,7 +26,10 @@ from kvmodels.schema.markers import EntryMarker
 from kvmodels.schema.paths import computed_path
 from kvmodels.schema.sources import Leaf, leaf_of, naming, nearest, stored_source, value_at
 
-__all__ = ["ComputedValues", "declared_column", "folded_field"]
+__all__ = ["ComputedValues", "declared_column", "failed_function", "folded_field"]
+
+_PLAIN: Final = frozenset((bool, int, float, str, bytes))
+"""Types that a document stores as they are, and whose values nobody can change."""
 
 
 class ComputedValues:
@@ -65,7 +72,8 @@ def _stored_value(model: str, source: ColumnSource, computed: Computed) -> Calla
             if computed.folds and computed.many:
                 items = [computed.function(item) for item in arguments[0] if item is not None]
                 return _several(source.codec, computed, items)
-            result = computed.function(*arguments)
+            # Of lists and models a copy: the document has the same ones in it.
+            result = computed.function(*[one if type(one) in _PLAIN else deepcopy(one) for one in arguments])
             if result is None and source.nullable and not computed.folds:
                 return None
             return (
@@ -86,6 +94,13 @@ def _stored_value(model: str, source: ColumnSource, computed: Computed) -> Calla
     return made
 
 
+def failed_function(error: KvModelsError) -> str | None:
+    """The name of the type of what a function of the user raised, if that is why a document could not be made."""
+    if isinstance(error, InvalidValueError) and error.message == "the function of a computed column failed":
+        return error.type
+    return None
+
+
 def _arguments(names: tuple[str, ...]) -> Callable[[Mapping[str, Any]], list[Any]]:
     if all("." not in name for name in names):
         return lambda values: [values[name] for name in names]
@@ -103,7 +118,20 @@ def _attribute(value: Any, names: list[str]) -> Any:
 
 def _single(codec: ColumnCodec, computed: Computed, result: Any) -> Any:
     codec.pack(result)  # refuses what the column cannot hold
-    return result if computed.to_stored is None else computed.to_stored(result)
+    if computed.to_stored is not None:
+        return computed.to_stored(result)
+    kind: type[Any] = result.__class__
+    if codec.name == "float" and kind is int:
+        return float(result)
+    if kind in _PLAIN:
+        return result
+    if kind is bytearray:
+        return bytes(result)
+    raise InvalidValueError(
+        "a subclass of a storable type cannot be stored",
+        type=kind.__name__,
+        hint="It would come back as its base type: convert it (of an Enum, return .value).",
+    )
 
 
 def _several(codec: ColumnCodec, computed: Computed, results: Any) -> list[Any]:
@@ -115,8 +143,7 @@ def _several(codec: ColumnCodec, computed: Computed, results: Any) -> list[Any]:
         )
     # Sorted and without duplicates, so that the stored bytes do not depend on the order of a set.
     parts = {codec.pack(item): item for item in cast("list[Any]", results) if item is not None or computed.folds}
-    items = [parts[part] for part in sorted(parts)]
-    return items if computed.to_stored is None else [computed.to_stored(item) for item in items]
+    return [_single(codec, computed, parts[part]) for part in sorted(parts)]
 
 
 def folded_field(model: str, field: str, inner: Plain, marks: Iterable[EntryMarker[Any]]) -> ColumnSource | None:
@@ -130,6 +157,7 @@ def folded_field(model: str, field: str, inner: Plain, marks: Iterable[EntryMark
         return None
     key, version = functions[0]
     assert key is not None
+    _require_arity(model, field, key, (field,))
     refused = partial(ModelDefinitionError, model=model, field=field, option=f"key={_shown(key)}")
     if any(other != functions[0] for other in functions):
         raise refused(
@@ -156,15 +184,7 @@ def folded_field(model: str, field: str, inner: Plain, marks: Iterable[EntryMark
         to_stored=stored.codec.to_stored,
         folds=True,
     )
-    return ColumnSource(
-        name=field,
-        path=computed_path(computed.stored_as),
-        codec=stored.codec,
-        nullable=stored.nullable,
-        many=stored.many,
-        computed=computed,
-        normalise=key,
-    )
+    return replace(stored, path=computed_path(computed.stored_as), computed=computed, normalise=key)
 
 
 def declared_column(model: str, fields: Mapping[str, Plain], index: Index) -> tuple[ColumnSource, bool]:
@@ -189,10 +209,12 @@ def declared_column(model: str, fields: Mapping[str, Plain], index: Index) -> tu
         )
     is_nullable = _may_be_none(model, fields, index, names)
     leaf = _returned(model, fields, index, names)
+    _require_arity(model, name, key, names)
     codec = naming(leaf.codec, model, name)
     computed = Computed(
         name=name,
-        stored_as=f"{name}~{fold_of(key) or index.version}",
+        # With the fields: a function of other ones makes other values, although its version may stay.
+        stored_as=f"{name}({','.join(names)})~{fold_of(key) or index.version}",
         of=names,
         function=key,
         codec=codec,
@@ -226,6 +248,29 @@ def _may_be_none(model: str, fields: Mapping[str, Plain], index: Index, names: t
             )
         is_nullable = is_nullable or value[1]
     return is_nullable
+
+
+def _require_arity(model: str, column: str, key: KeyFunction, names: tuple[str, ...]) -> None:
+    """Refuse a function that cannot be called with the values of its fields.
+
+    Raises:
+        ModelDefinitionError: it takes fewer or more arguments, or one that must be named.
+    """
+    try:
+        parameters = signature(key)
+    except (ValueError, TypeError):
+        return  # a builtin that does not tell what it takes
+    try:
+        parameters.bind(*names)
+    except TypeError as error:
+        raise ModelDefinitionError(
+            "the function of a computed column does not take the values of its fields",
+            model=model,
+            field=column,
+            option=f"key={_shown(key)}",
+            suggestion=", ".join(names),
+            hint="It is called with the values of the fields that are listed, in order, and with nothing else.",
+        ) from error
 
 
 def _column_name(model: str, fields: Mapping[str, Plain], index: Index) -> str:

@@ -25,6 +25,7 @@ __all__ = [
     "check_condition",
     "check_entries",
     "check_fan_out",
+    "check_flag",
     "check_function",
     "described",
     "refuse_unknown",
@@ -320,6 +321,21 @@ def check_fan_out(kind: str, max_fan_out: Any) -> None:
             option=f"{kind}(max_fan_out={max_fan_out!r})",
             hint=f"max_fan_out is a whole number from 1 on; {MAX_FAN_OUT} unless given.",
         )
+
+
+def check_flag(kind: str, option: str, value: Any) -> bool:
+    """An option that is True or False.
+
+    Raises:
+        ModelDefinitionError: it is neither.
+    """
+    if value is not True and value is not False:
+        raise ModelDefinitionError(
+            "an index option has a value that it does not take",
+            option=f"{kind}({option}={value!r})",
+            hint=f"{option} is True or False.",
+        )
+    return value
 
 
 def check_entries(kind: str, nulls: Any, store: Any, include: Any, allowed: tuple[str, ...]) -> tuple[str, ...]:

@@ -28,7 +28,7 @@ from kvmodels.schema.options import check_name
 from kvmodels.schema.partial import partial_of
 from kvmodels.schema.sources import column_of, nearest, stored_source
 
-__all__ = ["Declarations"]
+__all__ = ["Declarations", "is_summed"]
 
 _SUMMED = {"int", "number", "timedelta"}
 
@@ -180,14 +180,7 @@ class Declarations:
         included = tuple(names)
         for name in included:
             if name not in self._fields:
-                raise ModelDefinitionError(
-                    "an index includes a field that does not exist",
-                    model=self._model,
-                    field=name,
-                    option=declared.text,
-                    suggestion=nearest(self._fields, (), name),
-                    hint="Use the names of fields; a nested field is included with the whole field that it is in.",
-                )
+                raise self._not_included(name, declared)
             if name in in_key:
                 raise self._error(
                     "an index includes a field that its entries have already",
@@ -196,6 +189,26 @@ class Declarations:
                     "The primary key and the columns are in the key of every entry: leave it out of include=.",
                 )
         return included
+
+    def _not_included(self, name: str, declared: _Declared) -> ModelDefinitionError:
+        head = name.replace("__", ".").partition(".")[0]
+        if head != name and head in self._fields:
+            return ModelDefinitionError(
+                "an index includes a part of a field",
+                model=self._model,
+                field=name,
+                option=declared.text,
+                suggestion=head,
+                hint=f'Whole fields are included, with all that is in them: write include=("{head}",).',
+            )
+        return ModelDefinitionError(
+            "an index includes a field that does not exist",
+            model=self._model,
+            field=name,
+            option=declared.text,
+            suggestion=nearest(self._fields, (), head),
+            hint="Use the names of fields; a nested field is included with the whole field that it is in.",
+        )
 
     def _sum(self, name: str, declared: _Declared) -> Column:
         computed = self._schema.computed.get(name)
@@ -211,7 +224,7 @@ class Declarations:
                 suggestion=nearest(self._fields, self._schema.computed, name),
                 hint="Use the names of fields of type int or timedelta.",
             )
-        if source is None or source.many or not _is_summed(source):
+        if source is None or source.many or not is_summed(source):
             raise self._error(
                 "an index sums a field that has no exact sum",
                 name,
@@ -231,7 +244,8 @@ def _asked(index: DeclaredIndex, computed: Mapping[str, bool]) -> list[tuple[str
     return [(name.removeprefix("-"), name.startswith("-")) for name in index.fields]
 
 
-def _is_summed(source: ColumnSource) -> bool:
+def is_summed(source: ColumnSource) -> bool:
+    """Whether an aggregate index can keep sums of a column of one value."""
     codec = source.codec
     # An Enum of ints has the codec of ints, and its members are no numbers to add.
     return codec.name in _SUMMED and (codec.to_stored is None or codec.name == "timedelta")

@@ -65,7 +65,8 @@ class Computed:
 
     Attributes:
         name: of the column in queries: the name of the folded field, or the name that its index declares.
-        stored_as: the key under ``c``: name, ``~`` and version, so that two versions never share a value.
+        stored_as: the key under ``c``: name, of a named column the fields in parentheses, ``~`` and version, so that
+            two versions, or functions of other fields, never share a value.
         of: the fields whose values the function takes, in order.
         function: value or values to the value of the column; with several elements, for each element of the field.
         codec: of the result, ascending, without None.

@@ -8,10 +8,10 @@ are asked for, and nowhere else: libraries that probe an object for attributes m
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from dataclasses import field as attribute
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeGuard, TypeVar, cast, get_args, overload
 
 from kvmodels.errors import InvalidArgumentError, InvalidValueError
 from kvmodels.schema.nesting import has_several_values, nested_fields
@@ -19,6 +19,7 @@ from kvmodels.schema.nesting import has_several_values, nested_fields
 __all__ = [
     "And",
     "Bounds",
+    "Comparable",
     "Comparison",
     "ElementRef",
     "Expression",
@@ -30,6 +31,8 @@ __all__ = [
     "Order",
     "Q",
     "col",
+    "is_bounds",
+    "is_list_of_values",
     "origin",
     "reference",
 ]
@@ -70,7 +73,8 @@ class Expression:
     first part and would silently drop the rest.
 
     Examples:
-        >>> bool(Comparison("age", "gt", 18))
+        >>> from kvmodels import Q
+        >>> bool(Q(age__gt=18))
         Traceback (most recent call last):
         ...
         TypeError: an Expression has no truth value; use & | ~ instead of and, or, not, and between() ...
@@ -186,6 +190,21 @@ class Q(Expression):
         return hash((self.expressions, repr(self.lookups)))
 
 
+def is_bounds(value: object) -> bool:
+    """Whether this is one of ``Bounds``."""
+    return isinstance(value, str) and value in get_args(Bounds)
+
+
+def is_list_of_values(value: object) -> TypeGuard[Iterable[Any]]:
+    """Whether ``in`` and its like take this; the letters of a text and the keys of a mapping nobody means."""
+    return isinstance(value, Iterable) and not isinstance(value, (str, bytes, bytearray, Mapping))
+
+
+def _several(values: object) -> Any:
+    """Values as a tuple, because an expression never changes; a mistake as it is, for ``filter`` to name the field."""
+    return tuple(values) if is_list_of_values(values) else values
+
+
 @dataclass(frozen=True, slots=True)
 class Order:
     """One column to order by.
@@ -201,7 +220,7 @@ class Order:
     model: type[Any] | None = None
 
 
-class _Comparable(Generic[T]):
+class Comparable(Generic[T]):
     """The comparisons that a field has, and an element of a field with several values."""
 
     __slots__ = ("_model", "_name")
@@ -241,12 +260,20 @@ class _Comparable(Generic[T]):
         return self._compared("gte", other)
 
     def in_(self, values: Iterable[T]) -> Comparison:
-        """The field is one of these values; of none, when there are none."""
-        return self._compared("in", tuple(values))
+        """The field is one of these values; never, when there are none.
+
+        Args:
+            values: a list, set or other iterable, but no text; None among them finds None.
+        """
+        return self._compared("in", _several(values))
 
     def not_in(self, values: Iterable[T]) -> Comparison:
-        """The field is none of these values."""
-        return self._compared("not_in", tuple(values))
+        """The field is none of these values; None is none of them, unless it is one.
+
+        Args:
+            values: as for ``in_``.
+        """
+        return self._compared("not_in", _several(values))
 
     def between(self, low: T, high: T, *, bounds: Bounds = "[]") -> Comparison:
         """The field lies between two values.
@@ -259,25 +286,29 @@ class _Comparable(Generic[T]):
         Raises:
             InvalidArgumentError: bounds are none of ``[] [) (] ()``.
         """
-        if bounds not in {"[]", "[)", "(]", "()"}:
+        if not is_bounds(bounds):  # callers without a type checker may pass anything
             raise InvalidArgumentError(
                 "these are no bounds of a range",
                 argument="bounds",
                 value=bounds,
-                expected=("[]", "[)", "(]", "()"),
+                expected=get_args(Bounds),
                 hint="A square bracket takes the end in, a round one leaves it out.",
             )
         return self._compared("range", (low, high, bounds))
 
     def startswith(
-        self: _Comparable[str] | _Comparable[str | None] | _Comparable[bytes] | _Comparable[bytes | None],
+        self: Comparable[str] | Comparable[str | None] | Comparable[bytes] | Comparable[bytes | None],
         prefix: str | bytes,
     ) -> Comparison:
-        """The text or bytes begin with ``prefix``."""
+        """The text or bytes begin with this.
+
+        Args:
+            prefix: of the type of the field; folded if the field is.
+        """
         return self._compared("startswith", prefix)
 
 
-class FieldRef(_Comparable[T]):
+class FieldRef(Comparable[T]):
     """A field of a model in a query; ``User.age`` is one.
 
     Args:
@@ -302,19 +333,28 @@ class FieldRef(_Comparable[T]):
     if not TYPE_CHECKING:  # else checkers would take every misspelt method for a field; see col()
 
         def __getattr__(self, name: str) -> Any:
-            path = f"{self._name}.{name}"
-            if name.startswith("_") or self._model is None or name not in nested_fields(self._model, self._name):
+            if name.startswith("_"):  # pickle and copy ask before there is anything to look at
+                raise AttributeError(f"{type(self).__name__} has no attribute {name!r}", name=name, obj=self)
+            if self._model is None or name not in nested_fields(self._model, self._name):
                 raise AttributeError(f"{self!r} has no field {name!r}", name=name, obj=self)
-            return reference(self._model, path)
+            return reference(self._model, f"{self._name}.{name}")
 
     def contains(
         self: FieldRef[str] | FieldRef[str | None] | FieldRef[bytes] | FieldRef[bytes | None], part: str | bytes
     ) -> Comparison:
-        """The text, or bytes, have ``part`` in them; no index answers that, so it is tested on what was read."""
+        """The text or bytes have this in them; no index answers that, so it is tested on what was read.
+
+        Args:
+            part: of the type of the field; folded if the field is.
+        """
         return self._compared("contains", part)
 
     def is_null(self, value: bool = True) -> Comparison:
-        """The field is None; with ``value=False``: is not."""
+        """The field is None.
+
+        Args:
+            value: False for the opposite.
+        """
         return self._compared("isnull", value)
 
     def asc(self) -> Order:
@@ -326,7 +366,7 @@ class FieldRef(_Comparable[T]):
         return Order(self._name, descending=True, model=self._model)
 
 
-class ElementRef(_Comparable[E]):
+class ElementRef(Comparable[E]):
     """At least one element of a field with several values; ``Place.names.any()`` is one.
 
     Examples:
@@ -340,6 +380,10 @@ class ElementRef(_Comparable[E]):
 
     def __repr__(self) -> str:
         return f"{self._model.__name__ if self._model else 'MultiFieldRef'}.{self._name}.any()"
+
+
+_Whole = list[E] | set[E] | frozenset[E] | tuple[E, ...]
+"""All the values of a field with several; an ``Iterable[str]`` would take a text for its letters."""
 
 
 class MultiFieldRef(Generic[E]):
@@ -369,30 +413,46 @@ class MultiFieldRef(Generic[E]):
     def __hash__(self) -> int:
         return hash((type(self), self._model, self._name))
 
-    def __eq__(self, other: Iterable[E] | None) -> Comparison:  # type: ignore[override]
+    def __eq__(self, other: _Whole[E] | None) -> Comparison:  # type: ignore[override]
         return Comparison(self._name, "exact", other, self._model)
 
-    def __ne__(self, other: Iterable[E] | None) -> Comparison:  # type: ignore[override]
+    def __ne__(self, other: _Whole[E] | None) -> Comparison:  # type: ignore[override]
         return Comparison(self._name, "ne", other, self._model)
 
     def contains(self, value: E) -> Comparison:
-        """One of the elements is this value."""
+        """One of the elements is this value.
+
+        Args:
+            value: of the type of the elements; folded if the field is.
+        """
         return Comparison(self._name, "contains", value, self._model)
 
     def contains_any(self, values: Iterable[E]) -> Comparison:
-        """At least one of these values is among the elements; never, when there are none."""
-        return Comparison(self._name, "contains_any", tuple(values), self._model)
+        """At least one of these values is among the elements; never, when there are none.
+
+        Args:
+            values: a list, set or other iterable, but no text.
+        """
+        return Comparison(self._name, "contains_any", _several(values), self._model)
 
     def contains_all(self, values: Iterable[E]) -> Comparison:
-        """Each of these values is among the elements; always, when there are none."""
-        return Comparison(self._name, "contains_all", tuple(values), self._model)
+        """Each of these values is among the elements; always, when there are none.
+
+        Args:
+            values: as for ``contains_any``.
+        """
+        return Comparison(self._name, "contains_all", _several(values), self._model)
 
     def any(self) -> ElementRef[E]:
         """One of the elements, for other comparisons: ``Place.names.any().startswith("Par")``."""
         return ElementRef(self._name, self._model)
 
     def is_null(self, value: bool = True) -> Comparison:
-        """The field is None; with ``value=False``: is not. A field without elements is not None."""
+        """The field is None; one without elements is not.
+
+        Args:
+            value: False for the opposite.
+        """
         return Comparison(self._name, "isnull", value, self._model)
 
 

@@ -361,7 +361,7 @@ class EntryLayout:
             return ()
         return tuple(self._heads(document)[0])
 
-    def sums_of(self, document: Document) -> tuple[int | None, ...]:
+    def sums_of(self, document: Document) -> tuple[Any, ...]:
         """What this document adds to each sum, in the order of ``definition.aggregates.sums``."""
         return tuple(read(document) for read in self._sums)
 

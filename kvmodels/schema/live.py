@@ -60,6 +60,8 @@ class LiveCollection:
         read_only: raised on every write, when this process cannot keep a maintained index, or writes records of another
             version than the store takes.
         unraised: nothing is in the way of a write but the stored schema version, which is lower than an upgrade asks.
+        replaced: names of declared indexes that another release has replaced by a newer definition, so that nothing
+            that this process does makes them readable.
         plans: plans of queries by their shape; they hold as long as the header does, and are no part of identity.
     """
 
@@ -71,6 +73,7 @@ class LiveCollection:
     refused: SchemaMismatchError | None
     read_only: SchemaMismatchError | None
     unraised: bool = False
+    replaced: frozenset[str] = frozenset()
     plans: dict[Any, Any] = field(default_factory=dict[Any, Any], compare=False, repr=False)
 
 
@@ -129,10 +132,18 @@ def join(
             schema.schema_version,
             hint="Run db.apply() in this release: from then on it writes, and older releases only read.",
         )
-    return LiveCollection(schema, layout, maintained, readable, states, None, read_only, unraised)
+    replaced = frozenset(name for name in states if _is_replaced(stored, schema.indexes[name]))
+    return LiveCollection(schema, layout, maintained, readable, states, None, read_only, unraised, replaced)
 
 
 _OTHER_RELEASE = "Run the release of your program that declares the stored schema, or open with the matching models."
+
+
+_OTHER_TYPE = (
+    "Entries of both types cannot be kept in one index: declare an upgrade that touches the field and converts the "
+    "records, or store values of the new type in a new field."
+)
+_OTHER_VERSION = "Raise the version= of the function: its results are then another column, which a build makes."
 
 
 def _mismatch(
@@ -176,6 +187,7 @@ def _refusal(schema: ModelSchema, stored: StoredCollection) -> SchemaMismatchErr
                     index.name,
                     {name: codec_name},
                     {name: declared},
+                    hint=_OTHER_VERSION if name in schema.computed else _OTHER_TYPE,
                 )
     return None
 
@@ -288,13 +300,33 @@ def _unkept(schema: ModelSchema, stored: StoredCollection, index: StoredIndex) -
             digest,
             hint="Run db.build_indexes() in this release: it replaces the index; until then this process only reads.",
         )
+    if declared is None:
+        hint = (
+            f'When all processes run this release, drop it: db.drop_index({schema.name}, "{index.name}"). As long as '
+            "others need it, declare it here as well; until then this process only reads."
+        )
+    elif digest in stored.retired.get(index.name, ()):
+        hint = "Another release has replaced this index: run that release. This one only reads."
+    else:
+        hint = (
+            "It needs a field that this release does not have as it is stored. When all processes run this release: "
+            f'db.drop_index({schema.name}, "{index.name}"), then db.build_indexes().'
+        )
     return _mismatch(
         "this process does not declare an index of the store as it is stored, so it cannot keep it",
         schema,
         index.name,
         index.hash,
         digest,
+        hint=hint,
     )
+
+
+def _is_replaced(stored: StoredCollection, definition: IndexDefinition) -> bool:
+    """Whether a definition was replaced by that of another release, which is kept under its name."""
+    digest = definition.hash()
+    kept = [index.hash for index in stored.indexes if index.name == definition.name and index.state.maintained]
+    return bool(kept) and digest not in kept and digest in stored.retired.get(definition.name, ())
 
 
 def _rebuilt(schema: ModelSchema, index: StoredIndex) -> IndexDefinition | None:

@@ -26,6 +26,7 @@ from kvmodels.schema.declarations import (
     check_condition,
     check_entries,
     check_fan_out,
+    check_flag,
     check_function,
     described,
     refuse_unknown,
@@ -201,7 +202,7 @@ class Indexed(EntryMarker[T], _ValueMarker[T]):
         refuse_unknown(Indexed, unknown)
         self._keep(name, nulls, store, include, ("distinct", "skip"))
         self._choose(key, version, where)
-        self.descending = descending
+        self.descending = check_flag(Indexed.__name__, "descending", descending)
 
 
 class Unique(EntryMarker[T], _ValueMarker[T]):

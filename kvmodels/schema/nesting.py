@@ -13,7 +13,7 @@ from typing import Any, get_args, get_origin
 from kvmodels.encoding.columns import column_codec
 from kvmodels.errors import ModelDefinitionError
 
-__all__ = ["has_several_values", "nested_fields"]
+__all__ = ["container_kinds", "has_several_values", "nested_fields"]
 
 
 def has_several_values(model: type[Any], path: str) -> bool:
@@ -41,6 +41,17 @@ def nested_fields(model: type[Any], path: str) -> Mapping[str, Any]:
     for name in path.split("."):
         fields = _fields_inside(fields[name].annotation) if name in fields else {}
     return fields
+
+
+def container_kinds(model: type[Any], name: str) -> tuple[type, ...]:
+    """The types whose objects can be equal to a field with several values, that of the field first."""
+    annotation = _unwrapped(model.__pydantic_fields__[name].annotation)
+    kind = get_origin(annotation)
+    if kind not in (list, set, frozenset, tuple):  # optional
+        members = [_unwrapped(member) for member in get_args(annotation) if member is not NoneType]
+        kind = get_origin(members[0])
+    kinds: Mapping[Any, tuple[type, ...]] = {set: (set, frozenset), frozenset: (frozenset, set)}
+    return kinds.get(kind, (kind,))
 
 
 def _fields_inside(annotation: Any) -> Mapping[str, Any]:

@@ -6,14 +6,36 @@ anything is planned or read. None is never given to the function of a folded fie
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
+from decimal import Decimal
 from typing import Any, TypeGuard
 
+from kvmodels.encoding.column_scalars import DECIMAL
 from kvmodels.errors import DecodeError, InvalidValueError
 from kvmodels.schema.definition import ColumnSource, ModelSchema
+from kvmodels.schema.expressions import (
+    Comparable,
+    Expression,
+    MultiFieldRef,
+    Order,
+    is_bounds,
+    is_list_of_values,
+)
 from kvmodels.schema.names import PRIMARY_KEY
+from kvmodels.schema.nesting import container_kinds
 
-__all__ = ["bounds_of", "flag", "folded_whole", "key_values", "listed", "prefix_of", "value_of", "values_of"]
+__all__ = [
+    "bounds_of",
+    "flag",
+    "folded_whole",
+    "key_values",
+    "listed",
+    "prefix_of",
+    "refuse_reference",
+    "value_of",
+    "values_of",
+    "whole_of",
+]
 
 _CONTAINERS = (list, tuple, set, frozenset)
 
@@ -49,13 +71,15 @@ def value_of(schema: ModelSchema, source: ColumnSource, value: Any) -> Any:
     return converted if source.normalise is None else _normalised(schema, source, converted, source.codec.pack)
 
 
-def values_of(schema: ModelSchema, source: ColumnSource, operand: Any, *, nulls: bool) -> tuple[Any, ...]:
+def values_of(schema: ModelSchema, source: ColumnSource, written: str, operand: Any, *, nulls: bool) -> tuple[Any, ...]:
     """A list of values, each once, because equal values have one packed part; with ``nulls`` one may be None.
+
+    ``written`` is the lookup as people write it behind the name of the field.
 
     Raises:
         InvalidValueError: no list, or a value that the column cannot hold.
     """
-    given = listed(schema, source.name, operand)
+    given = listed(schema, source.name, written, operand)
     held = (None if value is None and nulls else value_of(schema, source, value) for value in given)
     return tuple(dict.fromkeys(held))
 
@@ -82,7 +106,7 @@ def bounds_of(schema: ModelSchema, source: ColumnSource, operand: Any) -> tuple[
     ends = tuple(operand) if _is_sequence(operand) else ()
     if len(ends) == 2:
         ends = (*ends, "[]")
-    if len(ends) != 3 or ends[2] not in ("[]", "[)", "(]", "()"):
+    if len(ends) != 3 or not is_bounds(ends[2]):
         hint = f"Write {_keyword(source.name)}__range=(low, high)."
         raise _wrong(schema, source.name, operand, "range takes two values", hint)
     return value_of(schema, source, ends[0]), value_of(schema, source, ends[1]), ends[2]
@@ -95,20 +119,48 @@ def flag(schema: ModelSchema, field: str, operand: Any) -> bool:
         InvalidValueError: neither True nor False.
     """
     if not isinstance(operand, bool):
-        raise _wrong(schema, field, operand, "isnull takes True or False", f"Write {_keyword(field)}__isnull=True.")
+        raise _wrong(
+            schema, field, operand, "isnull takes True or False", f"Write {_keyword(field)}__isnull=True, or False."
+        )
     return operand
 
 
-def listed(schema: ModelSchema, field: str, operand: Any) -> tuple[Any, ...]:
-    """The operand of ``in`` and its like.
+def listed(schema: ModelSchema, field: str, written: str, operand: Any) -> tuple[Any, ...]:
+    """The operand of ``in`` and its like; ``written`` is the lookup as people write it behind the name of the field.
 
     Raises:
         InvalidValueError: a text or a mapping, or nothing that can be iterated.
     """
-    if isinstance(operand, (str, bytes, bytearray, Mapping)) or not _is_iterable(operand):
-        name = _keyword(field)
-        raise _wrong(schema, field, operand, "in takes a list of values", f"Write {name}__in=[...], or {name}=value.")
+    if not is_list_of_values(operand):
+        hint = f"Write {_keyword(field)}__{written}=[...], with the values in brackets."
+        raise _wrong(schema, field, operand, "this lookup takes a list of values", hint)
     return tuple(operand)
+
+
+def refuse_reference(schema: ModelSchema, field: str, operand: Any) -> None:
+    """Refuse a field or an expression where a value belongs: two fields of a record cannot be compared.
+
+    Raises:
+        InvalidValueError: the operand is one, or has one among its values.
+    """
+    for part in operand if type(operand) in _CONTAINERS else (operand,):
+        if isinstance(part, (Comparable, MultiFieldRef, Expression, Order)):
+            hint = "Give a value. To compare two fields with each other, declare a computed column of both."
+            raise _wrong(schema, field, part, "a field is compared with a value", hint)
+
+
+def whole_of(schema: ModelSchema, source: ColumnSource, value: Any) -> Any:
+    """All the values of a field with several, to be compared with the whole field, each folded if the field is.
+
+    Raises:
+        InvalidValueError: one value, which would never be equal, or a list for a set.
+    """
+    kinds = container_kinds(schema.model, source.name)
+    if not isinstance(value, kinds):
+        name = _keyword(source.name)
+        hint = f"Give a {kinds[0].__name__} of them, or write {name}__contains=value to find one among them."
+        raise _wrong(schema, source.name, value, "a field with several values is compared with all of them", hint)
+    return folded_whole(source, value)
 
 
 def folded_whole(source: ColumnSource | None, value: Any) -> Any:
@@ -128,6 +180,8 @@ def _converted(schema: ModelSchema, field: str, source: Any, value: Any) -> Any:
         except (DecodeError, InvalidValueError):
             parsed = value  # then the codec says below what is wrong with the value as it was given
         value = parsed
+    elif type(value) is int and codec.name == DECIMAL.name:
+        value = Decimal(value)  # exact; a float is not, and is refused
     _checked(schema, field, codec.pack, value)
     return value
 
@@ -170,10 +224,6 @@ def _is_tuple(value: object) -> TypeGuard[tuple[Any, ...]]:
 
 def _is_sequence(value: object) -> TypeGuard[Sequence[Any]]:
     return isinstance(value, (tuple, list))
-
-
-def _is_iterable(value: object) -> TypeGuard[Iterable[Any]]:
-    return isinstance(value, Iterable)
 
 
 def _is_container(value: object) -> TypeGuard[list[Any] | tuple[Any, ...] | set[Any] | frozenset[Any]]:

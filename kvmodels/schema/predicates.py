@@ -26,7 +26,17 @@ from kvmodels.errors import InvalidValueError, UnknownFieldError
 from kvmodels.schema.definition import ColumnSource, ModelSchema
 from kvmodels.schema.expressions import And, Comparison, Expression, Lookup, Not, Or, Q
 from kvmodels.schema.names import PRIMARY_KEY, Keyword, known_field, lookups_of, split_keyword, unknown_lookup
-from kvmodels.schema.operands import bounds_of, flag, folded_whole, key_values, listed, prefix_of, value_of, values_of
+from kvmodels.schema.operands import (
+    bounds_of,
+    flag,
+    key_values,
+    listed,
+    prefix_of,
+    refuse_reference,
+    value_of,
+    values_of,
+    whole_of,
+)
 from kvmodels.schema.predicate import (
     ALWAYS,
     NEVER,
@@ -126,10 +136,11 @@ def _of_comparison(schema: ModelSchema, comparison: Comparison) -> Predicate:
 
 def _predicate(schema: ModelSchema, keyword: Keyword, operand: Any) -> Predicate:
     name, lookup, element = keyword
-    if name == PRIMARY_KEY:
-        if len(schema.primary_key) != 1:
-            return _of_composite_key(schema, lookup, operand)
+    if name == PRIMARY_KEY and len(schema.primary_key) == 1:
         name = schema.primary_key[0].field
+    refuse_reference(schema, name, operand)
+    if name == PRIMARY_KEY:
+        return _of_composite_key(schema, lookup, operand)
     source = schema.source(name)
     if element and (source is None or not source.many):
         raise unknown_lookup(schema, name, "any", lookups_of(schema, name, source, element=False))
@@ -148,7 +159,8 @@ def _predicate(schema: ModelSchema, keyword: Keyword, operand: Any) -> Predicate
 def _of_value(schema: ModelSchema, source: ColumnSource, lookup: Lookup, operand: Any, *, element: bool) -> Predicate:
     """A comparison of a column with one value, or of one element of a column with several."""
     if lookup in ("in", "not_in"):
-        values = values_of(schema, source, operand, nulls=not element)
+        written = f"any__{lookup}" if element else lookup
+        values = values_of(schema, source, written, operand, nulls=not element)
         return _listed(source.name, lookup, values, element=element)
     if lookup == "range":
         operand = bounds_of(schema, source, operand)
@@ -175,16 +187,17 @@ def _of_whole_field(
     if source is not None and lookup == "contains":
         return Condition(name, "exact", value_of(schema, source, operand), any=True)
     if source is not None and lookup in ("contains_any", "contains_all"):
-        values = values_of(schema, source, operand, nulls=False)
+        values = values_of(schema, source, lookup, operand, nulls=False)
         if lookup == "contains_any":
             return _listed(name, "in", values, element=True)
         return all_of(Condition(name, "exact", value, any=True) for value in values)
     if lookup in ("in", "not_in"):
-        held = tuple(folded_whole(source, value) for value in listed(schema, name, operand))
+        given = listed(schema, name, lookup, operand)
+        held = tuple(value if source is None or value is None else whole_of(schema, source, value) for value in given)
         return _listed(name, lookup, held, element=False)
     if operand is None:
         return Condition(name, "isnull", lookup == "exact")
-    return Condition(name, lookup, folded_whole(source, operand))
+    return Condition(name, lookup, operand if source is None else whole_of(schema, source, operand))
 
 
 def _of_composite_key(schema: ModelSchema, lookup: Lookup, operand: Any) -> Predicate:
@@ -194,6 +207,6 @@ def _of_composite_key(schema: ModelSchema, lookup: Lookup, operand: Any) -> Pred
             Condition(column.field, "exact", value) for column, value in zip(schema.primary_key, values, strict=True)
         )
     if lookup in ("in", "not_in"):
-        keys = dict.fromkeys(key_values(schema, key) for key in listed(schema, PRIMARY_KEY, operand))
+        keys = dict.fromkeys(key_values(schema, key) for key in listed(schema, PRIMARY_KEY, lookup, operand))
         return _listed(PRIMARY_KEY, lookup, tuple(keys), element=False)
     raise unknown_lookup(schema, PRIMARY_KEY, lookup, lookups_of(schema, PRIMARY_KEY, None, element=False))

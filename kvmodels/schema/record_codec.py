@@ -296,9 +296,9 @@ class RecordCodec:
                     model=self._name,
                     field=name,
                     reason="missing",
-                    hint="The record was written before the field existed: give the field a plain default, or an "
-                    "upgrade must write a value into the stored records. A default_factory other than list, dict, "
-                    "set, frozenset and tuple could give another value in every read, so it is not used here.",
+                    hint="The record was written before the field existed: give the field a plain default (a "
+                    "default_factory only of list, dict, set, frozenset or tuple: another could give another value in "
+                    "every read), or remove the record: repository.remove(key).",
                 )
         if self._keeps_extra or document.keys() <= self._names:
             return (dict(document) if reserved is None else document), unknown
@@ -330,7 +330,7 @@ class RecordCodec:
             model=self._name,
             field=field,
             reason=reason,
-            hint="Read it with kv.get and repair it, or let the model accept what was stored.",
+            hint="Let the model accept what is stored (kv.get shows it), or remove the record: repository.remove(key).",
         ) from error
 
 

@@ -242,9 +242,9 @@ def test_a_record_changed_behind_the_back_of_its_indexes_is_indexed_again_by_rep
 COMPUTED = [
     ("name", "name~casefold", "bea", {"name"}),
     ("handle", "handle~lower", "bea", {"handle"}),
-    ("initial", "initial~1", "Q", {"initial", "species_initial"}),
-    ("word", "word~2", ["bea", "ada"], {"word"}),
-    ("birthday", "birthday~1", "lynx/12-31", {"birthday"}),
+    ("initial", "initial(name)~1", "Q", {"initial", "species_initial"}),
+    ("word", "word(name)~2", ["bea", "ada"], {"word"}),
+    ("birthday", "birthday(born,species)~1", "lynx/12-31", {"birthday"}),
 ]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kvmodels import Database, Indexed, KvModel, PrimaryKey, Unique
+from kvmodels import Count, Database, Indexed, KvModel, Max, PrimaryKey, Unique
 from kvmodels.database_core import DatabaseCore
 from kvmodels.engines.memory import MemoryEngine
 from kvmodels.repository import Repository
@@ -45,6 +45,23 @@ CALLS: dict[str, Callable[[Repository[User]], object]] = {
     'users.filter(color="red").count()': lambda users: users.filter(color="red").count(),
     'users.filter(color="red").page(size=10)': lambda users: users.filter(color="red").page(size=10),
     'users.all().order_by("-id")[:10].to_list()': lambda users: users.all().order_by("-id")[:10].to_list(),
+    'users.filter(color="red").values_list("id", flat=True).to_list()': lambda users: (
+        users.filter(color="red").values_list("id", flat=True).to_list()
+    ),
+    'users.filter(color="red", name="Ada").to_list()': lambda users: users.filter(color="red", name="Ada").to_list(),
+    'users.filter(color__in=["red", "blue"]).to_list()': lambda users: users.filter(
+        color__in=["red", "blue"]
+    ).to_list(),
+    'users.all().order_by("name").sort_in_memory()[:10].to_list()': lambda users: (
+        users.all().order_by("name").sort_in_memory()[:10].to_list()
+    ),
+    'users.values_list("color", flat=True).distinct().to_list()': lambda users: (
+        users.values_list("color", flat=True).distinct().to_list()
+    ),
+    'users.filter(color="red").aggregate(Max("id"))': lambda users: users.filter(color="red").aggregate(Max("id")),
+    'users.group_by("color").aggregate(Count()).to_list()': lambda users: (
+        users.group_by("color").aggregate(Count()).to_list()
+    ),
     "users.create(…), users.insert(obj)": lambda users: users.insert(user(1000)),
     "users.save(obj), a plain field changed": lambda users: users.save(changed(LOADED[0], name="Ada")),
     "users.save(obj), color changed": lambda users: users.save(changed(LOADED[0], color="blue")),

@@ -10,6 +10,11 @@ import subprocess
 import pytest
 from deno import find_deno_bin  # type: ignore[import-untyped]
 
+import kvmodels
+from kvmodels import MultiFieldRef
+from kvmodels.queryset_groups import GroupedQuery
+from kvmodels.repository import Repository
+from kvmodels.schema.expressions import FieldRef
 from tests.source_tree import REPOSITORY
 
 FOLDER = REPOSITORY / "docs" / "guides" / "coming-from"
@@ -45,3 +50,11 @@ def test_quoted_typescript_runs_in_deno(tmp_path):
 def test_every_page_has_the_same_tasks(name):
     headings = re.findall(r"^## (.*)$", (FOLDER / f"{name}.md").read_text("utf-8"), re.MULTILINE)
     assert [section for section in SECTIONS if not any(heading.startswith(section) for heading in headings)] == []
+
+
+@pytest.mark.parametrize("name", ["django", "sqlmodel", "beanie"])
+def test_the_names_that_a_page_gives_here_exist(name):
+    text = (FOLDER / f"{name}.md").read_text("utf-8").partition("## Other names")[2]
+    here = [line.rsplit(" | ", 1)[1] for line in text.splitlines() if line.startswith("| ")][2:]
+    known = {*kvmodels.__all__, *dir(Repository), *dir(FieldRef), *dir(MultiFieldRef), *dir(GroupedQuery)}
+    assert {word for cell in here for word in re.findall(r"(\w+)\(", cell)} <= known

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import importlib
 import re
+from types import FunctionType, ModuleType
 
 import kvmodels
 from tests.source_tree import REPOSITORY
@@ -48,3 +49,31 @@ def test_every_public_name_is_in_the_reference():
 def test_every_page_of_the_reference_is_reached_from_the_navigation():
     navigation = (REPOSITORY / "mkdocs.yml").read_text("utf-8")
     assert {page.name for page in REFERENCE.glob("*.md")} == set(re.findall(r"reference/(\S+\.md)", navigation))
+
+
+def shown_classes() -> set[type]:
+    """The classes whose methods the reference shows; those that they inherit from only where the page says so."""
+    shown: set[type] = set()
+    for page in REFERENCE.glob("*.md"):
+        for target, options in re.findall(r"^::: (\S+)\n((?: .*\n)*)", page.read_text("utf-8") + "\n", re.MULTILINE):
+            parent, _, name = target.rpartition(".")
+            found = getattr(importlib.import_module(parent), name)
+            names = found.__all__ if isinstance(found, ModuleType) else ()
+            for kind in (found, *(getattr(found, name) for name in names)):
+                if isinstance(kind, type):
+                    shown.update(kind.__mro__ if "inherited_members: true" in options else (kind,))
+    return shown
+
+
+def test_every_public_method_of_a_class_is_in_the_reference():
+    shown = shown_classes()
+    assert len(shown) > 50
+    hidden = {
+        f"{kind.__name__}.{name}"
+        for kind in shown
+        for base in kind.__mro__
+        if base not in shown and base.__module__.startswith("kvmodels")
+        for name, member in vars(base).items()
+        if not name.startswith("_") and isinstance(member, FunctionType | property | classmethod)
+    }
+    assert hidden == set()

@@ -6,13 +6,17 @@ import re
 import threading
 import time
 from dataclasses import fields
+from inspect import signature
 from typing import Any
 
 from kvmodels import Index, KvModel, PrimaryKey, UniqueConstraint, open_kv
+from kvmodels.flows import batches, build
 from kvmodels.keys import decode_key, encode_key
 from kvmodels.kv import Kv
 from kvmodels.limits import Limits
-from kvmodels.schema import keyspace
+from kvmodels.query import branches, planner
+from kvmodels.queryset import QuerySet
+from kvmodels.schema import definition, keyspace, partial
 from kvmodels.schema.compile import schema_of
 from kvmodels.schema.declarations import AggregateIndex
 from kvmodels.schema.keyspace import EntryLayout, RecordLayout
@@ -40,6 +44,16 @@ def test_the_page_of_limits_shows_the_limits():
     page = (DOCS / "limits.md").read_text("utf-8")
     shown = [line for line in page.splitlines() if line.startswith("| `max_")]
     assert shown == limit_rows(), "\n".join(limit_rows())
+
+
+def test_the_page_of_limits_shows_those_of_models_and_queries():
+    page = (DOCS / "limits.md").read_text("utf-8")
+    shown = [int(number.replace(",", "")) for number in re.findall(r"^\| [a-z].*? \| ([\d,]+) \|", page, re.MULTILINE)]
+    sorts = signature(QuerySet.sort_in_memory).parameters["limit"].default
+    assert shown == [
+        definition.MAX_FAN_OUT, partial.MOST_ALTERNATIVES, branches.MAX_BRANCHES, planner.MAX_PRODUCT, sorts,
+        batches.MAX_BATCH, planner.MAX_PLANS, build.VIOLATIONS_REPORTED,
+    ]  # fmt: skip
 
 
 def test_every_design_note_is_listed():
@@ -75,7 +89,7 @@ def keys_of_the_layout() -> set[tuple[object, ...]]:
     schema = schema_of(Sample)
     records = RecordLayout(schema.collection, schema.primary_key)
     pk = records.pack(("pk",))
-    entries = {name: EntryLayout(schema.collection, definition, 1) for name, definition in schema.indexes.items()}
+    entries = {name: EntryLayout(schema.collection, index, 1) for name, index in schema.indexes.items()}
     counters = EntryLayout("collection", schema_of(Counted).indexes["index"], 2)
     packed = [
         records.key(pk),

@@ -149,7 +149,7 @@ def test_duplicates_that_an_upgrade_makes_are_listed_and_resolved_by_a_change(op
         (None, 1, "duplicate"),
         (None, 3, "duplicate"),
     ]
-    assert str(db.violations(Later)[0]) == "people: 1 duplicate"
+    assert str(db.violations(Later)[0]) == "people: 1 duplicate (nick)"
     assert db[Later].get(1).nick == "x"
     assert db.check().ok
     db[Later].patch(1, nick="y")
@@ -182,9 +182,9 @@ def test_a_record_that_another_index_refuses_does_not_stop_the_build_that_rewrit
     db = opened(Rated)
     report = db.apply()
     assert not report.complete
-    assert [(one.index, one.key, one.kind) for one in db.violations(Rated)] == [
-        ("rating", 1, "blocked"),
-        (None, 1, "duplicate"),
+    assert [(one.index, one.key, one.kind, one.reason) for one in db.violations(Rated)] == [
+        ("rating", 1, "duplicate", "nick"),
+        (None, 1, "duplicate", "nick"),
     ]
     db[Rated].patch(1, nick="y")
     assert db.apply().complete

@@ -257,7 +257,7 @@ def test_review_24_a_number_that_an_index_cannot_hold_is_mended_or_removed_like_
     db = opened(IndexedReading)
     (report,) = db.build_indexes()
     assert report.state == "pending"
-    assert list(report.violations) == [(0, "not_encodable"), (1, "not_encodable")]
+    assert [tuple(found) for found in report.violations] == [(0, "not_encodable", None), (1, "not_encodable", None)]
     assert db[IndexedReading].patch(0, value=0.5).value == 0.5
     assert db[IndexedReading].remove(1) is True
     (report,) = db.build_indexes()

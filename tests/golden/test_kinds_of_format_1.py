@@ -82,12 +82,12 @@ def test_a_document_holds_what_functions_made_of_its_fields():
         "c": {
             "name~casefold": "zürich am see",
             "names~lower": ["turicum", "zurigo"],
-            "initial~1": "Z",
-            "words~1": ["See", "Zürich", "am"],
+            "initial(name)~1": "Z",
+            "words(name)~1": ["See", "Zürich", "am"],
         },
     }
     assert (record["name"], record["names"]) == ("Zürich am See", ["Zurigo", "Turicum", "ZURIGO"])
-    assert values("5_rebuilt")["('places', 1)"]["$kv"]["c"]["initial~2"] == "ZÜ"
+    assert values("5_rebuilt")["('places', 1)"]["$kv"]["c"]["initial(name)~2"] == "ZÜ"
 
 
 def test_a_field_with_several_values_has_an_entry_for_each_and_one_for_none():

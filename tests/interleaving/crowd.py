@@ -296,7 +296,7 @@ class Crowd:
         _, deed.writes = await people.get_or_create(email=email, defaults=values)
 
     async def _swap(self, deed: Deed, people: Any, model: type[Any], chance: random.Random) -> None:
-        one, other = chance.sample(KEYS, 2)
+        one, other = deed.exchanged = tuple(chance.sample(KEYS, 2))
         field = chance.choice(self.swapped)
         process = self.processes[deed.client]
         deed.writes = False

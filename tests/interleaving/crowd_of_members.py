@@ -16,8 +16,8 @@ from tests.oracle import spec_of
 
 EMAILS = (None, None, "e1", "E1", "e2", "e3", "E4")
 BADGES = ("b1", "b2", "b3", "b4", "b5")
-NOTES = ("", "p", "p q", "q p q", "p q r s")
-"""The last one has more parts than the counters of parts take."""
+NOTES = ("", "", "p", "q", "p", "q", "p q", "p q", "q p q", "q p q", "p q r s")
+"""The last one has more parts than two of the late indexes take."""
 
 
 class MemberCrowd(Crowd):
@@ -105,16 +105,22 @@ class MemberCrowd(Crowd):
         query = people.filter(**wanted).allow_scan()
         asked = query.count() if summed is None else query.aggregate(total=Sum(summed))
         found = await observed(asked, lambda: seen.append(self._look()))
-        matching = [
-            value
-            for value, _ in seen[-1].values()
-            if all(value[field.removesuffix("__in")] in content for field, content in wanted.items())
+        looks = [
+            [
+                value
+                for value, _ in look.values()
+                if all(value[field.removesuffix("__in")] in content for field, content in wanted.items())
+            ]
+            for look in seen
         ]
+        matching = looks[-1]
         values: list[Any] = [
             value[summed] for value in matching if summed is not None and value.get(summed) is not None
         ]
         exact = len(matching) if summed is None else {"total": sum(values) if values else None}
-        if found != exact:
+        # Without counters two cities are read one after the other, and between the two a record may come or go.
+        excused = len(wanted) > 1 and any(look != matching for look in looks)
+        if found != exact and not excused:
             self.faults.append(f"{name} asked for {summed or 'the number'} of {wanted} and got {found} of {matching}")
 
 

@@ -53,7 +53,7 @@ class MemberFields(KvModel, abstract=True):
 
 KEPT = (
     Index("team", where=Q(zone="n"), include=("note",), name="north"),
-    UniqueConstraint("badges"),
+    UniqueConstraint("badges", include=("team",)),
     Index("team", "zone", key=label, version=1, name="label"),
     AggregateIndex("city", sums=("hits",), name="per_city"),
     AggregateIndex("tags", name="per_tag"),
@@ -77,8 +77,8 @@ class Member(MemberFields, collection="people"):
             *KEPT,
             Index("tags", "-hits", name="by_tag"),
             Index("home.street", include=("home", "rank"), name="street"),
-            Index("note", key=parts, version=1, name="part"),
-            UniqueConstraint("home.floor", where=Q(zone="n"), nulls="skip", name="floor"),
+            Index("note", key=parts, version=1, name="part", max_fan_out=3),
+            UniqueConstraint("home.floor", where=Q(zone="n"), nulls="skip", include=("note", "rank"), name="floor"),
             AggregateIndex("zone", sums=("rank", "hits"), where=Q(city__in=["x", "y"]), name="per_zone"),
             AggregateIndex("part", name="per_part", max_fan_out=3),
         )

@@ -136,6 +136,19 @@ def _violations_are_counted(patch: Patch) -> None:
     patch.setattr(rules, "is_counted", lambda change, index, *, listed: real(change, index, listed=False))
 
 
+def _listed_records_have_entries(patch: Patch) -> None:
+    real = compiler._Fold._is_listed
+
+    def unlisted(self: Any, change: Any, index: Any) -> bool:
+        return index.definition.aggregates is not None and real(self, change, index)
+
+    patch.setattr(compiler._Fold, "_is_listed", unlisted)
+
+
+def _no_listing_check(patch: Patch) -> None:
+    patch.setattr(rules, "listing_check", lambda row: None)
+
+
 def _no_touch(patch: Patch) -> None:
     patch.setattr(rules, "must_touch", lambda index: index.definition.store is not None)
 
@@ -226,6 +239,12 @@ MUTANTS = (
 KIND_MUTANTS = (
     Mutant("counted", "a writer takes every record for counted while the index is built", _all_are_counted),
     Mutant("listed", "a writer takes a record that a build has listed for counted", _violations_are_counted),
+    Mutant(
+        "lacking",
+        "a writer takes the entries of a record that a build has listed for present",
+        _listed_records_have_entries,
+    ),
+    Mutant("listing", "a build does not check the record that it lists", _no_listing_check),
     Mutant("touch", "a build of counters does not set the records that it counts", _no_touch),
     Mutant("sum", "of the records of a commit, the last one counts", _last_of_a_commit_counts),
     Mutant("distinct", "an element that is there twice counts twice", _every_element_counts),

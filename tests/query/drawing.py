@@ -11,9 +11,12 @@ from tests.query.family import (
     FORMULAS,
     LARGE,
     MANY,
+    NULLABLE,
     NUMBERS,
+    OTHERS,
     SEVERAL_TEXTS,
     SINGLE,
+    STRONGER,
     TEXTS,
     Declaration,
     Inner,
@@ -22,11 +25,23 @@ from tests.query.family import (
 from tests.query.oracle import Both, Either, Is, Neg, Tree
 
 numbers = st.integers(-2, 3)
-texts = st.sampled_from(["", "a", "A", "a\0", "ab", "AB", "b", "é", "É", "ß", "ss", "a b", "\uffff"])
+texts = st.sampled_from(["a", "a\0", "a", "A", "", "ab", "AB", "b", "é", "É", "ß", "ss", "a b", "\uffff", "a\0b"])
 inners = st.builds(Inner, x=st.integers(-1, 2), y=st.none() | texts)
+BOUNDS = ("[]", "[)", "(]", "()")
 NUMERIC_LOOKUPS = ("exact", "exact", "exact", "ne", "gt", "gte", "lt", "lte", "in", "in", "not_in", "range", "isnull")
 TEXT_LOOKUPS = (*NUMERIC_LOOKUPS, "startswith", "contains")
 ELEMENT_LOOKUPS = ("exact", "ne", "gt", "lte", "in", "not_in", "range")
+
+
+def values_of(name: str) -> st.SearchStrategy[Any]:
+    """Values of a column, or of an element of one."""
+    if name in OTHERS:
+        return st.sampled_from(OTHERS[name])
+    return texts if name in TEXTS or name in SEVERAL_TEXTS else numbers
+
+
+def is_single(name: str) -> bool:
+    return name in NUMBERS or name in TEXTS or name in OTHERS
 
 
 class Asked(NamedTuple):
@@ -89,6 +104,9 @@ row: st.SearchStrategy[dict[str, Any]] = st.builds(
     c=st.integers(-1, 2),
     d=st.none() | texts,
     e=st.none() | numbers | st.sampled_from([LARGE, -LARGE]),
+    f=st.none() | values_of("f"),
+    k=st.booleans(),
+    w=st.none() | values_of("w"),
     m=numbers | st.sampled_from([LARGE, -LARGE, 2**32, -(2**32)]),
     t=st.lists(texts, max_size=4),
     n=st.none() | st.frozensets(numbers, max_size=4),
@@ -102,28 +120,56 @@ rows: st.SearchStrategy[list[dict[str, Any]]] = st.lists(row, max_size=3) | st.l
 
 
 @st.composite
-def comparisons(draw: st.DrawFn, name: str) -> Is:
+def ranges(draw: st.DrawFn, values: st.SearchStrategy[Any]) -> tuple[Any, ...]:
+    """Both ends, and perhaps which of them belong to the range."""
+    bounds = draw(st.sampled_from((*BOUNDS, "")))
+    return (draw(values), draw(values), *([bounds] if bounds else []))
+
+
+@st.composite
+def comparisons(draw: st.DrawFn, name: str, composite: bool = False) -> Is:
     """One comparison of a name, of any kind that it has."""
-    textual = name in TEXTS or name in SEVERAL_TEXTS
-    values = texts if textual else numbers
-    if name not in NUMBERS and name not in TEXTS:
-        return draw(elements(name, values))
-    lookup = draw(st.sampled_from(TEXT_LOOKUPS if textual else NUMERIC_LOOKUPS))
+    if name == "pk" and composite:
+        return draw(composite_keys())
+    if name != "pk" and not is_single(name):
+        return draw(elements(name))
+    values = values_of(name)
+    lookup = draw(st.sampled_from(TEXT_LOOKUPS if name in TEXTS else NUMERIC_LOOKUPS))
     if lookup == "isnull":
         return Is(name, lookup, draw(st.booleans()))
     if lookup in ("in", "not_in"):
         return Is(name, lookup, tuple(draw(st.lists(st.none() | values, max_size=4))))
     if lookup == "range":
-        return Is(name, lookup, (draw(values), draw(values)))
+        return Is(name, lookup, draw(ranges(values)))
     if lookup in ("exact", "ne"):
         return Is(name, lookup, draw(st.none() | values))
     return Is(name, lookup, draw(values))
 
 
 @st.composite
-def elements(draw: st.DrawFn, name: str, values: st.SearchStrategy[Any]) -> Is:
+def composite_keys(draw: st.DrawFn) -> Is:
+    """One comparison of the whole primary key."""
+    keys = st.tuples(st.integers(0, 2), numbers)
+    lookup = draw(st.sampled_from(["exact", "in", "in", "not_in"]))
+    return Is("pk", lookup, draw(keys) if lookup == "exact" else tuple(draw(st.lists(keys, max_size=4))))
+
+
+@st.composite
+def wholes(draw: st.DrawFn, name: str) -> Is:
+    """One comparison of a whole list or set."""
+    kind = list if name == "t" else frozenset
+    values = st.none() | st.lists(values_of(name), max_size=2).map(kind)
+    lookup = draw(st.sampled_from(["exact", "ne", "in", "not_in"]))
+    return Is(name, lookup, draw(values) if lookup in ("exact", "ne") else tuple(draw(st.lists(values, max_size=2))))
+
+
+@st.composite
+def elements(draw: st.DrawFn, name: str) -> Is:
     """One comparison of the elements of a field with several values."""
-    lookup = draw(st.sampled_from(["contains", "contains", "contains_any", "contains_all", "isnull", "any", "any"]))
+    values = values_of(name)
+    lookup = draw(st.sampled_from(["contains", "contains_any", "contains_all", "isnull", "any", "any", "any"]))
+    if name in ("t", "n") and draw(st.integers(0, 7)) == 0:
+        return draw(wholes(name))
     if lookup == "isnull":
         return Is(name, lookup, draw(st.booleans()))
     if lookup == "contains":
@@ -134,34 +180,35 @@ def elements(draw: st.DrawFn, name: str, values: st.SearchStrategy[Any]) -> Is:
     if inner in ("in", "not_in"):
         return Is(name, inner, tuple(draw(st.lists(values, max_size=3))), any=True)
     if inner == "range":
-        return Is(name, inner, (draw(values), draw(values)), any=True)
+        return Is(name, inner, draw(ranges(values)), any=True)
     return Is(name, inner, draw(values), any=True)
 
 
 @st.composite
-def trees(draw: st.DrawFn, names: tuple[str, ...], depth: int = 2) -> Tree:
+def trees(draw: st.DrawFn, declaration: Declaration, depth: int = 2) -> Tree:
     """Any combination of comparisons."""
     shape = draw(st.sampled_from(["is", "is", "both", "either", "neg"])) if depth else "is"
     if shape == "is":
-        return draw(comparisons(draw(st.sampled_from(names))))
+        return draw(comparisons(draw(st.sampled_from(declaration.columns)), declaration.composite))
     if shape == "neg":
-        return Neg(draw(trees(names, depth - 1)))
-    parts = tuple(draw(st.lists(trees(names, depth - 1), min_size=2, max_size=3)))
+        return Neg(draw(trees(declaration, depth - 1)))
+    parts = tuple(draw(st.lists(trees(declaration, depth - 1), min_size=2, max_size=3)))
     return Both(parts) if shape == "both" else Either(parts)
 
 
 @st.composite
 def equal(draw: st.DrawFn, name: str) -> Is:
-    """The comparison that binds a column to one value."""
-    values = texts if name in TEXTS or name in SEVERAL_TEXTS else numbers
-    return Is(name, "exact" if name in NUMBERS or name in TEXTS else "contains", draw(values))
+    """The comparison that binds a column to one value, or to None."""
+    if name in NULLABLE and draw(st.integers(0, 4)) == 0:
+        return Is(name, "isnull", True)
+    return Is(name, "exact" if is_single(name) else "contains", draw(values_of(name)))
 
 
 @st.composite
 def listed(draw: st.DrawFn, name: str) -> Is:
     """The comparison that binds a column to some values."""
-    values = draw(st.lists(texts if name in TEXTS or name in SEVERAL_TEXTS else numbers, min_size=2, max_size=4))
-    return Is(name, "in" if name in NUMBERS or name in TEXTS else "contains_any", tuple(values))
+    values = draw(st.lists(values_of(name), min_size=2, max_size=4))
+    return Is(name, "in" if is_single(name) else "contains_any", tuple(values))
 
 
 @st.composite
@@ -176,8 +223,12 @@ def along_an_index(draw: st.DrawFn, declaration: Declaration) -> tuple[tuple[Tre
             where.append(draw(comparisons(name)))
         else:
             where.append(draw(listed(name) if several else equal(name)))
+    if spec.kind == "aggregate":
+        where = [draw(comparisons(name)) for name in spec.names if draw(st.booleans())]
     if spec.where is not None and draw(st.integers(0, 3)):
-        where.append(CONDITIONS[spec.where])
+        where.append(draw(st.sampled_from((CONDITIONS[spec.where], *STRONGER[spec.where]))))
+    if draw(st.integers(0, 3)) == 0:
+        where.append(draw(trees(declaration, 1)))
     rest = tuple(column for column in spec.columns[bound:] if column.removeprefix("-") not in MANY)
     wanted = not spec.computed and len(rest) == len(spec.columns) - bound and draw(st.booleans())
     return tuple(where), rest if wanted else ()
@@ -192,8 +243,29 @@ def alternatives(draw: st.DrawFn, declaration: Declaration) -> tuple[tuple[Tree,
     for spec in declaration.specs:
         if spec.kind != "aggregate":
             branches[spec.names[0]] = () if spec.where is None else (CONDITIONS[spec.where],)
-    names = draw(st.lists(st.sampled_from(sorted(branches)), min_size=2, max_size=3, unique=len(branches) > 2))
-    return (Either(tuple(Both((draw(equal(name) | listed(name)), *branches[name])) for name in names)),), ()
+    names = draw(st.lists(st.sampled_from(sorted(branches or ["c"])), min_size=2, max_size=3))
+    options: list[Tree] = []
+    for name in names:
+        tested = [draw(trees(declaration, 1))] if draw(st.integers(0, 2)) == 0 else []
+        options.append(Both((draw(equal(name) | listed(name) | comparisons(name)), *branches.get(name, ()), *tested)))
+    return (Either(tuple(options)),), ()
+
+
+@st.composite
+def of_one_column(draw: st.DrawFn, declaration: Declaration) -> tuple[tuple[Tree, ...], tuple[str, ...]]:
+    """Any combination of comparisons of the first column of an index, and perhaps its order."""
+    spec = draw(st.sampled_from(declaration.specs))
+    name = spec.names[0]
+
+    def some() -> Tree:
+        one: Tree = draw(comparisons(name))
+        return Neg(one) if draw(st.integers(0, 3)) == 0 else one
+
+    options = tuple(Both((some(), some())) if draw(st.integers(0, 3)) == 0 else some() for _ in range(3))
+    tree: Tree = draw(st.sampled_from([Either(options), Either(options[:2]), Both(options[:2])]))
+    where = (tree,) if spec.where is None else (tree, CONDITIONS[spec.where])
+    wanted = name not in MANY and name != "words" and draw(st.booleans())
+    return where, (spec.columns[0],) if wanted else ()
 
 
 @st.composite
@@ -205,25 +277,28 @@ def crossings(draw: st.DrawFn, declaration: Declaration) -> tuple[tuple[Tree, ..
     if not alone:
         return (draw(equal("c")),), ()
     names = draw(st.lists(st.sampled_from(sorted(set(alone))), min_size=1, max_size=3, unique=True))
-    several = [name for name in names if name not in NUMBERS and name not in TEXTS]
+    several = [name for name in names if not is_single(name)]
     where: list[Tree] = [draw(equal(name)) for name in names]
     if several:
-        values = texts if several[0] in SEVERAL_TEXTS else numbers
-        where.append(Is(several[0], "contains_all", tuple(draw(st.lists(values, min_size=2, max_size=2)))))
+        values = st.lists(values_of(several[0]), min_size=2, max_size=2)
+        where.append(Is(several[0], "contains_all", tuple(draw(values))))
     return tuple(where), ()
 
 
 @st.composite
 def queries(draw: st.DrawFn, declaration: Declaration) -> Asked:
     """A query of a member of the family."""
-    recipe = draw(st.sampled_from(["tree", "along", "along", "along", "either", "crossing"]))
+    recipe = draw(st.sampled_from(["tree", "along", "along", "along", "either", "either", "crossing", "column"]))
     order: tuple[str, ...] = ()
     if recipe == "tree":
-        where: tuple[Tree, ...] = tuple(draw(st.lists(trees(declaration.columns), max_size=2)))
-        signs, names = st.sampled_from(["", "-"]), st.sampled_from([*SINGLE, "pk"])
+        where: tuple[Tree, ...] = tuple(draw(st.lists(trees(declaration), max_size=2)))
+        ordered = [name for name in (*SINGLE, "pk", *declaration.computed) if name != "words"]
+        signs, names = st.sampled_from(["", "-"]), st.sampled_from(ordered)
         order = tuple(draw(st.lists(st.tuples(signs, names).map("".join), max_size=2, unique_by=lambda c: c[-1:])))
     elif recipe == "along":
         where, order = draw(along_an_index(declaration))
+    elif recipe == "column":
+        where, order = draw(of_one_column(declaration))
     else:
         where, order = draw(alternatives(declaration) if recipe == "either" else crossings(declaration))
         order = draw(st.sampled_from([(), (), ("pk",), ("-pk",)]))

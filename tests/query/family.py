@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable
+from datetime import UTC, datetime, timedelta, timezone
 from functools import cache
 from typing import Annotated, Any, NamedTuple
 
@@ -65,14 +66,25 @@ FORMULAS = {
     )
 }
 
-NUMBERS = ("a", "c", "e", "id", "m", "o.x", "total")
+NUMBERS = ("a", "c", "e", "group", "id", "m", "o.x", "total")
 TEXTS = ("b", "d", "o.y", "first")
 SEVERAL_NUMBERS = ("n", "l.x")
 SEVERAL_TEXTS = ("t", "words")
-SINGLE = ("a", "b", "c", "d", "e", "m", "o.x", "o.y")
+SINGLE = ("a", "b", "c", "d", "e", "f", "k", "m", "o.x", "o.y", "w")
+NULLABLE = ("a", "b", "d", "e", "f", "o.x", "o.y", "w")
 MANY = ("t", "n", "l.x")
-NULLABLE_SUMS = ("e",)
 LARGE = 2**40
+EARLY = datetime(2024, 1, 1, 12, tzinfo=UTC)
+TIMES = (
+    EARLY,
+    EARLY.astimezone(timezone(timedelta(hours=5, minutes=30))),
+    EARLY + timedelta(microseconds=1),
+    datetime(2024, 1, 1, 13, tzinfo=timezone(timedelta(hours=2))),
+)
+"""Two of them are the same instant, told in two zones."""
+FLOATS = (float("-inf"), -1.5, -0.0, 0.0, 5e-324, 2.0, float("inf"))
+OTHERS: dict[str, tuple[Any, ...]] = {"f": FLOATS, "k": (False, True), "w": TIMES}
+"""Columns that are neither numbers nor texts of the other columns, and their values."""
 
 CONDITIONS: dict[str, Tree] = {
     "positive": Is("m", "gt", 0),
@@ -81,8 +93,24 @@ CONDITIONS: dict[str, Tree] = {
     "letter": Is("b", "exact", "a"),
     "either": Either((Is("o.x", "gte", 1), Is("a", "exact", 1))),
     "both": Both((Is("c", "gte", 0), Neg(Is("d", "startswith", "a")))),
+    "warm": Is("f", "gt", 0.0),
+    "true": Is("k", "exact", True),
+    "late": Neg(Is("w", "range", (EARLY, TIMES[2], "[)"))),
 }
 """What the partial indexes of the family hold, by a name."""
+
+STRONGER: dict[str, tuple[Tree, ...]] = {
+    "positive": (Is("m", "exact", 2), Is("m", "gt", 1), Is("m", "in", (1, 3, LARGE))),
+    "known": (Is("a", "gte", 0), Is("a", "ne", None), Is("a", "range", (-1, 2, "()"))),
+    "some": (Is("c", "exact", 1), Is("c", "range", (0, 1)), Both((Is("c", "in", (0, 1, 2)), Is("c", "lt", 2)))),
+    "letter": (Is("b", "in", ("a",)), Both((Is("b", "exact", "a"), Is("d", "gte", "b")))),
+    "either": (Is("o.x", "exact", 2), Is("a", "in", (1,)), Both((Is("a", "exact", 1), Is("o.x", "lt", 1)))),
+    "both": (Both((Is("c", "exact", 1), Is("d", "isnull", True))), Both((Is("c", "gt", 0), Is("d", "gte", "b")))),
+    "warm": (Is("f", "exact", 2.0), Is("f", "range", (0.0, 2.0, "(]")), Is("f", "gte", 2.0)),
+    "true": (Is("k", "gt", False), Both((Is("k", "exact", True), Is("m", "gt", 0)))),
+    "late": (Is("w", "isnull", True), Is("w", "gte", TIMES[2]), Is("w", "lt", EARLY)),
+}
+"""Conditions that imply those, and say more."""
 
 
 class Spec(NamedTuple):
@@ -122,7 +150,13 @@ class Declaration(NamedTuple):
     @property
     def columns(self) -> tuple[str, ...]:
         """Every name that may stand in a query of this member."""
-        return (*SINGLE, *MANY, "id", *(spec.names[0] for spec in self.specs if spec.computed))
+        keys = ("group", "id", "pk") if self.composite else ("id", "pk")
+        return (*SINGLE, *MANY, *keys, *self.computed)
+
+    @property
+    def computed(self) -> tuple[str, ...]:
+        """The computed columns that this member declares."""
+        return tuple(spec.names[0] for spec in self.specs if spec.computed)
 
 
 FOLDS: dict[str | None, Callable[[str], str]] = {
@@ -177,7 +211,10 @@ def model_of(declaration: Declaration) -> type[KvModel]:
         "c": int,
         "d": text,
         "e": int | None,
+        "f": float | None,
+        "k": bool,
         "m": int,
+        "w": datetime | None,
         "t": Annotated[texts, MultiIndexed(key=FOLDS[declaration.fold_t])] if declaration.fold_t else texts,
         "n": frozenset[int] | None,
         "o": Inner | None,
@@ -198,6 +235,7 @@ class Names:
 
     def __init__(self, declaration: Declaration) -> None:
         self._folds = {"b": FOLDS[declaration.fold_b], "t": FOLDS[declaration.fold_t]}
+        self.declaration = declaration
 
     def fold(self, name: str) -> Callable[[Any], Any]:
         return self._folds.get(name, lambda value: value)
@@ -210,6 +248,8 @@ class Names:
         if name in FORMULAS:
             values = [getattr(record, field) for field in FORMULAS[name].of]
             return None if None in values else FORMULAS[name].function(*values)
+        if name == "pk":
+            return (record.group, record.id) if self.declaration.composite else record.id
         if name.startswith("l."):
             return [inner.x for inner in record.l]
         first, _, rest = name.partition(".")
@@ -221,4 +261,4 @@ class Names:
         if value is None:
             return None
         fold = self.fold(name)
-        return [fold(element) for element in value] if self.many(name) else fold(value)
+        return type(value)(map(fold, value)) if self.many(name) else fold(value)

@@ -37,11 +37,16 @@ def holds(value: Any, lookup: str, operand: Any) -> bool:
         return operand in value
     value = ordinal(value)
     if lookup == "range":
-        return bool(ordinal(operand[0]) <= value <= ordinal(operand[1]))
+        low, high, bounds = (*operand, "[]") if len(operand) == 2 else operand
+        above = ordinal(low) <= value if bounds[0] == "[" else ordinal(low) < value
+        return bool(above and (value <= ordinal(high) if bounds[1] == "]" else value < ordinal(high)))
     other = ordinal(operand)
     answers = {"gt": value > other, "gte": value >= other, "lt": value < other, "lte": value <= other}
     return bool(answers[lookup])
 
+
+WHOLE = ("exact", "ne", "in", "not_in")
+"""Lookups that compare a field with several values as a whole, unless they are about any of its elements."""
 
 Group = Sequence[tuple[str, str, Any]]
 
@@ -89,7 +94,7 @@ class Reader(Protocol):
     """What names of a model mean."""
 
     def value(self, record: Any, name: str) -> Any:
-        """The value to compare, folded if the field is; a list or None for a field with several values."""
+        """The value to compare, folded if the field is; a list, a set or None for a field with several values."""
         ...
 
     def fold(self, name: str) -> Callable[[Any], Any]:
@@ -113,6 +118,8 @@ def satisfies(reader: Reader, record: Any, tree: Tree) -> bool:
     value, lookup = reader.value(record, tree.field), tree.lookup
     if lookup == "isnull":
         return (value is None) is tree.operand
+    if reader.many(tree.field) and not tree.any and lookup in WHOLE:
+        return holds(value, lookup, whole(lookup, tree.operand, reader.fold(tree.field)))
     operand = folded(lookup, tree.operand, reader.fold(tree.field))
     if tree.any:
         return any(holds(element, lookup, operand) for element in value or ())
@@ -127,9 +134,18 @@ def satisfies(reader: Reader, record: Any, tree: Tree) -> bool:
 
 def folded(lookup: str, operand: Any, fold: Callable[[Any], Any]) -> Any:
     """The operand as the values that it is compared with are; None stands for itself."""
-    if lookup in ("in", "not_in", "contains_any", "contains_all", "range"):
+    if lookup in ("in", "not_in", "contains_any", "contains_all"):
         return tuple(None if one is None else fold(one) for one in operand)
+    if lookup == "range":
+        return (fold(operand[0]), fold(operand[1]), *operand[2:])
     return None if operand is None else fold(operand)
+
+
+def whole(lookup: str, operand: Any, fold: Callable[[Any], Any]) -> Any:
+    """The same for an operand that is compared with a whole list or set, or several such."""
+    if lookup in ("in", "not_in"):
+        return [whole("exact", one, fold) for one in operand]
+    return None if operand is None else type(operand)(map(fold, operand))
 
 
 def position(value: Any) -> tuple[Any, ...]:

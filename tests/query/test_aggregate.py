@@ -357,6 +357,35 @@ def test_a_pass_takes_what_entries_hold_from_the_entries(store: tuple[Any, Watch
     assert engine.meter.followed == 0
 
 
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda q, analyze: q.filter(country="CH").explain_aggregate(Count(), analyze=analyze),
+        lambda q, analyze: q.filter(country="CH").explain_aggregate(Count(), Max("amount"), analyze=analyze),
+        lambda q, analyze: q.filter(country="CH").explain_aggregate(n=Count(), most=Max("rate"), analyze=analyze),
+        lambda q, analyze: q.explain_aggregate(Max("pk"), analyze=analyze),
+        lambda q, analyze: q.allow_scan().explain_aggregate(Max("rate"), analyze=analyze),
+        lambda q, analyze: q.group_by("country").aggregate(Count()).explain(analyze=analyze),
+        lambda q, analyze: q.group_by("country").aggregate(Max("rate")).explain(analyze=analyze),
+        lambda q, analyze: (
+            q.allow_scan().sort_in_memory().group_by("level").aggregate(Count()).explain(analyze=analyze)
+        ),
+    ],
+)
+def test_analysis_counts_what_the_engine_gave(store: tuple[Any, WatchedEngine], ask: Any):
+    sales, engine = store
+    engine.meter.reset()
+    plan = ask(sales, False)
+    assert (plan.analysis, engine.meter.reads) == (None, 0)
+    analyzed = ask(sales, True)
+    assert analyzed.analysis.batches == engine.meter.reads > 0
+    assert analyzed.analysis.reads == engine.meter.rows + engine.meter.followed
+    assert str(analyzed).splitlines()[:-1] == str(plan).splitlines()
+    assert str(analyzed).splitlines()[-1] == f"  took        {analyzed.analysis}"
+    with pytest.raises(InvalidArgumentError):
+        ask(sales, "yes")
+
+
 def test_plans_say_where_results_come_from(store: tuple[Any, WatchedEngine]):
     sales, _ = store
     swiss = sales.filter(country="CH")

@@ -135,7 +135,7 @@ def test_the_text_of_a_plan_is_for_people(db: Database):
         "  reads only  color = 'red' and age >= 18\n"
         "  then tests  score < 3.5 and (tags != ['1'] or age != 20)\n"
         "  in order    -age, id\n"
-        "  reads       an entry and a record for each result"
+        "  reads       an entry and a record for each row in the ranges"
     )
     assert plan.residual == ("score < 3.5", "(tags != ['1'] or age != 20)")
     assert plan.bound == ("color = 'red'", "age >= 18")
@@ -233,13 +233,13 @@ def test_several_lists_multiply_to_ranges_up_to_a_bound(db: Database):
             lambda q: q.filter(score=2.0),
             ("score",),
             (),
-            "Declare 'score' as Indexed[float], or call .allow_scan() to read all of 'people'.",
+            ("Add Index(\"score\") to the indexes of Person.Meta, or call .allow_scan() to read all of 'people'."),
         ),
         (
             lambda q: q.filter(score__gte=2.0, tags=["a"]),
             ("score__gte", "tags"),
             (),
-            "Declare 'score' as Indexed[float], or call .allow_scan() to read all of 'people'.",
+            ("Add Index(\"score\") to the indexes of Person.Meta, or call .allow_scan() to read all of 'people'."),
         ),
         (
             lambda q: q.filter(tags=["a"]),
@@ -260,7 +260,10 @@ def test_several_lists_multiply_to_ranges_up_to_a_bound(db: Database):
             lambda q: q.order_by("score").allow_scan(),
             (),
             ("score",),
-            "Declare 'score' as Indexed[float], or call .sort_in_memory(limit=…) to sort what is found.",
+            (
+                'Add Index("score") to the indexes of Person.Meta, '
+                "or call .sort_in_memory(limit=…) to sort what is found."
+            ),
         ),
         (
             lambda q: q.filter(score__gt=2.0).order_by("email"),
@@ -268,14 +271,15 @@ def test_several_lists_multiply_to_ranges_up_to_a_bound(db: Database):
             ("email",),
             (
                 "No index gives a range of 'score' in the order of 'email': order by 'score' first, "
-                "or call .allow_scan() to read all of 'people'."
+                "or call .allow_scan() to read all of 'people', "
+                'or add Index("score") to the indexes of Person.Meta and call .sort_in_memory(limit=…).'
             ),
         ),
         (
             lambda q: q.exclude(score=2.0, age=3),
             ("score__ne", "age__ne"),
             (),
-            "Declare 'score' as Indexed[float], or call .allow_scan() to read all of 'people'.",
+            ("Add Index(\"score\") to the indexes of Person.Meta, or call .allow_scan() to read all of 'people'."),
         ),
     ],
 )

@@ -69,3 +69,12 @@ def test_alternatives_that_one_index_answers_are_read_and_the_rest_is_tested(
     assert wanted
     assert sorted(one.id for one in asked) == sorted(one.id for one in wanted)
     assert asked.count() == len(wanted)
+
+
+@pytest.mark.parametrize("order", ["street", "-street", "town"])
+def test_a_list_may_hold_none_for_a_column_that_never_does(db: Database, order: str):
+    asked = db[Parcel].filter(town__in=[1, None, 3, 1]).order_by(order)
+    assert asked.explain().combine == ("scan" if order == "town" else "merge")
+    assert {one.town for one in asked} == {1, 3}
+    assert asked.count() == 16
+    assert db[Parcel].filter(town__in=[None]).order_by(order).to_list() == []

@@ -82,6 +82,13 @@ def db() -> Iterator[Database]:
         # one access to the whole filter is preferred, unless its alternatives bind more
         (lambda q: q.filter(Q(rating=1) | Q(genre="x"), id=3), "scan", (), ()),  # one row is in any order
         (lambda q: q.filter(Q(pages=1) | Q(pages=2, weight=0.5), genre="x"), "merge", ("genre_pages",), ("id",)),
+        # a column with the same one value everywhere may be ordered by in either direction
+        (
+            lambda q: q.filter(Q(pages=1) | Q(pages=2, weight=0.5), genre="x").order_by("-genre", "id"),
+            "merge",
+            ("genre_pages",),
+            ("id",),
+        ),
     ],
 )
 def test_how_alternatives_combine(
@@ -159,7 +166,9 @@ def test_a_union_with_an_alternative_without_an_index_is_refused(db: Database):
     with pytest.raises(NoUsableIndexError) as refused:
         asked.to_list()
     assert refused.value.filters == ("year", "weight")
-    assert refused.value.hint == "Declare 'weight' as Indexed[float], or call .allow_scan() to read all of 'books'."
+    assert refused.value.hint == (
+        "Add Index(\"weight\") to the indexes of Book.Meta, or call .allow_scan() to read all of 'books'."
+    )
     assert asked.allow_scan().explain().full_scan
 
 
@@ -223,20 +232,20 @@ def test_the_text_of_a_plan_of_several_scans(db: Database):
         "Book: 8 scans merged in one order\n"
         "  then tests  weight = 0.5\n"
         "  in order    -rating, id\n"
-        "  reads       an entry and a record for each result\n"
-        + "    1 range of index year_rating\n      reads only  year in (0, 1, 2, 3, 4, …)\n" * 5
+        "  reads       an entry and a record for each row in the ranges\n"
+        + "".join(f"    1 range of index year_rating\n      reads only  year = {year}\n" for year in range(5))
         + "    3 more"
     )
     after = db[Book].filter(Q(year__gt=1) | Q(tags__any__gt="c", weight=0.5)).explain()
     assert str(after) == (
         "Book: 2 scans, one after the other\n"
         "  in order    not specified\n"
-        "  reads       an entry and a record for each result\n"
+        "  reads       an entry and a record for each row in the ranges\n"
         "    1 range of index year\n"
         "      reads only  year > 1\n"
         "    1 range of index tags\n"
         "      reads only  any tags > 'c'\n"
-        "      once each   a record counts at the lowest of its entries\n"
+        "      once each   a record with several entries here counts at the lowest\n"
         "      then tests  weight = 0.5"
     )
     common = db[Book].filter(year=1, genre="x").explain(analyze=True)
@@ -247,3 +256,20 @@ def test_the_text_of_a_plan_of_several_scans(db: Database):
     assert [child.label for child in tree.children] == ["1 range of index year", "1 range of index genre"]
     sort = db[Book].filter(year=1).order_by("weight").sort_in_memory(limit=5_000).explain()
     assert "  sorts by    weight, id, with at most 5,000 records in memory" in str(sort).splitlines()
+
+
+def test_single_rows_are_merged_in_the_order_that_is_asked_for_and_from_its_end():
+    class Seat(KvModel, collection="seats"):
+        id: PrimaryKey[int]
+        code: Unique[str]
+
+    with Database("memory://", models=[Seat]) as db:
+        for number in range(4):
+            db[Seat].create(id=number, code=f"c{9 - number}")
+        one_of = db[Seat].filter(Q(id=2) | Q(code="c9"))
+        assert one_of.explain().combine == "merge"
+        assert [seat.id for seat in one_of] == [0, 2]
+        assert [seat.id for seat in one_of.reverse()] == [2, 0]
+        assert one_of.last() == db[Seat].get(2)
+        assert [seat.id for seat in one_of.order_by("-id")] == [2, 0]
+        assert one_of.order_by("-id").last() == db[Seat].get(0)

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from kvmodels import Database, RetriesExhaustedError
-from kvmodels.flows import merging
+from kvmodels.flows import intersecting, merging
 from kvmodels.flows.entries import EntryReader
 from tests.query.engines import WatchedEngine, watched
 from tests.query.walks import QUERIES, Asked, Spot, backward, forward, spot, spots
@@ -339,3 +339,39 @@ def test_a_merge_of_more_scans_than_rows_is_right_and_one_that_believes_every_ro
     assert ids(asked.reverse()) == expected[::-1]
     monkeypatch.setattr(merging.Merge, "_horizon", lambda self, parts: None)
     assert ids(asked) != expected
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if QUERIES[name].combine == "intersect"])
+def test_an_intersection_that_goes_on_behind_its_furthest_scan_loses_records(
+    quiet: tuple[Database, WatchedEngine], name: str, monkeypatch: pytest.MonkeyPatch
+):
+    asked = QUERIES[name].ask(quiet[0][Spot])
+    expected = ids(asked)
+    assert [one.id for page in forward(asked, 2) for one in page] == expected
+    behind = intersecting.Intersection._behind
+
+    def behind_the_furthest(self: Any, stretches: Any, edge: bytes | None) -> Any:
+        return behind(self, stretches, max((one.edge for one in stretches if one.edge is not None), default=edge))
+
+    monkeypatch.setattr(intersecting.Intersection, "_behind", behind_the_furthest)
+    assert [one.id for page in forward(asked, 2) for one in page] != expected
+
+
+def slices(asked: Any, between: Callable[[], object]) -> list[int]:
+    """Pages that are counted from the beginning instead of read on from a place."""
+    found: list[int] = []
+    at = 0
+    while part := ids(asked[at : at + 2]):
+        found += part
+        at += 2
+        between()
+    return found
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_pages_that_are_counted_from_the_beginning_skip_or_repeat_records_beside_the_same_writers(name: str):
+    for seed in range(40):
+        found, expected = walk_beside_writers(QUERIES[name], slices, seed)
+        if found != expected:
+            return
+    raise AssertionError("the writers move nothing that a walk stands on")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kvmodels import Database, NoUsableIndexError, UniqueConstraint  # noqa: F401
+from kvmodels import Database, NoUsableIndexError, Q, UniqueConstraint  # noqa: F401
 from tests.query.engines import Meter, WatchedEngine, watched
 from tests.query.models import Mixed, Person, people
 
@@ -46,8 +46,8 @@ Ask = Callable[[Any], Any]
         (lambda q: q.all().exists(), 1, 1, 0),
         (lambda q: q.filter(color="red")[:10].to_list(), 1, 10, 10),
         (lambda q: q.filter(color="red")[:10].count(), 1, 10, 0),
-        (lambda q: q.filter(color="red")[30:40].to_list(), 2, 41, 10),
-        (lambda q: q.filter(color="red")[30], 2, 32, 1),
+        (lambda q: q.filter(color="red")[30:40].to_list(), 2, 40, 10),
+        (lambda q: q.filter(color="red")[30], 2, 31, 1),
         (lambda q: q.filter(email__in=[f"p{n:06}@x.org" for n in range(50)]).to_list(), 1, 50, 50),
         (lambda q: q.filter(id__in=range(100)).to_list(), 1, 100, 0),
         (lambda q: q.filter(age=3, color="red").explain(), 0, 0, 0),
@@ -139,3 +139,24 @@ def test_review_10_a_copy_is_read_in_place_of_its_record_and_can_be_saved():
     engine.meter.reset()
     assert db[Mixed].filter(e=7, c=2, left=7).first() is not None
     assert (engine.meter.rows, engine.meter.followed) in {(1, 0), (1, 1)}
+
+
+ESTIMATED = [
+    *(lambda q, a=a, b=b: q.filter(color="red")[a:b] for a, b in ((0, 1), (1, 2), (3, 90), (499, 505), (0, 501))),
+    *(lambda q, a=a, b=b: q.all()[a:b] for a, b in ((1, 2), (500, 1_003), (2_999, 3_005), (3_000, 3_001))),
+    *(lambda q, n=n: q.filter(id__in=range(n)) for n in (1, 101, 500, 501, 1_200)),
+    *(lambda q, n=n: q.filter(email__in=[f"p{at:06}@x.org" for at in range(n)], score__gte=0) for n in (100, 501)),
+    *(lambda q, n=n: q.filter(Q(email__in=[f"p{at:06}@x.org" for at in range(n)]) | Q(id=3)) for n in (99, 101, 501)),
+]
+
+
+@pytest.mark.parametrize("ask", ESTIMATED)
+def test_no_more_is_read_than_was_estimated(stores: list[tuple[Database, WatchedEngine]], ask: Ask):
+    for db, engine in stores:
+        asked = ask(db[Person])
+        estimate = asked.explain().estimated_reads
+        engine.meter.reset()
+        asked.to_list()
+        assert engine.meter.rows + engine.meter.followed <= estimate
+        analysis = asked.explain(analyze=True).analysis
+        assert (analysis.rows, analysis.reads) == (engine.meter.rows // 2, analysis.rows + analysis.records)

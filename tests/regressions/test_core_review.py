@@ -237,7 +237,10 @@ def built(test: Interleaving, model: type[KvModel], *notes: Note) -> list[tuple[
     new = test.process(model)
     reports = test.at_once(new.build_indexes())
     assert test.at_once(new.check()).findings == ()
-    return [(report.index, report.state.value, [tuple(found) for found in report.violations]) for report in reports]
+    return [
+        (report.index, report.state.value, [(found.key, found.kind) for found in report.violations])
+        for report in reports
+    ]
 
 
 def test_duplicates_whose_value_and_key_together_fill_more_than_a_key_are_listed():
@@ -264,7 +267,7 @@ def test_a_record_that_another_build_rewrote_before_its_own_reached_it_is_listed
     test.add("text", one.run(build_index(one.context, one.schema(CopiedNote), "text")))
     test.add("tag", two.run(build_index(two.context, two.schema(CopiedNote), "tag")))
     history = test.run()
-    assert [tuple(found) for found in history.outcomes["text"].returned.violations] == [("a", "too_long")]
+    assert [(found.key, found.kind) for found in history.outcomes["text"].returned.violations] == [("a", "too_long")]
 
 
 def test_a_record_that_is_too_large_with_its_new_column_is_listed_and_does_not_stop_the_build():

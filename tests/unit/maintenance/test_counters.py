@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import random
 from datetime import timedelta
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import pytest
+from pydantic import BaseModel
 
 from kvmodels import Database, InvalidValueError, KvModel, KvU64, OperationTooLargeError, PrimaryKey
 from kvmodels.database_core import DatabaseCore
@@ -15,9 +16,15 @@ from kvmodels.errors import KeyTooLargeError
 from kvmodels.keys import decode_key
 from kvmodels.maintenance.aggregates import from_u64, to_u64
 from kvmodels.operations import Arithmetic
+from kvmodels.query.aggregation import Max, Sum
 from kvmodels.schema.expressions import Q
-from kvmodels.schema.markers import AggregateIndex
+from kvmodels.schema.markers import AggregateIndex, Indexed
+from tests.oracle import audit, read_store, spec_of
 from tests.unit.maintenance.places import Place, commit_changes, counters, keys, watched
+
+
+class Pause(BaseModel):
+    minutes: int | None
 
 
 class Sale(KvModel, collection="sales"):
@@ -108,6 +115,33 @@ def test_none_is_not_added_and_it_is_known_how_many_values_were():
     spans = timedelta(days=3, microseconds=1) - timedelta(hours=1)
     assert total(found, "per_shop", "a", field="took") == spans // timedelta(microseconds=1)
     assert (found["per_shop", "a", "count"], found["per_shop", "a", "present:took"]) == (3, 2)
+
+
+class Shift(KvModel, collection="shifts"):
+    """Sums of a folded field, and of a field of an optional nested model."""
+
+    id: PrimaryKey[int]
+    team: str = "a"
+    degrees: Annotated[int, Indexed(key=abs, version=1)] = 0
+    pause: Pause | None = None
+
+    class Meta:
+        indexes: ClassVar = (AggregateIndex("team", sums=("degrees", "pause.minutes"), name="per_team"),)
+
+
+def test_a_folded_field_is_summed_as_it_is_and_a_nested_one_where_it_is_there():
+    _, db = watched(Shift)
+    db[Shift].bulk_create([Shift(id=1, degrees=-5, pause=Pause(minutes=7)), Shift(id=2, degrees=3), Shift(id=3)])
+    everything, team = db[Shift].all(), db[Shift].filter(team="a")
+    for asked in (team, everything, everything.filter(id__gt=0)):
+        assert asked.aggregate(degrees=Sum("degrees"), minutes=Sum("pause.minutes")) == {"degrees": -2, "minutes": 7}
+        assert asked.allow_scan().aggregate(largest=Max("degrees")) == {"largest": 5}
+    assert counters(db, "shifts")["per_team", "a", "present:pause.minutes"] == 1
+    assert audit(read_store(db.kv), [spec_of(Shift)]) == []
+    db[Shift].patch(1, pause=Pause(minutes=None))
+    assert team.aggregate(minutes=Sum("pause.minutes")) == {"minutes": None}
+    assert audit(read_store(db.kv), [spec_of(Shift)]) == []
+    assert db.check().findings == ()
 
 
 def test_a_record_is_counted_once_in_each_of_its_groups_and_not_in_more_than_allowed():

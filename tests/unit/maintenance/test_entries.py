@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import count
+from typing import ClassVar
+
 import pytest
 
-from kvmodels import Database, InvalidArgumentError, OperationTooLargeError, UniqueViolationError
+from kvmodels import (
+    Database,
+    InvalidArgumentError,
+    KvModel,
+    OperationTooLargeError,
+    PrimaryKey,
+    UniqueViolationError,
+)
 from kvmodels.maintenance.entries import same_included
 from kvmodels.operations import Set
-from tests.unit.maintenance.places import Place, commit_changes, deleted, keys, watched
+from kvmodels.schema.markers import AggregateIndex, Index, UniqueConstraint
+from tests.unit.maintenance.places import Place, commit_changes, counters, deleted, keys, watched
 
 
 def test_an_included_field_that_changes_rewrites_the_entry_and_an_unchanged_one_writes_nothing():
@@ -136,3 +148,38 @@ def test_a_lifetime_is_refused_where_records_are_counted(lifetime):
         assert (caught.value.argument, caught.value.value) == ("expire_in", "per_country")
     assert engine.writes == []
     db[Place].save(Place(id=2), expire_in=None)
+
+
+class Drawn(KvModel, collection="drawn"):
+    """A function that never gives the same twice."""
+
+    id: PrimaryKey[int]
+    name: str = ""
+
+    class Meta:
+        indexes: ClassVar = (
+            UniqueConstraint("name", key=lambda name: next(Drawn.draws), version=1, returns=int, name="draw"),
+            Index("draw", include=("name",), name="both"),
+            AggregateIndex("draw", name="per_draw"),
+        )
+
+    draws: ClassVar[Iterator[int]] = count(1)
+
+
+def test_entries_are_those_of_the_stored_value_even_if_its_function_gives_another_one_each_time():
+    _, db = watched(Drawn)
+    for n in (1, 2):
+        db[Drawn].create(id=n)
+    db[Drawn].patch(1, name="x")
+    db[Drawn].save(db[Drawn].get(2))
+    for n in (1, 2):
+        (draw,) = db.kv.get(("drawn", n)).value["$kv"]["c"].values()
+        name = db[Drawn].get(n).name
+        assert [entry.value for entry in db.kv.list(prefix=("drawn_by_draw",)) if entry.key[1] == draw] == [[n]]
+        assert db.kv.get(("drawn_by_both", draw, n)).value == {"name": name}
+        assert counters(db, "drawn")["per_draw", draw, "count"] == 1
+    assert {finding.kind for finding in db.check().findings} == {"computed"}
+    for n in (1, 2):
+        assert db[Drawn].remove(n)
+    assert [entry.key for entry in db.kv.list(prefix=()) if entry.key[0] != "__kvmodels__"] == []
+    assert counters(db, "drawn") == {}

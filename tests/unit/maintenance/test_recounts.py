@@ -14,6 +14,8 @@ from kvmodels.database_core import DatabaseCore
 from kvmodels.engines.base import Engine
 from kvmodels.engines.memory import MemoryEngine
 from kvmodels.limits import Traits
+from kvmodels.operations import AtomicWrite, Committed, Conflict
+from kvmodels.schema.keyspace import HEADER_KEY
 from tests.passing_engine import PassingEngine
 from tests.unit.maintenance.places import Place
 
@@ -108,3 +110,23 @@ def test_the_asynchronous_check_counts_and_mends_in_the_same_way(engine, tmp_pat
                 assert (await other.check()).findings == ()
 
         asyncio.run(check())
+
+
+def test_a_repair_whose_new_generation_another_change_of_the_header_forestalls_begins_it_again():
+    inner = MemoryEngine()
+    other = Database.from_engine(inner, DatabaseCore([Place]))
+    forestalled: list[bytes] = []
+
+    class Overtaken(PassingEngine):
+        def commit(self, write: AtomicWrite) -> Committed | Conflict:
+            if not forestalled and any(mutation.key == HEADER_KEY for mutation in write.mutations):
+                forestalled.append(HEADER_KEY)
+                other.drop_index(Place, "big")
+            return self.inner.commit(write)
+
+    other[Place].bulk_create([Place(id=n) for n in range(3)])
+    other.kv.unsafe().set(COUNTER, KvU64(9))
+    report = Database.from_engine(Overtaken(inner), DatabaseCore([Place])).check(repair=True)
+    assert forestalled
+    assert report.ok
+    assert other.check().findings == ()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pickle
+from copy import copy, deepcopy
 from datetime import datetime
+from decimal import Decimal
 from functools import reduce
 from operator import or_
 from typing import Annotated, Any
@@ -342,7 +345,7 @@ def test_operands_that_a_column_cannot_hold_are_refused(lookups: dict[str, Any],
 def test_hints_show_the_keyword_of_a_path():
     with pytest.raises(InvalidValueError) as refused:
         normal(address__city__in="Rome")
-    assert refused.value.hint == "Write address__city__in=[...], or address__city=value."
+    assert refused.value.hint == "Write address__city__in=[...], with the values in brackets."
 
 
 def test_a_key_function_that_fails_for_an_operand_is_named():
@@ -382,3 +385,28 @@ def test_an_expression_about_another_model_is_refused():
     for expression in expressions:
         with pytest.raises(UnknownFieldError, match="another model"):
             parse(PLACE, (expression,), {})
+
+
+def test_fields_and_expressions_are_copied_and_sent_to_other_processes():
+    place: Any = Place
+    for made in (place.address.city, place.names, place.names.any(), place.address):
+        for copied in (copy(made), deepcopy(made), pickle.loads(pickle.dumps(made))):
+            assert (type(copied), repr(copied), hash(copied)) == (type(made), repr(made), hash(made))
+    for made in (place.address.city == "x", ~Q(names__contains="x"), place.id.desc(), (place.id > 3) | Q(id=1)):
+        assert copy(made) == deepcopy(made) == pickle.loads(pickle.dumps(made)) == made
+
+
+class Priced(KvModel, collection="priced"):
+    id: PrimaryKey[int]
+    price: Indexed[Decimal]
+    rebate: Indexed[Decimal | None] = Field(default=None)
+
+
+@pytest.mark.parametrize("field", ["price", "rebate"])
+def test_a_whole_number_is_an_operand_of_a_decimal_column_and_a_float_is_none(field: str):
+    lookups = {f"{field}__lt": 10**30, f"{field}__in": [1, Decimal("2.5")]}
+    found = [one for part in parse(schema_of(Priced), (), lookups) for one in conditions_of(part)]
+    assert {condition.operand for condition in found} == {Decimal(10**30), (Decimal(1), Decimal("2.5"))}
+    for wrong in (1.5, True):
+        with pytest.raises(InvalidValueError):
+            parse(schema_of(Priced), (), {field: wrong})

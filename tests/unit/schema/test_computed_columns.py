@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import Enum, IntEnum, StrEnum
+from functools import partial
 from typing import Annotated, Any
 
 import pytest
 from pydantic import BaseModel, field_validator
 
-from kvmodels.errors import InvalidValueError, KvModelsError
+from kvmodels.errors import InvalidValueError, KvModelsError, ModelDefinitionError
 from kvmodels.schema.compile import schema_of
 from kvmodels.schema.declarations import Index
 from kvmodels.schema.markers import Field, Indexed, MultiIndexed, PrimaryKey, Unique
@@ -19,6 +20,14 @@ from kvmodels.schema.state import ObjectState, set_state
 class Size(Enum):
     SMALL = 1
     LARGE = 2
+
+
+class Colour(StrEnum):
+    RED = "red"
+
+
+class Level(IntEnum):
+    LOW = 1
 
 
 class Address(BaseModel):
@@ -80,16 +89,17 @@ def test_the_document_stores_what_the_functions_make_of_the_values():
         "nick~2": "G",
         "names~casefold": ["bâle", "zürich"],
         "sizes~1": [1, 2],
-        "initial~1": "G",
-        "words~1": ["Dölln", "Groß"],
-        "size~4": 2,
-        "joined~1": "Bonn/Groß Dölln",
+        "initial(name)~1": "G",
+        "words(name)~1": ["Dölln", "Groß"],
+        "size(names)~4": 2,
+        "joined(address.city,name)~1": "Bonn/Groß Dölln",
     }
 
 
 def test_a_function_is_never_given_none():
     empty = stored(place())
-    assert (empty["nick~2"], empty["sizes~1"], empty["joined~1"], empty["size~4"]) == (None, None, None, None)
+    assert (empty["nick~2"], empty["sizes~1"]) == (None, None)
+    assert (empty["joined(address.city,name)~1"], empty["size(names)~4"]) == (None, None)
     assert empty["names~casefold"] == []
 
 
@@ -206,6 +216,9 @@ def test_what_interrupts_the_program_passes():
         ({"a": 1}, list[str]),
         (None, list[str]),
         (3, Size),
+        (Colour.RED, str),
+        (Level.LOW, int),
+        ([Colour.RED], list[str]),
     ],
 )
 def test_a_result_that_the_column_cannot_hold_names_model_and_column(result, returns):
@@ -226,11 +239,55 @@ def test_a_result_that_the_column_cannot_hold_names_model_and_column(result, ret
         (["a", None], list[str], ["a"]),
         (Size.LARGE, Size, 2),
         ([-1, 3, -1, 0], list[int], [-1, 0, 3]),
+        (bytearray(b"x"), bytes, b"x"),
+        (Colour.RED, Colour, "red"),
     ],
 )
 def test_a_result_is_stored_in_the_form_of_its_column(result, returns, expected):
     model = model_with(lambda _: result, returns)
-    assert stored(model(id=1)) == {"made~1": expected}
+    assert stored(model(id=1)) == {"made(name)~1": expected}
+
+
+def test_a_number_is_stored_as_its_column_has_it():
+    (made,) = stored(model_with(lambda _: 3, float)(id=1)).values()
+    assert (type(made), made) == (float, 3.0)
+
+
+def last_of(names: list[str]) -> str:
+    return names.pop()
+
+
+def sorted_names(names: list[str]) -> list[str]:
+    names.sort()
+    return names
+
+
+def moved(address: Address) -> str:
+    address.city = address.city.upper()
+    return address.city
+
+
+class Changing(KvModel, collection="changing"):
+    id: PrimaryKey[int]
+    names: list[str]
+    address: Address
+
+    class Meta:
+        indexes = (
+            Index("names", key=last_of, version=1, name="last"),
+            Index("names", key=sorted_names, version=1, name="sorted"),
+            Index("address", key=moved, version=1, name="moved"),
+        )
+
+
+def test_a_function_that_changes_its_argument_changes_neither_the_object_nor_what_is_stored():
+    thing = Changing(id=1, names=["c", "a", "b"], address=Address(city="Bonn"))
+    document = schema_of(Changing).encode(thing)
+    assert document.pop("$kv") == {
+        "c": {"last(names)~1": "b", "sorted(names)~1": ["a", "b", "c"], "moved(address)~1": "BONN"}
+    }
+    assert document == {"id": 1, "names": ["c", "a", "b"], "address": {"city": "Bonn", "zip": None}}
+    assert thing == Changing(id=1, names=["c", "a", "b"], address=Address(city="Bonn"))
 
 
 def test_a_folded_value_is_of_the_type_of_its_field():
@@ -244,3 +301,41 @@ def test_a_folded_value_is_of_the_type_of_its_field():
         with pytest.raises(InvalidValueError) as caught:
             schema.encode(thing)
         assert (caught.value.model, caught.value.field) == ("Folded", field)
+
+
+# --- what a function takes --------------------------------------------------------------------------------------------
+
+
+def of_two(first: str, second: str) -> str:
+    return first + second
+
+
+def of_none() -> str:
+    return ""
+
+
+def by_name(*, name: str) -> str:
+    return name
+
+
+def with_default(name: str, width: int = 3) -> str:
+    return name[:width]
+
+
+@pytest.mark.parametrize(
+    "function", [of_two, of_none, by_name, partial(of_two, "a", "b")], ids=["two", "none", "by name", "partial"]
+)
+def test_a_function_that_cannot_take_the_values_of_its_fields_is_refused_with_the_class(function):
+    with pytest.raises(ModelDefinitionError, match="does not take the values of its fields") as caught:
+        model_with(function)
+    assert (caught.value.model, caught.value.field, caught.value.suggestion) == ("Broken", "made", "name")
+    with pytest.raises(ModelDefinitionError, match="does not take the values of its fields"):
+
+        class Folded(KvModel):
+            id: PrimaryKey[int]
+            name: Annotated[str, Indexed(key=function, version=1)]
+
+
+@pytest.mark.parametrize("function", [with_default, partial(of_two, "a"), str.strip, str, lambda *names: names[0]])
+def test_a_function_with_a_default_or_a_builtin_without_a_signature_is_taken(function):
+    assert stored(model_with(function)(id=1))["made(name)~1"] in ("x", "ax")

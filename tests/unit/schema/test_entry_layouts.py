@@ -187,17 +187,18 @@ def test_what_is_no_list_is_not_covered(stored):
     ],
 )
 def test_a_document_that_lacks_what_an_index_asks_for_is_not_covered(index, field):
-    whole = document(**{"$kv": {"c": {"x~1": "a"}}})
+    whole = document(**{"$kv": {"c": {"x(text)~1": "a"}}})
     layout = layout_of(index)
     assert layout.covers(whole)
     del whole[field]
     assert not layout.covers(whole)
 
 
-def test_a_value_made_by_another_version_of_a_function_is_none_of_this_one():
+def test_a_value_made_by_another_version_of_a_function_or_of_other_fields_is_none_of_this_one():
     layout = layout_of(Index("text", key=folded, version=2, name="x"))
-    assert not layout.covers(document(**{"$kv": {"v": 2, "c": {"x~1": "a"}}}))
-    assert layout.covers(document(**{"$kv": {"c": {"x~2": None}}}))
+    assert not layout.covers(document(**{"$kv": {"v": 2, "c": {"x(text)~1": "a"}}}))
+    assert not layout.covers(document(**{"$kv": {"c": {"x(number)~2": "a"}}}))
+    assert layout.covers(document(**{"$kv": {"c": {"x(text)~2": None}}}))
 
 
 def test_a_path_through_a_value_of_a_computed_column_is_read_below_the_data_of_the_library():
@@ -293,7 +294,7 @@ def test_every_definition_is_rebuilt_from_the_catalogue_alone():
         "several": [2, 1],
         "address": {"city": None, "lines": []},
         "homes": [{"city": "x", "lines": ["l"]}],
-        "$kv": {"c": {"folded~1": "ab"}},
+        "$kv": {"c": {"folded(text)~1": "ab"}},
     }
     for definition in schema.indexes.values():
         value = stored_index(definition, 3, IndexState.READABLE)

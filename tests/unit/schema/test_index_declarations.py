@@ -259,7 +259,7 @@ def test_a_computed_column_has_the_name_of_its_index_and_may_be_used_in_others()
     assert list(schema.computed) == ["initial", "folded"]
     assert not schema.computed["initial"].folds
     assert schema.indexes["folded"].columns[0].descending
-    assert [column.path for column in schema.indexes["both"].columns] == [("country",), ("$kv", "c", "initial~1")]
+    assert [column.path for column in schema.indexes["both"].columns] == [("country",), ("$kv", "c", "initial(name)~1")]
 
 
 @pytest.mark.parametrize(
@@ -672,7 +672,12 @@ def test_an_entry_holds_fields_or_the_record():
 def test_an_included_field_exists_and_is_not_there_already():
     error = refused("an index includes a field that does not exist", Index("country", include=("nmae",)))
     assert (error.field, error.suggestion) == ("nmae", "name")
-    refused("an index includes a field that does not exist", Index("country", include=("address.city",)))
+    for path in ("address.city", "address__city", "address.town"):
+        error = refused("an index includes a part of a field", Index("country", include=(path,)))
+        assert (error.field, error.suggestion) == (path, "address")
+        assert 'include=("address",)' in str(error.hint)
+    error = refused("an index includes a field that does not exist", Index("country", include=("adress.city",)))
+    assert (error.field, error.suggestion) == ("adress.city", "address")
     for name in ("country", "id"):
         error = refused("an index includes a field that its entries have", Index("country", include=(name,)))
         assert error.field == name

@@ -1,0 +1,84 @@
+"""What one operation cannot take is refused before anything is written, by an error that names limit and index."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import pytest
+
+from kvmodels import Database, Field, KvModel, Limits, PrimaryKey
+from kvmodels.database_core import DatabaseCore
+from kvmodels.engines.memory import MemoryEngine
+from kvmodels.errors import LimitExceededError
+from kvmodels.schema.markers import AggregateIndex, Index, MultiIndexed, UniqueConstraint
+from tests.unit.maintenance.places import WatchedEngine
+
+
+def letters(text: str) -> str:
+    return text * 2
+
+
+class Page(KvModel, collection="pages"):
+    id: PrimaryKey[int]
+    words: MultiIndexed[list[str]] = Field(default_factory=list)
+    owners: list[str] = Field(default_factory=list)
+    groups: list[str] = Field(default_factory=list)
+    copies: list[int] = Field(default_factory=list)
+    text: str = ""
+    slug: str = ""
+
+    class Meta:
+        indexes: ClassVar = (
+            UniqueConstraint("owners"),
+            AggregateIndex("groups", name="per_group"),
+            Index("copies", store="record", name="copies"),
+            Index("text", key=letters, version=1, name="twice"),
+            UniqueConstraint("id", "slug", include=("text",), name="covering"),
+        )
+
+
+def many(number: int, size: int = 0) -> list[str]:
+    return [f"{n}{'x' * size}" for n in range(number)]
+
+
+TOO_LARGE: dict[str, tuple[dict[str, Any], str, str | None]] = {
+    "entries": ({"words": many(1_000)}, "max_mutations", "pages.words"),
+    "slots": ({"owners": many(99)}, "max_checks", "pages.owners"),
+    "counters": ({"groups": many(1_000)}, "max_mutations", "pages.per_group"),
+    "keys": ({"groups": many(950, 40)}, "max_operation_key_bytes", "pages.per_group"),
+    "elements": ({"words": many(1_001)}, "max_fan_out", "pages.words"),
+    "slot elements": ({"owners": many(1_001)}, "max_fan_out", "pages.owners"),
+    "groups": ({"groups": many(1_001)}, "max_fan_out", "pages.per_group"),
+    "slot": ({"slug": "s" * 3_000}, "max_key_bytes", "pages.covering"),
+    "bytes": ({"copies": list(range(20)), "words": many(40, 900)}, "max_operation_bytes", "pages.words"),
+    "computed": ({"text": "x" * 1_100}, "max_key_bytes", "pages.twice"),
+    "value": ({"words": many(70, 950)}, "max_value_bytes", None),
+    "group": ({"groups": ["x" * 2_100]}, "max_key_bytes", "pages.per_group"),
+}
+"""What is stored, and the limit that it is over, with the index that is to blame."""
+
+WRITES: dict[str, Callable[[Any, dict[str, Any]], object]] = {
+    "create": lambda pages, values: pages.create(id=2, **values),
+    "patch": lambda pages, values: pages.patch(1, **values),
+    "bulk": lambda pages, values: pages.bulk_create([Page(id=2), Page(id=3, **values)]),
+    "ignore": lambda pages, values: pages.bulk_create([Page(id=2), Page(id=3, **values)], on_conflict="ignore"),
+}
+
+
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("kind", TOO_LARGE)
+def test_a_record_over_a_limit_is_refused_before_anything_is_written(kind, write):
+    values, limit, index = TOO_LARGE[kind]
+    engine = WatchedEngine(MemoryEngine(Limits.DENO))
+    db = Database.from_engine(engine, DatabaseCore([Page]))
+    db[Page].create(id=1)
+    engine.writes.clear()
+    with pytest.raises(LimitExceededError) as caught:
+        WRITES[write](db[Page], values)
+    assert (caught.value.limit, caught.value.index) == (limit, index)
+    assert caught.value.size > caught.value.maximum
+    assert len(str(caught.value)) < 600
+    assert engine.writes == []
+    db[Page].patch(1, text="short")
+    assert db.check().findings == ()
