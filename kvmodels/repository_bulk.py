@@ -100,6 +100,7 @@ class BulkVerbs(QuerySet[M], Generic[M]):
         batch_size: int | None = None,
         on_conflict: OnConflict = "error",
         expire_in: float | timedelta | Keep | None = KEEP,
+        progress: Callable[[BulkProgress], object] | None = None,
     ) -> list[BulkItem[M]]:
         """Insert many objects in batches, each one atomic operation.
 
@@ -109,6 +110,7 @@ class BulkVerbs(QuerySet[M], Generic[M]):
             on_conflict: ``"error"`` raises at the first that cannot be inserted; ``"ignore"`` leaves such ones out;
                 ``"update"`` overwrites the record that has the primary key.
             expire_in: seconds or a timedelta until the records expire; None for never; by default ``Meta.ttl``.
+            progress: called with a ``BulkProgress`` after each batch.
 
         Returns:
             One ``BulkItem(obj, created, error)`` for each object; neither created nor an error: overwritten. Cost: one
@@ -128,6 +130,7 @@ class BulkVerbs(QuerySet[M], Generic[M]):
                 batch_size=batch_size,
                 on_conflict=on_conflict,
                 expire_in=deadline_of(expire_in),
+                progress=progress,
             )
         )
 

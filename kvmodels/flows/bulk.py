@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from inspect import iscoroutinefunction
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from kvmodels.errors import AlreadyExistsError, IntegrityError, InvalidArgumentError, UniqueViolationError
-from kvmodels.flows.arguments import items_of
+from kvmodels.flows.arguments import items_of, require_callable
+from kvmodels.flows.bulk_results import BulkProgress
 from kvmodels.flows.context import Context, HeaderView
 from kvmodels.flows.hooks import Step, Writer, writing
 from kvmodels.flows.operation import Operation, Proposal, Seen
@@ -35,7 +37,7 @@ from kvmodels.operations import Row
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.state import ObjectState
 
-__all__ = ["BulkItem", "OnConflict", "bulk_create", "checked_batch_size"]
+__all__ = ["BulkItem", "OnConflict", "bulk_create", "checked_batch_size", "no_batches", "require_progress"]
 
 M = TypeVar("M")
 OnConflict = Literal["error", "ignore", "update"]
@@ -57,6 +59,7 @@ def bulk_create(
     batch_size: int | None = None,
     on_conflict: OnConflict = "error",
     expire_in: Deadline = KEEP,
+    progress: Callable[[BulkProgress], object] | None = None,
 ) -> Flow[list[BulkItem[Any]]]:
     """Insert all objects, in their order.
 
@@ -67,6 +70,7 @@ def bulk_create(
             has, and raises where another record holds a unique value.
         expire_in: milliseconds until the records expire, None for never, KEEP for what their model declares, or for
             the deadline of the record that is overwritten.
+        progress: called after each batch.
 
     Raises:
         AlreadyExistsError, UniqueViolationError: with ``position``, the index of the object, and ``committed``, how
@@ -85,8 +89,9 @@ def bulk_create(
             expected=("error", "ignore", "update"),
             hint="Give 'error', 'ignore' or 'update'.",
         )
+    require_progress(context, progress)
     objects = items_of("objs", instances, "Give objects of the model in a list.")
-    return writing(context, schema, expire_in, partial(_create, objects, size, on_conflict))
+    return writing(context, schema, expire_in, partial(_create, objects, size, on_conflict, progress))
 
 
 def checked_batch_size(context: Context, batch_size: int | None) -> int | None:
@@ -105,26 +110,59 @@ def checked_batch_size(context: Context, batch_size: int | None) -> int | None:
             hint="Give the number of records per atomic operation, or leave it out.",
         )
     if given is not None and context.transaction is not None:
-        raise InvalidArgumentError(
-            "there are no batches in a transaction, which is one commit",
-            argument="batch_size",
-            value=batch_size,
-            hint="Leave it out, or write outside of the transaction.",
-        )
+        raise no_batches("batch_size", batch_size)
     return batch_size
 
 
+def require_progress(context: Context, progress: Callable[[BulkProgress], object] | None) -> None:
+    """Refuse what cannot be called with the progress of a bulk write.
+
+    Raises:
+        InvalidArgumentError: no function, one that is to be awaited, or any in a transaction.
+    """
+    if progress is None:
+        return
+    require_callable("progress", progress, "Give a function that takes a BulkProgress.")
+    if iscoroutinefunction(progress):
+        raise InvalidArgumentError(
+            "a function that is told of progress cannot be awaited",
+            argument="progress",
+            value=progress.__name__,
+            hint="Give a plain function; it may start a task.",
+        )
+    if context.transaction is not None:
+        raise no_batches("progress")
+
+
+def no_batches(argument: str, value: Any = None) -> InvalidArgumentError:
+    """The error for an option about batches in a transaction."""
+    return InvalidArgumentError(
+        "there are no batches in a transaction, which is one commit",
+        argument=argument,
+        value=value,
+        hint="Leave it out, or write outside of the transaction.",
+    )
+
+
 def _create(
-    objects: Sequence[Any], batch_size: int | None, on_conflict: OnConflict, writer: Writer
+    objects: Sequence[Any],
+    batch_size: int | None,
+    on_conflict: OnConflict,
+    progress: Callable[[BulkProgress], object] | None,
+    writer: Writer,
 ) -> Flow[list[BulkItem[Any]]]:
     items = [writer.first(instance) for instance in objects]
     if on_conflict == "update":
         _require_distinct(items)
     size = batch_size or max(len(items), 1)
     results: list[BulkItem[Any]] = []
-    for start in range(0, len(items), size):
-        batch = _Batch(writer, items[start : start + size], on_conflict, start)
-        results += yield from batch.stored()
+    written = 0
+    for batches, start in enumerate(range(0, len(items), size), 1):
+        stored_now = yield from _Batch(writer, items[start : start + size], on_conflict, start).stored()
+        results += stored_now
+        written += sum(item.error is None for item in stored_now)
+        if progress is not None:
+            progress(BulkProgress(len(results), written, batches))
     return results
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from inspect import iscoroutinefunction
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, get_args
 
 from kvmodels.errors import (
@@ -19,8 +18,8 @@ from kvmodels.errors import (
     OperationTooLargeError,
     RetriesExhaustedError,
 )
-from kvmodels.flows.arguments import require_callable, require_text
-from kvmodels.flows.bulk import checked_batch_size
+from kvmodels.flows.arguments import require_text
+from kvmodels.flows.bulk import checked_batch_size, no_batches, require_progress
 from kvmodels.flows.bulk_batch import Batch, Ledger, Outcome, Work
 from kvmodels.flows.bulk_results import LISTED_AT_MOST, BulkFailure, BulkProgress, BulkResult, OnError
 from kvmodels.flows.context import Context
@@ -69,24 +68,11 @@ def checked_options(context: Context, options: BulkOptions) -> BulkOptions:
             expected=get_args(OnError),
             hint="Give 'raise' or 'collect'.",
         )
-    if options.progress is not None:
-        require_callable("progress", options.progress, "Give a function that takes a BulkProgress.")
-        if iscoroutinefunction(options.progress):
-            raise InvalidArgumentError(
-                "a function that is told of progress cannot be awaited",
-                argument="progress",
-                value=options.progress.__name__,
-                hint="Give a plain function; it may start a task.",
-            )
+    require_progress(context, options.progress)
     if options.resume_id is not None:
         require_text("resume_id", options.resume_id, "Give a name for this bulk write, such as 'nightly-1'.")
-    for argument in ("progress", "resume_id") if context.transaction is not None else ():
-        if getattr(options, argument) is not None:
-            raise InvalidArgumentError(
-                "there are no batches in a transaction, which is one commit",
-                argument=argument,
-                hint="Leave it out, or write outside of the transaction.",
-            )
+        if context.transaction is not None:
+            raise no_batches("resume_id", options.resume_id)
     return options
 
 

@@ -24,6 +24,7 @@ from kvmodels import (
     Version,
 )
 from kvmodels.flows.bulk import BulkItem
+from kvmodels.flows.bulk_results import BulkProgress
 
 
 class Account(KvModel, collection="accounts"):
@@ -134,7 +135,11 @@ def test_bulk_create_overwrites_the_records_of_the_same_primary_keys(batch_size:
     accounts = db[Account]
     accounts.bulk_create([Account(id=number, email=f"{number}@x", name="old") for number in (1, 3)])
     objects = [Account(id=number, email=f"{number}@y", name="new", n=number) for number in range(1, 5)]
-    items = accounts.bulk_create(objects, on_conflict="update", batch_size=batch_size)
+    told: list[BulkProgress] = []
+    items = accounts.bulk_create(objects, on_conflict="update", batch_size=batch_size, progress=told.append)
+    batches = -(-4 // (batch_size or 4))
+    assert told[-1] == BulkProgress(4, 4, batches)
+    assert len(told) == batches
     assert outcome(items) == ["overwritten", "created", "overwritten", "created"]
     assert [item.obj for item in items] == objects == accounts.to_list()
     assert [one.revision for one in objects] == [2, 1, 2, 1]
@@ -176,6 +181,8 @@ def test_there_are_no_batches_in_a_transaction():
     with db.transaction() as tx:
         with pytest.raises(InvalidArgumentError):
             tx[Account].bulk_create([Account(id=1, email="1@x")], batch_size=1)
+        with pytest.raises(InvalidArgumentError):
+            tx[Account].bulk_create([Account(id=1, email="1@x")], progress=print)
         items = tx[Account].bulk_create([Account(id=1, email="1@x", n=1)])
         again = tx[Account].bulk_create([Account(id=1, email="1@x", n=2)], on_conflict="update")
     assert outcome([*items, *again]) == ["created", "overwritten"]
