@@ -188,7 +188,7 @@ class BulkVerbs(QuerySet[M], Generic[M]):
             _: options of ``delete`` of a query set.
 
         Returns:
-            Nothing, because it raises.
+            Nothing, because it raises. Cost: nothing is read or written.
 
         Raises:
             InvalidArgumentError: always.

@@ -192,7 +192,7 @@ class AsyncBulkVerbs(AsyncQuerySet[M], Generic[M]):
             _: options of ``delete`` of a query set.
 
         Returns:
-            Nothing, because it raises.
+            Nothing, because it raises. Cost: nothing is read or written.
 
         Raises:
             InvalidArgumentError: always.

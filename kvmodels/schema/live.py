@@ -114,24 +114,11 @@ def join(
             readable[index.stored.name] = index
     states = {name: _state(schema, stored, name) for name in schema.indexes if name not in readable}
     if is_older(schema, stored):
-        read_only = _mismatch(
-            "the stored schema version is newer than the declared one",
-            schema,
-            None,
-            stored.schema_version,
-            schema.schema_version,
-        )
+        read_only = _too_old(schema, stored)
     unraised = read_only is None and max(schema.touched.values(), default=1) > stored.schema_version
     if unraised:
         # Not before: older releases could not read what it writes, nor find it through what an upgrade changes.
-        read_only = _mismatch(
-            "this release writes records of a higher schema version than the stored one",
-            schema,
-            None,
-            stored.schema_version,
-            schema.schema_version,
-            hint="Run db.apply() in this release: from then on it writes, and older releases only read.",
-        )
+        read_only = _too_new(schema, stored)
     replaced = frozenset(name for name in states if _is_replaced(stored, schema.indexes[name]))
     return LiveCollection(schema, layout, maintained, readable, states, None, read_only, unraised, replaced)
 
@@ -151,6 +138,22 @@ def _mismatch(
 ) -> SchemaMismatchError:
     return SchemaMismatchError(
         message, collection=schema.collection, index=index, stored=stored, declared=declared, hint=hint
+    )
+
+
+def _too_old(schema: ModelSchema, stored: StoredCollection) -> SchemaMismatchError:
+    versions = stored.schema_version, schema.schema_version
+    return _mismatch("the stored schema version is newer than the declared one", schema, None, *versions)
+
+
+def _too_new(schema: ModelSchema, stored: StoredCollection) -> SchemaMismatchError:
+    return _mismatch(
+        "this release writes records of a higher schema version than the stored one",
+        schema,
+        None,
+        stored.schema_version,
+        schema.schema_version,
+        hint="Run db.apply() in this release: from then on it writes, and older releases only read.",
     )
 
 
@@ -300,25 +303,28 @@ def _unkept(schema: ModelSchema, stored: StoredCollection, index: StoredIndex) -
             digest,
             hint="Run db.build_indexes() in this release: it replaces the index; until then this process only reads.",
         )
-    if declared is None:
-        hint = (
-            f'When all processes run this release, drop it: db.drop_index({schema.name}, "{index.name}"). As long as '
-            "others need it, declare it here as well; until then this process only reads."
-        )
-    elif digest in stored.retired.get(index.name, ()):
-        hint = "Another release has replaced this index: run that release. This one only reads."
-    else:
-        hint = (
-            "It needs a field that this release does not have as it is stored. When all processes run this release: "
-            f'db.drop_index({schema.name}, "{index.name}"), then db.build_indexes().'
-        )
     return _mismatch(
         "this process does not declare an index of the store as it is stored, so it cannot keep it",
         schema,
         index.name,
         index.hash,
         digest,
-        hint=hint,
+        hint=_way_out(schema, index, is_ahead=is_ahead),
+    )
+
+
+def _way_out(schema: ModelSchema, index: StoredIndex, *, is_ahead: bool) -> str:
+    """What to do about a generation that this process cannot keep."""
+    if index.name not in schema.indexes:
+        return (
+            f'When all processes run this release, drop it: db.drop_index({schema.name}, "{index.name}"). As long as '
+            "others need it, declare it here as well; until then this process only reads."
+        )
+    if not is_ahead:
+        return "Another release has replaced this index: run that release. This one only reads."
+    return (
+        "It needs a field that this release does not have as it is stored. When all processes run this release: "
+        f'db.drop_index({schema.name}, "{index.name}"), then db.build_indexes().'
     )
 
 

@@ -138,7 +138,7 @@ def keys_of_the_services(kv: Kv) -> dict[str, tuple[Any, ...]]:
 
 def test_the_page_of_the_layout_shows_the_keys_that_the_keyspace_builds():
     page = (DOCS / "concepts" / "layout.md").read_text("utf-8")
-    names = {name: name for name in ("collection", "index", "token", "resume_id", "run")}
+    names: dict[str, Any] = {name: name for name in ("collection", "index", "token", "resume_id", "run")}
     names |= {"n": 2, "pk": ["pk"], "columns": ["column"]}
     names |= {"slot": encode_key(("slot",)), "collection_by_unique": "collection_by_unique"}
     names |= {"collection_by_index": "collection_by_index", "group": ["column"], "kind": "kind"}
