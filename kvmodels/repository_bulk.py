@@ -101,6 +101,7 @@ class BulkVerbs(QuerySet[M], Generic[M]):
         on_conflict: OnConflict = "error",
         expire_in: float | timedelta | Keep | None = KEEP,
         progress: Callable[[BulkProgress], object] | None = None,
+        resume_id: str | None = None,
     ) -> list[BulkItem[M]]:
         """Insert many objects in batches, each one atomic operation.
 
@@ -111,6 +112,10 @@ class BulkVerbs(QuerySet[M], Generic[M]):
                 ``"update"`` overwrites the record that has the primary key.
             expire_in: seconds or a timedelta until the records expire; None for never; by default ``Meta.ttl``.
             progress: called with a ``BulkProgress`` after each batch.
+            resume_id: a name for this write. Its place in the list is stored with each batch: repeated with objects of
+                the same primary keys in the same order after the process was killed, it goes on behind the objects
+                that are stored; repeated after its end it tells again what became of them. Objects that an earlier run
+                has stored stay as they are given: load them to change them. ``db.forget_bulk(id)`` frees the name.
 
         Returns:
             One ``BulkItem(obj, created, error)`` for each object; neither created nor an error: overwritten. Cost: one
@@ -120,7 +125,8 @@ class BulkVerbs(QuerySet[M], Generic[M]):
             AlreadyExistsError, UniqueViolationError: with ``position`` of the object and ``committed``, the number
                 of objects in earlier batches, which are stored.
             OperationTooLargeError: a batch is over a limit.
-            InvalidArgumentError: a primary key twice with ``"update"``, or an option that makes no sense.
+            InvalidArgumentError: a primary key twice with ``"update"``, an option that makes no sense, or an id of
+                another write.
         """
         return self._runner.run(
             bulk.bulk_create(
@@ -131,6 +137,7 @@ class BulkVerbs(QuerySet[M], Generic[M]):
                 on_conflict=on_conflict,
                 expire_in=deadline_of(expire_in),
                 progress=progress,
+                resume_id=resume_id,
             )
         )
 
@@ -142,6 +149,7 @@ class BulkVerbs(QuerySet[M], Generic[M]):
         batch_size: int | None = None,
         on_error: OnError = "raise",
         progress: Callable[[BulkProgress], object] | None = None,
+        resume_id: str | None = None,
     ) -> BulkResult:
         """Store many loaded objects in batches, each one commit; each if nobody else changed its record since.
 
@@ -153,13 +161,19 @@ class BulkVerbs(QuerySet[M], Generic[M]):
             on_error: ``"raise"`` ends at the first object that cannot be stored, with the batches before it committed;
                 ``"collect"`` leaves such objects out and lists them.
             progress: called with a ``BulkProgress`` after each batch.
+            resume_id: a name for this write. Its place in the list is stored with each batch: repeated with objects of
+                the same primary keys in the same order after the process was killed, it goes on behind the objects
+                that are stored, whatever version those given are of; repeated after its end it tells the result
+                again. Objects that an earlier run has stored stay as they are given: load them to change them.
+                ``db.forget_bulk(id)`` frees the name.
 
         Returns:
-            ``BulkResult(matched, written, failed, batches)``. Cost: per batch one commit, without a read when nobody
+            ``BulkResult(matched, written, failed, batches, resumed)``. Cost: per batch one commit, without a read when nobody
             is in the way and no unique value changes.
 
         Raises:
-            InvalidArgumentError: an object that was never stored, one twice, or an option that makes no sense.
+            InvalidArgumentError: an object that was never stored, one twice, an option that makes no sense, or an id
+                of another write.
             StaleObjectError: a record changed or went since its object was loaded.
             UnknownFieldError, PrimaryKeyChangedError, UniqueViolationError, pydantic.ValidationError: of an object.
 
@@ -178,7 +192,7 @@ class BulkVerbs(QuerySet[M], Generic[M]):
             >>> prices.get("nut").cents
             11
         """
-        options = BulkOptions(batch_size, on_error, progress)
+        options = BulkOptions(batch_size, on_error, progress, resume_id)
         return self._runner.run(bulk_update(self._runner.context, self._runner.schema, objs, fields, options))
 
     def delete(self, **_: Any) -> NoReturn:

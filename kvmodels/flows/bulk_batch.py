@@ -88,8 +88,12 @@ class Ledger(Protocol[T_contra]):
         """The keys that every batch must read."""
         ...
 
-    def entry(self, seen: Seen, items: Sequence[T_contra], outcome: Outcome) -> Entry | None:
-        """What is remembered of a batch; None when another process has gone on in the meantime."""
+    def overtaken_in(self, seen: Seen) -> bool:
+        """Whether another process has gone on with the same bulk write in the meantime."""
+        ...
+
+    def entry(self, items: Sequence[T_contra], outcome: Outcome) -> Entry:
+        """What is remembered of a batch."""
         ...
 
     def so_far(self) -> BulkProgress:
@@ -163,6 +167,9 @@ class Batch(Generic[T]):
         return self._keys if self._ledger is None else [*self._keys, *self._ledger.keys]
 
     def _propose(self, seen: Seen) -> Proposal[Outcome | None]:
+        if self._ledger is not None and self._ledger.overtaken_in(seen):
+            # Before any record is judged: what another process has stored is no error, and no matter for hooks.
+            return Proposal((), always(None))
         steps: list[Step] = []
         failed: list[BulkFailure] = []
         for item in self._items:
@@ -184,9 +191,7 @@ class Batch(Generic[T]):
 
         if (ledger := self._ledger) is None:
             return proposal._replace(done=done)
-        entry = ledger.entry(seen, self._items, outcome)
-        if entry is None:
-            return Proposal((), always(None))
+        entry = ledger.entry(self._items, outcome)
 
         def committed(versionstamp: bytes) -> Outcome | None:
             entry.committed(versionstamp)

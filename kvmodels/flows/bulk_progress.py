@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, Protocol
 
 from kvmodels.errors import CommitUnknownError, InvalidArgumentError, RetriesExhaustedError
 from kvmodels.flows.arguments import require_text
@@ -42,8 +42,19 @@ from kvmodels.schema.keyspace import RecordLayout, bulk_key, bulk_prefix
 
 __all__ = ["BulkState", "Phase", "StoredProgress", "forget_bulk"]
 
-Phase = Literal["walk", "collect", "write", "done"]
-"""Records are written as a walk finds them; or keys are stored first, and then dealt with; or all is done."""
+
+class Listable(Protocol):
+    """An object that the caller gives: where it is in his list is all that is remembered of it."""
+
+    @property
+    def position(self) -> int:
+        """Its place in the list of the caller."""
+        ...
+
+
+Phase = Literal["walk", "collect", "write", "list", "done"]
+"""Records are written as a walk finds them; or keys are stored first, and then dealt with; or a list of objects that the
+caller gives each time is gone through; or all is done."""
 
 AT_ONCE: Final = 500
 """Rows that are removed in one commit."""
@@ -58,6 +69,7 @@ class BulkState(NamedTuple):
         cursor, last, order: where the walk is: behind this record, by the cursor and by its packed primary key, in the
             order of this plan.
         collected: primary keys that were stored.
+        position: how many objects of a list were dealt with.
         matched, written, batches: as in ``BulkResult``.
     """
 
@@ -71,6 +83,7 @@ class BulkState(NamedTuple):
     matched: int = 0
     written: int = 0
     batches: int = 0
+    position: int = 0
 
     def to_value(self) -> dict[str, Any]:
         """The value of the row."""
@@ -83,7 +96,7 @@ class BulkState(NamedTuple):
 
 
 class StoredProgress:
-    """The progress of one bulk write, and the ``Ledger`` of its batches.
+    """The progress of one bulk write, and the ``Ledger`` of its batches, of keys that a query finds or of given objects.
 
     Args:
         context: shared by the flows of the database.
@@ -128,7 +141,8 @@ class StoredProgress:
                 "a bulk write with this id was begun with other arguments",
                 argument="resume_id",
                 value=self._id,
-                hint="Give the same query, order, slice and changes, or another id; db.forget_bulk(id) frees this one.",
+                hint="Give the same query, order, slice and changes, or the same objects in the same order, or another id; "
+                "db.forget_bulk(id) frees this one.",
             )
         return self.state
 
@@ -202,25 +216,30 @@ class StoredProgress:
         """The keys that every batch must read."""
         return (self._key,)
 
-    def entry(self, seen: Seen, items: Sequence[Found], outcome: Outcome) -> Entry | None:
-        """What is remembered of a batch; None when another process has gone on in the meantime."""
-        row, state = seen.row(self._key), self.state
+    def overtaken_in(self, seen: Seen) -> bool:
+        """Whether another process has gone on in the meantime."""
+        row = seen.row(self._key)
+        return row is None or row.versionstamp != self._versionstamp
+
+    def entry(self, items: Sequence[Found | Listable], outcome: Outcome, notes: Sequence[Mutation] = ()) -> Entry:
+        """What is remembered of a batch, with further rows of the run that belong to it."""
+        state = self.state
         assert state is not None, "a batch is written after the beginning"
-        if row is None or row.versionstamp != self._versionstamp:
-            return None
         moved = state._replace(
             matched=state.matched + outcome.matched,
             written=state.written + outcome.written,
             batches=state.batches + 1,
         )
-        mutations: list[Mutation] = []
-        if state.phase == "walk":
-            last = items[-1]
+        mutations: list[Mutation] = [*notes]
+        last = items[-1]
+        if not isinstance(last, Found):
+            moved = moved._replace(position=state.position + len(items))
+        elif state.phase == "walk":
             order = () if last.plan is None else last.plan.order
             moved = moved._replace(cursor=last.cursor(), last=last.pk, order=order)
         else:
             prefix = self.prefix("key")
-            mutations += (Delete(prefix + item.pk) for item in items)
+            mutations += (Delete(prefix + item.pk) for item in items if isinstance(item, Found))
         for failure in outcome.failed:
             value = {"kind": failure.kind, "message": failure.message}
             key = self.prefix("failed") + self._layout.pack(failure.key if self._composite else (failure.key,))
@@ -260,10 +279,15 @@ class StoredProgress:
         return (yield from self.save(state, [Set(prefix + one.pk, *codec.encode(True)) for one in found]))
 
     def finish(self) -> Flow[bool]:
-        """Remove what the run, and those that were interrupted, have left but the failures; then the result stays."""
+        """Remove what the run, and those that were interrupted, have left but its findings; then the result stays."""
         assert self.state is not None
-        failed = self.prefix("failed")
-        spans = (key_successor(self._key), failed), (after_prefix(failed), after_prefix(self._key))
+        failed, item = self.prefix("failed"), self.prefix("item")
+        # In the order of the keys, with what a run keeps between them.
+        spans = (
+            (key_successor(self._key), failed),
+            (after_prefix(failed), item),
+            (after_prefix(item), after_prefix(self._key)),
+        )
         if not (yield from _remove(spans, self._checks())):
             yield from self.overtaken()
             return False

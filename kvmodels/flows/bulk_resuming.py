@@ -3,6 +3,8 @@
 Either the records are walked in the order of the primary key, and the place is noted with each batch; or their primary
 keys are stored first, in the order of no index, and each is removed in the very commit that deals with its record.
 
+Objects that the caller gives are gone through in his order, and the place in his list is noted with each batch.
+
 Rules of this module: what to do next is decided by the stored state alone, which is read again whenever another
 process has moved it.
 """
@@ -10,9 +12,9 @@ process has moved it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgpack
 
@@ -26,9 +28,9 @@ from kvmodels.errors import (
 )
 from kvmodels.flows.bulk_batch import Work
 from kvmodels.flows.bulk_keys import Found, KeySource, in_key_order
-from kvmodels.flows.bulk_progress import BulkState, StoredProgress
+from kvmodels.flows.bulk_progress import BulkState, Listable, StoredProgress
 from kvmodels.flows.bulk_results import BulkResult
-from kvmodels.flows.bulk_run import BulkOptions, BulkRun
+from kvmodels.flows.bulk_run import BulkOptions, BulkRun, Listed
 from kvmodels.flows.context import Context
 from kvmodels.flows.requests import Flow, read
 from kvmodels.keys import key_successor
@@ -38,7 +40,9 @@ from kvmodels.query.query import Query
 from kvmodels.schema.changes import Term
 from kvmodels.schema.definition import ModelSchema
 
-__all__ = ["resumable"]
+__all__ = ["list_digest", "resumable", "resumable_list"]
+
+T = TypeVar("T", bound=Listable)
 
 COLLECTED_AT_ONCE: Final = 500
 
@@ -67,6 +71,50 @@ def resumable(
     except Exception as error:
         resumption.run.annotate(error)
         raise
+
+
+def resumable_list(
+    context: Context, work: Work[T], items: Sequence[T], options: BulkOptions, described: bytes
+) -> Flow[BulkResult]:
+    """Begin to write objects of the caller, or go on behind those that are written, or tell the result once more.
+
+    Args:
+        context: shared by the flows of the database.
+        work: what is done to each.
+        items: all the objects, the same ones in every run.
+        options: with a ``resume_id``.
+        described: of ``list_digest``.
+
+    Raises: as ``resumable``.
+
+    Cost: one more key in each commit, a read of it, a commit at the beginning and one at the end.
+    """
+    assert options.resume_id is not None, "callers saw to it"
+    progress = StoredProgress(context, context.layouts[work.schema.collection], options.resume_id, described)
+    run: BulkRun[T] = BulkRun(context, work, options, ledger=progress)
+    try:
+        progress.resumed = (yield from progress.load()) is not None
+        while True:
+            state = progress.state
+            if state is None:
+                yield from progress.begin("list")
+            elif state.phase == "done":
+                return (yield from progress.result())
+            elif (yield from run.write(Listed(items[state.position :]))):
+                yield from progress.finish()
+            else:
+                yield from progress.overtaken()
+    except Exception as error:
+        run.annotate(error)
+        raise
+
+
+def list_digest(what: Sequence[Any], keys: Iterable[bytes]) -> bytes:
+    """What is done to which records, in order, as bytes that are equal in every process."""
+    digested = sha256(msgpack.packb([*what]))
+    for key in keys:  # one by one: the keys of a million objects need not be in memory twice
+        digested.update(len(key).to_bytes(4, "big") + key)
+    return digested.digest()
 
 
 class _Resumption:

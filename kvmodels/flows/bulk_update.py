@@ -7,21 +7,21 @@ error at once, or one of its failures.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import Any
 
 from kvmodels.errors import InvalidArgumentError, PrimaryKeyChangedError
 from kvmodels.flows.arguments import items_of, require_object
-from kvmodels.flows.bulk_batch import Batch, failure_of
-from kvmodels.flows.bulk_results import LISTED_AT_MOST, BulkFailure, BulkResult
+from kvmodels.flows.bulk_batch import Batch
+from kvmodels.flows.bulk_resuming import list_digest, resumable_list
+from kvmodels.flows.bulk_results import BulkResult
 from kvmodels.flows.bulk_run import BulkOptions, BulkRun, Listed, checked_options
 from kvmodels.flows.bulk_works import Loaded, Storing
 from kvmodels.flows.context import Context, live_collection
 from kvmodels.flows.hooks import Writer, writing
 from kvmodels.flows.records import document_of, object_of
 from kvmodels.flows.requests import Flow
-from kvmodels.flows.storing import KEEP, shown_key
+from kvmodels.flows.storing import KEEP, Pending, shown_key
 from kvmodels.operations import Row
 from kvmodels.schema.changes import require_changes
 from kvmodels.schema.definition import ModelSchema
@@ -100,41 +100,55 @@ def _bulk_update(
     loaded: Sequence[tuple[Any, ObjectState]], names: Sequence[str] | None, options: BulkOptions, writer: Writer
 ) -> Flow[BulkResult]:
     context = writer.context
+    layout = context.layouts[writer.schema.collection]
     items: list[Loaded] = []
-    failed: list[BulkFailure] = []
-    for instance, state in loaded:
+    for position, (instance, state) in enumerate(loaded):
+        key = layout.key(layout.pack(state.key))
+        row = Row(key, state.value, state.encoding, state.versionstamp, state.expire_at)
         try:
-            items.append((yield from _prepared(writer, instance, state, names)))
-        except Exception as error:  # validators of the user raise anything; it is listed
+            item = yield from _prepared(writer, instance, state, row, names)
+        except Exception as error:  # validators of the user raise anything; its batch lists it
             if options.on_error == "raise":
                 raise
-            failed.append(failure_of(shown_key(state.key), error))
+            items.append(Loaded(position, state.key, row, None, error))
+        else:
+            items.append(Loaded(position, state.key, row, item))
     work = Storing(writer, may_expire=any(item.row.expire_at is not None for item in items))
-    if context.transaction is None:
-        run = BulkRun(context, work, options)
-        try:
-            yield from run.write(Listed(items))
-        except Exception as error:
-            run.annotate(error)
-            raise
-        return _with(run.result(), failed)
+    if context.transaction is not None:
+        return (yield from _in_transaction(context, work, items, options))
+    if options.resume_id is not None:
+        what = ["bulk_update", writer.schema.collection, None if names is None else sorted(names), options.on_error]
+        return (
+            yield from resumable_list(
+                context, work, items, options, list_digest(what, (item.row.key for item in items))
+            )
+        )
+    return (yield from _at_once(context, work, items, options))
+
+
+def _at_once(context: Context, work: Storing, items: Sequence[Loaded], options: BulkOptions) -> Flow[BulkResult]:
+    run = BulkRun(context, work, options)
+    try:
+        yield from run.write(Listed(items))
+    except Exception as error:
+        run.annotate(error)
+        raise
+    return run.result()
+
+
+def _in_transaction(context: Context, work: Storing, items: Sequence[Loaded], options: BulkOptions) -> Flow[BulkResult]:
     if not items:
-        return _with(BulkResult(0, 0), failed)
+        return BulkResult(0, 0)
     outcome = yield from Batch(context, work, items, collect=options.on_error == "collect").run()
     assert outcome is not None, "nobody else goes on with it"
-    return _with(BulkResult(outcome.matched, outcome.written, outcome.failed, 1), failed)
+    return BulkResult(outcome.matched, outcome.written, outcome.failed, 1)
 
 
-def _with(result: BulkResult, failed: Sequence[BulkFailure]) -> BulkResult:
-    listed = (*failed, *result.failed)[:LISTED_AT_MOST]
-    return replace(result, matched=result.matched + len(failed), failed=listed)
-
-
-def _prepared(writer: Writer, instance: Any, state: ObjectState, names: Sequence[str] | None) -> Flow[Loaded]:
+def _prepared(
+    writer: Writer, instance: Any, state: ObjectState, row: Row, names: Sequence[str] | None
+) -> Flow[Pending]:
     """What is to be stored of an object, validated and encoded."""
     context, schema = writer.context, writer.schema
-    layout = context.layouts[schema.collection]
-    row = Row(layout.key(layout.pack(state.key)), state.value, state.encoding, state.versionstamp, state.expire_at)
     changed = instance
     if names is not None:
         _, live = yield from live_collection(context, schema)
@@ -148,4 +162,4 @@ def _prepared(writer: Writer, instance: Any, state: ObjectState, names: Sequence
             loaded_key=shown_key(state.key),
             key=shown_key(item.key_values),
         )
-    return Loaded(item._replace(instance=instance), row)
+    return item._replace(instance=instance)

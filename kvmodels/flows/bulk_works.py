@@ -122,10 +122,21 @@ class Removing(_OfQuery):
 
 
 class Loaded(NamedTuple):
-    """An object of the caller that is to be stored, and the row that it was loaded from."""
+    """An object of the caller that is to be stored, and the row that it was loaded from.
 
-    item: Pending
+    Attributes:
+        position: its place in the list of the caller.
+        key: the primary key that it was loaded with.
+        row: its record as it was then.
+        item: the object, encoded; None where it cannot be stored.
+        error: why not.
+    """
+
+    position: int
+    key: tuple[Any, ...]
     row: Row
+    item: Pending | None
+    error: Exception | None = None
 
 
 class Storing:
@@ -142,21 +153,25 @@ class Storing:
         self.schema = writer.schema
         self.reads = may_expire
         self._writer = writer
+        self._layout = writer.context.layouts[writer.schema.collection]
 
     def pk_of(self, item: Loaded) -> bytes:
         """The packed primary key of the object."""
-        return item.item.pk
+        return self._layout.pk_of(item.row.key)
 
     def step(self, seen: Seen, item: Loaded) -> Step | None:
         """The object over its record.
 
         Raises:
             StaleObjectError: the record changed or went since.
-            Whatever a hook raises.
+            Whatever a hook raises, or whatever the object raised when it was prepared.
         """
+        if item.item is None:
+            assert item.error is not None, "there is one or the other"
+            raise item.error
         loaded = item.row
         old = loaded if seen.rows is None else seen.row(loaded.key)
         current = loaded if seen.rows is None else seen.live_row(loaded.key)
         if current is None or current.versionstamp != loaded.versionstamp:
-            raise stale_error(self.schema, item.item.key_values, loaded, current)
+            raise stale_error(self.schema, item.key, loaded, current)
         return self._writer.store(item.item, seen, old)

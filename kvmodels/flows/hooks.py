@@ -30,7 +30,7 @@ from kvmodels.schema.definition import Document, ModelSchema
 from kvmodels.schema.hooks import Hooks
 from kvmodels.schema.state import drop_state
 
-__all__ = ["Calls", "Event", "Lifecycle", "Step", "Writer", "writing"]
+__all__ = ["Calls", "Event", "Lifecycle", "Step", "Writer", "sees_removals", "writing"]
 
 R = TypeVar("R")
 
@@ -134,9 +134,15 @@ class Lifecycle:
 
     def removal(self, seen: Seen, row: Row) -> Calls:
         """Run the hooks before a removal; what runs after it is returned. They get the object as it was stored."""
-        if not any(hooks.before_remove or hooks.after_remove for hooks in _hooks_of(self._context, self._schema)):
+        if not sees_removals(self._context, self._schema):
             return ()
-        instance = object_of(self._context, seen.view.live[self._schema.collection], row)
+        try:
+            instance = object_of(self._context, seen.view.live[self._schema.collection], row)
+        except DecodeError as error:
+            error.hint = (
+                "A hook gets the object that is removed: let the model accept what is stored (kv.get shows it)."
+            )
+            raise
         hooks = self._hooks_for(instance)
         for hook in hooks.before_remove:
             _call(hook, instance)
@@ -227,6 +233,11 @@ def writing(context: Context, schema: ModelSchema, deadline: Deadline, verb: Cal
     if not schema.time_fields and not _hooks_of(context, schema):
         return verb(Writer(context, schema, deadline, None))  # and no generator in between
     return _attended(Writer(context, schema, deadline, Lifecycle(context, schema)), verb)
+
+
+def sees_removals(context: Context, schema: ModelSchema) -> bool:
+    """Whether a hook gets the objects that are removed, so that what cannot be read cannot be removed by its key."""
+    return any(hooks.before_remove or hooks.after_remove for hooks in _hooks_of(context, schema))
 
 
 def _hooks_of(context: Context, schema: ModelSchema) -> Sequence[Hooks]:

@@ -128,7 +128,7 @@ _OTHER_RELEASE = "Run the release of your program that declares the stored schem
 
 _OTHER_TYPE = (
     "Entries of both types cannot be kept in one index: declare an upgrade that touches the field and converts the "
-    "records, or store values of the new type in a new field."
+    "records, or store values of the new type in a new field, or the records in a new collection."
 )
 _OTHER_VERSION = "Raise the version= of the function: its results are then another column, which a build makes."
 

@@ -110,6 +110,7 @@ def test_a_changed_type_of_an_indexed_field_says_to_store_it_elsewhere(opened):
     with pytest.raises(SchemaMismatchError) as caught:
         opened(Redated)[Redated].get(1)
     assert (caught.value.index, caught.value.stored, caught.value.declared) == ("day", {"day": "str"}, {"day": "date"})
+    assert "upgrade" in hint_of(caught)
     assert "new field" in hint_of(caught)
     assert "new collection" in hint_of(caught)
 

@@ -144,7 +144,7 @@ def test_duplicates_that_an_upgrade_makes_are_listed_and_resolved_by_a_change(op
     db = people(opened, ("a", "x"), ("b", "x"), ("c", ""), ("d", "c"))
     report = db.migrate(Later)
     assert not report.complete
-    assert set(report.violations) == {(1, "duplicate"), (3, "duplicate")}
+    assert set(report.violations) == {(1, "duplicate", "nick"), (3, "duplicate", "nick")}
     assert [(one.index, one.key, one.kind) for one in db.violations(Later)] == [
         (None, 1, "duplicate"),
         (None, 3, "duplicate"),
@@ -218,7 +218,11 @@ def test_review_24_one_record_that_cannot_be_upgraded_stops_nobody(opened):
     document = db.kv.get(("people", 3)).value
     raw.set(("people", 3), "no document")
     report = db.migrate(Later)
-    assert dict(report.violations) == {1: "not_decodable", 2: "too_long", 3: "not_decodable"}
+    assert {found.key: found.kind for found in report.violations} == {
+        1: "not_decodable",
+        2: "too_long",
+        3: "not_decodable",
+    }
     assert (report.scanned, report.written) == (4, 1)
     raw.set(("people", 3), document)
     db[Later].remove(1)

@@ -287,7 +287,7 @@ def test_what_an_upgrade_does_wrong_is_an_error_that_names_the_record_and_loses_
     assert found.repaired == ()
     report = db.migrate(model)
     assert not report.complete
-    assert list(report.violations) == [(1, "not_decodable")]
+    assert list(report.violations) == [(1, "not_decodable", None)]
     assert db.kv.get(("notes", 1)) == before
     assert db[model].remove(1) is True
     assert db.migrate(model).complete

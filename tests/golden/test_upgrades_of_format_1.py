@@ -69,18 +69,21 @@ def test_what_the_catalogue_and_a_migration_hold_spelled_out():
         "scanned": 4,
         "written": 0,
     }
-    assert value("4_with_a_record_left", "('__kvmodels__', 'unmigrated', 'books', 0)") == {"kind": "duplicate"}
+    assert value("4_with_a_record_left", "('__kvmodels__', 'unmigrated', 'books', 0)") == {
+        "kind": "duplicate",
+        "reason": "isbn",
+    }
     last = value("5_migrated", HEADER)["collections"]["books"]
     assert "oldest" not in last
     assert sorted(last["fields"]) == ["id", "isbn", "pages", "title", "year"]
-    assert value("4_with_a_record_left", "('books', 0)")["$kv"] == {"c": {"initial~1": "B"}}
+    assert value("4_with_a_record_left", "('books', 0)")["$kv"] == {"c": {"initial(name)~1": "B"}}
     assert value("5_migrated", "('books', 0)") == {
         "id": 0,
         "isbn": "01",
         "title": "Book 0",
         "year": 1900,
         "pages": 1,
-        "$kv": {"v": 2, "c": {"initial~2": "B"}},
+        "$kv": {"v": 2, "c": {"initial(title)~2": "B"}},
     }
 
 
