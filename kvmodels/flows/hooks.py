@@ -140,7 +140,7 @@ class Lifecycle:
             instance = object_of(self._context, seen.view.live[self._schema.collection], row)
         except DecodeError as error:
             error.hint = (
-                "A hook gets the object that is removed: let the model accept what is stored (kv.get shows it)."
+                "A hook gets what is removed as an object: let the model accept what is stored."
             )
             raise
         hooks = self._hooks_for(instance)

@@ -503,10 +503,10 @@ def test_a_record_that_cannot_be_read_is_removed_unless_a_hook_wants_to_see_it()
     assert db[Strict].remove(1)
     with pytest.raises(DecodeError) as caught:
         db[Page].remove(1)
-    assert caught.value.hint is not None and "A hook" in caught.value.hint
+    assert "A hook" in str(caught.value.hint)
     (found,) = db.check(repair="all").findings
     assert (found.kind, found.repaired) == ("undecodable", False)
-    assert found.hint is not None and "a hook" in found.hint
+    assert "a hook" in str(found.hint)
     db.kv.unsafe().set(("pages", 1), {"id": 1, "title": "A"})
     assert db[Page].remove(1)
     assert db.check().ok
