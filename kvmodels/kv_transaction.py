@@ -32,13 +32,20 @@ class TransactionKv:
 
     Args:
         run: runs a flow in the transaction.
+        perform: runs a flow of the transaction itself, which reads what others have written.
         flows: the state of the transaction.
     """
 
-    __slots__ = ("_flows", "_run")
+    __slots__ = ("_flows", "_perform", "_run")
 
-    def __init__(self, run: Callable[[Flow[Any]], Any], flows: TransactionFlows) -> None:
+    def __init__(
+        self,
+        run: Callable[[Flow[Any]], Any],
+        perform: Callable[[Flow[Any]], Any],
+        flows: TransactionFlows,
+    ) -> None:
         self._run = run
+        self._perform = perform
         self._flows = flows
 
     def get(self, key: Key) -> Entry:
@@ -191,7 +198,7 @@ class TransactionKv:
             InvalidKeyError, InvalidArgumentError: not a key, or no versionstamp.
             ClosedError: the transaction has ended.
         """
-        self._run(TransactionWrite(self._flows).check(*key).checks())
+        self._perform(TransactionWrite(self._flows).check(*key).checks())
 
     def enqueue(
         self,

@@ -33,13 +33,20 @@ class AsyncTransactionKv:
 
     Args:
         run: runs a flow in the transaction.
+        perform: runs a flow of the transaction itself, which reads what others have written.
         flows: the state of the transaction.
     """
 
-    __slots__ = ("_flows", "_run")
+    __slots__ = ("_flows", "_perform", "_run")
 
-    def __init__(self, run: Callable[[Flow[Any]], Awaitable[Any]], flows: TransactionFlows) -> None:
+    def __init__(
+        self,
+        run: Callable[[Flow[Any]], Awaitable[Any]],
+        perform: Callable[[Flow[Any]], Awaitable[Any]],
+        flows: TransactionFlows,
+    ) -> None:
         self._run = run
+        self._perform = perform
         self._flows = flows
 
     async def get(self, key: Key) -> Entry:
@@ -194,7 +201,7 @@ class AsyncTransactionKv:
             InvalidKeyError, InvalidArgumentError: not a key, or no versionstamp.
             ClosedError: the transaction has ended.
         """
-        await self._run(TransactionWrite(self._flows).check(*key).checks())
+        await self._perform(TransactionWrite(self._flows).check(*key).checks())
 
     async def enqueue(
         self,

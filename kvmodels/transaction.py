@@ -53,7 +53,7 @@ class Transaction:
 
     def __init__(self, session: Session) -> None:
         self._session = session
-        self._kv = TransactionKv(session.run, session.flows)
+        self._kv = TransactionKv(session.run, session.perform, session.flows)
         self._repositories: dict[type[Any], Repository[Any]] = {}
 
     def __getitem__(self, model: type[M]) -> Repository[M]:

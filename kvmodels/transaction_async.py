@@ -54,7 +54,7 @@ class AsyncTransaction:
 
     def __init__(self, session: AsyncSession) -> None:
         self._session = session
-        self._kv = AsyncTransactionKv(session.run, session.flows)
+        self._kv = AsyncTransactionKv(session.run, session.perform, session.flows)
         self._repositories: dict[type[Any], AsyncRepository[Any]] = {}
 
     def __getitem__(self, model: type[M]) -> AsyncRepository[M]:

@@ -31,6 +31,7 @@ from kvmodels.flows.requests import Flow, Now, Read, Sleep, now, read
 from kvmodels.flows.store_format import StoreFormat
 from kvmodels.flows.transaction_reads import ReadSet
 from kvmodels.flows.transaction_records import WrittenRecords
+from kvmodels.flows.transaction_unchecked import is_unchecked, unchecked
 from kvmodels.keys import decode_key
 from kvmodels.maintenance.budget import check_budget
 from kvmodels.maintenance.changes import Compiled, NeedRows
@@ -81,7 +82,6 @@ class TransactionFlows:
         """An inner part has failed, so that nothing may be committed."""
         self.met: TransactionConflictError | None = None
         """A conflict that was found before the commit; nothing can be committed after it."""
-        self._unchecked = 0
         self._overlay = Overlay(PendingStamp())
         self._reads = ReadSet(shared.limits)
         self._records = WrittenRecords(shared.codec, self._overlay)
@@ -186,10 +186,12 @@ class TransactionFlows:
         result = yield from read(ranges, guard, include_expired=expired, follow=follow)
         if isinstance(result, GuardFailed):
             self._stop((HEADER_KEY,))
+        if not self.context.traits.snapshots:
+            self._reads.next_state()
         return result
 
     def _note_all(self, ranges: Sequence[ReadRange], found: Sequence[Sequence[Row]]) -> None:
-        if self._unchecked:
+        if is_unchecked(self):
             return
         for one, rows in zip(ranges, found, strict=True):
             for row in rows:
@@ -206,11 +208,8 @@ class TransactionFlows:
     def unchecked(self) -> Generator[None, None, None]:
         """What is read meanwhile is not checked by the commit."""
         self.require_open()
-        self._unchecked += 1
-        try:
+        with unchecked(self):
             yield
-        finally:
-            self._unchecked -= 1
 
     # --- writing ----------------------------------------------------------------------------------------------
 
@@ -256,17 +255,21 @@ class TransactionFlows:
     def check(self, key: bytes, versionstamp: bytes | None) -> Flow[None]:
         """Make the commit depend on the version of a key that was seen elsewhere.
 
+        What the transaction itself has written there is of no concern, as little as the order of the calls is in an
+        atomic operation; but an entry that was read of its own writes may be given, and says nothing.
+
         Raises:
             TransactionConflictError: it has another version already.
         """
         self.require_open()
-        found = yield from read((point(key),))
+        found = yield from self._base((point(key),), False, None)
         stored = found.ranges[0][0] if found.ranges[0] else None
         present = self._overlay.row(key, stored, self.now_ms)
-        if (None if present is None else bytes(present.versionstamp)) != versionstamp:
+        if present is not stored and _version(present) == versionstamp:
+            return
+        if _version(stored) != versionstamp:
             self._stop((key,))
-        if not self._overlay.decides(key):
-            self._note(key, stored)
+        self._note(key, stored)
 
     def guard(self, name: str, parts: tuple[Any, ...]) -> Flow[None]:
         """Meet every other transaction with the same guard."""
@@ -393,6 +396,10 @@ def _noting(follow: Follow | None, asked: list[ReadRange]) -> Follow | None:
         return asked
 
     return noting
+
+
+def _version(row: Row | None) -> bytes | None:
+    return None if row is None else bytes(row.versionstamp)
 
 
 def _within(key: bytes, last: bytes | None, reverse: bool) -> bool:

@@ -2,7 +2,8 @@
 
 Rules of this module: pure. A key is remembered with the versionstamp that it had, or as absent; what the transaction
 itself has written there plays no part. The entry of a record that is checked needs no check of its own, because every
-write of the entry writes the record (rule R2).
+write of the entry writes the record (rule R2); but only if both were seen in one state of the store, which on an engine
+without snapshots two reads are not.
 """
 
 from __future__ import annotations
@@ -26,12 +27,19 @@ class ReadSet:
         limits: a read set of more than ``max_checks`` keys can be of no commit, so no more are remembered.
     """
 
-    __slots__ = ("_limits", "_overflow", "_seen")
+    __slots__ = ("_limits", "_overflow", "_seen", "_span", "_state")
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._seen: dict[bytes, bytes | None] = {}
+        self._state = 0
+        self._span: dict[bytes, tuple[int, int]] = {}
+        """The first and the last state in which a key was seen, where there are several."""
         self._overflow = 0
+
+    def next_state(self) -> None:
+        """What is noted from now on was read in another state of the store: for an engine without snapshots."""
+        self._state += 1
 
     def note(self, key: bytes, row: Row | None) -> bool:
         """Remember what was read under a key, None for an absent or expired row.
@@ -41,12 +49,18 @@ class ReadSet:
         """
         versionstamp = None if row is None else row.versionstamp
         if key in self._seen:
-            return self._seen[key] == versionstamp
+            if self._seen[key] != versionstamp:
+                return False
+            if key in self._span:
+                self._span[key] = self._span[key][0], self._state
+            return True
         # Twice as many, because a check is left out where an entry and its record were both read.
         if len(self._seen) > 2 * self._limits.max_checks:
             self._overflow += 1
         else:
             self._seen[key] = versionstamp
+            if self._state:
+                self._span[key] = self._state, self._state
         return True
 
     def keys(self) -> list[bytes]:
@@ -81,8 +95,18 @@ class ReadSet:
             if key in taken:
                 continue
             record = None if versionstamp is None else entries.record_key(key)
-            if record is None or not (record in taken or self._seen.get(record) is not None):
+            if record is None or not self._covers(record, key, taken):
                 yield Check(key, versionstamp)
+
+    def _covers(self, record: bytes, entry: bytes, taken: Container[bytes]) -> bool:
+        """Whether the check of a record tells of its entry as well."""
+        if not (record in taken or self._seen.get(record) is not None):
+            return False
+        if not self._state:
+            return True
+        # A record that was seen in one version from state to state has had it in between.
+        seen, wanted = self._span.get(record), self._span[entry]
+        return seen is not None and seen[0] <= wanted[1] and wanted[0] <= seen[1]
 
 
 class _Entries:

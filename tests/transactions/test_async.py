@@ -212,3 +212,41 @@ async def test_a_database_that_is_not_open_begins_no_transaction():
         await use()
     async with db:
         assert await use() == 0
+
+
+async def test_what_one_task_reads_unchecked_leaves_the_checks_of_another_alone(db):
+    inside, read = asyncio.Event(), asyncio.Event()
+    started: list[asyncio.Task[Any]] = []
+
+    async def careless(tx: Any) -> None:
+        with tx.unchecked():
+            await tx[Account].get(1)
+            started.append(asyncio.create_task(outlives(tx)))
+            inside.set()
+            await read.wait()
+
+    async def careful(tx: Any) -> None:
+        await inside.wait()
+        await tx[Account].get(2)
+        read.set()
+
+    async def outlives(tx: Any) -> None:
+        await read.wait()
+        await asyncio.sleep(0.01)
+        await tx[Account].get_or_none(3)
+
+    failed: list[Any] = []
+    for disturbed in (1, 2, 3):
+        started.clear()
+        inside.clear()
+        read.clear()
+        try:
+            async with db.transaction() as tx:
+                await asyncio.gather(careless(tx), careful(tx))
+                await started[0]
+                await db[Account].save(Account(id=disturbed), force=True)
+                await tx.kv.set(("disturbed", disturbed), 0)
+        except TransactionConflictError as conflict:
+            failed.extend(conflict.failed_checks)
+    assert failed == [("accounts", 2), ("accounts", 3)]
+    assert [entry.key async for entry in db.kv.list(("disturbed",))] == [("disturbed", 1)]

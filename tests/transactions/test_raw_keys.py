@@ -163,6 +163,28 @@ def test_checks_of_what_was_read_before(db):
         db.kv.set(("z",), 1)
 
 
+@pytest.mark.parametrize("disturbed", [False, True])
+def test_a_check_means_what_others_have_written_also_after_a_write_of_the_transaction(db, disturbed):
+    stored, added, absent = db.kv.get(("k", 1)), db.kv.get(("n",)), db.kv.get(("z",))
+
+    @db.transactional(retries=0)
+    def write(tx):
+        tx.kv.set(("k", 1), 11)
+        tx.kv.check(stored)
+        tx.kv.sum(("n",), 1)
+        tx.kv.check(added)
+        tx.kv.set(("z",), "first")
+        tx.kv.check(absent)
+        if disturbed:
+            db.kv.set(("k", 1), 12)
+
+    if disturbed:
+        assert raised(write).failed_checks == (("k", 1),)
+    else:
+        write()
+    assert db.kv.get(("z",)).value == (None if disturbed else "first")
+
+
 def test_a_conflict_that_was_caught_still_keeps_the_transaction_from_committing(db):
     entry = db.kv.get(("k", 1))
     db.kv.set(("k", 1), 11)

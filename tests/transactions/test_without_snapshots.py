@@ -111,3 +111,27 @@ def test_own_writes_are_read_and_committed_on_engines_that_can_do_less(options):
     assert db[Member].get(email="two").id == 1
     assert db[Member].count() == 12
     assert Database.from_engine(engine.inner, DatabaseCore(MODELS)).check().ok
+
+
+def test_an_entry_is_checked_beside_its_record_if_that_was_read_in_a_later_state(store):
+    db, _ = store
+    db[Member].create(id=1, city="x")
+    with pytest.raises(TransactionConflictError) as caught, db.transaction() as tx:
+        counted = tx[Member].filter(city="x").count()
+        db[Member].patch(1, city="y")
+        tx.kv.set(("seen",), [counted, tx[Member].get(1).city])
+    assert caught.value.failed_checks == (("members_by_city", "x", 1),)
+    assert db.kv.get(("seen",)).value is None
+
+
+def test_an_entry_needs_no_check_beside_a_record_that_was_the_same_before_and_after(store, monkeypatch):
+    db, engine = store
+    db[Member].create(id=1, city="x")
+    writes = []
+    monkeypatch.setattr(engine, "commit", lambda write: writes.append(write) or engine.inner.commit(write))
+    with db.transaction() as tx:
+        tx[Member].get(1)
+        assert tx[Member].filter(city="x").count() == 1
+        tx[Member].get(1)
+        tx.kv.set(("seen",), 1)
+    assert len(writes[0].checks) == 2, "the header and the record"
