@@ -168,8 +168,8 @@ class BulkVerbs(QuerySet[M], Generic[M]):
                 ``db.forget_bulk(id)`` frees the name.
 
         Returns:
-            ``BulkResult(matched, written, failed, batches, resumed)``. Cost: per batch one commit, without a read when nobody
-            is in the way and no unique value changes.
+            ``BulkResult(matched, written, failed, batches, resumed)``. Cost: per batch one commit, without a read when
+            nobody is in the way and no unique value changes.
 
         Raises:
             InvalidArgumentError: an object that was never stored, one twice, an option that makes no sense, or an id

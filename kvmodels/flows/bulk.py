@@ -8,15 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from inspect import iscoroutinefunction
 from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from kvmodels.errors import AlreadyExistsError, IntegrityError, InvalidArgumentError, UniqueViolationError
-from kvmodels.flows.arguments import items_of, require_callable
+from kvmodels.flows.arguments import items_of
+from kvmodels.flows.bulk_arguments import checked_batch_size, require_progress, require_resume_id
+from kvmodels.flows.bulk_batch import Outcome
+from kvmodels.flows.bulk_created import Became, notes_of, remembered
+from kvmodels.flows.bulk_progress import Place, StoredProgress, list_digest
 from kvmodels.flows.bulk_results import BulkProgress
 from kvmodels.flows.context import Context, HeaderView
 from kvmodels.flows.hooks import Step, Writer, writing
-from kvmodels.flows.operation import Operation, Proposal, Seen
+from kvmodels.flows.operation import Operation, Proposal, Seen, always
 from kvmodels.flows.records import document_of
 from kvmodels.flows.requests import Flow
 from kvmodels.flows.retry import execute
@@ -37,7 +40,7 @@ from kvmodels.operations import Row
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.state import ObjectState
 
-__all__ = ["BulkItem", "OnConflict", "bulk_create", "checked_batch_size", "no_batches", "require_progress"]
+__all__ = ["BulkItem", "OnConflict", "bulk_create"]
 
 M = TypeVar("M")
 OnConflict = Literal["error", "ignore", "update"]
@@ -60,6 +63,7 @@ def bulk_create(
     on_conflict: OnConflict = "error",
     expire_in: Deadline = KEEP,
     progress: Callable[[BulkProgress], object] | None = None,
+    resume_id: str | None = None,
 ) -> Flow[list[BulkItem[Any]]]:
     """Insert all objects, in their order.
 
@@ -71,14 +75,17 @@ def bulk_create(
         expire_in: milliseconds until the records expire, None for never, KEEP for what their model declares, or for
             the deadline of the record that is overwritten.
         progress: called after each batch.
+        resume_id: under which the store remembers how far it is, and what became of each object.
 
     Raises:
         AlreadyExistsError, UniqueViolationError: with ``position``, the index of the object, and ``committed``, how
             many objects of earlier batches are stored; nothing of its own batch is.
         OperationTooLargeError: a batch is over a limit of the engine.
-        InvalidArgumentError: a primary key twice with ``"update"``.
+        InvalidArgumentError: a primary key twice with ``"update"``, or an id of another write.
+        RetriesExhaustedError: others were faster every time.
 
-    Cost: per batch one commit, with ``"ignore"`` and ``"update"`` one read before it.
+    Cost: per batch one commit, with ``"ignore"``, ``"update"`` and an id one read before it; with an id a commit at the
+    beginning and one at the end.
     """
     size = checked_batch_size(context, batch_size)
     if on_conflict not in ("error", "ignore", "update"):
@@ -90,80 +97,76 @@ def bulk_create(
             hint="Give 'error', 'ignore' or 'update'.",
         )
     require_progress(context, progress)
+    require_resume_id(context, resume_id)
     objects = items_of("objs", instances, "Give objects of the model in a list.")
-    return writing(context, schema, expire_in, partial(_create, objects, size, on_conflict, progress))
+    options = _Options(size, on_conflict, progress, resume_id)
+    return writing(context, schema, expire_in, partial(_create, objects, options))
 
 
-def checked_batch_size(context: Context, batch_size: int | None) -> int | None:
-    """The size of a batch that the caller asks for.
-
-    Raises:
-        InvalidArgumentError: it is not a positive whole number, or all is one commit, because of a transaction.
-    """
-    # A caller without a type checker may give anything, and True would be a batch of one.
-    given: object = batch_size
-    if given is not None and (type(given) is not int or given < 1):
-        raise InvalidArgumentError(
-            "a batch size is not a positive whole number",
-            argument="batch_size",
-            value=batch_size,
-            hint="Give the number of records per atomic operation, or leave it out.",
-        )
-    if given is not None and context.transaction is not None:
-        raise no_batches("batch_size", batch_size)
-    return batch_size
+class _Options(NamedTuple):
+    batch_size: int | None
+    on_conflict: OnConflict
+    progress: Callable[[BulkProgress], object] | None
+    resume_id: str | None
 
 
-def require_progress(context: Context, progress: Callable[[BulkProgress], object] | None) -> None:
-    """Refuse what cannot be called with the progress of a bulk write.
-
-    Raises:
-        InvalidArgumentError: no function, one that is to be awaited, or any in a transaction.
-    """
-    if progress is None:
-        return
-    require_callable("progress", progress, "Give a function that takes a BulkProgress.")
-    if iscoroutinefunction(progress):
-        raise InvalidArgumentError(
-            "a function that is told of progress cannot be awaited",
-            argument="progress",
-            value=progress.__name__,
-            hint="Give a plain function; it may start a task.",
-        )
-    if context.transaction is not None:
-        raise no_batches("progress")
-
-
-def no_batches(argument: str, value: Any = None) -> InvalidArgumentError:
-    """The error for an option about batches in a transaction."""
-    return InvalidArgumentError(
-        "there are no batches in a transaction, which is one commit",
-        argument=argument,
-        value=value,
-        hint="Leave it out, or write outside of the transaction.",
-    )
-
-
-def _create(
-    objects: Sequence[Any],
-    batch_size: int | None,
-    on_conflict: OnConflict,
-    progress: Callable[[BulkProgress], object] | None,
-    writer: Writer,
-) -> Flow[list[BulkItem[Any]]]:
+def _create(objects: Sequence[Any], options: _Options, writer: Writer) -> Flow[list[BulkItem[Any]]]:
     items = [writer.first(instance) for instance in objects]
-    if on_conflict == "update":
+    if options.on_conflict == "update":
         _require_distinct(items)
-    size = batch_size or max(len(items), 1)
+    if options.resume_id is None:
+        return (yield from _stored(writer, items, options))
+    what = ["bulk_create", writer.schema.collection, options.on_conflict]
+    described = list_digest(what, (item.layout.key(item.pk) for item in items))
+    ledger = StoredProgress(
+        writer.context, writer.context.layouts[writer.schema.collection], options.resume_id, described
+    )
+    return (yield from _resumed(writer, items, options, ledger))
+
+
+def _stored(writer: Writer, items: Sequence[Pending], options: _Options) -> Flow[list[BulkItem[Any]]]:
+    size = options.batch_size or max(len(items), 1)
     results: list[BulkItem[Any]] = []
     written = 0
     for batches, start in enumerate(range(0, len(items), size), 1):
-        stored_now = yield from _Batch(writer, items[start : start + size], on_conflict, start).stored()
+        stored_now = yield from _Batch(writer, items[start : start + size], options.on_conflict, start).stored()
+        assert stored_now is not None, "nobody else goes on with it"
         results += stored_now
         written += sum(item.error is None for item in stored_now)
-        if progress is not None:
-            progress(BulkProgress(len(results), written, batches))
+        if options.progress is not None:
+            options.progress(BulkProgress(len(results), written, batches))
     return results
+
+
+def _resumed(
+    writer: Writer, items: Sequence[Pending], options: _Options, ledger: StoredProgress
+) -> Flow[list[BulkItem[Any]]]:
+    """The same behind the objects that were dealt with by earlier runs, or by others meanwhile."""
+    size = options.batch_size or max(len(items), 1)
+    own: dict[int, BulkItem[Any]] = {}
+    yield from ledger.load()
+    while (state := ledger.state) is None or state.phase != "done":
+        if state is None:
+            yield from ledger.begin("list")
+        elif state.position >= len(items):
+            yield from ledger.finish()
+        else:
+            start = state.position
+            batch = _Batch(writer, items[start : start + size], options.on_conflict, start, ledger)
+            stored_now = yield from batch.stored()
+            if stored_now is None:
+                yield from ledger.overtaken()
+                continue
+            own.update(enumerate(stored_now, start))
+            if options.progress is not None:
+                options.progress(ledger.so_far())
+    if len(own) == len(items):
+        return list(own.values())
+    became = yield from remembered(writer.context, writer.schema, ledger.prefix("item"), items)
+    return [
+        own.get(position) or BulkItem(item.instance, one.created, one.error)
+        for position, (item, one) in enumerate(zip(items, became, strict=True))
+    ]
 
 
 def _require_distinct(items: Iterable[Pending]) -> None:
@@ -179,10 +182,29 @@ def _require_distinct(items: Iterable[Pending]) -> None:
         seen.add(item.pk)
 
 
-class _Batch:
-    """One atomic operation that stores several objects."""
+_Result = tuple[Pending, Step | None, bool, IntegrityError | None]
+"""An object, how it is stored, whether it is a new record, and why it is left out."""
 
-    def __init__(self, writer: Writer, items: Sequence[Pending], on_conflict: OnConflict, start: int) -> None:
+
+class _Batch:
+    """One atomic operation that stores several objects.
+
+    Args:
+        writer: stores them.
+        items: the objects.
+        on_conflict: as of ``bulk_create``.
+        start: the place of the first of them in the list of the caller.
+        ledger: remembers the batch; None: nobody does.
+    """
+
+    def __init__(
+        self,
+        writer: Writer,
+        items: Sequence[Pending],
+        on_conflict: OnConflict,
+        start: int,
+        ledger: StoredProgress | None = None,
+    ) -> None:
         self._writer = writer
         self._context = writer.context
         self._schema = writer.schema
@@ -191,11 +213,16 @@ class _Batch:
         self._ignore = on_conflict == "ignore"
         self._update = on_conflict == "update"
         self._start = start
+        self._ledger = ledger
         self._positions: dict[bytes, int] = {}
         self._refusals: dict[bytes, IntegrityError] = {}
+        self._violations: dict[IntegrityError, Violation] = {}
 
-    def stored(self) -> Flow[list[BulkItem[Any]]]:
-        """Carry the operation out; with "ignore" without the objects whose unique values turn out to be taken."""
+    def stored(self) -> Flow[list[BulkItem[Any]] | None]:
+        """Carry the operation out; with "ignore" without the objects whose unique values turn out to be taken.
+
+        None: another process has gone on with the same bulk write.
+        """
         while True:
             known = len(self._refusals)
             try:
@@ -204,18 +231,19 @@ class _Batch:
                 if len(self._refusals) == known:
                     raise
 
-    def _operation(self) -> Operation[list[BulkItem[Any]]]:
+    def _operation(self) -> Operation[list[BulkItem[Any]] | None]:
         return Operation(
             (self._schema,),
             self._wanted,
             self._propose,
             self._refused,
-            reads=self._ignore or self._update,
+            reads=self._ignore or self._update or self._ledger is not None,
             timed=needs_clock(self._schema, self._writer.deadline),
         )
 
     def _wanted(self, view: HeaderView) -> Sequence[bytes]:
-        return [*self._keys, *self._slots(view)] if self._ignore else self._keys
+        beside = () if self._ledger is None else self._ledger.keys
+        return [*self._keys, *beside, *(self._slots(view) if self._ignore else ())]
 
     def _slots(self, view: HeaderView) -> Iterable[bytes]:
         for item in self._items:
@@ -227,9 +255,11 @@ class _Batch:
                 if slot:
                     yield key
 
-    def _propose(self, seen: Seen) -> Proposal[list[BulkItem[Any]]]:
+    def _propose(self, seen: Seen) -> Proposal[list[BulkItem[Any]] | None]:
+        if self._ledger is not None and self._ledger.overtaken_in(seen):
+            return Proposal((), always(None))
         taken: dict[bytes, bytes] = {}
-        results: list[tuple[Pending, Step | None, bool, IntegrityError | None]] = []
+        results: list[_Result] = []
         self._positions = {}
         for position, (item, key) in enumerate(zip(self._items, self._keys, strict=True)):
             old = seen.live_row(key)
@@ -241,6 +271,8 @@ class _Batch:
             if error is not None:
                 if not self._ignore:
                     raise self._placed(error, position)
+                # It ends nothing, so nothing is to be said of what was committed before it.
+                error.position, error.committed = self._start + position, None
                 results.append((item, None, False, error))
                 continue
             assert step is not None
@@ -250,7 +282,29 @@ class _Batch:
             if self._ignore:
                 taken.update(dict.fromkeys(self._slots_of(seen.view, step.item), item.pk))
             results.append((step.item, step, old is None, None))
-        return _proposal(results)
+        return self._remembered(_proposal(results), results)
+
+    def _remembered(
+        self, proposal: Proposal[list[BulkItem[Any]] | None], results: Sequence[_Result]
+    ) -> Proposal[list[BulkItem[Any]] | None]:
+        """The proposal, with what is noted of the batch."""
+        ledger = self._ledger
+        if ledger is None:
+            return proposal
+        became = [
+            Became(created, error, None if error is None else self._violations.get(error))
+            for _, _, created, error in results
+        ]
+        written = sum(error is None for _, _, _, error in results)
+        notes = notes_of(self._context, ledger.prefix("item"), self._start, became)
+        places = [Place(self._start + offset) for offset in range(len(results))]
+        entry = ledger.entry(places, Outcome(len(results), written, ()), notes)
+
+        def committed(versionstamp: bytes) -> list[BulkItem[Any]] | None:
+            entry.committed(versionstamp)
+            return proposal.done(versionstamp)
+
+        return proposal._replace(done=committed, beside=entry.beside)
 
     def _step(self, item: Pending, seen: Seen, key: bytes, old: Row | None) -> Step:
         if old is not None and self._schema.time_fields:  # they follow those of the record that is overwritten
@@ -280,17 +334,20 @@ class _Batch:
                     owner = slot_owner(self._context.codec, live, index, row)
                 if owner is not None:
                     change = record_change(self._context, item, seen, None, self._writer.deadline)
-                    error = refused(Violation(change, index, slot_key, owner))
-                    assert isinstance(error, UniqueViolationError)
-                    return error
+                    return self._violated(Violation(change, index, slot_key, owner))
         return None
 
     def _refused(self, violation: Violation) -> IntegrityError:
-        error = refused(violation)
-        assert isinstance(error, UniqueViolationError)
+        error = self._violated(violation)
         if self._ignore and self._context.transaction is None:
             self._refusals[violation.change.pk] = error
         return self._placed(error, self._positions[violation.change.pk])
+
+    def _violated(self, violation: Violation) -> IntegrityError:
+        error = refused(violation)
+        assert isinstance(error, UniqueViolationError)
+        self._violations[error] = violation
+        return error
 
     def _placed(self, error: IntegrityError, position: int) -> IntegrityError:
         error.position = self._start + position
@@ -298,9 +355,7 @@ class _Batch:
         return error
 
 
-def _proposal(
-    results: Sequence[tuple[Pending, Step | None, bool, IntegrityError | None]],
-) -> Proposal[list[BulkItem[Any]]]:
+def _proposal(results: Sequence[_Result]) -> Proposal[list[BulkItem[Any]] | None]:
     steps = [step for _, step, _, _ in results if step is not None]
 
     def done(versionstamp: bytes) -> list[BulkItem[Any]]:

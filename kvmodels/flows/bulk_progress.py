@@ -13,7 +13,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from functools import partial
+from hashlib import sha256
 from typing import Any, Final, Literal, NamedTuple, Protocol
+
+import msgpack
 
 from kvmodels.errors import CommitUnknownError, InvalidArgumentError, RetriesExhaustedError
 from kvmodels.flows.arguments import require_text
@@ -40,7 +43,7 @@ from kvmodels.operations import (
 )
 from kvmodels.schema.keyspace import RecordLayout, bulk_key, bulk_prefix
 
-__all__ = ["BulkState", "Phase", "StoredProgress", "forget_bulk"]
+__all__ = ["BulkState", "Listable", "Phase", "Place", "StoredProgress", "forget_bulk", "list_digest"]
 
 
 class Listable(Protocol):
@@ -52,9 +55,15 @@ class Listable(Protocol):
         ...
 
 
+class Place(NamedTuple):
+    """An object, by nothing but its place."""
+
+    position: int
+
+
 Phase = Literal["walk", "collect", "write", "list", "done"]
-"""Records are written as a walk finds them; or keys are stored first, and then dealt with; or a list of objects that the
-caller gives each time is gone through; or all is done."""
+"""Records are written as a walk finds them; or keys are stored first, and then dealt with; or a list of objects, which
+the caller gives each time, is gone through; or all is done."""
 
 AT_ONCE: Final = 500
 """Rows that are removed in one commit."""
@@ -96,7 +105,7 @@ class BulkState(NamedTuple):
 
 
 class StoredProgress:
-    """The progress of one bulk write, and the ``Ledger`` of its batches, of keys that a query finds or of given objects.
+    """The progress of one bulk write, and the ``Ledger`` of its batches.
 
     Args:
         context: shared by the flows of the database.
@@ -141,8 +150,8 @@ class StoredProgress:
                 "a bulk write with this id was begun with other arguments",
                 argument="resume_id",
                 value=self._id,
-                hint="Give the same query, order, slice and changes, or the same objects in the same order, or another id; "
-                "db.forget_bulk(id) frees this one.",
+                hint="Give the same query, order, slice and changes, or objects of the same primary keys in the same "
+                "order, or another id; db.forget_bulk(id) frees this one.",
             )
         return self.state
 
@@ -307,6 +316,14 @@ class StoredProgress:
             value = self._context.codec.decode(row.value, row.encoding, row.key)
             failed.append(self._met.get(key) or BulkFailure(key, value["kind"], value["message"]))
         return BulkResult(state.matched, state.written, tuple(failed), state.batches, self.resumed)
+
+
+def list_digest(what: Sequence[Any], keys: Iterable[bytes]) -> bytes:
+    """What is done to which records, in order, as bytes that are equal in every process."""
+    digested = sha256(msgpack.packb([*what]))
+    for key in keys:  # one by one: the keys of a million objects need not be in memory twice
+        digested.update(len(key).to_bytes(4, "big") + key)
+    return digested.digest()
 
 
 def forget_bulk(context: Context, resume_id: str) -> Flow[bool]:

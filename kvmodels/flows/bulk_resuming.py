@@ -12,7 +12,7 @@ process has moved it.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from hashlib import sha256
 from typing import Any, Final, TypeVar
 
@@ -40,7 +40,7 @@ from kvmodels.query.query import Query
 from kvmodels.schema.changes import Term
 from kvmodels.schema.definition import ModelSchema
 
-__all__ = ["list_digest", "resumable", "resumable_list"]
+__all__ = ["resumable", "resumable_list"]
 
 T = TypeVar("T", bound=Listable)
 
@@ -107,14 +107,6 @@ def resumable_list(
     except Exception as error:
         run.annotate(error)
         raise
-
-
-def list_digest(what: Sequence[Any], keys: Iterable[bytes]) -> bytes:
-    """What is done to which records, in order, as bytes that are equal in every process."""
-    digested = sha256(msgpack.packb([*what]))
-    for key in keys:  # one by one: the keys of a million objects need not be in memory twice
-        digested.update(len(key).to_bytes(4, "big") + key)
-    return digested.digest()
 
 
 class _Resumption:

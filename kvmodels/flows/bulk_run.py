@@ -18,8 +18,7 @@ from kvmodels.errors import (
     OperationTooLargeError,
     RetriesExhaustedError,
 )
-from kvmodels.flows.arguments import require_text
-from kvmodels.flows.bulk import checked_batch_size, no_batches, require_progress
+from kvmodels.flows.bulk_arguments import checked_batch_size, require_progress, require_resume_id
 from kvmodels.flows.bulk_batch import Batch, Ledger, Outcome, Work
 from kvmodels.flows.bulk_results import LISTED_AT_MOST, BulkFailure, BulkProgress, BulkResult, OnError
 from kvmodels.flows.context import Context
@@ -69,10 +68,7 @@ def checked_options(context: Context, options: BulkOptions) -> BulkOptions:
             hint="Give 'raise' or 'collect'.",
         )
     require_progress(context, options.progress)
-    if options.resume_id is not None:
-        require_text("resume_id", options.resume_id, "Give a name for this bulk write, such as 'nightly-1'.")
-        if context.transaction is not None:
-            raise no_batches("resume_id", options.resume_id)
+    require_resume_id(context, options.resume_id)
     return options
 
 

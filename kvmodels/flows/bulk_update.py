@@ -13,8 +13,9 @@ from typing import Any
 from kvmodels.errors import InvalidArgumentError, PrimaryKeyChangedError
 from kvmodels.flows.arguments import items_of, require_object
 from kvmodels.flows.bulk_batch import Batch
-from kvmodels.flows.bulk_resuming import list_digest, resumable_list
+from kvmodels.flows.bulk_progress import list_digest
 from kvmodels.flows.bulk_results import BulkResult
+from kvmodels.flows.bulk_resuming import resumable_list
 from kvmodels.flows.bulk_run import BulkOptions, BulkRun, Listed, checked_options
 from kvmodels.flows.bulk_works import Loaded, Storing
 from kvmodels.flows.context import Context, live_collection
