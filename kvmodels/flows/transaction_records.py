@@ -21,6 +21,7 @@ from kvmodels.maintenance import aggregates
 from kvmodels.maintenance.changes import RecordChange, Violation
 from kvmodels.maintenance.entries import entry_keys, entry_value, require_fan_out
 from kvmodels.operations import Row
+from kvmodels.schema.live import LiveIndex
 from kvmodels.schema.state import PendingStamp, pending_state, set_state, state_of
 
 __all__ = ["WrittenRecords"]
@@ -178,12 +179,11 @@ def _layer(codec: ValueCodec, record: _Record) -> Layer:
             if not index.readable:
                 continue  # nobody reads it, and what the commit does with it is decided by the compiler
             if index.definition.aggregates is not None:
-                deadline = None if first.old is None else first.old.expire_at
-                aggregates.fold(sums, aggregates.contribution(index, first.old_document, deadline), -1)
+                aggregates.fold(sums, _counted_before(index, first), -1)
                 after = aggregates.contribution(index, last.new_document, last.expire_at)
                 aggregates.fold(sums, after, +1)
                 continue
-            hidden.update(key for key, _ in entry_keys(index, first.old_document, first.pk))
+            hidden.update(_entries_before(index, first))
             present = entry_keys(index, last.new_document, last.pk)
             if len(present) > 1:
                 require_fan_out(last.live, index, len({key for key, _ in present}))
@@ -194,3 +194,22 @@ def _layer(codec: ValueCodec, record: _Record) -> Layer:
         error.model = error.model or last.live.schema.name
         raise
     return Layer(frozenset(hidden), rows, sums)
+
+
+def _entries_before(index: LiveIndex, change: RecordChange) -> list[bytes]:
+    """The entries that a record had as it was read; none that nobody could write, as the compiler takes it.
+
+    A record that another program has damaged can so be replaced or removed.
+    """
+    try:
+        return [key for key, _ in entry_keys(index, change.old_document, change.pk)]
+    except InvalidValueError:
+        return []
+
+
+def _counted_before(index: LiveIndex, change: RecordChange) -> dict[bytes, int]:
+    """What a record has added to counters as it was read; as ``_entries_before``."""
+    try:
+        return aggregates.contribution(index, change.old_document, None if change.old is None else change.old.expire_at)
+    except InvalidValueError:
+        return {}

@@ -231,6 +231,26 @@ def test_a_transaction_writes_beside_an_index_that_is_not_built_yet():
     assert new.check().ok
 
 
+@pytest.mark.parametrize("removed", [False, True])
+@pytest.mark.parametrize(
+    "values", [{"city": {"a": 1}}, {"score": "text"}, {"score": 2**70}, {"team": 1.5}, {"tags": 5}]
+)
+def test_a_record_that_no_index_can_hold_is_replaced_and_removed(db, values, removed):
+    db[Member].create(id=1, email="a")
+    raw = db.kv.unsafe()
+    raw.set(("members", 1), {**raw.get(("members", 1)).value, **values})
+    with db.transaction() as tx:
+        if removed:
+            assert tx[Member].remove(1)
+        else:
+            tx[Member].save(Member(id=1, email="b", city="y"), force=True)
+            assert [one.id for one in tx[Member].filter(city="y")] == [1]
+    assert (db[Member].get_or_none(email="b") is None) == removed
+    assert db[Member].get_or_none(1) == (None if removed else Member(id=1, email="b", city="y"))
+    db.check(repair="all")  # of the entries that the record had before it was damaged
+    assert db.check().ok
+
+
 def test_a_damaged_record_is_an_error_and_the_transaction_goes_on(db):
     db[Account].create(id=2)
     db.kv.unsafe().set(("accounts", 2), "nonsense")
