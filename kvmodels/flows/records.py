@@ -132,17 +132,19 @@ def recomputed(context: Context, live: LiveCollection, row: Row) -> Recomputed |
     if live.schema.upgrade is not None and version_of(stored) < live.schema.schema_version:
         return None  # made of the values that it has, which an upgrade may change
     held = stored.get(RESERVED_FIELD, {}).get("c", {})
+    instance = object_of(context, live, row)
+    declared = live.schema.variant_of(instance).computed
     try:
-        document = live.schema.prepare(object_of(context, live, row)).document
+        document = live.schema.prepare(instance).document
     except InvalidValueError as error:
-        failed = live.schema.computed.get(error.field or "")
+        failed = declared.get(error.field or "")
         if failed is not None and failed.stored_as not in held:
             return None  # an index that is being built lists it as a violation
         raise
     made = document[RESERVED_FIELD]["c"]
     wrong = tuple(
         name
-        for name, computed in live.schema.computed.items()
+        for name, computed in declared.items()
         if computed.stored_as in held and not same_stored(held[computed.stored_as], made[computed.stored_as])
     )
     return Recomputed(document, *context.codec.encode_document(document), wrong) if wrong else None
