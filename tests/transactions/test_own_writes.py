@@ -21,7 +21,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from kvmodels import Count, Database, IntegrityError, KvModelsError, Max, Min, Sum, UniqueViolationError
+from kvmodels import Count, Database, F, IntegrityError, KvModelsError, Max, Min, Sum, UniqueViolationError
 from kvmodels.transaction import Transaction
 from tests.transactions.models import Clock, Member, Session, opened
 
@@ -72,6 +72,8 @@ def answers(store: Store) -> dict[str, Any]:
         "ranking": members(repository.order_by("team", "-score")),
         "ranking back": members(repository.order_by("-team", "score")[:3]),
         "partial": members(repository.filter(active=True, score__gte=0)),
+        "cities": list(repository.order_by("city").values_list("city", flat=True).distinct()),
+        "sorted": members(repository.filter(city__in=["x", "z"]).order_by("-score", "id").sort_in_memory(limit=9)),
         "groups": list(repository.group_by("team").aggregate(Count(), Sum("score"))),
         "pages": pages(repository.order_by("team", "-score")),
         "raw": [(entry.key, entry.value) for entry in store.kv.list(("raw",))],
@@ -237,6 +239,50 @@ class OwnWrites(RuleBasedStateMachine):
 
         self.both(verb)
 
+    @rule(key=KEYS, new_key=KEYS)
+    def rename(self, key: int, new_key: int) -> None:
+        self.both(lambda store: store[Member].rename(key, new_key).model_dump())
+
+    @rule(key=KEYS, email=EMAILS.filter(bool), score=st.integers(-2, 3))
+    def update_or_create(self, key: int, email: str, score: int) -> None:
+        def verb(store: Store) -> tuple[dict[str, Any], bool]:
+            member, created = store[Member].update_or_create(
+                email=email, defaults={"score": score}, create_defaults={"id": key, "city": "z"}
+            )
+            return member.model_dump(), created
+
+        self.both(verb)
+
+    @rule(found=st.dictionaries(KEYS, VALUES, max_size=3))
+    def create_or_replace(self, found: dict[int, dict[str, Any]]) -> None:
+        def verb(store: Store) -> list[bool]:
+            objects = [Member(id=key, **values) for key, values in found.items()]
+            return [item.created for item in store[Member].bulk_create(objects, on_conflict="update")]
+
+        self.both(verb)
+
+    @rule(city=CITIES, other=CITIES, by=st.integers(-2, 2))
+    def update_found(self, city: str, other: str, by: int) -> None:
+        self.both(
+            lambda store: store[Member].filter(city=city).update(score=F("score") + by, city=other, active=True).written
+        )
+
+    @rule(team=TEAMS, many=st.integers(1, 2), back=st.booleans())
+    def delete_found(self, team: str, many: int, back: bool) -> None:
+        order = ("-team", "score") if back else ("team", "-score")
+        self.both(lambda store: store[Member].filter(team=team).order_by(*order)[:many].delete().written)
+
+    @rule(city=CITIES, team=TEAMS)
+    def load_and_update(self, city: str, team: str) -> None:
+        def verb(store: Store) -> list[dict[str, Any]]:
+            found = store[Member].filter(city=city).to_list()
+            for member in found:
+                member.team, member.active = team, True
+            store[Member].bulk_update(found, fields=["team", "active"])
+            return members(store[Member].filter(team=team))
+
+        self.both(verb)
+
     @rule(name=st.sampled_from("st"), user=st.sampled_from("uv"))
     def open_session(self, name: str, user: str) -> None:
         self.both(lambda store: store[Session].create(id=name, user=user).model_dump())
@@ -249,7 +295,17 @@ class OwnWrites(RuleBasedStateMachine):
     def set_raw(self, number: int, value: int) -> None:
         self.both(lambda store: store.kv.set(("raw", number), value) and None)
 
-    @rule(number=RAW)
+    @rule(kind=st.sampled_from(["sum", "min", "max"]), number=st.integers(5, 6), operand=st.integers(0, 9))
+    def count_raw(self, kind: str, number: int, operand: int) -> None:
+        def verb(store: Store) -> None:
+            if isinstance(store, Database):
+                getattr(store.kv.atomic(), kind)(("raw", number), operand).commit()
+            else:
+                getattr(store.kv, kind)(("raw", number), operand)
+
+        self.both(verb)
+
+    @rule(number=st.integers(0, 6))
     def delete_raw(self, number: int) -> None:
         self.both(lambda store: store.kv.delete(("raw", number)))
 
