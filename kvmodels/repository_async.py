@@ -314,8 +314,9 @@ class AsyncRepository(AsyncBulkVerbs[M], Generic[M]):
         """Remove a record with all its index entries.
 
         Args:
-            target: a primary key: the record is removed whatever version it has; or an object: a loaded one only if
-                nobody changed its record since.
+            target: a primary key: the record is removed whatever version it has, and if it cannot be read as an object
+                any more, without the hooks that would get this object; or an object: a loaded one only if nobody
+                changed its record since.
 
         Returns:
             True, or False when no record has this primary key. Cost: one read and one commit; of a loaded object one

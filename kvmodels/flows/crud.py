@@ -353,6 +353,8 @@ def _moving(context: Context, step: Step, replaced: Row | None) -> Proposal[Any]
 def remove_key(context: Context, schema: ModelSchema, key_values: tuple[Any, ...]) -> Flow[bool]:
     """Remove a record with all its entries, whatever version it has; False when it was absent.
 
+    Hooks of removals get the object as it was stored; where the record cannot be read as one, they do not run.
+
     Raises:
         RetriesExhaustedError: others kept changing it.
 
@@ -371,7 +373,7 @@ def _remove_key(key_values: tuple[Any, ...], writer: Writer) -> Flow[bool]:
         row = _row_of(context, schema, seen.live_row(key))
         if row is None:
             return Proposal((), always(False))
-        step = writer.remove(seen, pk, row)
+        step = writer.remove(seen, pk, row, unread=True)
         return Proposal((step.change,), always(True), always(True), after=step.after)
 
     return execute(context, _one(schema, (key,), propose))

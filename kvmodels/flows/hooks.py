@@ -30,7 +30,7 @@ from kvmodels.schema.definition import Document, ModelSchema
 from kvmodels.schema.hooks import Hooks
 from kvmodels.schema.state import drop_state
 
-__all__ = ["Calls", "Event", "Lifecycle", "Step", "Writer", "sees_removals", "writing"]
+__all__ = ["Calls", "Event", "Lifecycle", "Step", "Writer", "writing"]
 
 R = TypeVar("R")
 
@@ -132,15 +132,24 @@ class Lifecycle:
             item = changed._replace(instance=item.instance, fresh=fresh)
         return item, tuple(partial(_call, hook, item.instance, *arguments) for hook in after)
 
-    def removal(self, seen: Seen, row: Row) -> Calls:
-        """Run the hooks before a removal; what runs after it is returned. They get the object as it was stored."""
-        if not sees_removals(self._context, self._schema):
+    def removal(self, seen: Seen, row: Row, *, unread: bool) -> Calls:
+        """Run the hooks before a removal; what runs after it is returned. They get the object as it was stored.
+
+        Args:
+            seen: what the attempt has read.
+            row: the record.
+            unread: where it cannot be read as an object, no hook runs, instead of an error.
+        """
+        if not any(hooks.before_remove or hooks.after_remove for hooks in _hooks_of(self._context, self._schema)):
             return ()
         try:
             instance = object_of(self._context, seen.view.live[self._schema.collection], row)
         except DecodeError as error:
+            if unread:
+                return ()
             error.hint = (
-                "A hook gets what is removed as an object: let the model accept what is stored."
+                "A hook gets the object that is removed: let the model accept what is stored (kv.get shows it), or "
+                "remove it with repository.remove(key), which then runs no hook."
             )
             raise
         hooks = self._hooks_for(instance)
@@ -212,9 +221,12 @@ class Writer:
             item, after = self.life.ready(item, seen, None if expired else old)
         return Step(record_change(self.context, item, seen, old, self.deadline), item, after)
 
-    def remove(self, seen: Seen, pk: bytes, row: Row) -> Step:
-        """The step that removes a record; hooks run here, with the object as it was stored."""
-        after = () if self.life is None else self.life.removal(seen, row)
+    def remove(self, seen: Seen, pk: bytes, row: Row, *, unread: bool = False) -> Step:
+        """The step that removes a record; hooks run here, with the object as it was stored.
+
+        With ``unread`` a record that cannot be read as an object is removed without them: somebody must be able to.
+        """
+        after = () if self.life is None else self.life.removal(seen, row, unread=unread)
         live = seen.view.live[self.schema.collection]
         return Step(RecordChange(live, pk, row, document_of(self.context, row), None), None, after)
 
@@ -233,11 +245,6 @@ def writing(context: Context, schema: ModelSchema, deadline: Deadline, verb: Cal
     if not schema.time_fields and not _hooks_of(context, schema):
         return verb(Writer(context, schema, deadline, None))  # and no generator in between
     return _attended(Writer(context, schema, deadline, Lifecycle(context, schema)), verb)
-
-
-def sees_removals(context: Context, schema: ModelSchema) -> bool:
-    """Whether a hook gets the objects that are removed, so that what cannot be read cannot be removed by its key."""
-    return any(hooks.before_remove or hooks.after_remove for hooks in _hooks_of(context, schema))
 
 
 def _hooks_of(context: Context, schema: ModelSchema) -> Sequence[Hooks]:

@@ -19,7 +19,6 @@ from kvmodels.errors import DecodeError, InvalidKeyError, InvalidValueError, KvM
 from kvmodels.flows.context import Context, HeaderView, header_view, reload_header
 from kvmodels.flows.expectations import Expected, RecordEntries, difference
 from kvmodels.flows.findings import CheckReport, Finding, shown_key
-from kvmodels.flows.hooks import sees_removals
 from kvmodels.flows.records import document_of, object_of, recomputed
 from kvmodels.flows.repair import Suspect, mend
 from kvmodels.flows.requests import Flow, read
@@ -124,8 +123,7 @@ class _Scrub:
         try:
             object_of(self._context, live, row)
         except KvModelsError as error:
-            hint = _MEND_IT if sees_removals(self._context, live.schema) else _MEND_OR_REMOVE_IT
-            return Suspect("undecodable", row, None, pk, _reason(error), hint=hint)
+            return Suspect("undecodable", row, None, pk, _reason(error), hint=_MEND_OR_REMOVE_IT)
         try:
             anew = recomputed(self._context, live, row)
         except KvModelsError as error:  # a function that fails is no reason to call the record unreadable
@@ -335,10 +333,6 @@ _REMOVE_ALL: Final = 'db.check(repair="all") deletes it.'
 _REMOVE_ONE: Final = "Another program wrote it: remove it with repository.remove(key)."
 _MEND_OR_REMOVE_IT: Final = (
     "No repair deletes it: let the model accept what is stored, or remove it with repository.remove(key)."
-)
-_MEND_IT: Final = (
-    "No repair deletes it: let the model accept what is stored. It cannot be removed by its key, because a hook of the "
-    "model gets the object that is removed."
 )
 
 _MEND_THE_FUNCTION: Final = "The function must take every value that its fields may have, except None."

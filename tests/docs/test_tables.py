@@ -103,10 +103,9 @@ def keys_of_the_layout() -> set[tuple[object, ...]]:
         keyspace.bulk_key("resume_id"),
         keyspace.bulk_prefix("resume_id", "run", "key") + pk,
         keyspace.bulk_prefix("resume_id", "run", "failed") + pk,
+        keyspace.bulk_prefix("resume_id", "run", "item") + encode_key(("position",)),
+        keyspace.bulk_prefix("resume_id", "run", "item") + encode_key(("position", "overwritten")),
         keyspace.guard_key("name", ("part",)),
-        keyspace.bulk_key("resume_id"),
-        keyspace.bulk_prefix("resume_id", "run", "key") + pk,
-        keyspace.bulk_prefix("resume_id", "run", "failed") + pk,
         keyspace.migration_key("collection"),
         keyspace.unmigrated_prefix("collection") + pk,
         keyspace.token_key("token"),
@@ -138,7 +137,7 @@ def keys_of_the_services(kv: Kv) -> dict[str, tuple[Any, ...]]:
 
 def test_the_page_of_the_layout_shows_the_keys_that_the_keyspace_builds():
     page = (DOCS / "concepts" / "layout.md").read_text("utf-8")
-    names: dict[str, Any] = {name: name for name in ("collection", "index", "token", "resume_id", "run")}
+    names: dict[str, Any] = {name: name for name in ("collection", "index", "token", "resume_id", "run", "position")}
     names |= {"n": 2, "pk": ["pk"], "columns": ["column"]}
     names |= {"slot": encode_key(("slot",)), "collection_by_unique": "collection_by_unique"}
     names |= {"collection_by_index": "collection_by_index", "group": ["column"], "kind": "kind"}
