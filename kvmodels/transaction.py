@@ -221,7 +221,7 @@ class TransactionBlock:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         if self._outer is not None:
-            self._outer.aborted = self._outer.aborted or error is not None
+            self._outer.aborted_by = self._outer.aborted_by or error
             return
         session = self._session
         assert session is not None, "a block is entered before it is left"

@@ -78,8 +78,8 @@ class TransactionFlows:
         self.now_ms = 0
         self.ended = False
         self._settled = False
-        self.aborted = False
-        """An inner part has failed, so that nothing may be committed."""
+        self.aborted_by: BaseException | None = None
+        """What has left an inner part, so that nothing may be committed."""
         self.met: TransactionConflictError | None = None
         """A conflict that was found before the commit; nothing can be committed after it."""
         self._overlay = Overlay(PendingStamp())
@@ -285,16 +285,18 @@ class TransactionFlows:
         """The one atomic operation of the transaction; None when nothing was written.
 
         Raises:
-            TransactionAbortedError: an inner part failed.
             TransactionConflictError: a conflict was met before.
+            TransactionAbortedError: an inner part failed; its cause is what that part has raised.
             UniqueViolationError: two records, or one and a record of others, want one value.
             LimitExceededError: it is too large for one operation.
         """
         self.require_open()
-        if self.aborted:
-            raise TransactionAbortedError("an inner part of the transaction failed, so it cannot be committed")
         if self.met is not None:
-            raise self.met
+            raise self.met  # first: what was made of two states is to be run again, also if an inner part failed of it
+        if self.aborted_by is not None:
+            raise TransactionAbortedError(
+                "an inner part of the transaction failed, so it cannot be committed"
+            ) from self.aborted_by
         # From here on nothing is taken in any more: what another thread would write now would be lost.
         self.ended = True
         if not (self._overlay or self._records or self._guards or self._versionstamped or self._messages):
@@ -360,6 +362,7 @@ class TransactionFlows:
     def fail(self) -> None:
         """Nothing was written: objects of the caller are as they were. After a commit this does nothing."""
         self.ended = True
+        self.aborted_by = None  # its traceback holds the frame of the block, which holds this
         if not self._settled:
             self._settled = True
             self._records.fail()

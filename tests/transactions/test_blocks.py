@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import suppress
 
 import pytest
 
@@ -202,10 +203,27 @@ def test_an_exception_that_leaves_an_inner_block_keeps_the_outer_one_from_commit
         tx[Account].patch(1, balance=1)
         with pytest.raises(KeyError), db.transaction() as inner:
             inner[Account].patch(2, balance=2)
-            raise KeyError
+            raise KeyError("funds")
         assert tx[Account].get(2).balance == 2
+    assert repr(caught.value.__cause__) == "KeyError('funds')", "or nobody would learn what has failed"
     assert not isinstance(caught.value, ConcurrencyError), "running it again would not help"
     assert balances(db) == {1: 10, 2: 20}
+
+
+def test_a_conflict_in_an_inner_block_that_was_caught_is_run_again_all_the_same(db):
+    seen = db.kv.get(("k",))
+    db.kv.set(("k",), 1)
+    runs = []
+
+    @db.transactional(retries=1)
+    def write(tx):
+        runs.append(1)
+        with suppress(TransactionConflictError), db.transaction() as inner:
+            inner.kv.check(seen if len(runs) == 1 else db.kv.get(("k",)))
+        tx[Account].patch(1, balance=1)
+
+    write()
+    assert (len(runs), balances(db)) == (2, {1: 1, 2: 20})
 
 
 def test_databases_do_not_join_each_other(db):
