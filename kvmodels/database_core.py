@@ -152,7 +152,7 @@ class DatabaseCore:
         Raises:
             InvalidArgumentError: the model was not given to the database.
         """
-        known = self._views.get(model)
+        known = self._views.get(model) if isinstance(cast("object", model), type) else None
         if known is not None:
             return known
         collection = self.schema_for(model)

@@ -57,7 +57,10 @@ class Transaction:
         self._repositories: dict[type[Any], Repository[Any]] = {}
 
     def __getitem__(self, model: type[M]) -> Repository[M]:
-        known: Repository[M] | None = self._repositories.get(model)
+        try:
+            known: Repository[M] | None = self._repositories.get(model)
+        except TypeError:  # an object of a model, perhaps, which has no hash
+            known = None
         if known is not None:
             return known
         made: Repository[M] = Repository(_Runner(self._session, self._session.store.schema_for(model)))

@@ -58,7 +58,10 @@ class AsyncTransaction:
         self._repositories: dict[type[Any], AsyncRepository[Any]] = {}
 
     def __getitem__(self, model: type[M]) -> AsyncRepository[M]:
-        known: AsyncRepository[M] | None = self._repositories.get(model)
+        try:
+            known: AsyncRepository[M] | None = self._repositories.get(model)
+        except TypeError:  # an object of a model, perhaps, which has no hash
+            known = None
         if known is not None:
             return known
         made: AsyncRepository[M] = AsyncRepository(_Runner(self._session, self._session.store.schema_for(model)))

@@ -182,7 +182,7 @@ async def asynchronous(db: AsyncDatabase, books: AsyncRepository[Book]) -> None:
         print("never")
     await books.mutate("1", awaited)  # mypy: arg-type / pyright: reportArgumentType
     await books.mutate("1", other_model)  # mypy: arg-type / pyright: reportArgumentType
-    await books.patch("1", 2)  # mypy: call-arg / pyright: reportCallIssue
+    await books.patch("1", 2)  # mypy: arg-type / pyright: reportArgumentType
     books.count()  # mypy: unused-coroutine / pyright: reportUnusedCoroutine
     books.patch("1", year=2)  # mypy: unused-coroutine / pyright: reportUnusedCoroutine
     db[Card]  # mypy: type-var / pyright: reportArgumentType

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import pydantic
 
@@ -62,6 +62,8 @@ def collection_schema(model: type[Any]) -> ModelSchema:
         ModelDefinitionError: as ``schema_of``; or two classes of the collection are told by one value, have other
             primary keys, or declare an index or a column of one name in two ways.
     """
+    if not isinstance(cast("object", model), type):
+        return schema_of(model)  # which refuses it
     root = root_of(model)
     options = _options(root)
     if options is None or options.discriminator is None:

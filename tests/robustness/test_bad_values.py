@@ -249,7 +249,7 @@ def test_a_changed_primary_key_is_refused_by_every_verb_that_could_change_it(db)
 
     for call in (lambda: users.save(loaded), lambda: users.patch(1, id=9), lambda: users.mutate(1, move)):
         raised = refused(call, PrimaryKeyChangedError, model="Member", loaded_key=1, key=9)
-        assert "insert" in str(raised.hint)
+        assert "rename" in str(raised.hint)
     assert stored_rows(db) == before
 
 

@@ -204,8 +204,12 @@ def test_an_overwrite_is_forced_by_true_only(db: Database, force: Any):
 @pytest.mark.parametrize("thing", [[], {}, Place(id=1, code="a", country="x"), "places", Address], ids=repr)
 async def test_a_repository_is_one_of_a_model_class(db: Database, thing: Any):
     error = refused(lambda: db[thing], InvalidArgumentError, argument="model", expected=("Place",))
+    with db.transaction() as tx:
+        assert str(refused(lambda: tx[thing], InvalidArgumentError)) == str(error)
     async with AsyncDatabase("memory://", models=[Place]) as other:
         assert str(refused(lambda: other.repository(thing), InvalidArgumentError)) == str(error)
+        async with other.transaction() as inside:
+            assert str(refused(lambda: inside[thing], InvalidArgumentError)) == str(error)
 
 
 def test_only_a_unique_index_that_holds_the_new_record_decides_a_race(db: Database):
