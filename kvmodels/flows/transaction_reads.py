@@ -9,7 +9,7 @@ without snapshots two reads are not.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Collection, Container, Iterable, Iterator
 
 from kvmodels.errors import InvalidKeyError, OperationTooLargeError
 from kvmodels.limits import Limits
@@ -71,7 +71,7 @@ class ReadSet:
         """Those of some keys that no longer are what was seen."""
         return [key for key, row in rows if self._seen[key] != (None if row is None else row.versionstamp)]
 
-    def checks(self, collections: Iterable[LiveCollection], taken: Container[bytes]) -> Iterator[Check]:
+    def checks(self, collections: Iterable[LiveCollection], taken: Collection[bytes]) -> Iterator[Check]:
         """What a commit has to check.
 
         Args:
@@ -82,21 +82,29 @@ class ReadSet:
             OperationTooLargeError: more was read than one operation may check.
         """
         if self._overflow:
-            raise OperationTooLargeError(
-                "a transaction has read more than its commit may check",
-                limit="max_checks",
-                size=len(self._seen) + self._overflow,
-                maximum=self._limits.max_checks,
-                limits=self._limits.whose("max_checks"),
-                hint="Read less in the transaction, or read what need not be checked in 'with tx.unchecked():'.",
-            )
+            raise self._too_many(len(self._seen) + self._overflow)
         entries = _Entries(collections)
+        found: list[Check] = []
         for key, versionstamp in self._seen.items():
             if key in taken:
                 continue
             record = None if versionstamp is None else entries.record_key(key)
             if record is None or not self._covers(record, key, taken):
-                yield Check(key, versionstamp)
+                found.append(Check(key, versionstamp))
+        # Where what is written has too many checks by itself, the budget of the operation says so.
+        if len(taken) <= self._limits.max_checks < len(taken) + len(found):
+            raise self._too_many(len(taken) + len(found))
+        return iter(found)
+
+    def _too_many(self, size: int) -> OperationTooLargeError:
+        return OperationTooLargeError(
+            "a transaction has read more than its commit may check",
+            limit="max_checks",
+            size=size,
+            maximum=self._limits.max_checks,
+            limits=self._limits.whose("max_checks"),
+            hint="Read less in the transaction, or read what need not be checked in 'with tx.unchecked():'.",
+        )
 
     def _covers(self, record: bytes, entry: bytes, taken: Container[bytes]) -> bool:
         """Whether the check of a record tells of its entry as well."""
