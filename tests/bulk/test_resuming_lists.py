@@ -24,10 +24,12 @@ from kvmodels import (
 )
 from kvmodels.database_core import DatabaseCore
 from kvmodels.engines.base import Engine
+from kvmodels.engines.faults import FaultEngine
 from kvmodels.engines.memory import MemoryEngine
 from kvmodels.flows.bulk_results import BulkProgress, BulkResult
 from kvmodels.flows.context import DEFAULT_RETRY
 from tests.bulk.jobs import DyingEngine, Fate, Killed
+from tests.bulk.test_lost_answers import FAULTS
 
 COUNT = 7
 
@@ -275,3 +277,31 @@ def test_a_list_that_was_forgotten_while_it_ran_stops():
     with pytest.raises(InvalidArgumentError, match="forgotten"):
         create(db, "error", progress=forget)
     assert len(rows(db)) == 4
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("verb", ["error", "ignore", "update", "bulk_update"])
+def test_a_lost_answer_changes_nothing_of_a_list(verb: Any, fault: str):
+    commits = 0
+    while True:
+        store = MemoryEngine()
+        if verb == "bulk_update":
+            create(opened(store), "error", resume_id=None)
+        else:
+            in_the_way(store, verb)
+        engine = FaultEngine(store, plan=[*[None] * commits, fault])  # type: ignore[list-item]
+        db = opened(engine)
+        if verb == "bulk_update":
+            assert move(db).written == COUNT
+        else:
+            items = create(db, verb)
+            assert sum(item.created for item in items) == {"error": 7, "ignore": 5, "update": 6}[verb]
+            assert told(create(opened(store), verb)) == told(items)
+        engine.deliver_late()
+        expected = {"error": {1}, "ignore": {1}, "update": {1, 2}, "bulk_update": {2}}[verb]
+        assert {row[3] for row in rows(opened(store))} == expected, commits
+        assert opened(store).check().ok
+        if not engine.injected[fault]:
+            break
+        commits += 1
+    assert commits > 1
