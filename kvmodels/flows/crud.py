@@ -167,7 +167,7 @@ def stale_error(schema: ModelSchema, key: tuple[Any, ...], loaded: Row, current:
             "the object is of a version that was not committed",
             model=schema.name,
             key=shown_key(key),
-            hint="A transaction wrote it and failed, or wrote the record again by another object. Load it again.",
+            hint="Its transaction failed, has not ended, or wrote the record again by another object. Load it again.",
         )
     names = {"model": schema.name, "key": shown_key(key), "expected": format_versionstamp(loaded.versionstamp)}
     if current is None:

@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 
 from kvmodels import (
+    Count,
     Database,
     DecodeError,
     F,
@@ -29,6 +30,7 @@ from kvmodels.flows.retry import execute
 from kvmodels.flows.storing import refused
 from kvmodels.maintenance.changes import RecordChange
 from kvmodels.operations import AtomicWrite
+from tests.shapes.shapes import Circle, Shape, Square
 from tests.transactions.models import Account, Clock, Member, Session, opened, raised
 
 
@@ -249,6 +251,25 @@ def test_a_record_that_no_index_can_hold_is_replaced_and_removed(db, values, rem
     assert db[Member].get_or_none(1) == (None if removed else Member(id=1, email="b", city="y"))
     db.check(repair="all")  # of the entries that the record had before it was damaged
     assert db.check().ok
+
+
+def test_a_record_becomes_one_of_another_class_and_is_found_as_that_only():
+    with Database("memory://", models=[Shape]) as db:
+        db[Circle].create(park="p", number=1, name="C", radius=2.0, serial="s")
+        with db.transaction() as tx:
+            tx[Shape].save(Square(park="p", number=1, name="S", side=3.0, corners=4, labels=["a", "b"]), force=True)
+            assert tx[Circle].get_or_none(serial="s") is None
+            assert tx[Circle].filter(radius=2.0).to_list() == []
+            assert [one.side for one in tx[Square].filter(labels__contains="b")] == [3.0]
+            assert tx[Square].filter(corners=4).aggregate(Count()) == {"count": 1}
+            tx[Circle].create(park="p", number=2, name="E", radius=1.0, serial="s")
+            tx[Shape].filter(area=0.0).update(area=1.5)
+            assert [type(one) for one in tx[Shape].filter(area=1.5)] == [Square, Circle]
+            tx[Shape].save(Circle(park="p", number=1, name="D", radius=3.0), force=True)
+            assert tx[Square].filter(corners=4).aggregate(Count()) == {"count": 0}
+            assert tx[Square].filter(labels__contains="b").count() == 0
+        assert sorted((one.name, one.radius) for one in db[Circle].all()) == [("D", 3.0), ("E", 1.0)]
+        assert db.check().ok
 
 
 def test_a_damaged_record_is_an_error_and_the_transaction_goes_on(db):
