@@ -25,11 +25,11 @@ from kvmodels.flows.context import Context
 from kvmodels.flows.crud import insert, save
 from kvmodels.flows.fetch import get_or_none
 from kvmodels.flows.requests import Flow, sleep
+from kvmodels.query.query import Query
 from kvmodels.schema.changes import Term, require_terms
-from kvmodels.schema.definition import ModelSchema
+from kvmodels.schema.definition import ModelSchema, Partial
 from kvmodels.schema.implication import implies
 from kvmodels.schema.polymorphic import made_of
-from kvmodels.schema.predicates import parse
 from kvmodels.schema.record_codec import apply_changes
 from kvmodels.schema.state import state_of
 
@@ -55,6 +55,8 @@ def get_or_create(
         try:
             return (yield from insert(context, schema, instance)), True
         except IntegrityError as error:
+            if state_of(instance) is not None:  # a hook that ran after the commit raised it
+                raise
             if not _decides(error, unique) or attempts >= context.retry.attempts:
                 found = yield from get_or_none(context, schema, (), lookups)
                 if found is None:
@@ -157,7 +159,7 @@ def _unique_key(schema: ModelSchema, lookups: Mapping[str, Any]) -> str | None:
         return None
     for name, index in schema.indexes.items():
         named = all(field in schema.fields and lookups.get(field) is not None for field in index.fields)
-        if index.unique and named and (index.where is None or implies(schema, parse(schema, (), lookups), index.where)):
+        if index.unique and named and (index.where is None or _is_within(schema, lookups, index.where)):
             return name
     raise InvalidArgumentError(
         "the lookups name no complete unique key, so two callers could both create a record",
@@ -166,6 +168,11 @@ def _unique_key(schema: ModelSchema, lookups: Mapping[str, Any]) -> str | None:
         expected=tuple(index.fields for index in schema.indexes.values() if index.unique),
         hint="Give every field of the primary key or of a unique index as field=value, the rest in defaults.",
     )
+
+
+def _is_within(schema: ModelSchema, lookups: Mapping[str, Any], where: Partial) -> bool:
+    """Whether a partial index holds the record; of classes that share a collection the class says something, too."""
+    return implies(schema, Query(schema).filtered((), lookups).where, where)
 
 
 def _decides(error: IntegrityError, unique: str | None) -> bool:

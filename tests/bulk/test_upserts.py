@@ -205,3 +205,20 @@ def test_ignored_conflicts_are_those_of_what_hooks_have_made():
     items = db[Slugged].bulk_create([Slugged(id=number) for number in (1, 3, 5)], on_conflict="ignore")
     assert [item.created for item in items] == [False, True, False]
     assert db.check().ok
+
+
+class Announced(KvModel, collection="announced"):
+    id: PrimaryKey[int]
+    mail: Unique[str]
+
+    def after_insert(self) -> None:
+        raise AlreadyExistsError("told already", model="Announced", key=self.id)
+
+
+@pytest.mark.parametrize("verb", ["get_or_create", "update_or_create"])
+def test_what_a_hook_raises_after_the_commit_is_not_taken_for_a_race(verb: str):
+    db = Database("memory://", models=[Announced])
+    with pytest.raises(AlreadyExistsError) as raised:
+        getattr(db[Announced], verb)(id=1, defaults={"mail": "a"})
+    assert "kvmodels: the write was committed before this was raised" in raised.value.__notes__
+    assert db[Announced].get(1).mail == "a"
