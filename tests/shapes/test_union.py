@@ -177,6 +177,18 @@ def test_every_verb_through_the_class_and_through_the_first_class(db: Any):
     assert db[Shape].count() == 0
 
 
+def test_a_unique_field_of_one_class_decides_who_creates_the_record(db: Any):
+    rest = {"park": "v", "number": 1, "name": "One", "radius": 1.0}
+    made, created = db[Circle].get_or_create(serial="s", defaults=rest)
+    assert (type(made), created) == (Circle, True)
+    assert db[Circle].get_or_create(serial="s", defaults=rest) == (made, False)
+    changed, created = db[Circle].update_or_create(serial="s", defaults={"radius": 2.0})
+    assert (changed.radius, created) == (2.0, False)
+    with pytest.raises(InvalidArgumentError):
+        db[Shape].get_or_create(serial="s", defaults=rest)
+    assert db.check().ok
+
+
 def test_verbs_of_one_class_leave_the_records_of_others_alone(full: Any):
     with pytest.raises(DoesNotExist):
         full[Circle].patch(("p", 2), name="X")
