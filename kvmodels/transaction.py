@@ -147,6 +147,8 @@ class Transaction:
     def unchecked(self) -> AbstractContextManager[None]:
         """What is read in this block is not checked by the commit.
 
+        That holds for the thread or task that enters it, and for tasks that are started inside.
+
         Returns:
             A context manager: ``with tx.unchecked(): ...``.
 

@@ -29,7 +29,7 @@ from kvmodels.flows.overlay import Overlay
 from kvmodels.flows.queue import NewMessage
 from kvmodels.flows.requests import Flow, Now, Read, Sleep, now, read
 from kvmodels.flows.store_format import StoreFormat
-from kvmodels.flows.transaction_reads import ReadSet
+from kvmodels.flows.transaction_reads import ReadSet, noting, version_of, within
 from kvmodels.flows.transaction_records import WrittenRecords
 from kvmodels.flows.transaction_unchecked import is_unchecked, unchecked
 from kvmodels.keys import decode_key
@@ -158,7 +158,7 @@ class TransactionFlows:
         expired = request.include_expired
         if not self._overlay:
             asked: list[ReadRange] = []
-            result = yield from self._base(request.ranges, expired, _noting(request.follow, asked))
+            result = yield from self._base(request.ranges, expired, noting(request.follow, asked))
             self._note_all(request.ranges, result.ranges)
             self._note_all(asked, result.followed)
             return result
@@ -174,7 +174,7 @@ class TransactionFlows:
         merged = [overlay.merged(one, rows, now_ms) for one, rows in zip(ranges, base.ranges, strict=True)]
         for one, stored, rows in zip(ranges, base.ranges, merged, strict=True):
             last = rows[-1].key if one.end is not None and one.limit is not None and len(rows) == one.limit else None
-            counted = [row for row in stored if not overlay.decides(row.key) and _within(row.key, last, one.reverse)]
+            counted = [row for row in stored if not overlay.decides(row.key) and within(row.key, last, one.reverse)]
             if one.end is None and overlay.decides(one.start):
                 continue
             self._note_all((one,), (counted,))
@@ -265,9 +265,9 @@ class TransactionFlows:
         found = yield from self._base((point(key),), False, None)
         stored = found.ranges[0][0] if found.ranges[0] else None
         present = self._overlay.row(key, stored, self.now_ms)
-        if present is not stored and _version(present) == versionstamp:
+        if present is not stored and version_of(present) == versionstamp:
             return
-        if _version(stored) != versionstamp:
+        if version_of(stored) != versionstamp:
             self._stop((key,))
         self._note(key, stored)
 
@@ -387,24 +387,3 @@ class TransactionFlows:
         # Also when the caller goes on after the error: what he does then rests on two states.
         self.met = self.met or self.conflict(keys)
         raise self.met
-
-
-def _noting(follow: Follow | None, asked: list[ReadRange]) -> Follow | None:
-    """The same function, which leaves behind what it asked for."""
-    if follow is None:
-        return None
-
-    def noting(found: list[list[Row]]) -> Sequence[ReadRange]:
-        asked[:] = follow(found)
-        return asked
-
-    return noting
-
-
-def _version(row: Row | None) -> bytes | None:
-    return None if row is None else bytes(row.versionstamp)
-
-
-def _within(key: bytes, last: bytes | None, reverse: bool) -> bool:
-    """Whether a row of the snapshot lies in the part of a range that was answered."""
-    return last is None or (key >= last if reverse else key <= last)

@@ -9,15 +9,15 @@ without snapshots two reads are not.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Container, Iterable, Iterator
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 
 from kvmodels.errors import InvalidKeyError, OperationTooLargeError
 from kvmodels.limits import Limits
-from kvmodels.operations import Check, Row
+from kvmodels.operations import Check, Follow, ReadRange, Row
 from kvmodels.schema.keyspace import EntryLayout, RecordLayout
 from kvmodels.schema.live import LiveCollection
 
-__all__ = ["ReadSet"]
+__all__ = ["ReadSet", "noting", "version_of", "within"]
 
 
 class ReadSet:
@@ -139,3 +139,25 @@ class _Entries:
         except InvalidKeyError:
             return None
         return records.key(pk) if pk else None
+
+
+def noting(follow: Follow | None, asked: list[ReadRange]) -> Follow | None:
+    """The same function, which leaves behind what it asked for."""
+    if follow is None:
+        return None
+
+    def followed(found: list[list[Row]]) -> Sequence[ReadRange]:
+        asked[:] = follow(found)
+        return asked
+
+    return followed
+
+
+def version_of(row: Row | None) -> bytes | None:
+    """The versionstamp of a row, None for no row."""
+    return None if row is None else bytes(row.versionstamp)
+
+
+def within(key: bytes, last: bytes | None, reverse: bool) -> bool:
+    """Whether a row of the snapshot lies in the part of a range that was answered."""
+    return last is None or (key >= last if reverse else key <= last)
