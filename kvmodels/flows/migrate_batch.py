@@ -199,7 +199,7 @@ class _Batch:
 
     def give_up(self, row: Row, why: Misfit) -> None:
         """List a record that cannot be rewritten as it is now."""
-        self.check(Check(row.key, row.versionstamp, physical=True))
+        self.check(rules.listing_check(row))
         self.set(self.listing(self.live.layout.pk_of(row.key)), why.to_value(), row.expire_at)
 
     def rewritten(self, row: Row) -> RecordChange | Misfit | None:
