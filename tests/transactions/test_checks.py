@@ -178,12 +178,12 @@ def test_reading_more_than_a_commit_may_check_is_refused_with_the_limit():
             error = caught.value
             assert (error.limit, error.maximum, error.limits) == ("max_checks", 20, "FEW")
             assert error.size > 20
-            assert "unchecked()" in error.hint
+            assert "unchecked()" in str(error.hint)
         with pytest.raises(OperationTooLargeError) as caught, db.transaction() as tx:
             for number in range(20):
                 tx[Account].patch(number, balance=1)
         assert caught.value.limit == "max_checks"
-        assert "Write fewer" in caught.value.hint, "to read less would not help"
+        assert "Write fewer" in str(caught.value.hint), "to read less would not help"
         with db.transaction() as tx:
             with tx.unchecked():
                 assert tx[Account].count() == 60

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from kvmodels import Database, TransactionConflictError
 from kvmodels.database_core import DatabaseCore
+from kvmodels.operations import AtomicWrite
 from tests.query.engines import watched
 from tests.transactions.models import MODELS, Account, Member
 
@@ -127,8 +130,13 @@ def test_an_entry_is_checked_beside_its_record_if_that_was_read_in_a_later_state
 def test_an_entry_needs_no_check_beside_a_record_that_was_the_same_before_and_after(store, monkeypatch):
     db, engine = store
     db[Member].create(id=1, city="x")
-    writes = []
-    monkeypatch.setattr(engine, "commit", lambda write: writes.append(write) or engine.inner.commit(write))
+    writes: list[AtomicWrite] = []
+
+    def commit(write: AtomicWrite) -> Any:
+        writes.append(write)
+        return engine.inner.commit(write)
+
+    monkeypatch.setattr(engine, "commit", commit)
     with db.transaction() as tx:
         tx[Member].get(1)
         assert tx[Member].filter(city="x").count() == 1
