@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from kvmodels import Count, IndexNotReadyError, KvModel, PrimaryKey, SchemaMismatchError
+from kvmodels import Count, IndexNotReadyError, KvModel, PrimaryKey, SchemaMismatchError, Upgrade
 from kvmodels.errors import DecodeError
 from kvmodels.schema.markers import AggregateIndex, Index, Indexed
 
@@ -69,6 +69,49 @@ def test_a_query_of_an_old_release_through_an_index_that_was_replaced_says_to_ru
     with pytest.raises(SchemaMismatchError):
         old.build_indexes()
     assert [one.id for one in new[New].filter(city="rome").order_by("-age")] == [1]
+
+
+def folded(document: dict[str, Any]) -> dict[str, Any]:
+    return {**document, "city": document["city"].casefold(), "age": document["age"] + 1}
+
+
+class Counted(Person, collection="people"):
+    class Meta:
+        indexes: ClassVar = (Index("city"), AggregateIndex("age", name="ages"))
+
+
+class Upgraded(Person, collection="people"):
+    """The indexes of ``Counted``, over values that an upgrade changes."""
+
+    class Meta:
+        schema_version: ClassVar = 2
+        upgrades: ClassVar = (Upgrade(2, folded, touches=("city", "age")),)
+        indexes: ClassVar = (Index("city"), AggregateIndex("age", name="ages"))
+
+
+def test_a_query_through_an_index_whose_values_an_upgrade_changes_says_who_can_make_it_readable(opened):
+    opened(Counted)[Counted].create(id=1, name="ada", city="ROME")
+    new = opened(Upgraded)
+
+    def refusals(db: Any, model: Any) -> set[tuple[str, ...]]:
+        found = set()
+        for ask in (
+            lambda: db[model].filter(city="rome").to_list(),
+            lambda: list(db[model].group_by("age").aggregate(Count())),
+        ):
+            with pytest.raises(IndexNotReadyError) as caught:
+                ask()
+            found.add((caught.value.index, caught.value.state, hint_of(caught).partition(",")[0].partition(":")[0]))
+        return found
+
+    assert refusals(new, Upgraded) == {
+        ("city", "outdated", "Run db.apply()"),
+        ("ages", "outdated", "Run db.apply()"),
+    }
+    assert new.apply().complete
+    assert new[Upgraded].filter(city="rome").count() == 1
+    behind = "A newer release has changed the records that the index is made of"
+    assert refusals(opened(Counted), Counted) == {("city", "superseded", behind), ("ages", "superseded", behind)}
 
 
 def test_an_open_that_requires_indexes_says_the_same_of_a_replaced_one(opened):
