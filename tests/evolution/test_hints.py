@@ -93,8 +93,8 @@ def test_a_query_through_an_index_whose_values_an_upgrade_changes_says_who_can_m
     opened(Counted)[Counted].create(id=1, name="ada", city="ROME")
     new = opened(Upgraded)
 
-    def refusals(db: Any, model: Any) -> set[tuple[str, ...]]:
-        found = set()
+    def refusals(db: Any, model: Any) -> set[tuple[str | None, ...]]:
+        found: set[tuple[str | None, ...]] = set()
         for ask in (
             lambda: db[model].filter(city="rome").to_list(),
             lambda: list(db[model].group_by("age").aggregate(Count())),
