@@ -372,4 +372,7 @@ def _advice(state: IndexState, *, is_replaced: bool) -> str:
         return "A newer release has changed the records that the index is made of: run that release."
     if state is IndexState.OUTDATED:
         return "Run db.apply(), which rewrites the records that an upgrade changes, or call .allow_scan() until then."
-    return "Run db.build_indexes(), or call .allow_scan() to read all records until then."
+    build = "Run db.build_indexes(), or call .allow_scan() to read all records until then."
+    if state is IndexState.DISABLED:  # the store does not tell an index that is new from one that was dropped
+        return f"{build} If a newer release has dropped the index, run that release instead."
+    return build

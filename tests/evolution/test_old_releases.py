@@ -1,0 +1,62 @@
+"""What an old release is told, and kept from, when a newer one has added or dropped an index."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import pytest
+
+from kvmodels import Indexed, IndexNotReadyError, KvModel, PrimaryKey, SchemaChangeRefusedError, SchemaMismatchError
+
+
+class Listed(KvModel, collection="people"):
+    id: PrimaryKey[int]
+    city: Indexed[str]
+
+
+class Unlisted(KvModel, collection="people"):
+    """The newer release, which drops the index."""
+
+    id: PrimaryKey[int]
+    city: str
+
+
+class Raised(Unlisted, collection="people"):
+    """The same, with a schema version that keeps older releases from building the index again."""
+
+    class Meta:
+        schema_version: ClassVar = 2
+
+
+def dropped_by(opened: Any, newer: type[KvModel]) -> tuple[Any, Any]:
+    old = opened(Listed)
+    old[Listed].create(id=1, city="rome")
+    new = opened(newer)
+    new.apply(allow=("drop_index",))
+    return old, new
+
+
+def test_a_query_through_an_index_that_a_newer_release_dropped_says_that_it_may_have_been_dropped(opened):
+    old, _ = dropped_by(opened, Unlisted)
+    with pytest.raises(IndexNotReadyError) as caught:
+        old[Listed].filter(city="rome").to_list()
+    assert "If a newer release has dropped the index, run that release instead." in str(caught.value.hint)
+
+
+def test_an_old_release_that_lacks_a_new_index_is_told_first_to_run_the_newer_one(opened):
+    old = opened(Unlisted)
+    old[Unlisted].create(id=1, city="rome")
+    opened(Listed).build_indexes()
+    with pytest.raises(SchemaMismatchError) as caught:
+        old[Unlisted].patch(1, city="oslo")
+    assert str(caught.value.hint).startswith("If a newer release has added it, run that release.")
+
+
+def test_a_release_that_drops_an_index_and_raises_the_version_is_not_locked_out_by_an_older_one(opened):
+    old, new = dropped_by(opened, Raised)
+    with pytest.raises(SchemaMismatchError):
+        old.build_indexes()
+    with pytest.raises(SchemaChangeRefusedError):
+        old.apply()
+    new[Raised].patch(1, city="oslo")
+    assert new.plan().is_current
