@@ -281,7 +281,8 @@ class _Difference:
         for name, field in self._schema.fields.items():
             known = self._stored.fields.get(name)
             if known is None:
-                yield self._step(name, self._added(name), field.type_name)
+                rule = self._added(name)
+                yield self._step(name, rule, field.type_name + self._former(rule, field.type_name))
                 continue
             rule = self._retyped(name, known, field.type_name)
             if rule is not None:
@@ -289,6 +290,17 @@ class _Difference:
         for name, known in self._stored.fields.items():
             if name not in self._schema.fields and not self._upgrades(name):  # else the upgrade deals with it
                 yield self._step(name, "field_removed", known)
+
+    def _former(self, rule: str, type_name: str) -> str:
+        """The question whether an added field is one that went: as it is, the values would stay under the old name."""
+        if rule == "field_filled" or self._empty:
+            return ""
+        gone = [
+            name
+            for name, known in self._stored.fields.items()
+            if known == type_name and name not in self._schema.fields and not self._upgrades(name)
+        ]
+        return f"; renamed from {' or '.join(gone)}? Then an upgrade has to move the values" if gone else ""
 
     def _added(self, name: str) -> str:
         if self._upgrades(name):

@@ -317,9 +317,9 @@ def _way_out(schema: ModelSchema, index: StoredIndex, *, is_ahead: bool) -> str:
     """What to do about a generation that this process cannot keep."""
     if index.name not in schema.indexes:
         return (
-            "If a newer release has added it, run that release. If this is the newest and all processes run it, drop it: "
-            f'db.drop_index({schema.name}, "{index.name}"). As long as others need it, declare it here as well; until '
-            "then this process only reads."
+            "If a newer release has added it, run that release. If this is the newest and all processes run it, drop "
+            f'it: db.drop_index({schema.name}, "{index.name}"). As long as others need it, declare it here as well; '
+            "until then this process only reads."
         )
     if not is_ahead:
         return "Another release has replaced this index: run that release. This one only reads."

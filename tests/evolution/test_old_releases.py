@@ -60,3 +60,24 @@ def test_a_release_that_drops_an_index_and_raises_the_version_is_not_locked_out_
         old.apply()
     new[Raised].patch(1, city="oslo")
     assert new.plan().is_current
+
+
+class Towned(KvModel, collection="people"):
+    """Has a field of the type of one that is not declared any more."""
+
+    id: PrimaryKey[int]
+    town: str = ""
+
+
+class Numbered(KvModel, collection="people"):
+    """Has a field of another type than the one that is not declared any more."""
+
+    id: PrimaryKey[int]
+    town: int = 0
+
+
+def test_a_plan_asks_whether_a_field_was_renamed_where_one_of_its_type_went(opened):
+    opened(Unlisted)[Unlisted].create(id=1, city="rome")
+    details = {step.subject: step.detail for step in opened(Towned).plan().steps}
+    assert details["town"] == "str; renamed from city? Then an upgrade has to move the values"
+    assert {step.subject: step.detail for step in opened(Numbered).plan().steps}["town"] == "int"
