@@ -281,8 +281,8 @@ class _Difference:
         for name, field in self._schema.fields.items():
             known = self._stored.fields.get(name)
             if known is None:
-                rule = self._added(name)
-                yield self._step(name, rule, field.type_name + self._former(rule, field.type_name))
+                added = self._added(name)
+                yield self._step(name, added, field.type_name + self._former(added, field.type_name))
                 continue
             rule = self._retyped(name, known, field.type_name)
             if rule is not None:
