@@ -244,8 +244,8 @@ def _lacking(schema: ModelSchema, document: Document, name: str) -> NoReturn:
         model=schema.name,
         field=name,
         reason="missing",
-        hint="The record was written before the field existed: give the field a plain default, or "
-        "remove the record: repository.remove(key).",
+        hint="The record was written before the field existed: give the field a plain default, write an "
+        "upgrade that fills it, or remove the record: repository.remove(key).",
     )
 
 

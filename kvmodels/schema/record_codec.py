@@ -298,7 +298,7 @@ class RecordCodec:
                     reason="missing",
                     hint="The record was written before the field existed: give the field a plain default (a "
                     "default_factory only of list, dict, set, frozenset or tuple: another could give another value in "
-                    "every read), or remove the record: repository.remove(key).",
+                    "every read), write an upgrade that fills it, or remove the record: repository.remove(key).",
                 )
         if self._keeps_extra or document.keys() <= self._names:
             return (dict(document) if reserved is None else document), unknown

@@ -436,7 +436,7 @@ def test_a_missing_field_without_a_plain_default_says_to_give_it_one(missing):
         schema_of(Late).decode(document, (1,))
     assert (caught.value.model, caught.value.field, caught.value.key) == ("Late", missing, (1,))
     assert "give the field a plain default" in str(caught.value.hint)
-    assert "upgrade" not in str(caught.value.hint)
+    assert "write an upgrade that fills it" in str(caught.value.hint)
 
 
 def test_a_missing_field_of_a_nested_object_is_judged_alike():
