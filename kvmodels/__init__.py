@@ -54,8 +54,15 @@ from kvmodels.errors import (
     UnsupportedError,
     ValueTooLargeError,
 )
+from kvmodels.flows.build import BuildReport, IndexViolation
 from kvmodels.flows.bulk import BulkItem
+from kvmodels.flows.bulk_results import BulkFailure, BulkProgress, BulkResult
 from kvmodels.flows.context import RetryPolicy
+from kvmodels.flows.findings import CheckReport
+from kvmodels.flows.migrate import MigrationReport
+from kvmodels.flows.pace import SchemaProgress
+from kvmodels.flows.plan_apply import SchemaReport
+from kvmodels.flows.violations import RecordViolation
 from kvmodels.keys import COMMIT_VERSIONSTAMP
 from kvmodels.kv import Kv, open_kv
 from kvmodels.kv_async import AsyncKv, open_async_kv
@@ -68,6 +75,7 @@ from kvmodels.queryset_async import AsyncQuerySet
 from kvmodels.repository import Repository
 from kvmodels.repository_async import AsyncRepository
 from kvmodels.schema.changes import F
+from kvmodels.schema.evolution import PlanStep, SchemaPlan
 from kvmodels.schema.expressions import Expression, FieldRef, MultiFieldRef, Q, col
 from kvmodels.schema.markers import (
     AggregateIndex,
@@ -102,7 +110,12 @@ __all__ = [
     "AutoNow",
     "AutoNowAdd",
     "Avg",
+    "BuildReport",
+    "BulkFailure",
     "BulkItem",
+    "BulkProgress",
+    "BulkResult",
+    "CheckReport",
     "ClosedError",
     "CommitUnknownError",
     "ConcurrencyError",
@@ -120,6 +133,7 @@ __all__ = [
     "Index",
     "IndexChangedError",
     "IndexNotReadyError",
+    "IndexViolation",
     "Indexed",
     "IntegrityError",
     "InvalidArgumentError",
@@ -137,6 +151,7 @@ __all__ = [
     "Limits",
     "LockLostError",
     "Max",
+    "MigrationReport",
     "Min",
     "ModelDefinitionError",
     "MultiFieldRef",
@@ -146,6 +161,7 @@ __all__ = [
     "NonIdempotentValidatorError",
     "OperationTooLargeError",
     "Page",
+    "PlanStep",
     "PrimaryKey",
     "PrimaryKeyChangedError",
     "Q",
@@ -153,6 +169,7 @@ __all__ = [
     "QueryPlan",
     "QuerySet",
     "ReadOnlyError",
+    "RecordViolation",
     "Repository",
     "ReservedKeyError",
     "ResumeExpiredError",
@@ -161,6 +178,9 @@ __all__ = [
     "SchemaChangeRefusedError",
     "SchemaError",
     "SchemaMismatchError",
+    "SchemaPlan",
+    "SchemaProgress",
+    "SchemaReport",
     "SnapshotExpiredError",
     "StaleObjectError",
     "StorageFullError",
