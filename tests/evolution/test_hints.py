@@ -213,5 +213,5 @@ def test_a_required_field_that_stored_records_lack_says_to_give_it_a_default(ope
             read()
         assert (caught.value.field, caught.value.reason) == ("owner", "missing")
         assert "give the field a plain default" in hint_of(caught)
-        assert "upgrade" not in hint_of(caught)
+        assert "write an upgrade that fills it" in hint_of(caught)
     assert opened(OwnedByDefault)[OwnedByDefault].get(1).owner == "nobody"
