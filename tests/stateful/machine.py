@@ -176,6 +176,15 @@ class Writes(RuleBasedStateMachine):
         self.did("save a new object")
         self.inserted(lambda: self.repository.save(self.model(**fields)), fields, None)
 
+    @rule(fields=RECORDS)
+    def take_over(self, fields: dict[str, Any]) -> None:
+        """A new record gets the unique value of one that has expired, which drawn values seldom are."""
+        codes = [held.fields["code"] for key, held in self.things.records.items() if self.things.live(key) is None]
+        taken = next((code for code in codes if code is not None), None)
+        if taken is not None:
+            fields = {**fields, "code": taken}
+            self.inserted(lambda: self.repository.create(**fields), fields, None)
+
     def _hold(self, slot: int, overtaken: bool) -> bool:
         """Have an object in a slot, read now if there is none; overtaken: somebody changes its record since."""
         if slot not in self.objects:
