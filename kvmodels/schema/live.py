@@ -194,13 +194,19 @@ def _definition(schema: ModelSchema, stored: StoredCollection, index: StoredInde
     return _rebuilt(schema, index)
 
 
+def needs_other_function(schema: ModelSchema, index: StoredIndex) -> bool:
+    """Whether a generation has a column that is computed by a function which this release does not have."""
+    here = {computed.stored_as for computed in schema.computed.values()}
+    needed = {stored_name(tuple(place[0]["path"])) for _, _, _, _, *place in index.described_columns() if place}
+    return bool(needed - here - {None})
+
+
 def _unkept(schema: ModelSchema, stored: StoredCollection, index: StoredIndex) -> SchemaMismatchError:
     """Why this process may not write beside a generation that it cannot keep."""
     declared = schema.indexes.get(index.name)
     digest = None if declared is None else declared.hash()
-    functions = {computed.stored_as for computed in schema.computed.values()}
-    needed = {stored_name(tuple(place[0]["path"])) for _, _, _, _, *place in index.described_columns() if place}
-    if declared is not None and digest not in stored.retired.get(index.name, ()) and needed - functions - {None}:
+    retired = stored.retired.get(index.name, ())
+    if declared is not None and digest not in retired and needs_other_function(schema, index):
         return _mismatch(
             "an index of the store has a column that is computed by a function of another release",
             schema,
@@ -214,7 +220,7 @@ def _unkept(schema: ModelSchema, stored: StoredCollection, index: StoredIndex) -
             f'When all processes run this release, drop it: db.drop_index({schema.name}, "{index.name}"). As long as '
             "others need it, declare it here as well; until then this process only reads."
         )
-    elif digest in stored.retired.get(index.name, ()):
+    elif digest in retired:
         hint = "Another release has replaced this index: run that release. This one only reads."
     else:
         hint = (
