@@ -13,14 +13,13 @@ from typing import Any, Final, Protocol
 
 from kvmodels.errors import (
     IndexChangedError,
-    IndexNotReadyError,
     InvalidValueError,
     NoUsableIndexError,
     OperationTooLargeError,
 )
 from kvmodels.flows import scan
 from kvmodels.flows.batches import MAX_BATCH
-from kvmodels.flows.context import Context, HeaderView, live_collection, reload_header
+from kvmodels.flows.context import Context, HeaderView, live_collection, planned
 from kvmodels.flows.counter_reads import Counters, CounterScan, counted_result, total_of
 from kvmodels.flows.requests import Flow
 from kvmodels.flows.scan import Scan, fetch
@@ -107,12 +106,7 @@ def _counted(context: Context, query: Query) -> Flow[int | None]:
 def _planned_aggregate(
     context: Context, query: Query, measures: tuple[Measure, ...]
 ) -> Flow[tuple[HeaderView, AggregatePlan]]:
-    view, live = yield from live_collection(context, query.schema)
-    try:
-        return view, plan_aggregate(query, live, measures)
-    except IndexNotReadyError:
-        view = yield from reload_header(context)  # another process may have built it since
-        return view, plan_aggregate(query, view.live[query.schema.collection], measures)
+    return (yield from planned(context, query.schema, lambda live: plan_aggregate(query, live, measures)))
 
 
 def _totals(context: Context, view: HeaderView, plan: AggregatePlan) -> Flow[Results]:
@@ -334,13 +328,7 @@ def group_plan_of(context: Context, grouping: Grouping) -> Flow[GroupPlan]:
 
 
 def _planned_groups(context: Context, grouping: Grouping) -> Flow[tuple[HeaderView, GroupPlan]]:
-    schema = grouping.query.schema
-    view, live = yield from live_collection(context, schema)
-    try:
-        return view, plan_groups(grouping, live)
-    except IndexNotReadyError:
-        view = yield from reload_header(context)  # another process may have built it since
-        return view, plan_groups(grouping, view.live[schema.collection])
+    return (yield from planned(context, grouping.query.schema, lambda live: plan_groups(grouping, live)))
 
 
 def _key(columns: Sequence[GroupColumn], group: Sequence[Any]) -> tuple[bytes, ...]:

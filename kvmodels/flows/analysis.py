@@ -11,14 +11,15 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from kvmodels.flows.batches import plan_of
-from kvmodels.flows.context import Context, live_collection
+from kvmodels.flows.context import Context
 from kvmodels.flows.requests import Flow, Read
 from kvmodels.flows.scan import Scan
 from kvmodels.operations import ReadRange, ReadResult, Row
 from kvmodels.query.plans import Analysis, QueryPlan
 from kvmodels.query.query import Query
+from kvmodels.schema.definition import ModelSchema
 
-__all__ = ["Tally", "analyzed", "tallied"]
+__all__ = ["Tally", "analyzed", "measured"]
 
 T = TypeVar("T")
 
@@ -47,6 +48,10 @@ class Tally:
         for rows in result.followed:
             self._count(rows, followed=True)
 
+    def analysis(self, results: int) -> Analysis:
+        """What was counted, for so many results."""
+        return Analysis(self.rows, self.records, self.reads, results)
+
     def _add(self, ranges: Sequence[ReadRange], found: Sequence[list[Row]]) -> None:
         for wanted, rows in zip(ranges, found, strict=True):
             self._count(rows, followed=self._through_index and wanted.end is None)
@@ -57,7 +62,13 @@ class Tally:
         self.rows += len(rows) - behind
 
 
-def tallied(flow: Flow[T], tally: Tally) -> Flow[T]:
+def measured(context: Context, schema: ModelSchema, flow: Flow[T], *, through_index: bool) -> Flow[tuple[T, Tally]]:
+    """What a flow returns, and what it has read; ``through_index`` as in ``Tally``."""
+    tally = Tally(context.layouts[schema.collection].prefix, through_index=through_index)
+    return (yield from _tallied(flow, tally)), tally
+
+
+def _tallied(flow: Flow[T], tally: Tally) -> Flow[T]:
     """The same flow, its reads counted."""
     answer: Any = None
     error: BaseException | None = None
@@ -88,10 +99,9 @@ def analyzed(context: Context, query: Query) -> Flow[QueryPlan]:
     Cost: that of the query; its results are not kept.
     """
     plan = yield from plan_of(context, query)
-    _, live = yield from live_collection(context, query.schema)
-    tally = Tally(live.layout.prefix, through_index=all(scan.index is not None for scan in plan.scans))
-    results = yield from tallied(_run(context, query), tally)
-    return replace(plan, analysis=Analysis(tally.rows, tally.records, tally.reads, results))
+    through_index = all(scan.index is not None for scan in plan.scans)
+    results, tally = yield from measured(context, query.schema, _run(context, query), through_index=through_index)
+    return replace(plan, analysis=tally.analysis(results))
 
 
 def _run(context: Context, query: Query) -> Flow[int]:

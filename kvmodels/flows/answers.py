@@ -10,17 +10,17 @@ from typing import Any, Final, TypeAlias
 
 from kvmodels.errors import InvalidArgumentError, InvalidValueError
 from kvmodels.flows import aggregation, scan
-from kvmodels.flows.analysis import Tally, analyzed, tallied
+from kvmodels.flows.analysis import analyzed, measured
 from kvmodels.flows.arguments import require_flag
 from kvmodels.flows.batches import plan_of
-from kvmodels.flows.context import Context, live_collection
+from kvmodels.flows.context import Context
 from kvmodels.flows.distinct import DistinctScan, distinct_plan_of
 from kvmodels.flows.requests import Flow
 from kvmodels.flows.scan import PageData, Scan
 from kvmodels.query.aggregation import Grouping, Measure
 from kvmodels.query.aggregation_plans import AggregatePlan, GroupPlan
 from kvmodels.query.distinct import is_distinct, told_apart
-from kvmodels.query.plans import Analysis, QueryPlan
+from kvmodels.query.plans import QueryPlan
 from kvmodels.query.query import Query
 
 __all__ = [
@@ -123,9 +123,9 @@ def explain_aggregate(
     plan = yield from aggregation.aggregate_plan_of(context, query, measures)
     if not analyze:
         return plan
-    tally = Tally(context.layouts[query.schema.collection].prefix, through_index=plan.through_index)
-    yield from tallied(aggregation.aggregate(context, query, measures), tally)
-    return replace(plan, analysis=Analysis(tally.rows, tally.records, tally.reads, 1))
+    computed = aggregation.aggregate(context, query, measures)
+    _, tally = yield from measured(context, query.schema, computed, through_index=plan.through_index)
+    return replace(plan, analysis=tally.analysis(1))
 
 
 def explain_groups(context: Context, grouping: Grouping, *, analyze: bool) -> Flow[GroupPlan]:
@@ -138,9 +138,9 @@ def explain_groups(context: Context, grouping: Grouping, *, analyze: bool) -> Fl
     plan = yield from aggregation.group_plan_of(context, grouping)
     if not analyze:
         return plan
-    tally = Tally(context.layouts[grouping.query.schema.collection].prefix, through_index=plan.through_index)
-    rows = yield from tallied(aggregation.fetch_groups(context, grouping), tally)
-    return replace(plan, analysis=Analysis(tally.rows, tally.records, tally.reads, len(rows)))
+    made = aggregation.fetch_groups(context, grouping)
+    rows, tally = yield from measured(context, grouping.query.schema, made, through_index=plan.through_index)
+    return replace(plan, analysis=tally.analysis(len(rows)))
 
 
 def exists(context: Context, query: Query) -> Flow[bool]:
@@ -178,7 +178,6 @@ def explain(context: Context, query: Query, *, analyze: bool) -> Flow[QueryPlan]
     plan = replace(found.plan, distinct=told_apart(found))
     if not analyze:
         return plan
-    _, live = yield from live_collection(context, query.schema)
-    tally = Tally(live.layout.prefix, through_index=all(one.index is not None for one in plan.scans))
-    values = yield from tallied(fetch(context, query), tally)
-    return replace(plan, analysis=Analysis(tally.rows, tally.records, tally.reads, len(values)))
+    through_index = all(one.index is not None for one in plan.scans)
+    values, tally = yield from measured(context, query.schema, fetch(context, query), through_index=through_index)
+    return replace(plan, analysis=tally.analysis(len(values)))

@@ -13,9 +13,9 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-from kvmodels.errors import IndexChangedError, IndexNotReadyError
+from kvmodels.errors import IndexChangedError
 from kvmodels.flows.concatenating import Concatenation
-from kvmodels.flows.context import Context, live_collection, reload_header
+from kvmodels.flows.context import Context, live_collection, planned, reload_header
 from kvmodels.flows.entries import Hit
 from kvmodels.flows.intersecting import Intersection
 from kvmodels.flows.joining import Joined, Session
@@ -55,12 +55,7 @@ class Batch(NamedTuple):
 
 def plan_of(context: Context, query: Query) -> Flow[QueryPlan]:
     """The plan of a query under the present header; raises what ``plan_query`` raises. Cost: usually no read."""
-    _, live = yield from live_collection(context, query.schema)
-    try:
-        return plan_query(query, live)
-    except IndexNotReadyError:
-        view = yield from reload_header(context)  # another process may have built it since
-        return plan_query(query, view.live[query.schema.collection])
+    return (yield from planned(context, query.schema, lambda live: plan_query(query, live)))[1]
 
 
 def beginning(plan: QueryPlan) -> Position:

@@ -31,8 +31,7 @@ from kvmodels.operations import Delete, GuardFailed, Mutation, ReadRange, Set, a
 from kvmodels.schema.catalogue import IndexState, StoredCollection, StoredIndex, stored_index
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.keyspace import build_key, fence_key
-from kvmodels.schema.live import LiveCollection, LiveIndex, retyped_columns
-from kvmodels.schema.paths import stored_name
+from kvmodels.schema.live import LiveCollection, LiveIndex, needs_other_function, retyped_columns
 
 __all__ = ["BuildReport", "IndexViolation", "build_index", "outdated_generations", "rebuild_index", "unbuilt_indexes"]
 
@@ -189,9 +188,7 @@ def _is_superseded(schema: ModelSchema, collection: StoredCollection, index: Sto
     declared = schema.indexes.get(index.name)
     if declared is None or declared.hash() == index.hash or declared.hash() in collection.retired.get(index.name, ()):
         return False
-    here = {computed.stored_as for computed in schema.computed.values()}
-    needed = {stored_name(tuple(place[0]["path"])) for _, _, _, _, *place in index.described_columns() if place}
-    return bool(needed - here - {None} or retyped_columns(schema, index))
+    return needs_other_function(schema, index) or bool(retyped_columns(schema, index))
 
 
 def _begin(

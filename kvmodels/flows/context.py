@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Protocol, TypeVar, cast
 
 from kvmodels.encoding.values import ValueCodec
-from kvmodels.errors import InvalidArgumentError
+from kvmodels.errors import IndexNotReadyError, InvalidArgumentError
 from kvmodels.flows.requests import Flow, read
 from kvmodels.keys import decode_key
 from kvmodels.limits import Limits, Traits
@@ -31,11 +31,14 @@ __all__ = [
     "RetryPolicy",
     "header_view",
     "live_collection",
+    "planned",
     "read_header",
     "reload_header",
     "writable_collection",
 ]
 
+
+T = TypeVar("T")
 
 _MOST_DOUBLINGS: Final = 64
 """Of the pause; far beyond any cap, and a float holds it."""
@@ -150,6 +153,23 @@ def live_collection(context: Context, schema: ModelSchema) -> Flow[tuple[HeaderV
     if live.refused is not None:
         raise live.refused
     return view, live
+
+
+def planned(context: Context, schema: ModelSchema, plan: Callable[[LiveCollection], T]) -> Flow[tuple[HeaderView, T]]:
+    """What a planner decides for a collection, with the header that it holds for.
+
+    Args:
+        plan: pure; called again under the present header where the cached one lists an index that is not ready.
+
+    Raises:
+        SchemaMismatchError: as ``live_collection``; and what ``plan`` raises.
+    """
+    view, live = yield from live_collection(context, schema)
+    try:
+        return view, plan(live)
+    except IndexNotReadyError:
+        view = yield from reload_header(context)  # another process may have built it since
+        return view, plan(view.live[schema.collection])
 
 
 def writable_collection(context: Context, schema: ModelSchema) -> Flow[tuple[HeaderView, LiveCollection]]:

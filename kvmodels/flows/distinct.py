@@ -10,12 +10,13 @@ Rules of this module: the slice of the query is one of distinct results. Memory 
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
-from kvmodels.errors import IndexNotReadyError, OperationTooLargeError
+from kvmodels.errors import OperationTooLargeError
 from kvmodels.flows.batches import MAX_BATCH, Batch, beginning, read_batch
-from kvmodels.flows.context import Context, live_collection, reload_header
+from kvmodels.flows.context import Context, live_collection, planned
 from kvmodels.flows.entries import result_of
+from kvmodels.flows.paging import FEWEST_TESTED
 from kvmodels.flows.requests import Flow
 from kvmodels.flows.scan import Scan
 from kvmodels.flows.walking import Position, Walk, further
@@ -25,20 +26,12 @@ from kvmodels.query.query import Query
 
 __all__ = ["DistinctScan", "distinct_plan_of"]
 
-_FEWEST_TESTED: Final = 20
-"""The least rows to read when each is tested: a match may be far."""
-
 Values = dict[str, Any]
 
 
 def distinct_plan_of(context: Context, query: Query) -> Flow[DistinctPlan]:
     """How the distinct values are found under the present header; raises what ``plan_distinct`` raises."""
-    _, live = yield from live_collection(context, query.schema)
-    try:
-        return plan_distinct(query, live)
-    except IndexNotReadyError:
-        view = yield from reload_header(context)  # another process may have built it since
-        return plan_distinct(query, view.live[query.schema.collection])
+    return (yield from planned(context, query.schema, lambda live: plan_distinct(query, live)))[1]
 
 
 class DistinctScan:
@@ -108,7 +101,7 @@ class DistinctScan:
     def _beside(self, plan: DistinctPlan) -> Flow[list[Values]]:
         position = self._position or beginning(plan.plan)
         tested = position.plan.matches is not None or any(scan.matches for scan in position.plan.scans)
-        size = max(self._size, _FEWEST_TESTED) if tested else self._size
+        size = max(self._size, FEWEST_TESTED) if tested else self._size
         batch = yield from read_batch(self._context, plan.query, position, size)
         found: list[Values] = []
         _, live = yield from live_collection(self._context, self._query.schema)

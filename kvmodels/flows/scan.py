@@ -38,7 +38,6 @@ __all__ = [
     "get_by_key",
     "get_many_by_key",
     "get_one",
-    "item_at",
     "page",
 ]
 
@@ -239,21 +238,6 @@ def get_one(context: Context, query: Query) -> Flow[Any]:
     if found is None:
         raise query.schema.model.DoesNotExist("no record matches", model=query.schema.name, lookup=_lookup(query))
     return found
-
-
-def item_at(context: Context, query: Query, position: int) -> Flow[Any]:
-    """The object at a position of a query, counted from 0.
-
-    Raises:
-        DoesNotExist: there are not so many; a LookupError, as Python's IndexError is.
-        InvalidArgumentError, InvalidValueError: a negative position, or no int.
-    """
-    found = yield from fetch(context, query.at(position))
-    if not found:
-        raise query.schema.model.DoesNotExist(
-            "the query has no object at this position", model=query.schema.name, lookup=position
-        )
-    return found[0]
 
 
 def _lookup(query: Query) -> tuple[str, ...]:

@@ -37,7 +37,6 @@ __all__ = [
     "StoredIndex",
     "index_definition",
     "loading_value",
-    "pending_definitions",
     "stored_collection",
     "stored_index",
 ]
@@ -357,14 +356,3 @@ def _column(index: str, field: str, codec_name: str, direction: str, is_nullable
     codec = descending(codec) if direction == "desc" else codec
     path, many = (tuple(place[0]["path"]), place[0]["many"]) if place else ((field,), False)
     return Column(field, codec, direction == "desc", is_nullable, many, path)
-
-
-def pending_definitions(stored: StoredCollection, schema: ModelSchema) -> Iterable[IndexDefinition]:
-    """Declared indexes of which no generation with this definition is READABLE, in declaration order."""
-    for definition in schema.indexes.values():
-        digest = definition.hash()
-        if not any(
-            index.name == definition.name and index.hash == digest and index.state is IndexState.READABLE
-            for index in stored.indexes
-        ):
-            yield definition

@@ -278,6 +278,13 @@ def _definition(schema: ModelSchema, stored: StoredCollection, index: StoredInde
     return _rebuilt(schema, index)
 
 
+def needs_other_function(schema: ModelSchema, index: StoredIndex) -> bool:
+    """Whether a generation has a column that is computed by a function which this release does not have."""
+    here = {computed.stored_as for computed in schema.computed.values()}
+    needed = {stored_name(tuple(place[0]["path"])) for _, _, _, _, *place in index.described_columns() if place}
+    return bool(needed - here - {None})
+
+
 def _unkept(schema: ModelSchema, stored: StoredCollection, index: StoredIndex) -> SchemaMismatchError:
     """Why this process may not write beside a generation that it cannot keep."""
     declared = schema.indexes.get(index.name)
@@ -292,9 +299,7 @@ def _unkept(schema: ModelSchema, stored: StoredCollection, index: StoredIndex) -
             digest,
             hint="Run db.apply() in this release: it replaces the index; until then this process only reads.",
         )
-    functions = {computed.stored_as for computed in schema.computed.values()}
-    needed = {stored_name(tuple(place[0]["path"])) for _, _, _, _, *place in index.described_columns() if place}
-    if is_ahead and needed - functions - {None}:
+    if is_ahead and needs_other_function(schema, index):
         return _mismatch(
             "an index of the store has a column that is computed by a function of another release",
             schema,

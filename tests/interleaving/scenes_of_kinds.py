@@ -62,18 +62,19 @@ def a_member_is_removed_before_the_build_has_counted_it(test: Interleaving) -> J
     return nothing_more
 
 
+def mended(history: History) -> Iterator[str]:
+    """Ada could change her record so that the index can hold it."""
+    if history.outcomes["ada"].error is not None:
+        yield f"the record could not be mended: {history.outcomes['ada'].error}"
+
+
 def a_listed_member_is_touched_by_another_build_and_then_mended(test: Interleaving) -> Judge:
     """Its note has more parts than the counters of parts take; the other build lifts it above the fence even so."""
     ada = members(test, ("part", "per_part", "per_zone"), Member(id="a", note="p q r s"))
     test.at_once(build(ada, "per_part", Member))
     test.at_once(build(ada, "per_zone", Member))
     test.add("ada", ada[Member].patch("a", note="p q"))
-
-    def judge(history: History) -> Iterator[str]:
-        if history.outcomes["ada"].error is not None:
-            yield f"the record could not be mended: {history.outcomes['ada'].error}"
-
-    return judge
+    return mended
 
 
 def a_member_with_a_long_part_is_touched_by_another_build_and_then_mended(test: Interleaving) -> Judge:
@@ -82,12 +83,7 @@ def a_member_with_a_long_part_is_touched_by_another_build_and_then_mended(test: 
     test.at_once(build(ada, "part", Member))
     test.at_once(build(ada, "per_zone", Member))
     test.add("ada", ada[Member].patch("a", note="p q"))
-
-    def judge(history: History) -> Iterator[str]:
-        if history.outcomes["ada"].error is not None:
-            yield f"the record could not be mended: {history.outcomes['ada'].error}"
-
-    return judge
+    return mended
 
 
 def a_member_is_mended_before_the_build_lists_it(test: Interleaving) -> Judge:
