@@ -302,7 +302,7 @@ class SqliteEngine:
         return store
 
     def _present_stamp(self) -> bytes:
-        return to_versionstamp(self.check_open().background.present_version())
+        return to_versionstamp(self.check_open().present_version())
 
     def _closed(self) -> ClosedError:
         if self._closed_reason == "forked":

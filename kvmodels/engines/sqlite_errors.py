@@ -1,4 +1,4 @@
-"""SQLite's result codes as errors of this library, and the deadline for a busy file.
+"""SQLite's result codes as errors of this library, and what is repeated while the file is busy.
 
 Rules of this module: a code is translated in one place; an error that the library does not know keeps SQLite's
 name and text as its reason. Nothing here touches a file but by asking for its size.
@@ -7,12 +7,11 @@ name and text as its reason. Nothing here touches a file but by asking for its s
 from __future__ import annotations
 
 import os
-import random
 import sqlite3
-import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from kvmodels.engines.patience import Patience
 from kvmodels.errors import (
     DecodeError,
     EngineError,
@@ -28,7 +27,7 @@ try:
 except ImportError:  # Windows has no such limit
     resource = None  # type: ignore[assignment]
 
-__all__ = ["Patience", "has_no_room", "is_input_output_error", "translated", "with_patience"]
+__all__ = ["has_no_room", "is_input_output_error", "translated", "with_patience"]
 
 ResultT = TypeVar("ResultT")
 
@@ -38,7 +37,7 @@ LARGEST_FRAME = 65_536 + 24
 SIDE_FILES = ("", "-wal", "-shm", "-journal")
 
 
-def _primary_code(error: sqlite3.Error) -> int:
+def _primary_code(error: Exception) -> int:
     # An error that Python's module raises by itself, such as a closed connection, has no code.
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
 
@@ -48,7 +47,7 @@ def is_input_output_error(error: sqlite3.Error) -> bool:
     return _primary_code(error) == sqlite3.SQLITE_IOERR
 
 
-def has_no_room(error: sqlite3.Error, path: str) -> bool:
+def has_no_room(error: Exception, path: str) -> bool:
     """Whether a write failed for want of space.
 
     SQLite knows of ENOSPC alone. A file that may not grow because of RLIMIT_FSIZE is an I/O error to it, and
@@ -67,7 +66,7 @@ def has_no_room(error: sqlite3.Error, path: str) -> bool:
     return hasattr(os, "statvfs") and os.statvfs(os.path.dirname(path) or ".").f_bavail == 0
 
 
-def translated(error: sqlite3.Error, url: str, path: str) -> KvModelsError:
+def translated(error: Exception, url: str, path: str) -> KvModelsError:
     """The error of this library for an error of SQLite; the caller raises it from the original."""
     code = _primary_code(error)
     reason = f"{getattr(error, 'sqlite_errorname', type(error).__name__)}: {error}"
@@ -92,34 +91,12 @@ def translated(error: sqlite3.Error, url: str, path: str) -> KvModelsError:
     return EngineError("SQLite could not carry out the operation", url=url, reason=reason, hint=hint)
 
 
-class Patience:
-    """How long one call may wait for a busy file: a deadline, and pauses with jitter that grow.
+def with_patience(patience: Patience, call: Callable[[], ResultT]) -> ResultT:
+    """The result of ``call``, repeated while SQLite is busy.
 
     SQLite's own busy handler sleeps the same sequence in every process, so that processes which collided once
     collide again, and it does not run in every place that answers SQLITE_BUSY (a change of the journal mode, the
-    recovery of a log). One deadline here covers them all.
-    """
-
-    __slots__ = ("_deadline", "_path", "_pause", "_url")
-
-    def __init__(self, seconds: float, url: str, path: str) -> None:
-        self._deadline = time.monotonic() + seconds
-        self._pause = 0.000_5
-        self._url = url
-        self._path = path
-
-    def wait(self, error: sqlite3.Error) -> None:
-        """Sleep before the next attempt, or raise what the error means when there is no point in one."""
-        remaining = self._deadline - time.monotonic()
-        busy = _primary_code(error) in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED)
-        if not busy or remaining <= 0:
-            raise translated(error, self._url, self._path) from error
-        time.sleep(min(remaining, random.uniform(self._pause / 2, self._pause)))
-        self._pause = min(self._pause * 2, 0.02)
-
-
-def with_patience(patience: Patience, call: Callable[[], ResultT]) -> ResultT:
-    """The result of ``call``, repeated while SQLite is busy.
+    recovery of a log).
 
     Raises:
         EngineTimeoutError: it was busy until the deadline; any other error of SQLite is translated.

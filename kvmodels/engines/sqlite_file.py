@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kvmodels.engines.clock import EngineClock
-from kvmodels.engines.sqlite_errors import Patience, with_patience
+from kvmodels.engines.patience import Patience
+from kvmodels.engines.sqlite_errors import with_patience
 from kvmodels.errors import DecodeError, EngineError, ForeignFileError, ReadOnlyError, UnsupportedError
 
 __all__ = [

@@ -8,12 +8,13 @@ transaction begun or ended, except in ``set_up``.
 from __future__ import annotations
 
 import sqlite3
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from kvmodels.engines.evaluation import to_versionstamp
+from kvmodels.engines.store_background import LogState
 from kvmodels.operations import Change, ReadRange, Row
 
-__all__ = ["LogState", "changes_in", "log_state", "set_up", "trim"]
+__all__ = ["changes_in", "log_state", "set_up", "trim"]
 
 # An upsert and not INSERT OR REPLACE: inside a trigger the outer statement's conflict clause would hold instead.
 _RECORD: Final = (
@@ -48,14 +49,6 @@ _SELECT: Final = (
 )
 _AFTER: Final = _SELECT.format(commits="log.s > ?") + " LIMIT ?"
 _REST: Final = _SELECT.format(commits="log.s = ? AND log.k > ?")
-
-
-class LogState(NamedTuple):
-    """How long changes are kept, up to which commit they are gone, and when the oldest that is left was made."""
-
-    retention_ms: int
-    floor: int
-    oldest_ms: int | None
 
 
 def log_state(connection: sqlite3.Connection) -> LogState | None:

@@ -18,8 +18,9 @@ from kvmodels.engines import sqlite_file, sqlite_log
 from kvmodels.engines import sqlite_statements as statements
 from kvmodels.engines.clock import EngineClock
 from kvmodels.engines.evaluation import to_versionstamp
-from kvmodels.engines.sqlite_background import SqliteBackground
-from kvmodels.engines.sqlite_errors import Patience, has_no_room, is_input_output_error, translated, with_patience
+from kvmodels.engines.patience import Patience
+from kvmodels.engines.sqlite_errors import has_no_room, is_input_output_error, translated, with_patience
+from kvmodels.engines.store_background import Due, StoreBackground
 from kvmodels.errors import ClosedError, CommitUnknownError, EngineError, KvModelsError, ReadOnlyError
 from kvmodels.operations import AtomicWrite, Committed, Conflict
 
@@ -79,7 +80,7 @@ class SqliteStore:
         self.writer: sqlite_file.Connection | None = None
         self.snapshots: dict[int, weakref.ref[Pinned]] = {}
         self.closed_reason: str | None = None
-        self.background = SqliteBackground(self)
+        self.background = StoreBackground(self)
         self._opening = threading.Lock()
         self._idle: SimpleQueue[sqlite_file.Connection] = SimpleQueue()
         # Plain weak references: a WeakSet removes what has died in a callback, and an interrupt in that is swallowed
@@ -91,13 +92,18 @@ class SqliteStore:
         """Whether this is a private database in memory: reads hold ``write_lock`` and use ``writer``."""
         return self.path == MEMORY_PATH
 
+    @property
+    def poll_interval(self) -> float | None:
+        """Seconds between two looks for commits of other processes; None when no other process can commit."""
+        return None if self.in_memory else self.options.poll_interval
+
     def patience(self) -> Patience:
         """A new deadline for one call."""
-        return Patience(self.options.busy_timeout, self.url, self.path)
+        return Patience(self.options.busy_timeout, self.translated)
 
     def no_patience(self) -> Patience:
         """For work that nobody waits for: it gives way to every other process."""
-        return Patience(0, self.url, self.path)
+        return Patience(0, self.translated)
 
     def open(self) -> None:
         """Recognise or make the file, and raise its counter; called once, by the first handle."""
@@ -158,6 +164,14 @@ class SqliteStore:
             finally:
                 connection.in_call = False
                 self.give_back(connection)
+
+    def present_version(self) -> int:
+        """The counter as the file holds it; raises as ``reading``."""
+        return self.reading(statements.pinned_state)[0]
+
+    def due(self) -> Due:
+        """What waits to be removed; raises as ``reading``."""
+        return self.reading(lambda one: Due(statements.earliest_deadline(one), sqlite_log.log_state(one)))
 
     def borrow(self) -> sqlite_file.Connection:
         """A reading connection; the caller gives it back.
@@ -352,7 +366,7 @@ class SqliteStore:
             connection = self._writing_connection(patience)
             return {name: sqlite_file.read_pragma(connection, name, patience) for name in REPORTED_PRAGMAS}
 
-    def translated(self, error: sqlite3.Error) -> KvModelsError:
+    def translated(self, error: Exception) -> KvModelsError:
         """The error of this library for an error of SQLite."""
         return translated(error, self.url, self.path)
 

@@ -1,4 +1,4 @@
-"""What an SQLite store does by itself: it looks for commits of other processes, and sweeps what has expired.
+"""What a store in a file does by itself: it looks for commits of other processes, and sweeps what has expired.
 
 Rules of this module: nothing runs while nobody waits and nothing expires. Errors of the poll are left to those who
 wait: they are woken, ask the store themselves and get it. Errors of the sweep cost nothing but room, since expired
@@ -7,23 +7,18 @@ rows are hidden: it is tried again later.
 
 from __future__ import annotations
 
-import sqlite3
 import time
 from collections.abc import Callable
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol
 
-from kvmodels.engines import sqlite_log
-from kvmodels.engines import sqlite_statements as statements
 from kvmodels.engines.background import BackgroundTask
 from kvmodels.engines.clock import EngineClock
+from kvmodels.engines.patience import Patience
 from kvmodels.engines.signals import RECHECK_S, CommitSignal
-from kvmodels.engines.sqlite_errors import Patience
 from kvmodels.engines.sweeping import NEVER_MS, PAUSE_WATCHED_S, SWEEP_BATCH, seconds_until, trim_slack_ms
 from kvmodels.errors import ClosedError, EngineTimeoutError, KvModelsError
 
-__all__ = ["BackgroundStore", "SqliteBackground"]
-
-T = TypeVar("T")
+__all__ = ["BackgroundStore", "Due", "LogState", "StoreBackground"]
 
 GRACE_S: Final = 1.0
 """The poll goes on for so long after the last waiter, because most waiters come back at once."""
@@ -33,44 +28,23 @@ FAILED_S: Final = 60.0
 LOG_LOOK_MS: Final = 60_000
 
 
-class BackgroundStore(Protocol):
-    """What is needed of the store."""
+class LogState(NamedTuple):
+    """How long changes are kept, up to which commit they are gone, and when the oldest that is left was made."""
 
-    clock: EngineClock
-    readonly: bool
-    options: Any
-
-    @property
-    def in_memory(self) -> bool:
-        """Whether no other process can commit."""
-        ...
-
-    def no_patience(self) -> Patience:
-        """For work that nobody waits for."""
-        ...
-
-    def reading(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Do the work on a reading connection."""
-        ...
-
-    def sweep(self, limit: int, patience: Patience) -> int:
-        """Remove expired rows in one commit."""
-        ...
-
-    def trim_log(self, before_ms: int, patience: Patience) -> None:
-        """Forget old changes."""
-        ...
+    retention_ms: int
+    floor: int
+    oldest_ms: int | None
 
 
-class _Due(NamedTuple):
-    """When the first row expires, and what the change log holds."""
+class Due(NamedTuple):
+    """What waits to be removed: the earliest deadline of a row, and the change log, None where there is none."""
 
     deadline_ms: int | None
-    log: sqlite_log.LogState | None
+    log: LogState | None
 
     @property
     def trim_ms(self) -> int | None:
-        """When the oldest change is to be forgotten."""
+        """When the oldest change may be forgotten."""
         if self.log is None or self.log.oldest_ms is None:
             return None
         return self.log.oldest_ms + self.log.retention_ms + trim_slack_ms(self.log.retention_ms)
@@ -81,7 +55,39 @@ class _Due(NamedTuple):
         return min((due for due in (self.deadline_ms, self.trim_ms) if due is not None), default=None)
 
 
-class SqliteBackground:
+class BackgroundStore(Protocol):
+    """What is needed of the store. Reading raises ClosedError, EngineTimeoutError, DecodeError."""
+
+    clock: EngineClock
+    readonly: bool
+
+    @property
+    def poll_interval(self) -> float | None:
+        """Seconds between two looks for commits of other processes; None when no other process can commit."""
+        ...
+
+    def present_version(self) -> int:
+        """The counter as the file holds it."""
+        ...
+
+    def due(self) -> Due:
+        """What waits to be removed."""
+        ...
+
+    def no_patience(self) -> Patience:
+        """For work that nobody waits for: it gives way to every other process."""
+        ...
+
+    def sweep(self, limit: int, patience: Patience) -> int:
+        """Remove expired rows in one commit; how many there were."""
+        ...
+
+    def trim_log(self, before_ms: int, patience: Patience) -> None:
+        """Forget the changes that were made up to a time."""
+        ...
+
+
+class StoreBackground:
     """The waiters of one store, and the threads that serve it.
 
     Args:
@@ -100,7 +106,7 @@ class SqliteBackground:
 
     def opened(self) -> None:
         """Sweep what a file holds that was there before. Raises what reading raises."""
-        due = self._store.reading(_due)
+        due = self._store.due()
         self._logs = due.log is not None
         if due.first_ms is not None:
             self._plan(due.first_ms)
@@ -108,17 +114,13 @@ class SqliteBackground:
     def subscribe(self, wake: Callable[[], object]) -> Callable[[], None]:
         """Have ``wake`` called after each commit of any process, until the returned function is called."""
         unsubscribe = self.signal.subscribe(wake)
-        if not self._store.in_memory:
-            self._poll.schedule(self._store.options.poll_interval)
+        if self._store.poll_interval is not None:
+            self._poll.schedule(self._store.poll_interval)
         if self._planned_ms != NEVER_MS:
             # The sweeper may be in a pause that only room would justify.
             due = (self._planned_ms - self._store.clock.now_ms() + 1) / 1_000
             self._sweeper.schedule(max(PAUSE_WATCHED_S, due))
         return unsubscribe
-
-    def present_version(self) -> int:
-        """The counter as the file holds it. Raises ClosedError, EngineTimeoutError, DecodeError."""
-        return self._store.reading(statements.pinned_state)[0]
 
     def committed(self, version: int, earliest_ms: int | None) -> None:
         """Wake the waiters of this process for a commit of this process; ``earliest_ms`` is its first deadline."""
@@ -147,33 +149,32 @@ class SqliteBackground:
         elif now - self._last_wanted > GRACE_S:
             return None
         try:
-            version = self.present_version()
+            version = self._store.present_version()
             if version > self._seen:
                 self._seen = version
                 self.signal.notify()
                 # The writer may be killed before it sweeps.
-                deadline_ms = self._store.reading(statements.earliest_deadline)
+                deadline_ms = self._store.due().deadline_ms
                 if deadline_ms is not None:
                     self._plan(deadline_ms)
         except KvModelsError:
             self.signal.notify()
             return RECHECK_S
-        interval: float = self._store.options.poll_interval
-        return interval
+        return self._store.poll_interval
 
     def _sweep(self) -> float | None:
         store = self._store
         try:
             # From here on a commit plans its own deadline again; what was planned before is read from the file.
             self._planned_ms = NEVER_MS
-            due = store.reading(_due)
+            due = store.due()
             now = store.clock.now_ms()
             swept = 0
             if due.deadline_ms is not None and due.deadline_ms <= now:
                 swept = store.sweep(SWEEP_BATCH, store.no_patience())
             if due.log is not None and due.trim_ms is not None and due.trim_ms <= now:
                 store.trim_log(now - due.log.retention_ms, store.no_patience())
-            due = store.reading(_due)
+            due = store.due()
         except ClosedError:
             return None
         except EngineTimeoutError:
@@ -183,7 +184,3 @@ class SqliteBackground:
         if due.first_ms is not None:
             self._planned_ms = min(self._planned_ms, due.first_ms)
         return seconds_until(due.first_ms, now, swept=swept, watched=self.signal.waited_for)
-
-
-def _due(connection: sqlite3.Connection) -> _Due:
-    return _Due(statements.earliest_deadline(connection), sqlite_log.log_state(connection))
