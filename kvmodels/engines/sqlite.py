@@ -17,26 +17,20 @@ from kvmodels.engines import sqlite_log
 from kvmodels.engines import sqlite_statements as statements
 from kvmodels.engines.backup import SHARED_FILE_MODE, new_backup
 from kvmodels.engines.evaluation import to_versionstamp
-from kvmodels.engines.forking import forget_after_fork
-from kvmodels.engines.registry import StoreRegistry, require_same_options
-from kvmodels.engines.signals import wait_for
-from kvmodels.engines.sqlite_file import Connection, connect_memory, file_identity, refuse_network_file_system
+from kvmodels.engines.file_engine import FileEngine, attach, require_sensible
+from kvmodels.engines.registry import StoreRegistry
+from kvmodels.engines.sqlite_file import Connection, connect_memory
 from kvmodels.engines.sqlite_snapshot import SqliteSnapshot
-from kvmodels.engines.sqlite_store import MEMORY_PATH, SYNCHRONOUS, SqliteOptions, SqliteStore
+from kvmodels.engines.sqlite_store import MEMORY_PATH, SqliteOptions, SqliteStore
 from kvmodels.engines.sweeping import (
     require_reached,
     require_retention,
-    require_sweep_limit,
     resume_expired,
     without_change_log,
 )
-from kvmodels.errors import ClosedError, EngineError, InvalidArgumentError
 from kvmodels.limits import Limits, Traits
 from kvmodels.operations import (
-    AtomicWrite,
     Changes,
-    Committed,
-    Conflict,
     Follow,
     Guard,
     GuardFailed,
@@ -54,7 +48,7 @@ PRIVATE_MEMORY = ":memory:"
 _files: StoreRegistry[SqliteStore] = StoreRegistry()
 
 
-class SqliteEngine:
+class SqliteEngine(FileEngine[SqliteStore]):
     """An ordered store in one SQLite file, shared by any number of threads and processes of one machine.
 
     A read of one key is one statement, every other read one transaction; a commit is one write
@@ -84,7 +78,7 @@ class SqliteEngine:
         EngineTimeoutError, DecodeError, UnsupportedError.
 
     Examples:
-        >>> from kvmodels.operations import Check, Set
+        >>> from kvmodels.operations import AtomicWrite, Check, Set
         >>> engine = SqliteEngine(":memory:")
         >>> committed = engine.commit(AtomicWrite((Check(b"k", None),), (Set(b"k", b"v", 3),)))
         >>> engine.read([ReadRange(b"a", b"z")]).ranges[0][0].value
@@ -92,7 +86,7 @@ class SqliteEngine:
         >>> engine.close()
     """
 
-    __slots__ = ("__weakref__", "_closed_reason", "_limits", "_store", "_traits", "_url")
+    __slots__ = ()
 
     def __init__(
         self,
@@ -119,33 +113,11 @@ class SqliteEngine:
             poll_interval=poll_interval,
             change_log=require_retention(change_log),
         )
-        _require_sensible(options)
+        require_sensible(options, ("busy_timeout", "snapshot_max_age", "poll_interval"))
         given = os.fspath(path)
-        self._limits = limits
-        self._url = given if url is None else url
-        self._closed_reason: str | None = None
-        self._traits = MEMORY_TRAITS if given == PRIVATE_MEMORY else FILE_TRAITS
-        self._store: SqliteStore | None = _attach(given, self._url, options)
-        forget_after_fork(self)
-
-    @property
-    def limits(self) -> Limits:
-        """The largest sizes that this store takes."""
-        return self._limits
-
-    @property
-    def traits(self) -> Traits:
-        """How this engine behaves."""
-        return self._traits
-
-    @property
-    def url(self) -> str:
-        """What was opened, for messages."""
-        return self._url
-
-    def now_ms(self) -> int:
-        """Milliseconds since the epoch by the clock that decides on expiry; it never goes back."""
-        return self.check_open().clock.now_ms()
+        url = given if url is None else url
+        traits = MEMORY_TRAITS if given == PRIVATE_MEMORY else FILE_TRAITS
+        super().__init__(_files, _attach(given, url, options), limits, traits, url)
 
     def read(
         self,
@@ -179,7 +151,7 @@ class SqliteEngine:
         if store.in_memory:
             with store.write_lock:
                 if store.writer is None:
-                    raise self._closed()
+                    raise store.closed_error()
                 copies = [connect_memory()]
                 store.writer.backup(copies[0])
             return SqliteSnapshot(self, store, copies)
@@ -197,46 +169,6 @@ class SqliteEngine:
             finally:
                 if owned:
                     store.give_back(owned.pop())
-
-    def commit(self, write: AtomicWrite) -> Committed | Conflict:
-        """Apply the operation whole, or report which checks failed. O(log n) per check and mutation, one fsync.
-
-        Raises:
-            CommitUnknownError: the disk failed in the middle of COMMIT; the engine is closed then.
-            InvalidValueError: a sum, min or max met a value that is no 64-bit integer; nothing was applied.
-            ClosedError, ReadOnlyError, StorageFullError, EngineTimeoutError: nothing was applied.
-        """
-        return self.check_open().commit(write)
-
-    def subscribe(self, wake: Callable[[], object]) -> Callable[[], None]:
-        """Have ``wake`` called after each commit, and when a handle of the store is closed.
-
-        While anybody is subscribed, a thread reads the counter every ``poll_interval``, about 20 us each.
-
-        Raises:
-            ClosedError: the engine is closed.
-        """
-        return self.check_open().background.subscribe(wake)
-
-    def wait_for_commit(self, after: bytes, timeout_s: float) -> bytes:
-        """Block until the versionstamp of the last commit is greater than ``after``, or the time is over.
-
-        Raises:
-            ClosedError: the engine is closed, or was while this waited.
-            EngineTimeoutError, DecodeError (a damaged file).
-        """
-        return wait_for(self._present_stamp, self.subscribe, after, timeout_s)
-
-    def sweep(self, limit: int) -> int:
-        """Remove up to ``limit`` rows whose deadline is reached, in one commit; an index search and O(log n) each.
-
-        Raises:
-            InvalidArgumentError: the limit is not a positive integer.
-            ClosedError, ReadOnlyError, StorageFullError, EngineTimeoutError: nothing was removed.
-        """
-        require_sweep_limit(limit)
-        store = self.check_open()
-        return store.sweep(limit, store.patience())
 
     def changes(self, one: ReadRange, after: bytes) -> Changes:
         """The keys of a range that changed after a versionstamp, in commit order; O(changes since, in any range).
@@ -271,43 +203,6 @@ class SqliteEngine:
         store = self.check_open()
         mode = SHARED_FILE_MODE if store.in_memory else stat.S_IMODE(os.stat(store.path).st_mode)
         new_backup(os.path.abspath(path), self._url, mode, lambda target: store.reading(_copy_into(target)))
-
-    def close(self) -> None:
-        """Wait for running calls; the last handle closes the connections. Idempotent."""
-        with _files.lock:
-            store, self._store = self._store, None
-            if store is None:
-                return
-            self._closed_reason = "closed"
-            store.handles -= 1
-            if store.handles == 0:
-                if _files.stores.get(store.path) is store:
-                    del _files.stores[store.path]
-                store.close()
-        store.background.signal.notify()
-
-    def abandon(self) -> None:
-        """Forget the store in a forked child; its connections were closed before the fork."""
-        if self._store is not None:
-            self._closed_reason = "forked"
-            self._store = None
-
-    def check_open(self) -> SqliteStore:
-        """The store of this handle, or ClosedError."""
-        store = self._store
-        if store is None:
-            raise self._closed()
-        if store.closed_reason is not None:
-            raise store.closed_error()
-        return store
-
-    def _present_stamp(self) -> bytes:
-        return to_versionstamp(self.check_open().present_version())
-
-    def _closed(self) -> ClosedError:
-        if self._closed_reason == "forked":
-            return ClosedError("this store was opened before the process was forked", url=self._url, reason="forked")
-        return ClosedError("this store is closed", url=self._url, reason="closed")
 
 
 def _read(
@@ -359,51 +254,16 @@ def _changes(connection: Connection, store: SqliteStore, one: ReadRange, after: 
 def _attach(given: str, url: str, options: SqliteOptions) -> SqliteStore:
     """A new store, or the one that this process has open on the same file."""
     path = MEMORY_PATH if given == PRIVATE_MEMORY else os.path.realpath(given)
+
+    def opened() -> SqliteStore:
+        store = SqliteStore(path, url, options)
+        store.open()
+        return store
+
+    if path != MEMORY_PATH:
+        return attach(_files, path, url, options, opened)
     with _files.lock:
-        store = _files.stores.get(path)
-        if store is not None and store.closed_reason is None:
-            if options.change_log is None:
-                options = options._replace(change_log=store.options.change_log)
-            require_same_options(store.options._asdict(), options._asdict())
-            if file_identity(path) != store.identity:
-                raise EngineError(
-                    "the file was replaced while the store was open",
-                    url=url,
-                    reason=path,
-                    hint="Close every handle before the file is moved, replaced or restored.",
-                )
-            store.handles += 1
-            return store
-        if store is not None:
-            _files.private.add(store)
-        opened = SqliteStore(path, url, options)
-        if path != MEMORY_PATH and not options.allow_network_fs and os.path.exists("/proc/mounts"):
-            with open("/proc/mounts", encoding="utf-8", errors="surrogateescape") as mounts:
-                refuse_network_file_system(path, url, mounts)
-        opened.open()
-        opened.handles = 1
-        if path == MEMORY_PATH:
-            _files.private.add(opened)
-        else:
-            _files.stores[path] = opened
-        return opened
-
-
-def _require_sensible(options: SqliteOptions) -> None:
-    if options.durability not in SYNCHRONOUS:
-        raise InvalidArgumentError(
-            "this durability does not exist",
-            argument="durability",
-            value=options.durability,
-            expected=tuple(SYNCHRONOUS),
-        )
-    for argument in ("busy_timeout", "snapshot_max_age", "poll_interval"):
-        value = getattr(options, argument)
-        sensible = isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
-        if not sensible or (argument != "busy_timeout" and value == 0):
-            raise InvalidArgumentError(
-                "a number of seconds is negative, zero or no number",
-                argument=argument,
-                value=value,
-                hint="Give seconds as a number, 0 or more (all but busy_timeout: above 0).",
-            )
+        private = opened()
+        private.handles = 1
+        _files.private.add(private)
+        return private

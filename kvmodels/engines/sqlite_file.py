@@ -8,11 +8,8 @@ A file that is not ours is recognised on a connection and left as it was.
 from __future__ import annotations
 
 import os
-import re
 import sqlite3
-from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
 
 from kvmodels.engines.clock import EngineClock
 from kvmodels.engines.patience import Patience
@@ -23,10 +20,8 @@ __all__ = [
     "APPLICATION_ID",
     "FORMAT",
     "Connection",
-    "FileIdentity",
     "connect",
     "connect_memory",
-    "file_identity",
     "initialise",
     "initialise_memory",
     "is_writable",
@@ -34,7 +29,6 @@ __all__ = [
     "read_pragma",
     "reading_mode",
     "recognise",
-    "refuse_network_file_system",
     "refuse_uninitialised",
     "refuse_unusable_path",
     "set_pragma",
@@ -48,10 +42,6 @@ FORMAT = 1
 
 OLDEST_SQLITE = (3, 35, 0)
 """The first version with RETURNING."""
-
-NETWORK_FILE_SYSTEMS = frozenset(
-    {"9p", "afs", "beegfs", "ceph", "cifs", "glusterfs", "lustre", "ncpfs", "nfs", "nfs4", "smb3", "smbfs", "sshfs"}
-)
 
 KV_TABLE = (
     "CREATE TABLE kv (k BLOB PRIMARY KEY NOT NULL, v BLOB NOT NULL, e INTEGER NOT NULL, s INTEGER NOT NULL, x INTEGER)"
@@ -83,22 +73,6 @@ class Connection(sqlite3.Connection):
     discarded = False
 
 
-class FileIdentity(NamedTuple):
-    """Device and number of a file: two paths with one identity are one file."""
-
-    device: int
-    number: int
-
-
-def file_identity(path: str) -> FileIdentity | None:
-    """The identity of the file, or None when there is none."""
-    try:
-        found = os.stat(path)
-    except FileNotFoundError:
-        return None
-    return FileIdentity(found.st_dev, found.st_ino)
-
-
 def refuse_unusable_path(path: str, url: str, *, must_exist: bool) -> None:
     """Say in words what SQLite calls "unable to open database file".
 
@@ -124,37 +98,6 @@ def refuse_unusable_path(path: str, url: str, *, must_exist: bool) -> None:
             url=url,
             reason=path,
             hint="A store that is opened with readonly=True must exist; open it without once to create it.",
-        )
-
-
-def refuse_network_file_system(path: str, url: str, mounts: Iterable[str]) -> None:
-    """Refuse a file on a network file system, whose locks and shared memory do not hold between machines.
-
-    Args:
-        path: absolute path of the file.
-        url: for the message.
-        mounts: lines of ``/proc/mounts``.
-
-    Raises:
-        UnsupportedError: the deepest mount above the path is such a file system.
-    """
-    deepest, kind = "", ""
-    for line in mounts:
-        fields = line.split(" ")
-        if len(fields) < 3:
-            continue
-        # The kernel writes space, tab, newline and backslash in octal.
-        mount = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), fields[1])
-        inside = path == mount or path.startswith(mount.rstrip("/") + "/")
-        # A later mount on the same point hides the earlier one.
-        if inside and len(mount) >= len(deepest):
-            deepest, kind = mount, fields[2]
-    if kind in NETWORK_FILE_SYSTEMS or kind.removeprefix("fuse.") in NETWORK_FILE_SYSTEMS:
-        raise UnsupportedError(
-            "the file is on a network file system",
-            url=url,
-            reason=f"{kind} on {deepest}",
-            hint="SQLite loses data there. Use a local disk, or allow_network_fs=True if only one machine opens it.",
         )
 
 

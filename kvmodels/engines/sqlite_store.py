@@ -18,10 +18,11 @@ from kvmodels.engines import sqlite_file, sqlite_log
 from kvmodels.engines import sqlite_statements as statements
 from kvmodels.engines.clock import EngineClock
 from kvmodels.engines.evaluation import to_versionstamp
+from kvmodels.engines.file_places import FileIdentity, file_identity, refuse_network_place, replaced
 from kvmodels.engines.patience import Patience
 from kvmodels.engines.sqlite_errors import has_no_room, is_input_output_error, translated, with_patience
 from kvmodels.engines.store_background import Due, StoreBackground
-from kvmodels.errors import ClosedError, CommitUnknownError, EngineError, KvModelsError, ReadOnlyError
+from kvmodels.errors import ClosedError, CommitUnknownError, KvModelsError, ReadOnlyError
 from kvmodels.operations import AtomicWrite, Committed, Conflict
 
 __all__ = ["Pinned", "SqliteOptions", "SqliteStore"]
@@ -75,7 +76,7 @@ class SqliteStore:
         self.handles = 0
         self.clock = EngineClock(options.clock)
         self.readonly = options.readonly
-        self.identity: sqlite_file.FileIdentity | None = None
+        self.identity: FileIdentity | None = None
         self.write_lock = threading.Lock()
         self.writer: sqlite_file.Connection | None = None
         self.snapshots: dict[int, weakref.ref[Pinned]] = {}
@@ -114,9 +115,11 @@ class SqliteStore:
             if self.options.change_log is not None:
                 sqlite_log.set_up(self.writer, self.options.change_log)
             return
+        if not self.options.allow_network_fs:
+            refuse_network_place(self.path, self.url)
         sqlite_file.refuse_unusable_path(self.path, self.url, must_exist=self.readonly)
         self.readonly = self.readonly or not sqlite_file.is_writable(self.path)
-        if sqlite_file.file_identity(self.path) is not None and not self.readonly:
+        if self.present_identity() is not None and not self.readonly:
             sqlite_file.prepare(self.path, self.url, patience)
         try:
             if self.readonly:
@@ -127,7 +130,7 @@ class SqliteStore:
         except BaseException:
             self.close("not opened")
             raise
-        self.identity = sqlite_file.file_identity(self.path)
+        self.identity = self.present_identity()
         self.background.opened()
 
     def _set_up_log(self, writer: sqlite3.Connection, patience: Patience) -> None:
@@ -164,6 +167,10 @@ class SqliteStore:
             finally:
                 connection.in_call = False
                 self.give_back(connection)
+
+    def present_identity(self) -> FileIdentity | None:
+        """The identity of the file that the path holds now."""
+        return file_identity(self.path)
 
     def present_version(self) -> int:
         """The counter as the file holds it; raises as ``reading``."""
@@ -222,13 +229,8 @@ class SqliteStore:
     def _check_file(self, connection: sqlite3.Connection) -> None:
         sqlite_file.refuse_uninitialised(connection, self.url)
         # Connections are opened as they are needed, long after the store was: the path may hold another file.
-        if self.identity is not None and sqlite_file.file_identity(self.path) != self.identity:
-            raise EngineError(
-                "the file was replaced while the store was open",
-                url=self.url,
-                reason=self.path,
-                hint="Close the store before the file is moved, replaced or restored, and open it again.",
-            )
+        if self.identity is not None and self.present_identity() != self.identity:
+            raise replaced(self.url, self.path)
 
     # Writing
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kvmodels.engines import sqlite_file
+from kvmodels.engines import file_places, sqlite_file
 from kvmodels.engines.sqlite import SqliteEngine
 from kvmodels.errors import (
     DecodeError,
@@ -364,16 +364,16 @@ broken
 )
 def test_review_29_network_file_systems_are_refused(path: str, refused: str | None):
     if refused is None:
-        sqlite_file.refuse_network_file_system(path, path, MOUNTS.splitlines())
+        file_places.refuse_network_file_system(path, path, MOUNTS.splitlines())
     else:
         with pytest.raises(UnsupportedError) as caught:
-            sqlite_file.refuse_network_file_system(path, path, MOUNTS.splitlines())
+            file_places.refuse_network_file_system(path, path, MOUNTS.splitlines())
         assert caught.value.reason == refused
         assert "allow_network_fs=True" in str(caught.value.hint)
 
 
 def test_opening_looks_at_the_mounts_unless_it_is_allowed(path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(sqlite_file, "NETWORK_FILE_SYSTEMS", AnyFileSystem())
+    monkeypatch.setattr(file_places, "NETWORK_FILE_SYSTEMS", AnyFileSystem())
     with pytest.raises(UnsupportedError):
         SqliteEngine(path)
     assert not path.exists()

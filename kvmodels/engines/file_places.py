@@ -1,0 +1,97 @@
+"""Where a file may be: which file a path holds, and the file systems that cannot hold one.
+
+Rules of this module: it asks the operating system and opens nothing but the list of mounts.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from kvmodels.errors import EngineError, UnsupportedError
+
+__all__ = [
+    "MOUNTS",
+    "NETWORK_FILE_SYSTEMS",
+    "FileIdentity",
+    "file_identity",
+    "refuse_network_file_system",
+    "refuse_network_place",
+    "replaced",
+]
+
+MOUNTS = "/proc/mounts"
+
+NETWORK_FILE_SYSTEMS = frozenset(
+    {"9p", "afs", "beegfs", "ceph", "cifs", "glusterfs", "lustre", "ncpfs", "nfs", "nfs4", "smb3", "smbfs", "sshfs"}
+)
+
+
+class FileIdentity(NamedTuple):
+    """Device and number of a file: two paths with one identity are one file."""
+
+    device: int
+    number: int
+
+
+def file_identity(path: str) -> FileIdentity | None:
+    """The identity of the file, or None when there is none."""
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return None
+    return FileIdentity(found.st_dev, found.st_ino)
+
+
+def replaced(url: str, path: str) -> EngineError:
+    """What a call raises that finds another file under the path of an open store."""
+    return EngineError(
+        "the file was replaced while the store was open",
+        url=url,
+        reason=path,
+        hint="Close every handle before the file is moved, replaced or restored, and open it again.",
+    )
+
+
+def refuse_network_place(path: str, url: str) -> None:
+    """Refuse a file on a network file system, where the operating system says which those are.
+
+    Raises:
+        UnsupportedError: the path is on one.
+    """
+    if os.path.exists(MOUNTS):
+        with open(MOUNTS, encoding="utf-8", errors="surrogateescape") as mounts:
+            refuse_network_file_system(path, url, mounts)
+
+
+def refuse_network_file_system(path: str, url: str, mounts: Iterable[str]) -> None:
+    """Refuse a file on a network file system, whose locks and shared memory do not hold between machines.
+
+    Args:
+        path: absolute path of the file.
+        url: for the message.
+        mounts: lines of ``/proc/mounts``.
+
+    Raises:
+        UnsupportedError: the deepest mount above the path is such a file system.
+    """
+    deepest, kind = "", ""
+    for line in mounts:
+        fields = line.split(" ")
+        if len(fields) < 3:
+            continue
+        # The kernel writes space, tab, newline and backslash in octal.
+        mount = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), fields[1])
+        inside = path == mount or path.startswith(mount.rstrip("/") + "/")
+        # A later mount on the same point hides the earlier one.
+        if inside and len(mount) >= len(deepest):
+            deepest, kind = mount, fields[2]
+    if kind in NETWORK_FILE_SYSTEMS or kind.removeprefix("fuse.") in NETWORK_FILE_SYSTEMS:
+        raise UnsupportedError(
+            "the file is on a network file system",
+            url=url,
+            reason=f"{kind} on {deepest}",
+            hint="Data is lost there. Use a local disk, or allow_network_fs=True if only one machine opens it.",
+        )
