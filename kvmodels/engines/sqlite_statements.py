@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from kvmodels.engines.clock import EngineClock
 from kvmodels.engines.evaluation import (
@@ -37,18 +37,24 @@ from kvmodels.operations import (
 __all__ = [
     "BEFORE_ALL_TIME",
     "SCAN",
+    "Evaluated",
     "delete_expired",
     "earliest_deadline",
+    "evaluate",
     "failed_checks",
     "next_version",
     "pinned_state",
     "read_point",
     "read_ranges",
+    "return_version",
+    "same_version",
     "write",
 ]
 
 STATE = "SELECT version, clock FROM meta WHERE id = 0"
 NEXT_VERSION = "UPDATE meta SET version = version + 1, clock = max(clock, ?) WHERE id = 0 RETURNING version, clock"
+SAME_VERSION = NEXT_VERSION.replace("version + 1", "version")
+RETURN_VERSION = "UPDATE meta SET version = version - 1 WHERE id = 0"
 
 POINT = "SELECT v, e, s, x FROM kv WHERE k = ?"
 # One statement is one snapshot without a transaction. Not for ranges: once the user has run ANALYZE, SQLite no longer
@@ -82,6 +88,15 @@ BEFORE_ALL_TIME = -(1 << 63)
 """The time to pass where expired rows are wanted: no deadline lies before it."""
 
 
+class Evaluated(NamedTuple):
+    """One operation, ready to be stored: its version, the rows to set, the keys to remove, its first deadline."""
+
+    version: int
+    upserts: list[tuple[bytes, bytes, int, int, int | None]]
+    deletions: list[tuple[bytes]]
+    earliest_ms: int | None
+
+
 def pinned_state(connection: sqlite3.Connection) -> tuple[int, int]:
     """The counter and the stored high-water mark of the clock; inside a transaction this pins the snapshot.
 
@@ -92,11 +107,18 @@ def pinned_state(connection: sqlite3.Connection) -> tuple[int, int]:
 
 
 def next_version(connection: sqlite3.Connection, now: int) -> tuple[int, int]:
-    """Raise the counter by one and the high-water mark to ``now``; both as they are then.
-
-    The same transaction takes it back when a check fails, so a refused commit uses no number.
-    """
+    """Raise the counter by one and the high-water mark to ``now``; both as they are then."""
     return _state_of(connection.execute(NEXT_VERSION, (now,)).fetchall())
+
+
+def same_version(connection: sqlite3.Connection, now: int) -> tuple[int, int]:
+    """Raise the high-water mark alone: the operation that the number was drawn for was refused."""
+    return _state_of(connection.execute(SAME_VERSION, (now,)).fetchall())
+
+
+def return_version(connection: sqlite3.Connection) -> None:
+    """Take back the number that ``next_version`` has drawn last."""
+    connection.execute(RETURN_VERSION)
 
 
 def read_point(connection: sqlite3.Connection, key: bytes, clock: EngineClock | None) -> ReadResult:
@@ -148,14 +170,11 @@ def failed_checks(connection: sqlite3.Connection, checks: Sequence[Check], now: 
     return tuple(failed)
 
 
-def write(connection: sqlite3.Connection, mutations: Sequence[Mutation], version: int, now: int) -> int | None:
-    """Carry out the mutations: evaluated in order, then stored with at most two statements.
-
-    Returns:
-        The earliest deadline that was written, or None.
+def evaluate(connection: sqlite3.Connection, mutations: Sequence[Mutation], version: int, now: int) -> Evaluated:
+    """What the mutations, applied in order, make of the rows; nothing is written.
 
     Raises:
-        InvalidValueError: a sum, min or max met a value that is no 64-bit integer; nothing was changed.
+        InvalidValueError: a sum, min or max met a value that is no 64-bit integer.
     """
     changes: dict[bytes, Row | None] = {}
     earliest: int | None = None
@@ -173,11 +192,17 @@ def write(connection: sqlite3.Connection, mutations: Sequence[Mutation], version
         else:
             changes[mutation.key] = _combined(connection, changes, mutation, now)
     upserts = [(row[0], row[1], row[2], version, row[4]) for row in changes.values() if row is not None]
-    if upserts:
-        connection.executemany(UPSERT, upserts)
-    if len(upserts) < len(changes):
-        connection.executemany(DELETE, [(key,) for key, row in changes.items() if row is None])
-    return earliest
+    if len(upserts) == len(changes):
+        return Evaluated(version, upserts, [], earliest)
+    return Evaluated(version, upserts, [(key,) for key, row in changes.items() if row is None], earliest)
+
+
+def write(connection: sqlite3.Connection, evaluated: Evaluated) -> None:
+    """Store what was evaluated, with at most two statements."""
+    if evaluated.upserts:
+        connection.executemany(UPSERT, evaluated.upserts)
+    if evaluated.deletions:
+        connection.executemany(DELETE, evaluated.deletions)
 
 
 def earliest_deadline(connection: sqlite3.Connection) -> int | None:

@@ -17,9 +17,10 @@ from typing import NamedTuple, Protocol, TypeVar
 from kvmodels.engines import sqlite_file, sqlite_log
 from kvmodels.engines import sqlite_statements as statements
 from kvmodels.engines.clock import EngineClock
-from kvmodels.engines.evaluation import to_versionstamp
 from kvmodels.engines.file_places import FileIdentity, file_identity, refuse_network_place, replaced
+from kvmodels.engines.group_commit import Group, GroupCommitter, Member, Waiter
 from kvmodels.engines.patience import Patience
+from kvmodels.engines.sqlite_commits import SqliteTransaction
 from kvmodels.engines.sqlite_errors import has_no_room, is_input_output_error, translated, with_patience
 from kvmodels.engines.store_background import Due, StoreBackground
 from kvmodels.errors import ClosedError, CommitUnknownError, KvModelsError, ReadOnlyError
@@ -78,10 +79,12 @@ class SqliteStore:
         self.readonly = options.readonly
         self.identity: FileIdentity | None = None
         self.write_lock = threading.Lock()
+        self.commits = GroupCommitter(self._carry_out, sqlite3.Error)
         self.writer: sqlite_file.Connection | None = None
         self.snapshots: dict[int, weakref.ref[Pinned]] = {}
         self.closed_reason: str | None = None
         self.background = StoreBackground(self)
+        self._refused = False
         self._opening = threading.Lock()
         self._idle: SimpleQueue[sqlite_file.Connection] = SimpleQueue()
         # Plain weak references: a WeakSet removes what has died in a callback, and an interrupt in that is swallowed
@@ -235,32 +238,43 @@ class SqliteStore:
     # Writing
 
     def commit(self, write: AtomicWrite) -> Committed | Conflict:
-        """One write transaction. The deadline covers the wait for other threads and for other processes."""
-        earliest: int | None = None
+        """Carry out an operation, with those of other threads that wait for the file at the same time.
 
-        def apply(connection: sqlite3.Connection, version: int, now: int) -> tuple[int, ...]:
-            nonlocal earliest
-            failed = statements.failed_checks(connection, write.checks, now) if write.checks else ()
-            if failed:
-                connection.rollback()
+        The deadline covers the wait for other threads and for other processes.
+        """
+        self._require_writable()
+        return self.commits.commit(write, self.patience())
+
+    def submit(self, write: AtomicWrite, waiter: Waiter) -> Member:
+        """Have an operation carried out by the next caller of ``commits.lead``."""
+        self._require_writable()
+        return self.commits.submit(write, self.patience(), waiter)
+
+    def _carry_out(self, group: Group) -> None:
+        def work(connection: sqlite3.Connection) -> SqliteTransaction:
+            transaction = SqliteTransaction(connection, self.clock)
+            if group.run(transaction):
+                transaction.finish()
             else:
-                earliest = statements.write(connection, write.mutations, version, now)
-            return failed
+                connection.rollback()
+            return transaction
 
-        failed, version = self._write(apply, self.patience())
-        if failed:
-            return Conflict(failed)
-        self.background.committed(version, earliest)
-        return Committed(to_versionstamp(version))
+        written = self._write(work, group.patience, group)
+        # One call for the group: whoever is woken asks what the store holds, and finds all of it.
+        if written.version is not None:
+            self.background.committed(written.version, written.earliest_ms)
 
     def sweep(self, limit: int, patience: Patience) -> int:
         """Remove up to ``limit`` rows that have expired, in one commit; how many there were."""
+        self._require_writable()
 
-        def apply(connection: sqlite3.Connection, _version: int, now: int) -> int:
+        def apply(connection: sqlite3.Connection) -> tuple[int, int]:
+            version, now = statements.next_version(connection, self.clock.now_ms())
+            self.clock.raise_to(now)
             swept = statements.delete_expired(connection, limit, now)
             if not swept:
                 connection.rollback()
-            return swept
+            return swept, version
 
         swept, version = self._write(apply, patience)
         if swept:
@@ -269,41 +283,51 @@ class SqliteStore:
 
     def trim_log(self, before_ms: int, patience: Patience) -> None:
         """Forget the changes that were made up to a time; a commit that changes no row."""
+        self._require_writable()
 
-        def apply(connection: sqlite3.Connection, _version: int, _now: int) -> None:
+        def apply(connection: sqlite3.Connection) -> None:
+            statements.next_version(connection, self.clock.now_ms())
             if sqlite_log.log_state(connection) is not None:
                 sqlite_log.trim(connection, before_ms)
 
         self._write(apply, patience)
 
-    def _write(self, work: Callable[[sqlite3.Connection, int, int], T], patience: Patience) -> tuple[T, int]:
-        """Do ``work`` with the next version and the time in a write transaction, which it may roll back."""
+    def _require_writable(self) -> None:
         if self.readonly:
             raise ReadOnlyError("this store is open for reading only", url=self.url)
+
+    def _write(self, work: Callable[[sqlite3.Connection], T], patience: Patience, group: Group | None = None) -> T:
+        """Do ``work`` in a write transaction, which it may roll back; ``group`` learns whether it was committed."""
         with self.write_lock:
             if self.snapshots:
                 self.expire_snapshots(self.clock.now_ms())
             connection = self._writing_connection(patience)
+            ending = False
             try:
                 self._begin(connection, patience)
-                version, now = statements.next_version(connection, self.clock.now_ms())
-                self.clock.raise_to(now)
-                result = work(connection, version, now)
+                result = work(connection)
                 if connection.in_transaction:
+                    ending = True
                     self._end(connection, patience)
+                    if group is not None:
+                        group.committed = True
             except BaseException as error:
                 # Also for an interrupt: a connection left inside a write transaction would block every process.
-                # Nothing may come before the rollback, because a second interrupt would hit it.
+                # Nothing that takes an interrupt may come before the rollback, because a second one would hit it.
+                open_still = connection.in_transaction
                 try:
                     connection.rollback()
                 except sqlite3.Error as failure:
                     error.add_note(f"the rollback failed too: {failure}")
                     self.writer = None
                     self._discard(connection)
+                # The interrupt came behind COMMIT, which SQLite did not refuse.
+                if ending and not open_still and not self._refused and group is not None:
+                    group.committed = True
                 if isinstance(error, sqlite3.Error):
                     raise self.translated(error) from error
                 raise
-        return result, version
+        return result
 
     def _begin(self, connection: sqlite3.Connection, patience: Patience) -> None:
         while True:
@@ -316,9 +340,11 @@ class SqliteStore:
 
     def _end(self, connection: sqlite3.Connection, patience: Patience) -> None:
         while True:
+            self._refused = False
             try:
                 connection.execute("COMMIT")
             except sqlite3.Error as error:
+                self._refused = True
                 # A full disk is certain: the frame that marks the commit was not written. After any other I/O
                 # error (a failed fsync above all) nobody can say what the disk holds.
                 if is_input_output_error(error) and not has_no_room(error, self.path):

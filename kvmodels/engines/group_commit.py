@@ -1,0 +1,450 @@
+"""Writers of one process that wait at the same time share one transaction of their engine, and so one fsync.
+
+Whoever finds nobody writing leads: it opens a transaction, carries out its own operation and those that wait, and
+commits them all. The others wait, each for its own answer.
+
+Rules of this module: it knows no engine. Everything that decides is a single step of the interpreter (append to a
+deque, ``setdefault`` on a dict), so that an interrupt leaves nothing half decided; whoever holds ``_turn`` leads, and a
+``with`` statement gives it back whatever happens.
+
+- Operations are carried out in the order in which they came. Each is evaluated completely, against the transaction and
+  so against the earlier ones, before any of its statements runs; one that is refused has written nothing.
+- Nobody is answered before the transaction is over. An answer that was judged by what a failed transaction would have
+  written is not given.
+- When the transaction fails, every operation in it is carried out again by itself, so each gets the answer that it
+  would have got alone; unless nobody knows whether it was applied: then those that it contained learn that.
+- A leader that is interrupted puts what it had not committed back in front of the queue, for the next leader. Nothing is
+  carried out twice, because what is put back was rolled back.
+- A single writer waits for nobody: it leads at once.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final, Protocol
+
+from kvmodels.engines.patience import Patience
+from kvmodels.engines.signals import RECHECK_S
+from kvmodels.errors import CommitUnknownError, EngineError, KvModelsError
+from kvmodels.operations import AtomicWrite, Committed, Conflict, Set
+
+__all__ = ["Group", "GroupCommitter", "GroupTransaction", "Member", "Waiter", "outcome_note"]
+
+MOST_MEMBERS: Final = 256
+"""Operations in one transaction: an fsync is shared by so many, and no longer does another process wait for us."""
+
+MOST_BYTES: Final = 1 << 20
+"""Bytes of keys and values in one transaction, unless its first operation alone is larger."""
+
+MOST_HAND_OVERS: Final = 3
+"""So often an operation survives its leader. An operation that kills every leader must not kill them all."""
+
+_STATE: Final = "state"
+_WITHDRAWN: Final = object()
+
+
+class Waiter(Protocol):
+    """Who is told about a member. Both methods are called by the leader, return at once and raise nothing."""
+
+    def answered(self, member: Member) -> None:
+        """The member has its outcome. Called for each member of a group."""
+        ...
+
+    def call(self) -> None:
+        """Look again: members were answered, or the turn is free. Called once for the members that share a waiter."""
+        ...
+
+
+class GroupTransaction(Protocol):
+    """A write transaction of an engine, as a group uses it; one operation after the other."""
+
+    def evaluate(self, write: AtomicWrite, /) -> Any:
+        """Judge an operation against the transaction as it is now; nothing is written.
+
+        Returns:
+            A Conflict, or what ``apply`` is to write.
+
+        Raises:
+            Exception: the operation is refused, whatever is raised. One of the committer's ``fatal`` classes ends the
+                transaction instead.
+        """
+        ...
+
+    def apply(self, evaluated: Any, /) -> Committed:
+        """Write what was evaluated, under the next versionstamp. What it raises ends the transaction."""
+        ...
+
+
+class Member:
+    """One operation on its way through the queue.
+
+    Args:
+        write: the operation.
+        patience: its deadline for a busy file.
+        waiter: who is told; None while nobody waits.
+
+    Attributes:
+        outcome: the answer, an exception to be raised included; None while there is none.
+        verdict: the answer if the transaction is committed.
+        alone: the transaction that it shared has failed, and it is not to share one again.
+        hand_overs: how many leaders were interrupted while they had it.
+    """
+
+    __slots__ = ("_state", "alone", "hand_overs", "outcome", "patience", "verdict", "waiter", "write")
+
+    def __init__(self, write: AtomicWrite, patience: Patience, waiter: Waiter | None = None) -> None:
+        self.write = write
+        self.patience = patience
+        self.waiter = waiter
+        self.outcome: Committed | Conflict | Exception | None = None
+        self.verdict: Committed | Conflict | Exception | None = None
+        self.alone = False
+        self.hand_overs = 0
+        # Whoever sets the one item decides: it is the compare-and-set of the interpreter, and can be looked at later.
+        self._state: dict[str, object] = {}
+
+    def withdraw(self) -> bool:
+        """Take the operation back; false when a leader has it, or had it. It is not carried out if this is true."""
+        return self._state.setdefault(_STATE, _WITHDRAWN) is _WITHDRAWN
+
+    def take(self) -> bool:
+        """Begin to carry it out; false when it was withdrawn, or is in a group already. For leaders."""
+        mine = object()
+        return self._state.setdefault(_STATE, mine) is mine
+
+    def free(self) -> None:
+        """Let it be taken or withdrawn again. For the leader that has taken it."""
+        if self.taken:
+            self.verdict = None
+            self._state.clear()
+
+    @property
+    def taken(self) -> bool:
+        """Whether a leader has it, or had it."""
+        return self._state.get(_STATE, _WITHDRAWN) is not _WITHDRAWN
+
+    @property
+    def withdrawn(self) -> bool:
+        """Whether its owner took it back."""
+        return self._state.get(_STATE) is _WITHDRAWN
+
+    def size(self) -> int:
+        """Bytes of keys and values that it writes."""
+        return sum(
+            len(mutation.key) + (len(mutation.value) if isinstance(mutation, Set) else 0)
+            for mutation in self.write.mutations
+        )
+
+
+class Group:
+    """What one leader carries out in one transaction.
+
+    Attributes:
+        members: in the order in which they came; those that the transaction has not reached are still in the queue.
+        patience: for the beginning and the end of the transaction; that of the first member, who waits longest.
+        committed: the engine sets it as soon as it knows, also when an interrupt comes right behind the commit.
+    """
+
+    __slots__ = ("_bytes", "_fatal", "_queue", "committed", "members")
+
+    def __init__(self, queue: deque[Member], fatal: type[Exception]) -> None:
+        self._queue = queue
+        self._fatal = fatal
+        self._bytes = 0
+        self.members: list[Member] = []
+        self.committed = False
+
+    @property
+    def patience(self) -> Patience:
+        """The deadline of the first member."""
+        return self.members[0].patience
+
+    def take(self) -> Member | None:
+        """The next member of the group; None when nobody waits, or the group is large enough."""
+        queue, members = self._queue, self.members
+        while queue:
+            member = queue[0]
+            if members and self._is_full(member):
+                return None
+            # First here, then away from there: between the two it is in both, and not lost if an interrupt comes.
+            members.append(member)
+            queue.popleft()
+            if member.take():
+                return member
+            members.pop()
+        return None
+
+    def run(self, transaction: GroupTransaction) -> bool:
+        """Carry out the first member and those that wait, inside the transaction of the engine.
+
+        Returns:
+            Whether there is anything to commit; if not, the engine rolls back.
+        """
+        applied = False
+        member: Member | None = self.members[0]
+        while member is not None:
+            verdict: Committed | Conflict | Exception
+            try:
+                evaluated = transaction.evaluate(member.write)
+            except self._fatal:
+                raise
+            except Exception as refusal:
+                verdict = refusal
+            else:
+                if isinstance(evaluated, Conflict):
+                    verdict = evaluated
+                else:
+                    verdict = transaction.apply(evaluated)
+                    applied = True
+            member.verdict = verdict
+            del verdict  # an error would hold this frame, and the frame the error
+            member = self.take()
+        return applied
+
+    def answer(self) -> None:
+        """Make every verdict an outcome; again after an interrupt, if need be."""
+        for member in self.members:
+            if member.outcome is None and member.verdict is not None:
+                self.settle(member, member.verdict)
+
+    def settle(self, member: Member, outcome: Committed | Conflict | Exception) -> None:
+        """Give one member its outcome."""
+        member.outcome = outcome
+        if member.waiter is not None:
+            member.waiter.answered(member)
+
+    def call(self) -> None:
+        """Tell everybody who was answered, each waiter once."""
+        for waiter in {id(one.waiter): one.waiter for one in self.members if one.outcome is not None}.values():
+            if waiter is not None:
+                waiter.call()
+
+    def _is_full(self, candidate: Member) -> bool:
+        first = self.members[0]
+        if len(self.members) >= MOST_MEMBERS or candidate.alone or first.alone:
+            return True
+        if self._bytes == 0:
+            self._bytes = first.size()
+        self._bytes += candidate.size()
+        return self._bytes > MOST_BYTES
+
+
+class _Gate:
+    """What a thread waits at for its answer, or for the turn."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def answered(self, member: Member) -> None:
+        """Nothing to note: the thread looks at its member."""
+
+    def call(self) -> None:
+        with suppress(RuntimeError):  # it is open already
+            self._lock.release()
+
+    def wait(self) -> None:
+        # Not for ever: an interrupt may swallow the call, and then the waiter looks by itself.
+        self._lock.acquire(timeout=RECHECK_S)
+
+
+class GroupCommitter:
+    """The queue of one store, and whoever carries it out.
+
+    Args:
+        carry_out: begins a write transaction, calls ``group.run`` in it, commits if that is true or else rolls back,
+            and sets ``group.committed`` when it has committed, at the latest when it raises. After an exception nothing
+            is left open. Called by one thread at a time.
+        fatal: what the engine's library raises; see ``GroupTransaction.evaluate``.
+    """
+
+    __slots__ = ("_carry_out", "_fatal", "_queue", "_turn")
+
+    def __init__(self, carry_out: Callable[[Group], None], fatal: type[Exception]) -> None:
+        self._carry_out = carry_out
+        self._fatal = fatal
+        self._queue: deque[Member] = deque()
+        self._turn = threading.Lock()
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there is anything in the queue."""
+        return bool(self._queue)
+
+    def commit(self, write: AtomicWrite, patience: Patience) -> Committed | Conflict:
+        """Have an operation carried out, by this thread or by another one, and wait for the answer.
+
+        Raises:
+            KvModelsError: what the engine says; and what evaluating the operation raises.
+        """
+        member = Member(write, patience)
+        try:
+            self._queue.append(member)
+            while member.outcome is None:
+                self._proceed(member)
+        except BaseException as interruption:
+            self._leave(member, interruption)
+            raise
+        outcome = member.outcome
+        if isinstance(outcome, Exception):
+            try:
+                raise outcome
+            finally:
+                # The error holds this frame by its traceback, and nothing of this frame may hold the error.
+                member.outcome = member.verdict = None
+                del outcome
+        return outcome
+
+    def submit(self, write: AtomicWrite, patience: Patience, waiter: Waiter) -> Member:
+        """Put an operation into the queue and return at once. Somebody must call ``lead`` then."""
+        member = Member(write, patience, waiter)
+        self._queue.append(member)
+        return member
+
+    def lead(self) -> None:
+        """Carry out everything in the queue, in as many transactions as it takes."""
+        while self._queue:
+            self._lead(None)
+
+    def _proceed(self, member: Member) -> None:
+        """Lead if nobody does, or wait; the caller looks whether its member was answered and comes again."""
+        if not self._turn.locked():
+            self._lead(member)
+            return
+        gate = member.waiter
+        if not isinstance(gate, _Gate):
+            gate = member.waiter = _Gate()
+        # Looked at after the gate is there: a leader that gives the turn back later than this finds the gate.
+        if self._turn.locked() and member.outcome is None:
+            gate.wait()
+
+    def _lead(self, own: Member | None) -> None:
+        """Carry out one group; ``own`` is the operation of this thread, wherever it is."""
+        group = Group(self._queue, self._fatal)
+        try:
+            # A blocking "with", although it was just looked whether the turn is free: of everything that takes a lock
+            # it is what an interrupt cannot come between.
+            with self._turn:
+                if own is None or own.outcome is None:
+                    if own is not None and own.taken:
+                        group.settle(own, _lost())
+                    else:
+                        self._carry(group, own)
+        finally:
+            self._call_next()
+            group.call()
+
+    def _carry(self, group: Group, own: Member | None) -> None:
+        try:
+            if group.take() is not None:
+                self._carry_out(group)
+                group.answer()
+        except Exception as error:
+            if group.committed:  # whatever it is, it came after the commit
+                group.answer()
+                raise
+            self._fail(group, error)
+        except BaseException:
+            try:
+                self._hand_over(group, own)
+            except BaseException:
+                self._hand_over(group, own)  # a second interrupt, which came while the first one was dealt with
+                raise
+            raise
+
+    def _fail(self, group: Group, error: Exception) -> None:
+        """Answer what the failure of the transaction is the answer for, and have the rest carried out one by one."""
+        unknown = isinstance(error, CommitUnknownError)
+        rest: list[Member] = []
+        for member in group.members:
+            if len(group.members) == 1:
+                group.settle(member, error)
+            elif unknown and isinstance(member.verdict, Committed):
+                group.settle(member, _another(error))
+            else:
+                member.alone = True
+                rest.append(member)
+        self._put_back(rest)
+
+    def _hand_over(self, group: Group, own: Member | None) -> None:
+        """Leave the group to the next leader, or answer it if it is committed; may be called again."""
+        if group.committed:
+            group.answer()
+            return
+        rest: list[Member] = []
+        for member in group.members:
+            if member is own:
+                member.free()  # its thread is going to withdraw it
+            elif member.outcome is None:
+                member.hand_overs += 1
+                if member.hand_overs > MOST_HAND_OVERS:
+                    group.settle(member, _given_up())
+                else:
+                    rest.append(member)
+        self._put_back(rest)
+
+    def _put_back(self, members: list[Member]) -> None:
+        # In the queue first: one that is there twice is carried out once, one that is nowhere never.
+        self._queue.extendleft(reversed(members))
+        for member in members:
+            member.free()
+
+    def _call_next(self) -> None:
+        """Tell the first that waits that the turn is free. Without this it would find out after ``RECHECK_S``."""
+        if not self._queue:
+            return
+        for member in self._queue.copy():
+            if not member.withdrawn:
+                # A member without a waiter is on its way to look at the turn by itself.
+                if member.waiter is not None:
+                    member.waiter.call()
+                return
+
+    def _leave(self, member: Member, interruption: BaseException) -> None:
+        """Withdraw the operation of a thread that is interrupted, or wait for its outcome if it has been started."""
+        try:
+            while member.outcome is None and not member.withdraw():
+                self._proceed(member)
+        finally:
+            self._call_next()
+        if not isinstance(interruption, Exception):
+            interruption.add_note(outcome_note(member.outcome))
+
+
+def outcome_note(outcome: Committed | Conflict | BaseException | None) -> str:
+    """What an interruption says of the commit that it came upon; None: it was withdrawn."""
+    if outcome is None:
+        return "the commit was not applied"
+    if isinstance(outcome, Committed):
+        return "the commit was applied"
+    if isinstance(outcome, Conflict):
+        return "the commit was not applied: a check failed"
+    if isinstance(outcome, KvModelsError) and not isinstance(outcome, CommitUnknownError):
+        return f"the commit was not applied: {outcome}"
+    return f"the outcome of the commit is unknown: {outcome!r}"
+
+
+def _another(error: Exception) -> Exception:
+    """The same error for another thread: two must not add their tracebacks to one object."""
+    one = copy.copy(error)
+    one.__cause__ = error.__cause__
+    return one
+
+
+def _lost() -> CommitUnknownError:
+    return CommitUnknownError(
+        "the thread that wrote the commit was interrupted again and again",
+        hint="Read the record to see whether it was applied.",
+    )
+
+
+def _given_up() -> EngineError:
+    return EngineError(
+        "every thread that began to write the commit was interrupted", hint="Nothing was written; try again."
+    )
