@@ -6,14 +6,17 @@ before it changes anything.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+
 from kvmodels.errors import InvalidValueError
-from kvmodels.operations import Row
+from kvmodels.operations import Delete, Mutation, Row, Set
 from kvmodels.operations_combining import U64_ENCODING, U64_MODULUS, combine
 
 __all__ = [
     "U64_ENCODING",
     "U64_MODULUS",
     "combine",
+    "evaluate",
     "from_versionstamp",
     "require_storable_deadline",
     "to_versionstamp",
@@ -56,3 +59,41 @@ def require_storable_deadline(expire_at: int, key: bytes) -> None:
             path=key.hex(),
             hint="Pass milliseconds since the epoch, below 2**63.",
         )
+
+
+def evaluate(
+    mutations: Sequence[Mutation], stamp: bytes, now: int, stored: Callable[[bytes], Row | None]
+) -> tuple[dict[bytes, Row | None], int | None]:
+    """What the mutations, applied in order, make of the rows; nothing is written.
+
+    Args:
+        mutations: of one operation.
+        stamp: the versionstamp of the rows that they write.
+        now: milliseconds; a row with a deadline up to this time counts as absent.
+        stored: the row that is stored under a key, expired or not.
+
+    Returns:
+        The rows that are left by key (None: the key is removed), and the earliest deadline among those of ``Set``.
+
+    Raises:
+        InvalidValueError: a sum, min or max met a value that is no 64-bit integer.
+    """
+    changes: dict[bytes, Row | None] = {}
+    earliest: int | None = None
+    for mutation in mutations:
+        key: bytes
+        if isinstance(mutation, Set):
+            key, value, encoding, expire_at, versionstamped = mutation
+            if versionstamped:
+                key = versionstamped_key(key, stamp)
+            if expire_at is not None:
+                require_storable_deadline(expire_at, key)
+                earliest = expire_at if earliest is None else min(earliest, expire_at)
+            changes[key] = Row(key, value, encoding, stamp, expire_at)
+        elif isinstance(mutation, Delete):
+            changes[mutation.key] = None
+        else:
+            key = mutation.key
+            present = changes[key] if key in changes else stored(key)
+            changes[key] = Row(key, *combine(mutation, visible(present, now)), stamp, None)
+    return changes, earliest

@@ -11,19 +11,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from kvmodels.engines.clock import EngineClock
-from kvmodels.engines.evaluation import (
-    combine,
-    require_storable_deadline,
-    to_versionstamp,
-    versionstamped_key,
-    visible,
-)
+from kvmodels.engines.evaluation import evaluate as evaluate_mutations
+from kvmodels.engines.evaluation import to_versionstamp
 from kvmodels.errors import DecodeError
 from kvmodels.operations import (
-    Apply,
-    Arithmetic,
     Check,
-    Delete,
     Follow,
     Guard,
     GuardFailed,
@@ -31,7 +23,6 @@ from kvmodels.operations import (
     ReadRange,
     ReadResult,
     Row,
-    Set,
 )
 
 __all__ = [
@@ -176,21 +167,12 @@ def evaluate(connection: sqlite3.Connection, mutations: Sequence[Mutation], vers
     Raises:
         InvalidValueError: a sum, min or max met a value that is no 64-bit integer.
     """
-    changes: dict[bytes, Row | None] = {}
-    earliest: int | None = None
-    for mutation in mutations:
-        if isinstance(mutation, Set):
-            key, value, encoding, expire_at, versionstamped = mutation
-            if versionstamped:
-                key = versionstamped_key(key, to_versionstamp(version))
-            if expire_at is not None:
-                require_storable_deadline(expire_at, key)
-                earliest = expire_at if earliest is None else min(earliest, expire_at)
-            changes[key] = Row(key, value, encoding, b"", expire_at)
-        elif isinstance(mutation, Delete):
-            changes[mutation.key] = None
-        else:
-            changes[mutation.key] = _combined(connection, changes, mutation, now)
+
+    def stored(key: bytes) -> Row | None:
+        rows = _scan(connection, ReadRange(key), BEFORE_ALL_TIME)
+        return rows[0] if rows else None
+
+    changes, earliest = evaluate_mutations(mutations, to_versionstamp(version), now, stored)
     upserts = [(row[0], row[1], row[2], version, row[4]) for row in changes.values() if row is not None]
     if len(upserts) == len(changes):
         return Evaluated(version, upserts, [], earliest)
@@ -216,18 +198,6 @@ def delete_expired(connection: sqlite3.Connection, limit: int, now: int) -> int:
     keys = connection.execute(EXPIRED, (now, limit)).fetchall()
     connection.executemany(DELETE, keys)
     return len(keys)
-
-
-def _combined(
-    connection: sqlite3.Connection, changes: dict[bytes, Row | None], mutation: Arithmetic | Apply, now: int
-) -> Row:
-    key = mutation.key
-    if key in changes:
-        stored = changes[key]
-    else:
-        rows = _scan(connection, ReadRange(key), BEFORE_ALL_TIME)
-        stored = rows[0] if rows else None
-    return Row(key, *combine(mutation, visible(stored, now)), b"", None)
 
 
 def _state_of(found: list[Any]) -> tuple[int, int]:
