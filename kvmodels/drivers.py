@@ -18,27 +18,22 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import threading
 import time
-import weakref
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from kvmodels.drivers_lanes import Lanes, commit_in_group, forget_lanes, lanes_of, read_at_once
 from kvmodels.engines.base import Engine, Snapshot
+from kvmodels.engines.group_commit import outcome_note
 from kvmodels.engines.signals import RECHECK_S
-from kvmodels.errors import CommitUnknownError, KvModelsError
+from kvmodels.errors import KvModelsError
 from kvmodels.flows.requests import Commit, Flow, Read, ReadChanges, Request, Sleep, WaitForCommit
 from kvmodels.operations import AtomicWrite, Committed, Conflict
 
 __all__ = ["aclose", "apin", "arelease", "arun", "run"]
 
 T = TypeVar("T")
-
-READ_THREADS = 4
-"""Threads that read from one blocking engine; SQLite gains nothing beyond, since rows are decoded under the GIL."""
 
 
 def run(
@@ -110,7 +105,8 @@ async def arun(
 
     An engine that waits for nothing (trait ``blocking`` false) is called directly; another one in threads that
     belong to the engine: one for its commits, which it serialises anyway, and a few for its reads, so that
-    waiting commits never keep a read from running.
+    waiting commits never keep a read from running. Of an embedded engine, small reads that wait for nothing are
+    carried out in the event loop, and operations that wait to be committed hold no thread and share transactions.
 
     Args:
         engine: answers the reads and commits of the flow.
@@ -125,7 +121,7 @@ async def arun(
         KvModelsError: what the engine raised and the flow did not handle, or what the flow raised.
         asyncio.CancelledError: the task was cancelled; after a started commit it carries a note with the outcome.
     """
-    blocking = engine.traits.blocking
+    lanes = lanes_of(engine) if engine.traits.blocking else None
     step: Callable[[Any], Request] = flow.send
     answer: Any = None
     try:
@@ -142,8 +138,8 @@ async def arun(
                     answer = None
                 elif type(request) is WaitForCommit:
                     answer = await _wait_for_commit(engine, request)
-                elif blocking:
-                    answer = await _perform_in_thread(engine, request, snapshot)
+                elif lanes is not None:
+                    answer = await _perform_beside(engine, lanes, request, snapshot)
                 else:
                     answer = _perform(engine, request, snapshot)
             except KvModelsError as error:
@@ -164,8 +160,8 @@ async def aclose(engine: Engine) -> None:
     if not engine.traits.blocking:
         engine.close()
         return
-    closing = asyncio.wrap_future(_threads.of(engine).commits.submit(engine.close))
-    _threads.forget(engine)
+    closing = asyncio.wrap_future(lanes_of(engine).commits.submit(engine.close))
+    forget_lanes(engine)
     await asyncio.wait((closing,))
     closing.result()
 
@@ -179,7 +175,7 @@ async def apin(engine: Engine) -> Snapshot:
     if not engine.traits.blocking:
         return engine.snapshot()
     # If the task is cancelled meanwhile, nobody holds the snapshot that the thread makes, and its finalizer closes it.
-    return await asyncio.wrap_future(_threads.of(engine).reads.submit(engine.snapshot))
+    return await asyncio.wrap_future(lanes_of(engine).reads.submit(engine.snapshot))
 
 
 async def arelease(engine: Engine, snapshot: Snapshot) -> None:
@@ -187,7 +183,7 @@ async def arelease(engine: Engine, snapshot: Snapshot) -> None:
     if not engine.traits.blocking:
         snapshot.close()
     else:
-        await asyncio.wrap_future(_threads.of(engine).reads.submit(snapshot.close))
+        await asyncio.wrap_future(lanes_of(engine).reads.submit(snapshot.close))
 
 
 def _tell(flow: Flow[Any], interruption: BaseException) -> None:
@@ -244,19 +240,28 @@ async def _wait_for_commit(engine: Engine, request: WaitForCommit) -> bytes:
 async def _present_versionstamp(engine: Engine) -> bytes:
     if not engine.traits.blocking:
         return engine.wait_for_commit(b"", 0)
-    return await asyncio.wrap_future(_threads.of(engine).reads.submit(engine.wait_for_commit, b"", 0))
+    return await asyncio.wrap_future(lanes_of(engine).reads.submit(engine.wait_for_commit, b"", 0))
 
 
-async def _perform_in_thread(engine: Engine, request: Request, snapshot: Snapshot | None) -> Any:
-    if type(request) in (Read, ReadChanges):
-        return await asyncio.wrap_future(_threads.of(engine).reads.submit(_perform, engine, request, snapshot))
+async def _perform_beside(engine: Engine, lanes: Lanes, request: Request, snapshot: Snapshot | None) -> Any:
+    """Carry out what may block, without keeping the event loop."""
+    if type(request) is Read:
+        if lanes.embedded and snapshot is None:
+            found = await read_at_once(engine, request)
+            if found is not None:
+                return found
+        return await asyncio.wrap_future(lanes.reads.submit(_perform, engine, request, snapshot))
     if type(request) is Commit:
-        return await _commit_in_thread(engine, request.write)
+        if lanes.embedded:
+            return await commit_in_group(engine, lanes, request.write)
+        return await _commit_in_thread(lanes, engine, request.write)
+    if type(request) is ReadChanges:
+        return await asyncio.wrap_future(lanes.reads.submit(_perform, engine, request, snapshot))
     return engine.now_ms()  # a clock is read, nothing waits
 
 
-async def _commit_in_thread(engine: Engine, write: AtomicWrite) -> Committed | Conflict:
-    future = _threads.of(engine).commits.submit(engine.commit, write)
+async def _commit_in_thread(lanes: Lanes, engine: Engine, write: AtomicWrite) -> Committed | Conflict:
+    future = lanes.commits.submit(engine.commit, write)
     waiter = asyncio.wrap_future(future)
     try:
         # Not shield(): it reports an error that comes after a cancellation to the loop as if nobody had seen it.
@@ -271,60 +276,6 @@ async def _commit_in_thread(engine: Engine, write: AtomicWrite) -> Committed | C
             except asyncio.CancelledError:
                 # The first cancellation is raised below, once the outcome is known; a second one adds nothing.
                 continue
-        cancelled.add_note(_outcome_note(waiter))
+        cancelled.add_note(outcome_note(waiter.exception() or waiter.result()))
         raise
     return waiter.result()
-
-
-def _outcome_note(waiter: asyncio.Future[Committed | Conflict]) -> str:
-    error = waiter.exception()
-    if error is None:
-        applied = isinstance(waiter.result(), Committed)
-        return "the commit was applied" if applied else "the commit was not applied: a check failed"
-    if isinstance(error, KvModelsError) and not isinstance(error, CommitUnknownError):
-        return f"the commit was not applied: {error}"
-    return f"the outcome of the commit is unknown: {error!r}"
-
-
-class _Lanes:
-    """The threads of one engine; they end when nothing refers to the lanes any more."""
-
-    __slots__ = ("commits", "reads")
-
-    def __init__(self) -> None:
-        # Not the default executor of the loop: it is shared with code that may wait for us, and queueing there
-        # would let reads of one slow engine keep those of another from running.
-        self.commits = ThreadPoolExecutor(1, thread_name_prefix="kvmodels-commit")
-        self.reads = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="kvmodels-read")
-
-
-class _ThreadsByEngine:
-    """The lanes of every blocking engine in use; an entry goes with its engine."""
-
-    __slots__ = ("_lanes", "_lock")
-
-    def __init__(self) -> None:
-        self.forget_all()
-
-    def of(self, engine: Engine) -> _Lanes:
-        with self._lock:
-            lanes = self._lanes.get(engine)
-            if lanes is None:
-                lanes = self._lanes[engine] = _Lanes()
-            return lanes
-
-    def forget(self, engine: Engine) -> None:
-        with self._lock:
-            self._lanes.pop(engine, None)
-
-    def forget_all(self) -> None:
-        # In a forked child the executors are there but their threads are not: a call would wait for ever instead
-        # of raising the engine's ClosedError. The lock is new, since a lost thread may have been holding it.
-        self._lock = threading.Lock()
-        self._lanes: weakref.WeakKeyDictionary[Engine, _Lanes] = weakref.WeakKeyDictionary()
-
-
-_threads = _ThreadsByEngine()
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_threads.forget_all)

@@ -16,8 +16,9 @@ engine. An engine may be called from any thread. It never sends a commit again b
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+from kvmodels.engines.group_commit import Member, Waiter
 from kvmodels.limits import Limits, Traits
 from kvmodels.operations import (
     AtomicWrite,
@@ -31,7 +32,10 @@ from kvmodels.operations import (
     ReadResult,
 )
 
-__all__ = ["Engine", "Snapshot"]
+__all__ = ["EmbeddedEngine", "Engine", "Snapshot", "is_small"]
+
+SMALL_READ = 128
+"""Rows that a read may ask for to be carried out by a thread that must not be kept: half a millisecond on SQLite."""
 
 
 class Snapshot(Protocol):
@@ -174,3 +178,50 @@ class Engine(Protocol):
     def close(self) -> None:
         """Wait for running calls, wake those that wait for a commit, then release everything; idempotent."""
         ...
+
+
+@runtime_checkable
+class EmbeddedEngine(Protocol):
+    """An engine inside the process that an event loop can use without a thread for every call.
+
+    It commits what waits in one queue, several operations in one transaction, and knows which reads wait for nothing.
+    """
+
+    def submit(self, write: AtomicWrite, waiter: Waiter) -> Member:
+        """Put an operation into the queue and return at once; ``member.committer.lead()`` must be called then.
+
+        Raises:
+            ClosedError, ReadOnlyError: it is not in the queue. Whatever else ``commit`` raises is its outcome.
+        """
+        ...
+
+    def read_at_once(
+        self,
+        ranges: Sequence[ReadRange],
+        guard: Guard | None = None,
+        *,
+        include_expired: bool = False,
+        follow: Follow | None = None,
+    ) -> ReadResult | GuardFailed | None:
+        """What ``read`` returns; None if the read is not small, or would have to wait for a lock or a connection.
+
+        ``follow`` may be called although the answer is None. A page of the file that is not in the operating system's
+        cache is waited for in any case.
+
+        Raises:
+            ClosedError: the engine is closed.
+        """
+        ...
+
+
+def is_small(ranges: Sequence[ReadRange]) -> bool:
+    """Whether a read asks for so few rows that an event loop may carry it out itself."""
+    rows = 0
+    for one in ranges:
+        if one.end is None:
+            rows += 1
+        elif one.limit is None:
+            return False
+        else:
+            rows += one.limit
+    return rows <= SMALL_READ

@@ -13,8 +13,8 @@ deque, ``setdefault`` on a dict), so that an interrupt leaves nothing half decid
   written is not given.
 - When the transaction fails, every operation in it is carried out again by itself, so each gets the answer that it
   would have got alone; unless nobody knows whether it was applied: then those that it contained learn that.
-- A leader that is interrupted puts what it had not committed back in front of the queue, for the next leader. Nothing is
-  carried out twice, because what is put back was rolled back.
+- A leader that is interrupted puts what it had not committed back in front of the queue, for the next leader.
+  Nothing is carried out twice, because what is put back was rolled back.
 - A single writer waits for nobody: it leads at once.
 """
 
@@ -84,6 +84,7 @@ class Member:
 
     Args:
         write: the operation.
+        committer: whose queue it is in.
         patience: its deadline for a busy file.
         waiter: who is told; None while nobody waits.
 
@@ -94,10 +95,13 @@ class Member:
         hand_overs: how many leaders were interrupted while they had it.
     """
 
-    __slots__ = ("_state", "alone", "hand_overs", "outcome", "patience", "verdict", "waiter", "write")
+    __slots__ = ("_state", "alone", "committer", "hand_overs", "outcome", "patience", "verdict", "waiter", "write")
 
-    def __init__(self, write: AtomicWrite, patience: Patience, waiter: Waiter | None = None) -> None:
+    def __init__(
+        self, write: AtomicWrite, committer: GroupCommitter, patience: Patience, waiter: Waiter | None = None
+    ) -> None:
         self.write = write
+        self.committer = committer
         self.patience = patience
         self.waiter = waiter
         self.outcome: Committed | Conflict | Exception | None = None
@@ -192,7 +196,7 @@ class Group:
                 evaluated = transaction.evaluate(member.write)
             except self._fatal:
                 raise
-            except Exception as refusal:
+            except Exception as refusal:  # noqa: BLE001 - raised where the operation came from
                 verdict = refusal
             else:
                 if isinstance(evaluated, Conflict):
@@ -283,7 +287,7 @@ class GroupCommitter:
         Raises:
             KvModelsError: what the engine says; and what evaluating the operation raises.
         """
-        member = Member(write, patience)
+        member = Member(write, self, patience)
         try:
             self._queue.append(member)
             while member.outcome is None:
@@ -303,7 +307,7 @@ class GroupCommitter:
 
     def submit(self, write: AtomicWrite, patience: Patience, waiter: Waiter) -> Member:
         """Put an operation into the queue and return at once. Somebody must call ``lead`` then."""
-        member = Member(write, patience, waiter)
+        member = Member(write, self, patience, waiter)
         self._queue.append(member)
         return member
 

@@ -16,8 +16,10 @@ from typing import Literal
 from kvmodels.engines import sqlite_log
 from kvmodels.engines import sqlite_statements as statements
 from kvmodels.engines.backup import SHARED_FILE_MODE, new_backup
+from kvmodels.engines.base import is_small
 from kvmodels.engines.evaluation import to_versionstamp
 from kvmodels.engines.file_engine import FileEngine, attach, require_sensible
+from kvmodels.engines.group_commit import Member, Waiter
 from kvmodels.engines.registry import StoreRegistry
 from kvmodels.engines.sqlite_file import Connection, connect_memory
 from kvmodels.engines.sqlite_snapshot import SqliteSnapshot
@@ -30,12 +32,14 @@ from kvmodels.engines.sweeping import (
 )
 from kvmodels.limits import Limits, Traits
 from kvmodels.operations import (
+    AtomicWrite,
     Changes,
     Follow,
     Guard,
     GuardFailed,
     ReadRange,
     ReadResult,
+    Row,
 )
 
 __all__ = ["SqliteEngine", "SqliteSnapshot"]
@@ -139,6 +143,55 @@ class SqliteEngine(FileEngine[SqliteStore]):
             lambda connection: _read(connection, store, ranges, guard, include_expired=include_expired, follow=follow)
         )
 
+    def read_at_once(
+        self,
+        ranges: Sequence[ReadRange],
+        guard: Guard | None = None,
+        *,
+        include_expired: bool = False,
+        follow: Follow | None = None,
+    ) -> ReadResult | GuardFailed | None:
+        """Read in this thread if that waits for nobody; None if it has to be done with ``read``.
+
+        Readers of a log wait for no writer. What they may wait for is a file that another process opens or closes, a
+        connection that must be opened first, and the one connection of a private database in memory.
+
+        Raises:
+            ClosedError.
+        """
+        store = self.check_open()
+        if not is_small(ranges):
+            return None
+
+        def bounded(found: list[list[Row]]) -> Sequence[ReadRange]:
+            assert follow is not None
+            more = follow(found)
+            if not is_small(more):
+                raise _NotSmallError
+            return more
+
+        try:
+            return store.reading_at_once(
+                lambda connection: _read(
+                    connection,
+                    store,
+                    ranges,
+                    guard,
+                    include_expired=include_expired,
+                    follow=None if follow is None else bounded,
+                )
+            )
+        except _NotSmallError:
+            return None
+
+    def submit(self, write: AtomicWrite, waiter: Waiter) -> Member:
+        """Put an operation into the queue, for a thread that calls ``member.committer.lead()``; returns at once.
+
+        Raises:
+            ClosedError, ReadOnlyError.
+        """
+        return self.check_open().submit(write, waiter)
+
     def snapshot(self) -> SqliteSnapshot:
         """Pin the present state, with the deadlines as of now.
 
@@ -203,6 +256,10 @@ class SqliteEngine(FileEngine[SqliteStore]):
         store = self.check_open()
         mode = SHARED_FILE_MODE if store.in_memory else stat.S_IMODE(os.stat(store.path).st_mode)
         new_backup(os.path.abspath(path), self._url, mode, lambda target: store.reading(_copy_into(target)))
+
+
+class _NotSmallError(Exception):
+    """What a read found asks for more than an event loop may wait for."""
 
 
 def _read(

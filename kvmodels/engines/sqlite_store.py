@@ -175,6 +175,25 @@ class SqliteStore:
         """The identity of the file that the path holds now."""
         return file_identity(self.path)
 
+    def reading_at_once(self, work: Callable[[sqlite_file.Connection], T]) -> T | None:
+        """Do ``work`` if that waits for nobody, else None; it may have been begun then."""
+        if self.in_memory:
+            # Not acquire(blocking=False): an interrupt behind it would leave the lock taken. Between the look and the
+            # "with" another thread may come, whose commit in memory is short.
+            return None if self.write_lock.locked() else self.reading(work)
+        try:
+            connection = self._idle.get_nowait()
+        except Empty:
+            return None
+        try:
+            connection.in_call = True
+            return work(connection)
+        except sqlite3.Error:
+            return None  # the caller reads again with patience, and is told what is wrong
+        finally:
+            connection.in_call = False
+            self.give_back(connection)
+
     def present_version(self) -> int:
         """The counter as the file holds it; raises as ``reading``."""
         return self.reading(statements.pinned_state)[0]

@@ -1,0 +1,218 @@
+"""How an event loop uses an engine that may block: with threads of the engine's own, and without where it can.
+
+Rules of this module: a task that waits for a commit holds no thread. The operations of an embedded engine wait in its
+queue; one thread carries them out, many in one transaction, and the answers of a transaction wake the loop once.
+A read that waits for nothing is carried out by the loop itself, for a while; then other tasks have their turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+import weakref
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, cast
+
+from kvmodels.engines.base import EmbeddedEngine, Engine
+from kvmodels.engines.group_commit import GroupCommitter, Member, outcome_note
+from kvmodels.flows.requests import Read
+from kvmodels.operations import AtomicWrite, Committed, Conflict, GuardFailed, ReadResult
+
+__all__ = ["READ_THREADS", "Lanes", "commit_in_group", "forget_lanes", "lanes_of", "read_at_once"]
+
+READ_THREADS: Final = 4
+"""Threads that read from one blocking engine; SQLite gains nothing beyond, since rows are decoded under the GIL."""
+
+READS_AT_ONCE: Final = 16
+"""Reads that an event loop carries out itself before it looks at what else is ready."""
+
+
+class Lanes:
+    """The threads of one engine; they end when nothing refers to the lanes any more.
+
+    Attributes:
+        embedded: whether the engine is an EmbeddedEngine.
+    """
+
+    __slots__ = ("_leads", "commits", "embedded", "reads")
+
+    def __init__(self, *, embedded: bool) -> None:
+        # Not the default executor of the loop: it is shared with code that may wait for us, and queueing there
+        # would let reads of one slow engine keep those of another from running.
+        self.commits = ThreadPoolExecutor(1, thread_name_prefix="kvmodels-commit")
+        self.reads = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="kvmodels-read")
+        self.embedded = embedded
+        self._leads = False
+
+    def lead(self, committer: GroupCommitter) -> None:
+        """Have the thread for commits carry out everything that is in the queue, or will be until it comes to it."""
+        if not self._leads:
+            self._leads = True
+            self.commits.submit(self._lead, committer)
+
+    def _lead(self, committer: GroupCommitter) -> None:
+        # Before it looks into the queue: what comes later has itself carried out by another call.
+        self._leads = False
+        try:
+            committer.lead()
+        finally:
+            if committer.waiting:
+                self.lead(committer)
+
+
+class _LoopDesk:
+    """What one event loop waits for: answers to commits; and how much it has read since it came round."""
+
+    __slots__ = ("_answered", "_called", "_expected", "_loop", "_reads")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = weakref.ref(loop)
+        self._answered: deque[Member] = deque()
+        self._called = False
+        self._expected: dict[Member, asyncio.Future[None]] = {}
+        self._reads = 0
+
+    def expect(self, member: Member) -> asyncio.Future[None]:
+        """A future that is done when the member is answered. To be called in the loop, as the next three."""
+        future = self._expected[member] = asyncio.get_running_loop().create_future()
+        return future
+
+    def forget(self, member: Member) -> None:
+        """Nobody waits for the member any more."""
+        self._expected.pop(member, None)
+
+    def may_read(self) -> bool:
+        """Whether the loop may read itself before it looks at other tasks."""
+        if self._reads == 0:
+            asyncio.get_running_loop().call_soon(self._came_round)
+        self._reads += 1
+        return self._reads <= READS_AT_ONCE
+
+    def _came_round(self) -> None:
+        self._reads = 0
+
+    def answered(self, member: Member) -> None:
+        """Note an answer; in the thread of the leader."""
+        self._answered.append(member)
+
+    def call(self) -> None:
+        """Have the loop hand out the answers that were noted; in the thread of the leader, once for a group."""
+        loop = self._loop()
+        if loop is not None and self._answered and not self._called:
+            self._called = True
+            with contextlib.suppress(RuntimeError):  # a closed loop refuses the call, and then nobody waits in it
+                loop.call_soon_threadsafe(self._hand_out)
+
+    def _hand_out(self) -> None:
+        self._called = False  # first: an answer that is noted from here on either is seen below, or calls again
+        while self._answered:
+            future = self._expected.pop(self._answered.popleft(), None)
+            if future is not None and not future.done():
+                future.set_result(None)
+
+
+async def commit_in_group(engine: Engine, lanes: Lanes, write: AtomicWrite) -> Committed | Conflict:
+    """Commit to an embedded engine; other operations that wait meanwhile share the transaction.
+
+    Raises:
+        KvModelsError: what the engine says.
+        asyncio.CancelledError: with a note that says what became of the commit.
+    """
+    desk = _desks.of(asyncio.get_running_loop())
+    member = cast("EmbeddedEngine", engine).submit(write, desk)
+    answered = desk.expect(member)
+    lanes.lead(member.committer)
+    try:
+        await answered
+    except asyncio.CancelledError as cancelled:
+        if member.withdraw():
+            desk.forget(member)
+            cancelled.add_note("the commit was not applied: it had not been started")
+            raise
+        while member.outcome is None:
+            # The first cancellation is raised below, once the outcome is known; a second one adds nothing.
+            with contextlib.suppress(asyncio.CancelledError):
+                await desk.expect(member)
+        cancelled.add_note(outcome_note(member.outcome))
+        raise
+    outcome = member.outcome
+    if isinstance(outcome, Exception):
+        try:
+            raise outcome
+        finally:
+            member.outcome = member.verdict = None  # the error holds this frame, which must not hold the error
+            del outcome
+    assert outcome is not None, "the future is done when there is an outcome"
+    return outcome
+
+
+async def read_at_once(engine: Engine, request: Read) -> ReadResult | GuardFailed | None:
+    """Read from an embedded engine without a thread; None when that would keep the loop."""
+    if not _desks.of(asyncio.get_running_loop()).may_read():
+        await asyncio.sleep(0)
+    return cast("EmbeddedEngine", engine).read_at_once(
+        request.ranges, request.guard, include_expired=request.include_expired, follow=request.follow
+    )
+
+
+class _Desks:
+    """The desk of every event loop in use; an entry goes with its loop."""
+
+    __slots__ = ("_desks",)
+
+    def __init__(self) -> None:
+        self._desks: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopDesk] = weakref.WeakKeyDictionary()
+
+    def of(self, loop: asyncio.AbstractEventLoop) -> _LoopDesk:
+        desk = self._desks.get(loop)
+        if desk is None:
+            # Two threads may come here at once, but with two loops.
+            desk = self._desks.setdefault(loop, _LoopDesk(loop))
+        return desk
+
+
+class _LanesByEngine:
+    """The lanes of every blocking engine in use; an entry goes with its engine."""
+
+    __slots__ = ("_lanes", "_lock")
+
+    def __init__(self) -> None:
+        self.forget_all()
+
+    def of(self, engine: Engine) -> Lanes:
+        with self._lock:
+            lanes = self._lanes.get(engine)
+            if lanes is None:
+                lanes = self._lanes[engine] = Lanes(embedded=isinstance(engine, EmbeddedEngine))
+            return lanes
+
+    def forget(self, engine: Engine) -> None:
+        with self._lock:
+            self._lanes.pop(engine, None)
+
+    def forget_all(self) -> None:
+        # In a forked child the executors are there but their threads are not: a call would wait for ever instead
+        # of raising the engine's ClosedError. The lock is new, since a lost thread may have been holding it.
+        self._lock = threading.Lock()
+        self._lanes: weakref.WeakKeyDictionary[Engine, Lanes] = weakref.WeakKeyDictionary()
+
+
+_desks = _Desks()
+_lanes = _LanesByEngine()
+
+
+def lanes_of(engine: Engine) -> Lanes:
+    """The threads of a blocking engine, which are made when they are needed."""
+    return _lanes.of(engine)
+
+
+def forget_lanes(engine: Engine) -> None:
+    """Let the threads of an engine end when they have done what they were given."""
+    _lanes.forget(engine)
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_lanes.forget_all)
