@@ -45,6 +45,7 @@ class Limits:
     borrowed: tuple[tuple[str, str], ...] = ()
 
     EMBEDDED: ClassVar[Limits]
+    LMDB: ClassVar[Limits]
     DENO: ClassVar[Limits]
     DENOKV_SERVER: ClassVar[Limits]
     MATTERMOST: ClassVar[Limits]
@@ -125,6 +126,7 @@ Limits.DENOKV_SERVER = Limits(
     max_ranges=10,
     max_read_entries=1_000,
 )
+Limits.LMDB = replace(Limits.EMBEDDED, name="LMDB", max_key_bytes=511, max_read_key_bytes=512)
 Limits.MATTERMOST = replace(Limits.EMBEDDED, name="MATTERMOST", max_key_runes=50, max_value_bytes=4 * 1024 * 1024)
 
 

@@ -6,8 +6,14 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
@@ -27,6 +33,17 @@ _SHARED = settings(
 settings.register_profile("default", _SHARED, derandomize=True)
 settings.register_profile("soak", _SHARED, derandomize=False, max_examples=1000)
 settings.load_profile("default")
+
+
+@pytest.fixture
+def quick_folder(tmp_path: Path) -> Iterator[Path]:
+    """A folder in memory where the system has one, for LMDB, which forces every commit to disk."""
+    if not os.access("/dev/shm", os.W_OK):
+        yield tmp_path
+        return
+    folder = Path(tempfile.mkdtemp(prefix="kvmodels-", dir="/dev/shm"))
+    yield folder
+    shutil.rmtree(folder)
 
 
 def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:

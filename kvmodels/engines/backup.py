@@ -19,7 +19,7 @@ from kvmodels.engines.sqlite_errors import translated
 from kvmodels.errors import EngineError
 from kvmodels.operations import ReadRange, Row
 
-__all__ = ["SHARED_FILE_MODE", "all_rows", "new_backup", "write_rows"]
+__all__ = ["SHARED_FILE_MODE", "copy_snapshot", "new_backup"]
 
 SHARED_FILE_MODE = 0o666
 """What the operating system gives a new file, less the mask of the process."""
@@ -67,6 +67,26 @@ def new_backup(path: str, url: str, mode: int, fill: Callable[[sqlite3.Connectio
         for end in ("", *SIDE_FILES):
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(temporary + end)
+
+
+def copy_snapshot(state: Snapshot, path: str, url: str, mode: int, now_ms: int) -> None:
+    """Make a database of what a snapshot holds, for an engine that keeps none itself; O(n).
+
+    Args:
+        state: the snapshot; the caller closes it.
+        path: of the new file.
+        url: of the store, for messages.
+        mode: permissions of the file.
+        now_ms: the present time of the engine.
+
+    Raises:
+        EngineError, StorageFullError, ReadOnlyError: as ``new_backup``.
+        SnapshotExpiredError: it took longer than the maximum age of a snapshot.
+    """
+    version = from_versionstamp(state.versionstamp)
+    new_backup(
+        os.path.abspath(path), url, mode, lambda connection: write_rows(connection, all_rows(state), version, now_ms)
+    )
 
 
 def write_rows(connection: sqlite3.Connection, batches: Iterable[list[Row]], version: int, clock_ms: int) -> None:

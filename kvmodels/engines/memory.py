@@ -7,16 +7,14 @@ assignment and applied; what an interrupt cuts short, the next holder of the loc
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, cast
 
-from kvmodels.engines.backup import SHARED_FILE_MODE, all_rows, new_backup, write_rows
+from kvmodels.engines.backup import SHARED_FILE_MODE, copy_snapshot
 from kvmodels.engines.clock import EngineClock
 from kvmodels.engines.evaluation import (
     combine,
-    from_versionstamp,
     require_storable_deadline,
     to_versionstamp,
     versionstamped_key,
@@ -289,13 +287,7 @@ class MemoryEngine:
             ClosedError: the engine is closed.
         """
         with self.snapshot() as state:
-            version, now = from_versionstamp(state.versionstamp), self.now_ms()
-            new_backup(
-                os.path.abspath(path),
-                self._url,
-                SHARED_FILE_MODE,
-                lambda connection: write_rows(connection, all_rows(state), version, now),
-            )
+            copy_snapshot(state, path, self._url, SHARED_FILE_MODE, self.now_ms())
 
     def close(self) -> None:
         """Wait for running calls, then let go of the store; idempotent."""

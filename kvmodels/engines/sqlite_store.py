@@ -12,12 +12,13 @@ import threading
 import weakref
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple, TypeVar
 
 from kvmodels.engines import sqlite_file, sqlite_log
 from kvmodels.engines import sqlite_statements as statements
 from kvmodels.engines.clock import EngineClock
 from kvmodels.engines.file_places import FileIdentity, file_identity, refuse_network_place, replaced
+from kvmodels.engines.file_snapshot import Pinned, expire_snapshots
 from kvmodels.engines.group_commit import Group, GroupCommitter, Member, Waiter
 from kvmodels.engines.patience import Patience
 from kvmodels.engines.sqlite_commits import SqliteTransaction
@@ -26,7 +27,7 @@ from kvmodels.engines.store_background import Due, StoreBackground
 from kvmodels.errors import ClosedError, CommitUnknownError, KvModelsError, ReadOnlyError
 from kvmodels.operations import AtomicWrite, Committed, Conflict
 
-__all__ = ["Pinned", "SqliteOptions", "SqliteStore"]
+__all__ = ["SqliteOptions", "SqliteStore"]
 
 T = TypeVar("T")
 
@@ -51,14 +52,6 @@ class SqliteOptions(NamedTuple):
     allow_network_fs: bool
     poll_interval: float
     change_log: int | None
-
-
-class Pinned(Protocol):
-    """A snapshot, which holds a connection until it is closed or expires."""
-
-    def expire(self, now: int | None) -> None:
-        """Let the connection go if the maximum age is over at ``now`` (None: in any case)."""
-        ...
 
 
 class SqliteStore:
@@ -181,10 +174,10 @@ class SqliteStore:
             # Not acquire(blocking=False): an interrupt behind it would leave the lock taken. Between the look and the
             # "with" another thread may come, whose commit in memory is short.
             return None if self.write_lock.locked() else self.reading(work)
-        try:
-            connection = self._idle.get_nowait()
-        except Empty:
+        owned = self.borrow_at_once()
+        if not owned:
             return None
+        connection = owned[0]
         try:
             connection.in_call = True
             return work(connection)
@@ -201,6 +194,13 @@ class SqliteStore:
     def due(self) -> Due:
         """What waits to be removed; raises as ``reading``."""
         return self.reading(lambda one: Due(statements.earliest_deadline(one), sqlite_log.log_state(one)))
+
+    def borrow_at_once(self) -> list[sqlite_file.Connection]:
+        """A reading connection that is open and idle, or nothing; the caller gives it back."""
+        try:
+            return [self._idle.get_nowait()]
+        except Empty:
+            return []
 
     def borrow(self) -> sqlite_file.Connection:
         """A reading connection; the caller gives it back.
@@ -421,12 +421,7 @@ class SqliteStore:
 
     def expire_snapshots(self, now: int | None) -> None:
         """End the snapshots that are too old (None: all), so that a forgotten one does not hold the log for ever."""
-        for number, reference in list(self.snapshots.items()):
-            snapshot = reference()
-            if snapshot is None:
-                self.snapshots.pop(number, None)
-            else:
-                snapshot.expire(now)
+        expire_snapshots(self.snapshots, now)
 
     # Closing
 

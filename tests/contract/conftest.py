@@ -9,10 +9,11 @@ import pytest
 
 from kvmodels.engines.base import Engine
 from kvmodels.engines.faults import FaultEngine
+from kvmodels.engines.lmdb import LmdbEngine
 from kvmodels.engines.memory import MemoryEngine
 from kvmodels.engines.sqlite import SqliteEngine
 
-ENGINES = ("memory", "sqlite-file", "sqlite-memory", "faults")
+ENGINES = ("memory", "sqlite-file", "sqlite-memory", "lmdb", "faults")
 
 
 class Clock:
@@ -31,7 +32,9 @@ def clock() -> Clock:
 
 
 @pytest.fixture(params=ENGINES)
-def open_engine(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Callable[..., Engine]:
+def open_engine(
+    request: pytest.FixtureRequest, tmp_path: Path, quick_folder: Path, clock: Clock
+) -> Callable[..., Engine]:
     """Opens the engine under test; options are those that all engines take."""
 
     def open_one(**options) -> Engine:
@@ -40,6 +43,8 @@ def open_engine(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) ->
             return MemoryEngine(**options)
         if request.param == "sqlite-file":
             return SqliteEngine(tmp_path / "store.db", durability="relaxed", **options)
+        if request.param == "lmdb":
+            return LmdbEngine(quick_folder / "store.lmdb", durability="relaxed", **options)
         if request.param == "sqlite-memory":
             return SqliteEngine(":memory:", **options)
         return FaultEngine(MemoryEngine(**options), plan=())
