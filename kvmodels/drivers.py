@@ -23,7 +23,15 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from kvmodels.drivers_lanes import Lanes, commit_in_group, forget_lanes, lanes_of, read_at_once
+from kvmodels.drivers_lanes import (
+    Lanes,
+    close_at_once,
+    commit_in_group,
+    forget_lanes,
+    lanes_of,
+    read_at_once,
+    snapshot_at_once,
+)
 from kvmodels.engines.base import Engine, Snapshot
 from kvmodels.engines.group_commit import outcome_note
 from kvmodels.engines.signals import RECHECK_S
@@ -174,16 +182,21 @@ async def apin(engine: Engine) -> Snapshot:
     """
     if not engine.traits.blocking:
         return engine.snapshot()
+    lanes = lanes_of(engine)
+    if lanes.embedded and (pinned := snapshot_at_once(engine)) is not None:
+        return pinned
     # If the task is cancelled meanwhile, nobody holds the snapshot that the thread makes, and its finalizer closes it.
-    return await asyncio.wrap_future(lanes_of(engine).reads.submit(engine.snapshot))
+    return await asyncio.wrap_future(lanes.reads.submit(engine.snapshot))
 
 
 async def arelease(engine: Engine, snapshot: Snapshot) -> None:
     """Close a snapshot without blocking the event loop: it waits for a read that a cancelled task has left behind."""
     if not engine.traits.blocking:
         snapshot.close()
-    else:
-        await asyncio.wrap_future(lanes_of(engine).reads.submit(snapshot.close))
+        return
+    lanes = lanes_of(engine)
+    if not (lanes.embedded and close_at_once(snapshot)):
+        await asyncio.wrap_future(lanes.reads.submit(snapshot.close))
 
 
 def _tell(flow: Flow[Any], interruption: BaseException) -> None:
@@ -246,8 +259,8 @@ async def _present_versionstamp(engine: Engine) -> bytes:
 async def _perform_beside(engine: Engine, lanes: Lanes, request: Request, snapshot: Snapshot | None) -> Any:
     """Carry out what may block, without keeping the event loop."""
     if type(request) is Read:
-        if lanes.embedded and snapshot is None:
-            found = await read_at_once(engine, request)
+        if lanes.embedded:
+            found = await read_at_once(engine, request, snapshot)
             if found is not None:
                 return found
         return await asyncio.wrap_future(lanes.reads.submit(_perform, engine, request, snapshot))

@@ -16,12 +16,21 @@ from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, cast
 
-from kvmodels.engines.base import EmbeddedEngine, Engine
+from kvmodels.engines.base import EmbeddedEngine, EmbeddedSnapshot, Engine, Snapshot
 from kvmodels.engines.group_commit import GroupCommitter, Member, outcome_note
 from kvmodels.flows.requests import Read
 from kvmodels.operations import AtomicWrite, Committed, Conflict, GuardFailed, ReadResult
 
-__all__ = ["READ_THREADS", "Lanes", "commit_in_group", "forget_lanes", "lanes_of", "read_at_once"]
+__all__ = [
+    "READ_THREADS",
+    "Lanes",
+    "close_at_once",
+    "commit_in_group",
+    "forget_lanes",
+    "lanes_of",
+    "read_at_once",
+    "snapshot_at_once",
+]
 
 READ_THREADS: Final = 4
 """Threads that read from one blocking engine; SQLite gains nothing beyond, since rows are decoded under the GIL."""
@@ -149,13 +158,27 @@ async def commit_in_group(engine: Engine, lanes: Lanes, write: AtomicWrite) -> C
     return outcome
 
 
-async def read_at_once(engine: Engine, request: Read) -> ReadResult | GuardFailed | None:
-    """Read from an embedded engine without a thread; None when that would keep the loop."""
+async def read_at_once(engine: Engine, request: Read, snapshot: Snapshot | None) -> ReadResult | GuardFailed | None:
+    """Read from an embedded engine, or from a snapshot of it, without a thread; None when that would keep the loop."""
     if not _desks.of(asyncio.get_running_loop()).may_read():
         await asyncio.sleep(0)
+    if snapshot is not None:
+        return cast("EmbeddedSnapshot", snapshot).read_at_once(
+            request.ranges, include_expired=request.include_expired, follow=request.follow
+        )
     return cast("EmbeddedEngine", engine).read_at_once(
         request.ranges, request.guard, include_expired=request.include_expired, follow=request.follow
     )
+
+
+def snapshot_at_once(engine: Engine) -> Snapshot | None:
+    """Pin the state of an embedded engine without a thread; None when that would keep the loop."""
+    return cast("EmbeddedEngine", engine).snapshot_at_once()
+
+
+def close_at_once(snapshot: Snapshot) -> bool:
+    """Close a snapshot of an embedded engine without a thread; false when that would keep the loop."""
+    return cast("EmbeddedSnapshot", snapshot).close_at_once()
 
 
 class _Desks:

@@ -30,9 +30,10 @@ from kvmodels.operations import (
     GuardFailed,
     ReadRange,
     ReadResult,
+    Row,
 )
 
-__all__ = ["EmbeddedEngine", "Engine", "Snapshot", "is_small"]
+__all__ = ["EmbeddedEngine", "EmbeddedSnapshot", "Engine", "NotSmallError", "Snapshot", "bounded", "is_small"]
 
 SMALL_READ = 128
 """Rows that a read may ask for to be carried out by a thread that must not be kept: half a millisecond on SQLite."""
@@ -180,6 +181,20 @@ class Engine(Protocol):
         ...
 
 
+class EmbeddedSnapshot(Snapshot, Protocol):
+    """A snapshot of an embedded engine."""
+
+    def read_at_once(
+        self, ranges: Sequence[ReadRange], *, include_expired: bool = False, follow: Follow | None = None
+    ) -> ReadResult | None:
+        """What ``read`` returns; None if the read is not small, or another thread uses the snapshot. Raises as it."""
+        ...
+
+    def close_at_once(self) -> bool:
+        """Close it; false, and nothing is done, if another thread uses it."""
+        ...
+
+
 @runtime_checkable
 class EmbeddedEngine(Protocol):
     """An engine inside the process that an event loop can use without a thread for every call.
@@ -212,6 +227,26 @@ class EmbeddedEngine(Protocol):
             ClosedError: the engine is closed.
         """
         ...
+
+    def snapshot_at_once(self) -> EmbeddedSnapshot | None:
+        """What ``snapshot`` returns; None if that would have to wait. Raises ClosedError."""
+        ...
+
+
+class NotSmallError(Exception):
+    """A read asks for more rows than an event loop may wait for; ``read_at_once`` answers None."""
+
+
+def bounded(follow: Follow) -> Follow:
+    """The same function, which raises NotSmallError where it asks for too much."""
+
+    def small(found: list[list[Row]]) -> Sequence[ReadRange]:
+        more = follow(found)
+        if not is_small(more):
+            raise NotSmallError
+        return more
+
+    return small
 
 
 def is_small(ranges: Sequence[ReadRange]) -> bool:

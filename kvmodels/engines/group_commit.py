@@ -34,7 +34,7 @@ from kvmodels.operations import AtomicWrite, Committed, Conflict, Set
 
 __all__ = ["Group", "GroupCommitter", "GroupTransaction", "Member", "Waiter", "outcome_note"]
 
-MOST_MEMBERS: Final = 256
+MOST_MEMBERS: Final = 512
 """Operations in one transaction: an fsync is shared by so many, and no longer does another process wait for us."""
 
 MOST_BYTES: Final = 1 << 20

@@ -16,7 +16,7 @@ from typing import Literal
 from kvmodels.engines import sqlite_log
 from kvmodels.engines import sqlite_statements as statements
 from kvmodels.engines.backup import SHARED_FILE_MODE, new_backup
-from kvmodels.engines.base import is_small
+from kvmodels.engines.base import NotSmallError, bounded, is_small
 from kvmodels.engines.evaluation import to_versionstamp
 from kvmodels.engines.file_engine import FileEngine, attach, require_sensible
 from kvmodels.engines.group_commit import Member, Waiter
@@ -39,7 +39,6 @@ from kvmodels.operations import (
     GuardFailed,
     ReadRange,
     ReadResult,
-    Row,
 )
 
 __all__ = ["SqliteEngine", "SqliteSnapshot"]
@@ -163,25 +162,12 @@ class SqliteEngine(FileEngine[SqliteStore]):
         if not is_small(ranges):
             return None
 
-        def bounded(found: list[list[Row]]) -> Sequence[ReadRange]:
-            assert follow is not None
-            more = follow(found)
-            if not is_small(more):
-                raise _NotSmallError
-            return more
-
+        small = None if follow is None else bounded(follow)
         try:
             return store.reading_at_once(
-                lambda connection: _read(
-                    connection,
-                    store,
-                    ranges,
-                    guard,
-                    include_expired=include_expired,
-                    follow=None if follow is None else bounded,
-                )
+                lambda connection: _read(connection, store, ranges, guard, small, include_expired=include_expired)
             )
-        except _NotSmallError:
+        except NotSmallError:
             return None
 
     def submit(self, write: AtomicWrite, waiter: Waiter) -> Member:
@@ -223,6 +209,25 @@ class SqliteEngine(FileEngine[SqliteStore]):
                 if owned:
                     store.give_back(owned.pop())
 
+    def snapshot_at_once(self) -> SqliteSnapshot | None:
+        """Pin the present state in this thread if that waits for nobody; None if it has to be done with ``snapshot``.
+
+        Raises:
+            ClosedError.
+        """
+        store = self.check_open()
+        owned = [] if store.in_memory else store.borrow_at_once()
+        try:
+            if not owned:
+                return None
+            owned[0].execute("BEGIN")
+            return SqliteSnapshot(self, store, owned)
+        except sqlite3.Error:
+            return None
+        finally:
+            if owned:
+                store.give_back(owned.pop())
+
     def changes(self, one: ReadRange, after: bytes) -> Changes:
         """The keys of a range that changed after a versionstamp, in commit order; O(changes since, in any range).
 
@@ -256,10 +261,6 @@ class SqliteEngine(FileEngine[SqliteStore]):
         store = self.check_open()
         mode = SHARED_FILE_MODE if store.in_memory else stat.S_IMODE(os.stat(store.path).st_mode)
         new_backup(os.path.abspath(path), self._url, mode, lambda target: store.reading(_copy_into(target)))
-
-
-class _NotSmallError(Exception):
-    """What a read found asks for more than an event loop may wait for."""
 
 
 def _read(
