@@ -44,8 +44,8 @@ class Database(SchemaChanges):
     from any number of threads; not after a fork.
 
     Args:
-        url: ``memory://``, ``memory://name``, a path, ``sqlite:///relative``, ``sqlite:////absolute`` or
-            ``sqlite://:memory:``.
+        url: ``memory://``, ``memory://name``, a path, ``sqlite:///relative``, ``sqlite:////absolute``,
+            ``sqlite://:memory:``, ``lmdb:///relative`` or ``lmdb:////absolute`` (needs the extra ``lmdb``).
         models: the model classes.
         codec: how values are packed: ``"msgpack"``, or ``"v8"`` as Deno does; see ``docs/concepts/deno-values.md``.
         limits: sizes that are refused; the smaller of these and the engine's hold.

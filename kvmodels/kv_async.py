@@ -45,7 +45,8 @@ def open_async_kv(
 
     Args:
         url: ``memory://`` (a new store), ``memory://name`` (shared in the process), a path, ``sqlite:///relative``,
-            ``sqlite:////absolute`` or ``sqlite://:memory:``.
+            ``sqlite:////absolute``, ``sqlite://:memory:``, ``lmdb:///relative`` or ``lmdb:////absolute`` (needs the
+            extra ``lmdb``).
         codec: how values are packed: ``"msgpack"``, or ``"v8"`` as Deno does; see ``docs/concepts/deno-values.md``.
         limits: sizes that are refused; the smaller of these and the engine's hold.
         durability: ``"commit"``: what was committed survives power loss; ``"relaxed"``: it survives a killed process,

@@ -15,23 +15,45 @@ from typing import Any, Literal, cast
 from kvmodels.engines.base import Engine
 from kvmodels.engines.memory import MemoryEngine
 from kvmodels.engines.sqlite import PRIVATE_MEMORY, SqliteEngine
-from kvmodels.errors import InvalidArgumentError
+from kvmodels.errors import InvalidArgumentError, UnsupportedError
 from kvmodels.limits import Limits
+
+try:
+    # Here and not when it is asked for, although it takes a millisecond: no import of this package is deferred.
+    from kvmodels.engines.lmdb import LmdbEngine
+except ModuleNotFoundError as missing:
+    if missing.name != "lmdb":
+        raise
+    _make_lmdb: Callable[..., Engine] | None = None
+else:
+    _make_lmdb = LmdbEngine
 
 __all__ = ["open_engine"]
 
 MEMORY = "memory://"
 SQLITE = "sqlite://"
-KNOWN_URLS = ("memory://", "memory://name", "sqlite:///relative/path", "sqlite:////absolute/path", "sqlite://:memory:")
+LMDB = "lmdb://"
+KNOWN_URLS = (
+    "memory://",
+    "memory://name",
+    "sqlite:///relative/path",
+    "sqlite:////absolute/path",
+    "sqlite://:memory:",
+    "lmdb:///relative/path",
+    "lmdb:////absolute/path",
+)
+
+FILE_OPTIONS = ("allow_network_fs", "busy_timeout", "change_log", "poll_interval", "snapshot_max_age")
 
 OPTIONS = {
     MEMORY: ("change_log", "snapshot_max_age"),
-    SQLITE: ("allow_network_fs", "busy_timeout", "change_log", "poll_interval", "snapshot_max_age"),
+    SQLITE: FILE_OPTIONS,
+    LMDB: (*FILE_OPTIONS[:3], "map_size", *FILE_OPTIONS[3:]),
 }
 """What each engine takes besides ``limits``, ``durability``, ``clock`` and ``readonly``, which all of them take."""
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-_HALF_A_SCHEME = re.compile(r"(memory|sqlite):", re.IGNORECASE)
+_HALF_A_SCHEME = re.compile(r"(memory|sqlite|lmdb):", re.IGNORECASE)
 
 
 def open_engine(
@@ -47,17 +69,20 @@ def open_engine(
 
     Args:
         url: ``memory://`` (a new store), ``memory://name`` (shared in this process), a path or ``sqlite:///relative``
-            or ``sqlite:////absolute`` (one SQLite file), ``sqlite://:memory:`` (a private SQLite in memory).
+            or ``sqlite:////absolute`` (one SQLite file), ``sqlite://:memory:`` (a private SQLite in memory),
+            ``lmdb:///relative`` or ``lmdb:////absolute`` (one LMDB folder; needs the extra ``lmdb``).
         limits: further limits; of each number the smaller one holds.
         durability: ``"commit"`` (a returned commit survives a power loss) or ``"relaxed"`` (a killed process).
             In memory nothing survives either.
         clock: milliseconds since the epoch, for expiry; None for the system's clock.
         readonly: commits raise ReadOnlyError.
         engine_options: ``snapshot_max_age`` in seconds, ``change_log`` in seconds or as a timedelta; for
-            SQLite also ``busy_timeout`` and ``poll_interval`` in seconds, and ``allow_network_fs``.
+            SQLite and LMDB also ``busy_timeout`` and ``poll_interval`` in seconds, and ``allow_network_fs``; for
+            LMDB also ``map_size`` in bytes.
 
     Raises:
         InvalidArgumentError: the scheme or an option is unknown, or the path makes no sense.
+        UnsupportedError: the package that the engine needs is not installed.
         EngineError: what the engine raises when it opens.
 
     Examples:
@@ -85,12 +110,22 @@ def open_engine(
             hint="Give a function that returns milliseconds since the epoch, or None.",
         )
     scheme, path = (None, text) if isinstance(url, os.PathLike) else _split(text)
-    bounds = Limits.EMBEDDED if limits is None else limits.within(Limits.EMBEDDED)
+    largest = Limits.LMDB if scheme == LMDB else Limits.EMBEDDED
+    bounds = largest if limits is None else limits.within(largest)
     if scheme == MEMORY:
         _refuse_unknown_options(engine_options, MEMORY)
         return MemoryEngine(bounds, url=text, clock=clock, readonly=readonly, **engine_options)
-    _refuse_unknown_options(engine_options, SQLITE)
-    return SqliteEngine(path, bounds, url=text, durability=durability, clock=clock, readonly=readonly, **engine_options)
+    _refuse_unknown_options(engine_options, scheme or SQLITE)
+    make: Callable[..., Engine] = _make_lmdb or _missing_lmdb if scheme == LMDB else SqliteEngine
+    return make(path, bounds, url=text, durability=durability, clock=clock, readonly=readonly, **engine_options)
+
+
+def _missing_lmdb(*_: Any, **__: Any) -> Engine:
+    raise UnsupportedError(
+        "the engine needs a package that is not installed",
+        reason="lmdb",
+        hint="Install it: pip install 'kvmodels[lmdb]'.",
+    )
 
 
 def _text_of(url: str | os.PathLike[str]) -> str:
@@ -110,7 +145,9 @@ def _split(text: str) -> tuple[str | None, str]:
     if text.startswith(MEMORY):
         return MEMORY, text[len(MEMORY) :]
     if text.startswith(SQLITE):
-        return SQLITE, _sqlite_path(text)
+        return SQLITE, _path_in(text, SQLITE)
+    if text.startswith(LMDB):
+        return LMDB, _path_in(text, LMDB)
     if match := _SCHEME.match(text):
         scheme = match[0]
         raise InvalidArgumentError(
@@ -141,17 +178,18 @@ def _split(text: str) -> tuple[str | None, str]:
     return None, text
 
 
-def _sqlite_path(text: str) -> str:
-    rest = text[len(SQLITE) :]
-    if rest == PRIVATE_MEMORY:
+def _path_in(text: str, scheme: str) -> str:
+    rest = text[len(scheme) :]
+    if rest == PRIVATE_MEMORY and scheme == SQLITE:
         return PRIVATE_MEMORY
     if not rest.startswith("/") or rest == "/":
+        default = "app.db" if scheme == SQLITE else "app.lmdb"
         raise InvalidArgumentError(
-            "this URL names no SQLite file",
+            "this URL names no SQLite file" if scheme == SQLITE else "this URL names no LMDB folder",
             argument="url",
             value=text,
-            expected=("sqlite:///relative/path", "sqlite:////absolute/path", "sqlite://:memory:"),
-            suggestion=f"sqlite:///{rest.strip('/') or 'app.db'}",
+            expected=tuple(known for known in KNOWN_URLS if known.startswith(scheme)),
+            suggestion=f"{scheme}/{rest.strip('/') or default}",
         )
     if "?" in rest:
         raise InvalidArgumentError(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kvmodels.engines.lmdb import LmdbEngine
 from kvmodels.engines.memory import MemoryEngine
 from kvmodels.engines.opening import open_engine
 from kvmodels.engines.sqlite import SqliteEngine
@@ -15,6 +16,7 @@ from kvmodels.errors import InvalidArgumentError, ReadOnlyError
 from kvmodels.limits import Limits
 from kvmodels.operations import AtomicWrite
 from tests.contract.shorthand import EVERYTHING, commit, keys, put
+from tests.engines.processes import run
 
 
 def test_memory_urls_open_memory_stores():
@@ -74,16 +76,24 @@ def test_a_private_sqlite_in_memory_is_new_at_every_opening():
         ("sqlite://app.db", "sqlite:///app.db"),
         (":memory:", "sqlite://:memory:"),
         (":odd", "./:odd"),
+        ("lmdb://", "lmdb:///app.lmdb"),
+        ("lmdb://app.lmdb", "lmdb:///app.lmdb"),
+        ("lmdb://:memory:", "lmdb:///:memory:"),
+        ("Lmdb:///app.lmdb", "lmdb://"),
+        ("lmdb:app.lmdb", None),
     ],
 )
 def test_an_unknown_url_is_refused_with_the_known_ones(url: str, suggestion: str | None):
     with pytest.raises(InvalidArgumentError) as caught:
         open_engine(url)
     assert (caught.value.value, caught.value.suggestion) == (url, suggestion)
-    assert any("sqlite:///" in known for known in caught.value.expected)
+    scheme = "lmdb:///" if url.startswith("lmdb://") else "sqlite:///"
+    assert any(scheme in known for known in caught.value.expected)
 
 
-@pytest.mark.parametrize("url", ["", "a\0b", b"bytes.db", None, 7, "sqlite:///app.db?timeout=5"])
+@pytest.mark.parametrize(
+    "url", ["", "a\0b", b"bytes.db", None, 7, "sqlite:///app.db?timeout=5", "lmdb:///app.lmdb?map_size=5"]
+)
 def test_what_is_neither_a_url_nor_a_path_is_refused(url):
     with pytest.raises(InvalidArgumentError):
         open_engine(url)
@@ -96,6 +106,8 @@ def test_what_is_neither_a_url_nor_a_path_is_refused(url):
         ("memory://", "snapshot_age", "snapshot_max_age"),
         ("app.db", "busy_timout", "busy_timeout"),
         ("sqlite://:memory:", "busytimeout", "busy_timeout"),
+        ("sqlite://:memory:", "map_size", None),
+        ("lmdb:///app.lmdb", "mapsize", "map_size"),
     ],
 )
 def test_an_unknown_option_is_refused_with_the_known_ones(url: str, option: str, suggestion: str | None):
@@ -104,6 +116,7 @@ def test_an_unknown_option_is_refused_with_the_known_ones(url: str, option: str,
     assert (caught.value.argument, caught.value.suggestion) == (option, suggestion)
     assert "snapshot_max_age" in caught.value.expected
     assert not Path("app.db").exists()
+    assert not Path("app.lmdb").exists()
 
 
 def test_an_unknown_durability_is_refused_by_every_engine():
@@ -111,6 +124,50 @@ def test_an_unknown_durability_is_refused_by_every_engine():
         with pytest.raises(InvalidArgumentError) as caught:
             open_engine(url, durability="maybe")  # type: ignore[arg-type]
         assert caught.value.expected == ("commit", "relaxed")
+
+
+def test_lmdb_urls_open_the_same_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    Path("sub").mkdir()
+    engines = [
+        open_engine(url, durability="relaxed", map_size=1 << 20)
+        for url in ("lmdb:///sub/app.lmdb", f"lmdb:///{tmp_path}/sub/app.lmdb", "lmdb:///./sub/../sub/app.lmdb")
+    ]
+    commit(engines[0], put(b"a"))
+    assert [keys(engine, EVERYTHING) for engine in engines] == [[b"a"]] * 3
+    assert {type(engine) for engine in engines} == {LmdbEngine}
+    assert (engines[0].url, engines[0].traits.persistent) == ("lmdb:///sub/app.lmdb", True)
+    for engine in engines:
+        engine.close()
+    assert os.listdir("sub") == ["app.lmdb"]
+    assert sorted(os.listdir("sub/app.lmdb")) == ["data.mdb", "lock.mdb", "writer.lock"]
+
+
+def test_lmdb_without_its_package_is_refused_with_the_way_to_install_it(tmp_path: Path):
+    printed = run(
+        """
+        import sys
+        sys.modules["lmdb"] = None  # as if it were not installed
+        from kvmodels import UnsupportedError, open_kv
+        try:
+            open_kv("lmdb:///app.lmdb")
+        except UnsupportedError as error:
+            print(error.reason, error.hint)
+        """
+    )
+    assert printed == "lmdb Install it: pip install 'kvmodels[lmdb]'.\n"
+
+
+def test_keys_have_the_limits_of_lmdb(tmp_path: Path):
+    path = f"lmdb:///{tmp_path}/app.lmdb"
+    engine = open_engine(path, durability="relaxed")
+    assert (engine.limits, engine.limits.max_key_bytes) == (Limits.LMDB, 511)
+    engine.close()
+    engine = open_engine(path, durability="relaxed", limits=Limits.DENO)
+    limits = engine.limits
+    assert (limits.max_key_bytes, limits.whose("max_key_bytes")) == (511, "LMDB")
+    assert (limits.max_value_bytes, limits.whose("max_value_bytes")) == (65_536, "DENO")
+    engine.close()
 
 
 def test_options_reach_the_engine(tmp_path: Path):
