@@ -3,16 +3,19 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.complete
+PEERS := $(VENV)/.peers
 # Two processes halve the time on two cores; `make test PARALLEL=` runs the tests in one, in order.
 PARALLEL ?= -n 2 --dist worksteal
+# Options of the benchmarks: `make bench BENCH='--records 1000000 --columns kvmodels floor'`.
+BENCH ?=
 # The two must name parametrised tests alike, and some names show a set.
 export PYTHONHASHSEED ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format lint types docs soak clean
+.PHONY: help demo test check format lint types docs soak bench bench-growth clean
 
 help: ## say what can be made
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 # Stamped last, so that an installation that was interrupted is made again from nothing.
 $(STAMP): pyproject.toml constraints.txt
@@ -31,6 +34,17 @@ demo: $(STAMP) ## load 28,298 airports into one file and query them
 
 test: $(STAMP) ## run the tests (under 5 minutes)
 	$(BIN)/python -m pytest $(PARALLEL)
+
+# The libraries that kvmodels is compared with are nobody else's business.
+$(PEERS): $(STAMP)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[bench]'
+	@touch $(PEERS)
+
+bench: $(PEERS) ## measure against peers and hand-written code, and write docs/benchmarks.md (20 minutes)
+	$(BIN)/python -m benchmarks $(BENCH)
+
+bench-growth: $(PEERS) ## measure at 10,000, 100,000 and 1,000,000 records, and write the page again
+	$(BIN)/python -m benchmarks growth page $(BENCH)
 
 soak: $(STAMP) ## run the long versions of the tests
 	$(BIN)/python -m pytest $(PARALLEL) -m soak --hypothesis-profile=soak

@@ -22,7 +22,7 @@ HALF_DONE = [
     re.compile(r"pytest\.mark\.(skip|xfail)|pytest\.(skip|xfail)\("),
 ]
 
-FOLDERS = (REPOSITORY / "kvmodels", REPOSITORY / "tests", REPOSITORY / "examples")
+FOLDERS = tuple(REPOSITORY / name for name in ("kvmodels", "benchmarks", "tests", "examples"))
 
 
 def words(name: str) -> set[str]:

@@ -1,0 +1,1 @@
+"""What kvmodels costs, beside hand-written code on the same stores and beside other libraries: ``make bench``."""

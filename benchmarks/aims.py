@@ -1,0 +1,140 @@
+"""What kvmodels is meant to reach, and whether a run has reached it.
+
+Rules of this module: an aim is judged on the median of the paired ratios; every row that misses is listed with its
+figure, none is left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from benchmarks.columns.registry import PEERS, Column, Family
+from benchmarks.ratios import Spread, ratio, spread
+from benchmarks.results import Results
+from benchmarks.rows import ROWS, Row
+
+FAR_AHEAD = ("get", "get_by_email")
+FAR_AHEAD_OF: tuple[Family, ...] = ("SQLModel", "Django", "Peewee")
+FAR = 8.0
+BESIDE_A_SLOW_FLOOR = 1.2
+READS_OF_FLOOR = 1.5
+WRITES_OF_FLOOR = 2.0
+TOGETHER = 10.0
+GROWTH = {"memory": 1.3, "sqlite": 2.0, "lmdb": 2.0}
+IMPORT = 1.3
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One comparison: what was asked, what was found, and whether that is enough."""
+
+    aim: str
+    what: str
+    found: Spread
+    limit: str
+    reached: bool
+    remark: str = ""
+
+
+def ours(results: Results, engine: str, durability: str, family: Family = "kvmodels") -> Column | None:
+    """The column of kvmodels on an engine."""
+    for column in results.columns:
+        if (column.family, column.engine, column.durability) == (family, engine, durability):
+            return column
+    return None
+
+
+def findings(results: Results) -> list[Finding]:
+    """Every comparison of a run."""
+    return [
+        *beside_peers(results),
+        *beside_floors(results),
+        *of_concurrency(results),
+        *of_growth(results),
+        *of_imports(results),
+    ]
+
+
+def beside_peers(results: Results) -> Iterator[Finding]:
+    """Each peer against kvmodels on the same kind of store: how many times its cost is ours."""
+    for peer in results.columns:
+        if peer.family not in PEERS:
+            continue
+        mine = ours(results, peer.engine, peer.durability)
+        floor = ours(results, peer.engine, peer.durability, "floor")
+        if mine is None:
+            continue
+        for row in ROWS:
+            found = ratio(results.samples(row.name, peer), results.samples(row.name, mine))
+            if found is not None:
+                yield judged_beside_peer(results, (peer, mine, floor), row, found)
+
+
+def judged_beside_peer(
+    results: Results, columns: tuple[Column, Column, Column | None], row: Row, found: Spread
+) -> Finding:
+    """One row: ahead; or close to a floor that is behind as well."""
+    peer, mine, floor = columns
+    what = f"{row.title}: {peer.family}, {peer.engine}, {peer.durability}"
+    far = row.name in FAR_AHEAD and peer.family in FAR_AHEAD_OF
+    limit = FAR if far else 1.0
+    if found.middle >= limit or floor is None or far:
+        return Finding("ahead of peers", what, found, f"≥ {limit:g}", found.middle >= limit)
+    floor_ahead = ratio(results.samples(row.name, peer), results.samples(row.name, floor))
+    of_floor = ratio(results.samples(row.name, mine), results.samples(row.name, floor))
+    if floor_ahead is None or of_floor is None or floor_ahead.middle >= 1:
+        return Finding("ahead of peers", what, found, "≥ 1", False)
+    near = of_floor.middle <= BESIDE_A_SLOW_FLOOR
+    remark = f"the floor is behind as well ({floor_ahead.middle:.2f}); {of_floor.middle:.2f} of the floor"
+    return Finding("ahead of peers", what, found, f"≥ 1, or ≤ {BESIDE_A_SLOW_FLOOR:g} of such a floor", near, remark)
+
+
+def beside_floors(results: Results) -> Iterator[Finding]:
+    """How many times the cost of the hand-written code kvmodels has."""
+    for floor in results.columns:
+        mine = ours(results, floor.engine, floor.durability) if floor.family == "floor" else None
+        for row in ROWS if mine is not None else ():
+            limit = READS_OF_FLOOR if row.kind == "read" else WRITES_OF_FLOOR
+            found = ratio(results.samples(row.name, mine), results.samples(row.name, floor)) if mine else None
+            if found is not None and row.is_rate:
+                what = f"{row.title}: {floor.engine}, {floor.durability}"
+                yield Finding("near the floor", what, found, f"≤ {limit:g}", found.middle <= limit)
+
+
+def of_concurrency(results: Results) -> Iterator[Finding]:
+    """Commits a second of many tasks, in those of one."""
+    for name, rounds in results.concurrency.items():
+        found = ratio(list(rounds["one"]), list(rounds["many"]))
+        if found is not None:
+            aimed = name == "kvmodels-async-sqlite-commit"
+            limit = f"≥ {TOGETHER:g}" if aimed else "shown"
+            yield Finding("many tasks", name, found, limit, not aimed or found.middle >= TOGETHER)
+
+
+def of_growth(results: Results) -> Iterator[Finding]:
+    """The cost of a get in the largest store, in that of the smallest."""
+    sizes = sorted(results.growth, key=int)
+    if len(sizes) < 2:
+        return
+    small, large = results.growth[sizes[0]], results.growth[sizes[-1]]
+    for row in ("get", "get_by_email"):
+        for name, samples in large[row].items():
+            found = ratio(samples, small[row][name])
+            limit = next(value for engine, value in GROWTH.items() if engine in name)
+            if found is not None:
+                aimed = row == "get"
+                what = f"{row}: {name}, {int(sizes[-1]):,} against {int(sizes[0]):,} records"
+                yield Finding(
+                    "growth", what, found, f"≤ {limit:g}" if aimed else "shown", not aimed or found.middle <= limit
+                )
+
+
+def of_imports(results: Results) -> Iterator[Finding]:
+    """The import of kvmodels, in that of pydantic."""
+    imports = results.imports
+    if "kvmodels" in imports and "pydantic" in imports:
+        pairs = zip(imports["kvmodels"], imports["pydantic"], strict=True)
+        found = spread([mine / theirs for mine, theirs in pairs])
+        if found is not None:
+            yield Finding("import", "kvmodels against pydantic", found, f"≤ {IMPORT:g}", found.middle <= IMPORT)

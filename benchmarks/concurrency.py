@@ -1,0 +1,60 @@
+"""How many commits a second many tasks reach together, beside one task alone.
+
+Rules of this module: every task changes a record of its own, so they compete for the store and not for a record; the
+whole is checked afterwards.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from benchmarks.columns.registry import Column
+from benchmarks.processes import WorkerProcess
+from benchmarks.results import Sample
+from benchmarks.rounds import Contestant, dumped
+from benchmarks.workload import Operations, Truth, Workload, drawn
+
+TASKS = 1_000
+ALONE = 300
+"""Updates of the one task; one after another they are slow."""
+
+
+def measure(
+    columns: Sequence[Column], rounds: int, tasks: int = TASKS, progress: Callable[[str], None] = print
+) -> dict[str, dict[str, list[Sample]]]:
+    """One task, then many, in turns; seconds and commits."""
+    workload = drawn(tasks, Operations(get=10, page=1, count=1, update=ALONE, insert=1, delete=1))
+    taken: dict[str, dict[str, list[Sample]]] = {column.name: {"one": [], "many": []} for column in columns}
+    with tempfile.TemporaryDirectory(prefix="kvmodels-bench-") as name:
+        path = dumped(workload, Path(name) / "main.json")
+        for number in range(rounds):
+            progress(f"concurrency {number + 1} of {rounds}")
+            for column in columns:
+                folder = Path(name) / f"{number}-{column.name}"
+                folder.mkdir()
+                with WorkerProcess(column) as process:
+                    contestant = Contestant(column, process, folder, Truth(workload.users))
+                    one, many = compare(contestant, path, workload, number)
+                taken[column.name]["one"].append(one)
+                taken[column.name]["many"].append(many)
+    return taken
+
+
+def compare(contestant: Contestant, path: Path, workload: Workload, number: int) -> tuple[Sample, Sample]:
+    """One column in one round."""
+    process, truth = contestant.process, contestant.truth
+    process.ask("load", path=str(path))
+    contestant.open(contestant.folder)
+    process.ask("bulk")
+    alone = process.ask("row", row="update_plain", seconds=float("inf"))
+    truth.apply("update_plain", workload.arguments["update_plain"][0])
+    keys = [user.id for user in workload.users]
+    names = [f"Task {key} of round {number}" for key in keys]
+    together = process.ask("together", keys=keys, names=names)
+    truth.apply("update_plain", list(zip(keys, names, strict=True)))
+    everything = process.ask("row", row="scan", seconds=60.0)
+    contestant.expect("all records", everything["digest"], truth.answer("scan", [[]]))
+    process.ask("close")
+    return [alone["seconds"], alone["done"]], [together["seconds"], len(keys)]

@@ -1,0 +1,119 @@
+"""The results of a run: what was measured, where, and how it is kept between measuring and reporting.
+
+Rules of this module: only figures as they were measured; whatever can be computed from them is computed elsewhere.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import platform
+import sqlite3
+from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from benchmarks.columns.registry import COLUMNS, Column
+
+Sample = list[float]
+"""Seconds and units; of sizes and times the value and 1."""
+Figures = dict[str, dict[str, list[Sample | None]]]
+"""Row, column, round; None where a column has no such row."""
+DISTRIBUTIONS = (
+    "pydantic",
+    "msgpack",
+    "sortedcontainers",
+    "lmdb",
+    "sqlmodel",
+    "SQLAlchemy",
+    "Django",
+    "peewee",
+    "tinydb",
+    "ZODB",
+    "deno",
+)
+
+
+@dataclass(slots=True)
+class Results:
+    """Everything that one run has measured."""
+
+    machine: dict[str, str] = field(default_factory=dict)
+    records: int = 0
+    rounds: int = 0
+    figures: Figures = field(default_factory=dict)
+    imports: dict[str, list[float]] = field(default_factory=dict)
+    """What is imported, and the milliseconds of each fresh process."""
+    concurrency: dict[str, dict[str, list[Sample]]] = field(default_factory=dict)
+    """Column, ``one`` or ``many`` tasks, round: seconds and commits."""
+    growth: dict[str, dict[str, dict[str, list[Sample | None]]]] = field(default_factory=dict)
+    """Number of records, row, column, round."""
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """The columns that were measured, in the order of the registry."""
+        measured = {name for by_column in self.figures.values() for name in by_column}
+        return tuple(column for column in COLUMNS.values() if column.name in measured)
+
+    def samples(self, row: str, column: Column) -> list[Sample | None]:
+        """The rounds of one cell."""
+        if row == "import":
+            return [[value, 1] for value in self.imports.get(imported_by(column), [])]
+        return self.figures.get(row, {}).get(column.name, [])
+
+    def save(self, path: Path) -> None:
+        """Write the file."""
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps(rounded(asdict(self)), indent=1, sort_keys=True) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: Path) -> Results:
+        """Read the file."""
+        return cls(**json.loads(path.read_text("utf-8")))
+
+
+def rounded(value: Any) -> Any:
+    """Six digits are more than a measurement has."""
+    if isinstance(value, float):
+        return float(f"{value:.6g}")
+    if isinstance(value, dict):
+        return {name: rounded(part) for name, part in value.items()}
+    return [rounded(part) for part in value] if isinstance(value, list) else value
+
+
+def imported_by(column: Column) -> str:
+    """Under which name the import of a column's library was measured."""
+    if column.family == "floor":
+        return f"floor {column.engine}"
+    if column.family == "kvmodels async":
+        return "kvmodels"
+    return column.family
+
+
+def machine(distributions: Iterable[str] = DISTRIBUTIONS) -> dict[str, str]:
+    """What the figures depend on."""
+    found = {
+        "processor": processor(),
+        "cores": str(os.cpu_count()),
+        "system": f"{platform.system()} {platform.release()}",
+        "Python": platform.python_version(),
+        "SQLite": sqlite3.sqlite_version,
+    }
+    for name in distributions:
+        try:
+            found[name] = importlib.metadata.version(name)
+        except importlib.metadata.PackageNotFoundError:
+            found[name] = "not installed"
+    return found
+
+
+def processor() -> str:
+    """The model of the processor."""
+    info = Path("/proc/cpuinfo")
+    if info.exists():
+        for text in info.read_text("utf-8").splitlines():
+            if text.startswith("model name"):
+                return text.partition(":")[2].strip()
+    return platform.processor() or platform.machine()

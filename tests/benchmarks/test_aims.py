@@ -1,0 +1,84 @@
+"""Which aims a run reaches is computed, and every miss is told."""
+
+from __future__ import annotations
+
+from benchmarks import aims, page
+from benchmarks.results import Figures, Results
+
+
+def run(**rows: dict[str, float]) -> Results:
+    """Three rounds in which every call of a column takes so many microseconds."""
+    figures: Figures = {
+        row: {name: [[cost, 1e6]] * 3 for name, cost in columns.items()} for row, columns in rows.items()
+    }
+    return Results(machine={"Python": "3"}, records=10, rounds=3, figures=figures)
+
+
+def found(results: Results, aim: str) -> dict[str, bool]:
+    return {one.what: one.reached for one in aims.findings(results) if one.aim == aim}
+
+
+def test_a_peer_must_be_slower_and_far_slower_in_lookups():
+    results = run(
+        get={"kvmodels-sqlite-relaxed": 10, "django-sqlite-relaxed": 81, "peewee-sqlite-relaxed": 79},
+        insert={"kvmodels-sqlite-relaxed": 10, "django-sqlite-relaxed": 11, "peewee-sqlite-relaxed": 9},
+    )
+    assert found(results, "ahead of peers") == {
+        "get by key: Django, sqlite, relaxed": True,
+        "get by key: Peewee, sqlite, relaxed": False,
+        "insert one: Django, sqlite, relaxed": True,
+        "insert one: Peewee, sqlite, relaxed": False,
+    }
+
+
+def test_peers_are_compared_at_the_same_durability_only():
+    results = run(insert={"kvmodels-sqlite-commit": 10, "django-sqlite-relaxed": 1})
+    assert found(results, "ahead of peers") == {}
+
+
+def test_behind_a_peer_is_enough_only_close_to_a_floor_that_is_behind_too():
+    names = ("kvmodels-sqlite-relaxed", "peewee-sqlite-relaxed", "floor-sqlite-relaxed")
+    for costs, reached in (((11.5, 9, 10), True), ((12.5, 9, 10), False), ((11.5, 10.5, 10), False)):
+        results = run(scan=dict(zip(names, costs, strict=True)))
+        assert found(results, "ahead of peers") == {"full scan: Peewee, sqlite, relaxed": reached}
+
+
+def test_reads_are_nearer_to_the_floor_than_writes():
+    results = run(get={"kvmodels-memory": 16, "floor-memory": 10}, insert={"kvmodels-memory": 16, "floor-memory": 10})
+    assert found(results, "near the floor") == {"get by key: memory, memory": False, "insert one: memory, memory": True}
+
+
+def test_sizes_and_imports_are_compared_with_peers_but_not_with_the_floor():
+    results = run(memory={"kvmodels-memory": 30, "floor-memory": 10, "django-memory": 40})
+    results.imports = {"kvmodels": [130.0], "pydantic": [100.0], "Django": [120.0]}
+    assert found(results, "near the floor") == {}
+    assert found(results, "ahead of peers") == {
+        "memory for the records: Django, memory, memory": True,
+        "import: Django, memory, memory": False,
+    }
+    assert found(results, "import") == {"kvmodels against pydantic": True}
+
+
+def test_many_tasks_and_growth_have_limits():
+    results = run()
+    results.concurrency = {
+        "kvmodels-async-sqlite-commit": {"one": [[1.0, 100]], "many": [[1.0, 900]]},
+        "kvmodels-async-memory": {"one": [[1.0, 100]], "many": [[1.0, 100]]},
+    }
+    small: Figures = {"get": {"kvmodels-memory": [[1.0, 10]], "kvmodels-sqlite-relaxed": [[1.0, 10]]}}
+    large: Figures = {"get": {"kvmodels-memory": [[1.4, 10]], "kvmodels-sqlite-relaxed": [[1.4, 10]]}}
+    results.growth = {"10000": {**small, "get_by_email": {}}, "1000000": {**large, "get_by_email": {}}}
+    assert found(results, "many tasks") == {"kvmodels-async-sqlite-commit": False, "kvmodels-async-memory": True}
+    assert list(found(results, "growth").values()) == [False, True]
+
+
+def test_the_page_lists_what_is_missed_and_what_is_excused():
+    results = run(
+        scan={"kvmodels-sqlite-relaxed": 11.5, "peewee-sqlite-relaxed": 9, "floor-sqlite-relaxed": 10},
+        insert={"kvmodels-sqlite-relaxed": 21, "peewee-sqlite-relaxed": 30, "floor-sqlite-relaxed": 10},
+    )
+    text = page.page(results)
+    assert "| near the floor: insert one: sqlite, relaxed | 2.10 (2.10–2.10) | ≤ 2 |  |" in text
+    assert "the floor is behind as well (0.90); 1.15 of the floor" in text
+    assert "- **ahead of peers**: 2 of 2 comparisons." in text
+    assert "- **near the floor**: 1 of 2 comparisons." in text

@@ -1,0 +1,130 @@
+"""Every column that needs no peer runs every row and passes its checks; a column that errs does not."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks.columns.floor_memory import MemoryFloor
+from benchmarks.columns.registry import COLUMNS
+from benchmarks.rounds import Plan, WrongAnswerError, measure
+from benchmarks.rows import ROWS
+from benchmarks.workload import Truth
+from tests.benchmarks.in_process import WORKLOAD, made_of, one_round
+
+OWN = [column for column in COLUMNS.values() if column.family in ("kvmodels", "kvmodels async", "floor")]
+# Measured from outside, or with further processes.
+ELSEWHERE = {"import", "contend_processes"}
+
+
+@pytest.mark.parametrize("column", OWN, ids=lambda column: column.name)
+def test_a_column_runs_every_row_and_passes_every_check(column, tmp_path):
+    contestant = one_round(column, tmp_path)
+    files = {"disk", "open"} if column.durability == "memory" else set()
+    assert set(contestant.figures) == {row.name for row in ROWS} - ELSEWHERE - files
+    for row, sample in contestant.figures.items():
+        assert sample is not None
+        assert sample[1] > 0, row
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "floor-sqlite-relaxed",
+        "deno-kv-sqlite-commit",
+        # Its five processes import the library, one after another on a small machine.
+        pytest.param("kvmodels-async-sqlite-commit", marks=pytest.mark.soak),
+    ],
+)
+def test_a_column_in_processes_of_its_own_loses_no_increment_of_four(name):
+    told: list[str] = []
+    plan = Plan((COLUMNS[name],), WORKLOAD, rounds=1, row_seconds=0.05, progress=told.append)
+    figures = measure(plan)
+    (sample,) = figures["contend_processes"][name]
+    assert sample is not None
+    assert sample[1] > 0
+    assert told[0] == "round 1 of 1"
+
+
+class OneShortOfAPage(MemoryFloor):
+    def page(self, colour):
+        return super().page(colour)[:-1]
+
+
+class AnotherRecord(MemoryFloor):
+    def get(self, key):
+        return super().get(1)
+
+
+class StaleAddress(MemoryFloor):
+    def update_unique(self, key, email):
+        record = super().update_unique(key, email)
+        self._emails.pop(email)
+        return record
+
+
+class EntryLeftBehind(MemoryFloor):
+    def update_indexed(self, key, colour):
+        before = self.get(key)
+        record = super().update_indexed(key, colour)
+        self._colours[before.colour, key] = None
+        return record
+
+
+class DeletesNothing(MemoryFloor):
+    def delete(self, key):
+        return self.get(key)
+
+
+class TakesTakenAddresses(MemoryFloor):
+    def _put(self, record, data):
+        self._emails.pop(record.email, None)
+        super()._put(record, data)
+
+
+class LosesIncrements(MemoryFloor):
+    def increment(self, key):
+        record = self.get(key)
+        return record if record.age % 3 == 0 else super().increment(key)
+
+
+class CountsOneMore(MemoryFloor):
+    def count(self, colour):
+        return super().count(colour) + 1
+
+
+class ForgetsAField(MemoryFloor):
+    def fields(self, obj):
+        return super().fields(obj)._replace(bio="")
+
+
+@pytest.mark.parametrize(
+    "session",
+    [
+        OneShortOfAPage,
+        AnotherRecord,
+        StaleAddress,
+        EntryLeftBehind,
+        DeletesNothing,
+        TakesTakenAddresses,
+        LosesIncrements,
+        CountsOneMore,
+        ForgetsAField,
+    ],
+)
+def test_a_column_that_errs_ends_the_run(session, tmp_path):
+    with pytest.raises((WrongAnswerError, KeyError)):
+        one_round(made_of(session, COLUMNS["floor-memory"]), tmp_path)
+
+
+def test_the_truth_follows_every_kind_of_write():
+    truth = Truth(WORKLOAD.users)
+    user = WORKLOAD.users[0]
+    truth.apply("update_plain", [[user.id, "New"]])
+    truth.apply("update_indexed", [[user.id, "red"]])
+    truth.apply("update_unique", [[user.id, "new@example.org"]])
+    truth.add_years(user.id, 3)
+    assert truth.of_colour("red")[0] == user._replace(
+        name="New", colour="red", email="new@example.org", age=user.age + 3
+    )
+    truth.apply("delete", [[user.id]])
+    assert len(truth) == len(WORKLOAD.users) - 1
