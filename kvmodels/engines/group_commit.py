@@ -339,12 +339,12 @@ class GroupCommitter:
                     if own is not None and own.taken:
                         group.settle(own, _lost())
                     else:
-                        self._carry(group, own)
+                        self._carry(group)
         finally:
             self._call_next()
             group.call()
 
-    def _carry(self, group: Group, own: Member | None) -> None:
+    def _carry(self, group: Group) -> None:
         try:
             if group.take() is not None:
                 self._carry_out(group)
@@ -356,9 +356,9 @@ class GroupCommitter:
             self._fail(group, error)
         except BaseException:
             try:
-                self._hand_over(group, own)
+                self._hand_over(group)
             except BaseException:
-                self._hand_over(group, own)  # a second interrupt, which came while the first one was dealt with
+                self._hand_over(group)  # a second interrupt, which came while the first one was dealt with
                 raise
             raise
 
@@ -376,16 +376,17 @@ class GroupCommitter:
                 rest.append(member)
         self._put_back(rest)
 
-    def _hand_over(self, group: Group, own: Member | None) -> None:
-        """Leave the group to the next leader, or answer it if it is committed; may be called again."""
+    def _hand_over(self, group: Group) -> None:
+        """Leave the group to the next leader, or answer it if it is committed; may be called again.
+
+        The interrupted thread's own operation is left as well, and its thread withdraws it.
+        """
         if group.committed:
             group.answer()
             return
         rest: list[Member] = []
         for member in group.members:
-            if member is own:
-                member.free()  # its thread is going to withdraw it
-            elif member.outcome is None:
+            if member.outcome is None:
                 member.hand_overs += 1
                 if member.hand_overs > MOST_HAND_OVERS:
                     group.settle(member, _given_up())
