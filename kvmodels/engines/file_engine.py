@@ -13,6 +13,7 @@ from kvmodels.engines.clock import EngineClock
 from kvmodels.engines.evaluation import to_versionstamp
 from kvmodels.engines.file_places import FileIdentity, replaced
 from kvmodels.engines.forking import forget_after_fork
+from kvmodels.engines.group_commit import Member, Waiter
 from kvmodels.engines.patience import Patience
 from kvmodels.engines.registry import SharedStore, StoreRegistry, require_same_options
 from kvmodels.engines.signals import wait_for
@@ -53,6 +54,10 @@ class FileStore(SharedStore, Protocol):
 
     def commit(self, write: AtomicWrite) -> Committed | Conflict:
         """One write transaction."""
+        ...
+
+    def submit(self, write: AtomicWrite, waiter: Waiter) -> Member:
+        """Have an operation carried out by the next caller of ``member.committer.lead``."""
         ...
 
     def present_version(self) -> int:
@@ -125,6 +130,14 @@ class FileEngine(Generic[StoreT]):
             ClosedError, ReadOnlyError, StorageFullError, EngineTimeoutError: nothing was applied.
         """
         return self.check_open().commit(write)
+
+    def submit(self, write: AtomicWrite, waiter: Waiter) -> Member:
+        """Put an operation into the queue, for a thread that calls ``member.committer.lead()``; returns at once.
+
+        Raises:
+            ClosedError, ReadOnlyError.
+        """
+        return self.check_open().submit(write, waiter)
 
     def subscribe(self, wake: Callable[[], object]) -> Callable[[], None]:
         """Have ``wake`` called after each commit, and when a handle of the store is closed.

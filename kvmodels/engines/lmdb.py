@@ -14,6 +14,7 @@ from typing import Final, Literal, cast
 
 from kvmodels.engines import lmdb_rows
 from kvmodels.engines.backup import copy_snapshot
+from kvmodels.engines.base import NotSmallError, bounded, is_small
 from kvmodels.engines.evaluation import to_versionstamp
 from kvmodels.engines.file_engine import FileEngine, attach, require_sensible
 from kvmodels.engines.file_snapshot import BEFORE_ALL_TIME
@@ -131,6 +132,43 @@ class LmdbEngine(FileEngine[LmdbStore]):
         store = self.check_open()
         return store.reading(
             lambda opened: _read(opened, store, ranges, guard, include_expired=include_expired, follow=follow)
+        )
+
+    def read_at_once(
+        self,
+        ranges: Sequence[ReadRange],
+        guard: Guard | None = None,
+        *,
+        include_expired: bool = False,
+        follow: Follow | None = None,
+    ) -> ReadResult | GuardFailed | None:
+        """Read in this thread if that waits for nobody; None if it has to be done with ``read``.
+
+        Readers of LMDB wait for nobody, unless the map is being made larger.
+
+        Raises:
+            ClosedError.
+        """
+        store = self.check_open()
+        if not is_small(ranges):
+            return None
+        small = None if follow is None else bounded(follow)
+        try:
+            return store.reading_at_once(
+                lambda opened: _read(opened, store, ranges, guard, small, include_expired=include_expired)
+            )
+        except NotSmallError:
+            return None
+
+    def snapshot_at_once(self) -> LmdbSnapshot | None:
+        """Pin the present state in this thread if that waits for nobody; None if it has to be done with ``snapshot``.
+
+        Raises:
+            ClosedError.
+        """
+        store = self.check_open()
+        return store.reading_at_once(
+            lambda opened: LmdbSnapshot(self, store, opened.environment.begin(), opened.databases)
         )
 
     def snapshot(self) -> LmdbSnapshot:

@@ -19,7 +19,6 @@ from kvmodels.engines.backup import SHARED_FILE_MODE, new_backup
 from kvmodels.engines.base import NotSmallError, bounded, is_small
 from kvmodels.engines.evaluation import to_versionstamp
 from kvmodels.engines.file_engine import FileEngine, attach, require_sensible
-from kvmodels.engines.group_commit import Member, Waiter
 from kvmodels.engines.registry import StoreRegistry
 from kvmodels.engines.sqlite_file import Connection, connect_memory
 from kvmodels.engines.sqlite_snapshot import SqliteSnapshot
@@ -32,7 +31,6 @@ from kvmodels.engines.sweeping import (
 )
 from kvmodels.limits import Limits, Traits
 from kvmodels.operations import (
-    AtomicWrite,
     Changes,
     Follow,
     Guard,
@@ -169,14 +167,6 @@ class SqliteEngine(FileEngine[SqliteStore]):
             )
         except NotSmallError:
             return None
-
-    def submit(self, write: AtomicWrite, waiter: Waiter) -> Member:
-        """Put an operation into the queue, for a thread that calls ``member.committer.lead()``; returns at once.
-
-        Raises:
-            ClosedError, ReadOnlyError.
-        """
-        return self.check_open().submit(write, waiter)
 
     def snapshot(self) -> SqliteSnapshot:
         """Pin the present state, with the deadlines as of now.

@@ -8,6 +8,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -525,7 +526,7 @@ def test_review_22_an_interrupt_before_any_line_of_the_leader_leaves_each_operat
             others += behind
 
         ledger.at["begin"] = once(others_come)
-        if not interrupted_at(position, lambda ledger=ledger: ledger.commit(add("own"))):
+        if not interrupted_at(position, partial(ledger.commit, add("own"))):
             break
         ledger.commits.lead()
         assert not ledger.commits.waiting
