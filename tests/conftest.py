@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -44,6 +44,18 @@ def quick_folder(tmp_path: Path) -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="kvmodels-", dir="/dev/shm"))
     yield folder
     shutil.rmtree(folder)
+
+
+@pytest.fixture
+def url_of(tmp_path: Path, quick_folder: Path) -> Callable[..., str]:
+    """The URL of a store of this test, by the name of an engine (memory, sqlite, lmdb) and its own."""
+
+    def url(engine: str, name: str = "app") -> str:
+        if engine == "memory":
+            return f"memory://{tmp_path}/{name}"
+        return str(tmp_path / f"{name}.db") if engine == "sqlite" else f"lmdb:///{quick_folder}/{name}.lmdb"
+
+    return url
 
 
 def pytest_terminal_summary(terminalreporter: TerminalReporter) -> None:

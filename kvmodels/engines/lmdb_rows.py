@@ -172,7 +172,13 @@ def require_storable_keys(changes: Mapping[bytes, Row | None]) -> None:
     for key in changes:
         if len(key) > LARGEST_KEY:
             raise KeyTooLargeError(
-                "a key is too large", limit="max_key_bytes", size=len(key), maximum=LARGEST_KEY, limits="LMDB", key=key
+                "a key is too large",
+                limit="max_key_bytes",
+                size=len(key),
+                maximum=LARGEST_KEY,
+                limits="LMDB",
+                key=key,
+                hint="Shorten the key; a versionstamp at its end takes 22 bytes of it.",
             )
 
 

@@ -66,8 +66,12 @@ RESERVED = "__kvmodels__"
 
 HEADER_KEY = encode_key((RESERVED, "header"))
 
-SLOT_SHOWN_BYTES = 1_000
-"""The most that a violation row holds of slot and primary key together before it leaves out the slot."""
+SLOT_SHOWN_BYTES = 300
+"""The most that a violation row holds of slot and primary key together before it leaves out the slot.
+
+The same on every engine, because a process computes the key again to remove the row. With the names of collection and
+index it fits the 511 bytes that LMDB takes.
+"""
 
 
 def index_prefix(collection: str, index: str, generation: int) -> str:

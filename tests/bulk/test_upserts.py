@@ -63,10 +63,9 @@ def at_once(*calls: Callable[[], Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize("lookup", ["id", "email"])
-@pytest.mark.parametrize("url", ["memory://", "sqlite:///upserts.db"])
-def test_k19_five_of_five_concurrent_upserts_succeed(lookup: str, url: str, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    with Database(url, models=[Account]) as db:
+@pytest.mark.parametrize("engine", ["memory", "sqlite", "lmdb"])
+def test_k19_five_of_five_concurrent_upserts_succeed(lookup: str, engine: str, url_of):
+    with Database(url_of(engine), models=[Account]) as db:
         accounts = db[Account]
         by: dict[str, Any] = {"id": 1} if lookup == "id" else {"email": "a@x"}
         rest = {name: value for name, value in {"id": 1, "email": "a@x", "n": 1}.items() if name not in by}

@@ -1,4 +1,4 @@
-"""Fixtures: stores on memory and on SQLite, synchronous and asynchronous."""
+"""Fixtures: stores on memory, SQLite and LMDB, synchronous and asynchronous."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ import pytest
 from tests.kv.stores import Stores
 
 
-@pytest.fixture(params=["memory-sync", "memory-async", "sqlite-sync", "sqlite-async"])
-def stores(request, tmp_path):
+@pytest.fixture(params=["memory-sync", "memory-async", "sqlite-sync", "sqlite-async", "lmdb-sync", "lmdb-async"])
+def stores(request, tmp_path, quick_folder):
     engine, world = request.param.split("-")
-    opened = Stores(engine, world, tmp_path)
+    opened = Stores(engine, world, quick_folder if engine == "lmdb" else tmp_path)
     yield opened
     opened.close()

@@ -183,9 +183,9 @@ def test_a_memory_snapshot_that_grew_too_old_leaves_no_file(tmp_path, monkeypatc
 # -- beside writers
 
 
-@pytest.mark.parametrize("engine", ["memory", "sqlite", "sqlite-memory"])
-def test_backups_beside_writers_are_states_that_were_committed(engine, tmp_path):
-    url = {"memory": "memory://", "sqlite": tmp_path / "store.db", "sqlite-memory": "sqlite://:memory:"}[engine]
+@pytest.mark.parametrize("engine", ["memory", "sqlite", "sqlite-memory", "lmdb"])
+def test_backups_beside_writers_are_states_that_were_committed(engine, tmp_path, url_of):
+    url = "sqlite://:memory:" if engine == "sqlite-memory" else url_of(engine)
     stop = threading.Event()
     with open_kv(url, durability="relaxed") as kv:
 

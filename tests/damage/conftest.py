@@ -1,4 +1,4 @@
-"""Fixtures: the same small store on both engines."""
+"""Fixtures: the same small store on every engine."""
 
 from __future__ import annotations
 
@@ -8,24 +8,24 @@ from tests.damage.stores import open_house, open_zoo
 from tests.zoo_kinds import Guest
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def zoo(request, tmp_path):
-    opened = open_zoo(request.param, tmp_path)
+@pytest.fixture(params=["memory", "sqlite", "lmdb"])
+def zoo(request, url_of):
+    opened = open_zoo(url_of(request.param))
     yield opened
     opened.db.close()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def house(request, tmp_path):
+@pytest.fixture(params=["memory", "sqlite", "lmdb"])
+def house(request, url_of):
     """Residents: every newer kind of index."""
-    opened = open_house(request.param, tmp_path)
+    opened = open_house(url_of(request.param))
     yield opened
     opened.db.close()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def guests(request, tmp_path):
+@pytest.fixture(params=["memory", "sqlite", "lmdb"])
+def guests(request, url_of):
     """Guests: without counters, so that records may have deadlines."""
-    opened = open_house(request.param, tmp_path, Guest)
+    opened = open_house(url_of(request.param), Guest)
     yield opened
     opened.db.close()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from kvmodels.database import Database
@@ -50,14 +49,9 @@ class Zoo:
         }
 
 
-def _opened(engine: str, folder: Path, model: Any) -> Database:
-    url = "memory://" if engine == "memory" else str(folder / "zoo.db")
-    return Database(url, models=[model], durability="relaxed" if engine == "sqlite" else "commit")
-
-
-def open_zoo(engine: str, folder: Path) -> Zoo:
-    """A new store with three animals on the engine ``memory`` or ``sqlite``."""
-    zoo = Zoo(_opened(engine, folder, Animal))
+def open_zoo(url: str) -> Zoo:
+    """A new store with three animals."""
+    zoo = Zoo(Database(url, models=[Animal], durability="relaxed"))
     zoo.add(
         park="east", number=1, species="lynx", name="Ada", weight=20.5, chip="c1", passport="p1", berth="b1", tag="t1",
         keeper="Kim", vet="Vic", diet="meat",
@@ -116,9 +110,9 @@ def _owners(entry: Entry) -> set[str]:
     return {repr(entry.key[-2:]), repr(value), repr(value[0]) if isinstance(value, list) and value else ""}
 
 
-def open_house(engine: str, folder: Path, model: Any = Resident) -> House:
-    """A new store with three residents, or guests, on the engine ``memory`` or ``sqlite``."""
-    house = House(_opened(engine, folder, model), model)
+def open_house(url: str, model: Any = Resident) -> House:
+    """A new store with three residents, or guests."""
+    house = House(Database(url, models=[model], durability="relaxed"), model)
     house.db[model].create(park="east", number=1, **FULL_RESIDENT)
     house.db[model].create(park="east", number=2, **BARE_RESIDENT)
     house.db[model].create(park="west", number=1, **OTHER_RESIDENT)

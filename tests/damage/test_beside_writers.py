@@ -21,7 +21,7 @@ from tests.oracle import audit, read_engine
 from tests.zoo import Animal
 
 WRITERS = 3
-STEPS = {"memory": 400, "sqlite": 120}
+STEPS = {"memory": 400, "sqlite": 120, "lmdb": 120}
 
 
 def churn(db: Database, seed: int, steps: int) -> None:

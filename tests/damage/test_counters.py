@@ -130,7 +130,7 @@ def test_several_indexes_are_counted_anew_in_one_repair(house):
 # --- beside writers ---------------------------------------------------------------------------------------------------
 
 WRITERS = 2
-STEPS = {"memory": 120, "sqlite": 50}
+STEPS = {"memory": 120, "sqlite": 50, "lmdb": 50}
 
 
 def churn(db: Database, seed: int, steps: int) -> None:

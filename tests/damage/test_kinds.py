@@ -42,9 +42,12 @@ OTHERS: dict[str, dict[str, Any]] = {
 
 
 SOME = ("berth", "by_tag", "chip", "shown", "word")
-"""Of each shape one index, for the engine on which everything takes longer."""
+"""Of each shape one index, for the engines on which everything takes longer."""
 
-ALL = [("memory", index) for index in ENTRY_INDEXES] + [("sqlite", index) for index in SOME]
+ALL = [
+    *(("memory", index) for index in ENTRY_INDEXES),
+    *((engine, index) for engine in ("sqlite", "lmdb") for index in SOME),
+]
 """Where each damage is done: the engine of the store, and the index."""
 
 every_index = pytest.mark.parametrize(("house", "index"), ALL, indirect=["house"])

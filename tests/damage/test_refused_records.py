@@ -73,9 +73,9 @@ RELEASES = {WithOwner: ("owner", "missing"), Stricter: ("state", "literal_error"
             Shorter: ("title", "string_too_long"), Retyped: ("title", "int_parsing")}  # fmt: skip
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def url(request, tmp_path):
-    return f"memory://{tmp_path}" if request.param == "memory" else str(tmp_path / "tickets.db")
+@pytest.fixture(params=["memory", "sqlite", "lmdb"])
+def url(request, url_of):
+    return url_of(request.param)
 
 
 @pytest.fixture

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from itertools import count
 from typing import Any
 
 import pytest
 
 from kvmodels import Database
 
-numbers = count(1)
 
-
-@pytest.fixture(params=["memory", "sqlite"])
-def url(request, tmp_path) -> str:
-    return f"memory://evolution-{next(numbers)}" if request.param == "memory" else str(tmp_path / "app.db")
+@pytest.fixture(params=["memory", "sqlite", "lmdb"])
+def url(request, url_of) -> str:
+    return url_of(request.param)
 
 
 @pytest.fixture

@@ -424,9 +424,9 @@ class ForgetfulEngine(FaultEngine):
         return outcome
 
 
-@pytest.mark.parametrize("where", ["memory", "sqlite"])
-def test_lost_answers_lose_and_repeat_nothing(tmp_path, where):
-    url = f"memory://forgetful-{id(tmp_path)}" if where == "memory" else str(tmp_path / "app.db")
+@pytest.mark.parametrize("where", ["memory", "sqlite", "lmdb"])
+def test_lost_answers_lose_and_repeat_nothing(url_of, where):
+    url = url_of(where)
     keeper = open_engine(url)
     db = database(open_engine(url), Account)
     db[Account].bulk_create([Account(**account(n)) for n in range(400)])

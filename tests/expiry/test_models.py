@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -75,11 +74,10 @@ class Expiring:
         return len([entry for entry in entries if entry.key[0] != "__kvmodels__"])
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def at(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Expiring]:
+@pytest.fixture(params=["memory", "sqlite", "lmdb"])
+def at(request: pytest.FixtureRequest, url_of: Callable[..., str]) -> Iterator[Expiring]:
     clock = Clock()
-    url = "memory://" if request.param == "memory" else str(tmp_path / "store.db")
-    db = Database(url, models=[User, Session], clock=clock, durability="relaxed")
+    db = Database(url_of(request.param), models=[User, Session], clock=clock, durability="relaxed")
     yield Expiring(db, clock)
     db.close()
 

@@ -154,13 +154,15 @@ class Stores:
         self._count += 1
         if self.engine == "memory":
             return f"memory://{self.folder.name}-{self._count}"
+        if self.engine == "lmdb":
+            return f"lmdb:///{self.folder}/{self._count}.lmdb"
         return str(self.folder / f"{self._count}.db")
 
     def open(self, url: str | None = None, **options: Any) -> Any:
         """Open a store in the world of this test; a new one without a URL."""
         url = self.url() if url is None else url
         options.setdefault("clock", self.clock)
-        if self.engine == "sqlite":
+        if self.engine != "memory":
             options.setdefault("durability", "relaxed")  # nothing here is about power loss
         store = (
             open_kv(url, **options) if self.world == "sync" else AsyncFace(self._loop, open_async_kv(url, **options))

@@ -164,7 +164,7 @@ def test_what_was_written_is_there_when_a_file_is_opened_again(stores):
 
 
 def test_every_memory_store_without_a_name_is_a_new_one_and_a_name_is_shared(stores):
-    if stores.engine == "sqlite":
+    if stores.engine != "memory":
         first, second = stores.open("sqlite://:memory:"), stores.open("sqlite://:memory:")
     else:
         first, second = stores.open("memory://"), stores.open("memory://")

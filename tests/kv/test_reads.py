@@ -249,7 +249,7 @@ def damage(url, key, stores):
     engine = open_engine(
         url,
         limits=Limits.EMBEDDED,
-        durability="relaxed" if stores.engine == "sqlite" else "commit",
+        durability="commit" if stores.engine == "memory" else "relaxed",
         clock=stores.clock,
         readonly=False,
     )

@@ -180,7 +180,7 @@ def test_a_read_only_store_has_every_read_and_no_write(stores):
     writable = stores.open(url)
     for number in range(5):
         writable.set(("k", number), number)
-    if stores.engine == "sqlite":
+    if stores.engine != "memory":
         writable.close()  # handles of one file in one process share its connections, and so their options
     kv = stores.open(url, readonly=True)
     with kv.snapshot() as state:

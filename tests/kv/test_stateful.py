@@ -105,7 +105,7 @@ class Shared:
 
     def reopen(self):
         old = self.kv
-        if self.stores.engine == "sqlite":
+        if self.stores.engine != "memory":
             old.close()
         self.kv = self.open()
         old.close()  # a store in memory lives as long as a handle of its name
@@ -358,13 +358,16 @@ def explore(monkeypatch, tmp_path, store, examples, *, derandomize):
 
 
 @pytest.mark.parametrize(
-    ("store", "examples"), [("memory-sync", 200), ("sqlite-sync", 200), ("memory-async", 100), ("sqlite-async", 100)]
+    ("store", "examples"),
+    [("memory-sync", 200), ("sqlite-sync", 200), ("memory-async", 100), ("sqlite-async", 100), ("lmdb-sync", 100)],
 )
 def test_the_store_is_a_dict(monkeypatch, tmp_path, store, examples):
     explore(monkeypatch, tmp_path, store, examples, derandomize=True)
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("store", ["memory-sync", "sqlite-sync", "memory-async", "sqlite-async"])
+@pytest.mark.parametrize(
+    "store", ["memory-sync", "sqlite-sync", "memory-async", "sqlite-async", "lmdb-sync", "lmdb-async"]
+)
 def test_the_store_is_a_dict_at_length(monkeypatch, tmp_path, store):
     explore(monkeypatch, tmp_path, store, 2_000, derandomize=False)

@@ -25,7 +25,7 @@ from kvmodels import (
 from kvmodels.drivers import run
 from kvmodels.engines.faults import FaultEngine
 from kvmodels.engines.memory import MemoryEngine
-from kvmodels.engines.sqlite import SqliteEngine
+from kvmodels.engines.opening import open_engine
 from kvmodels.errors import DecodeError, KvModelsError
 from kvmodels.flows.lock import LockClaim
 from kvmodels.kv import Kv
@@ -47,13 +47,9 @@ def clock():
     return Clock()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def engine(request, tmp_path, clock):
-    opened = (
-        MemoryEngine(clock=clock)
-        if request.param == "memory"
-        else SqliteEngine(tmp_path / "lock.db", durability="relaxed", clock=clock)
-    )
+@pytest.fixture(params=["memory", "sqlite", "lmdb"])
+def engine(request, url_of, clock):
+    opened = open_engine(url_of(request.param, "lock"), durability="relaxed", clock=clock)
     yield opened
     opened.close()
 
@@ -63,9 +59,9 @@ def kv(engine):
     return Kv(engine, FORM)
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def url(request, tmp_path):
-    return f"memory://{tmp_path.name}" if request.param == "memory" else str(tmp_path / "lock.db")
+@pytest.fixture(params=["memory", "sqlite", "lmdb"])
+def url(request, url_of):
+    return url_of(request.param, "lock")
 
 
 def rows(kv):

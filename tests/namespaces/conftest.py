@@ -1,4 +1,4 @@
-"""Fixtures: every test of this folder runs on memory and on SQLite, synchronously and asynchronously."""
+"""Fixtures: every test of this folder runs on memory, SQLite and LMDB, synchronously and asynchronously."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ def namespace(kv: Any, name: str, **options: Any) -> Any:
     return kv.namespace(name, **options)
 
 
-@pytest.fixture(params=["memory-sync", "memory-async", "sqlite-sync", "sqlite-async"])
-def stores(request, tmp_path):
+@pytest.fixture(params=["memory-sync", "memory-async", "sqlite-sync", "sqlite-async", "lmdb-sync", "lmdb-async"])
+def stores(request, tmp_path, quick_folder):
     engine, world = request.param.split("-")
-    opened = Stores(engine, world, tmp_path)
+    opened = Stores(engine, world, quick_folder if engine == "lmdb" else tmp_path)
     yield opened
     opened.close()
 

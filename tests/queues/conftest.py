@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kvmodels.engines.memory import MemoryEngine
-from kvmodels.engines.sqlite import SqliteEngine
+from kvmodels.engines.opening import open_engine
 from tests.kv.stores import Clock
 
 
@@ -14,19 +13,15 @@ def clock():
     return Clock()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def engine(request, tmp_path, clock):
+@pytest.fixture(params=["memory", "sqlite", "lmdb"])
+def engine(request, url_of, clock):
     """An engine whose clock stands still."""
-    opened = (
-        MemoryEngine(clock=clock)
-        if request.param == "memory"
-        else SqliteEngine(tmp_path / "queue.db", durability="relaxed", clock=clock)
-    )
+    opened = open_engine(url_of(request.param, "queue"), durability="relaxed", clock=clock)
     yield opened
     opened.close()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def url(request, tmp_path):
+@pytest.fixture(params=["memory", "sqlite", "lmdb"])
+def url(request, url_of):
     """A store that is shared by every handle of this test."""
-    return f"memory://{tmp_path.name}" if request.param == "memory" else str(tmp_path / "queue.db")
+    return url_of(request.param, "queue")

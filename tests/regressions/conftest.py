@@ -1,4 +1,4 @@
-"""Fixtures: an empty store of accounts on both engines."""
+"""Fixtures: an empty store of accounts on every engine."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from tests.regressions.stores import exact, opened
 from tests.zoo import Account
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "lmdb"])
 def engine(request):
     return request.param
 
 
 @pytest.fixture
-def db(engine, tmp_path):
-    with opened(engine, tmp_path, Account) as db:
+def db(engine, tmp_path, quick_folder):
+    with opened(engine, quick_folder if engine == "lmdb" else tmp_path, Account) as db:
         yield db
         exact(db, Account)
 

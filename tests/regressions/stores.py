@@ -1,4 +1,4 @@
-"""Stores of both engines, and calls that really run at the same time."""
+"""Stores of every engine, and calls that really run at the same time."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from tests.oracle import audit, read_engine, spec_of
 
 
 def opened(engine: str, folder: Path, *models: type[KvModel], **options: Any) -> Database:
-    """A store of the engine ``memory`` or ``sqlite``; every call with the same folder opens the same one."""
+    """A store of the engine ``memory``, ``sqlite`` or ``lmdb``; every call with the same folder opens the same one."""
     if engine == "memory":
         return Database(f"memory://{folder.name}", models=models, **options)
+    if engine == "lmdb":
+        return Database(f"lmdb:///{folder}/regressions.lmdb", models=models, durability="relaxed", **options)
     return Database(folder / "regressions.db", models=models, durability="relaxed", **options)
 
 

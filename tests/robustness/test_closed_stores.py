@@ -51,9 +51,9 @@ WRITES: dict[str, Callable[[Any], Any]] = {
 VERBS = {**READS, **WRITES}
 
 
-@pytest.fixture(params=["memory://", "sqlite"])
-def url(request, tmp_path):
-    return "memory://closed" if request.param != "sqlite" else str(tmp_path / "app.db")
+@pytest.fixture(params=["memory", "sqlite", "lmdb"])
+def url(request, url_of):
+    return url_of(request.param)
 
 
 async def answer_of(result: Any) -> Any:

@@ -28,8 +28,7 @@ from kvmodels import (
 from kvmodels.database_core import DatabaseCore
 from kvmodels.engines.base import Engine
 from kvmodels.engines.faults import COMMIT_FAULTS, FaultEngine
-from kvmodels.engines.memory import MemoryEngine
-from kvmodels.engines.sqlite import SqliteEngine
+from kvmodels.engines.opening import open_engine
 from tests.robustness.models import require_readable
 
 
@@ -66,9 +65,9 @@ def core(model: type[KvModel] = Counter) -> DatabaseCore:
     )
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-def inner(request, tmp_path) -> Engine:
-    return MemoryEngine() if request.param == "memory" else SqliteEngine(tmp_path / "app.db", durability="relaxed")
+@pytest.fixture(params=["memory", "sqlite", "lmdb"])
+def inner(request, url_of) -> Engine:
+    return open_engine(url_of(request.param), durability="relaxed")
 
 
 @pytest.fixture

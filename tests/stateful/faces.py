@@ -37,7 +37,9 @@ class World:
         """A store that nobody has used."""
         self._stores += 1
         name = f"{self._folder.name}-{self._stores}"
-        return f"memory://{name}" if self.engine == "memory" else str(self._folder / f"{name}.db")
+        if self.engine == "memory":
+            return f"memory://{name}"
+        return str(self._folder / f"{name}.db") if self.engine == "sqlite" else f"lmdb:///{self._folder}/{name}.lmdb"
 
     def open(self, url: str, model: Any, clock: Clock) -> Face:
         """Open a store with one model."""

@@ -22,7 +22,8 @@ class WatchedStore:
 
     def __init__(self, kind: str, folder: Path) -> None:
         engine, self.world = kind.split("-")
-        self.url = "memory://" if engine == "memory" else str(folder / "watched.db")
+        urls = {"memory": "memory://", "sqlite": str(folder / "watched.db"), "lmdb": f"lmdb:///{folder}/watched.lmdb"}
+        self.url = urls[engine]
         self.clock = Clock()
         self._runner = asyncio.Runner()
         self._open: list[Kv] = []
@@ -75,9 +76,9 @@ class TakenInALoop:
         return entries
 
 
-@pytest.fixture(params=["memory-sync", "memory-async", "sqlite-sync", "sqlite-async"])
-def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[WatchedStore]:
-    opened = WatchedStore(request.param, tmp_path)
+@pytest.fixture(params=["memory-sync", "memory-async", "sqlite-sync", "sqlite-async", "lmdb-sync", "lmdb-async"])
+def store(request: pytest.FixtureRequest, tmp_path: Path, quick_folder: Path) -> Iterator[WatchedStore]:
+    opened = WatchedStore(request.param, quick_folder if request.param.startswith("lmdb") else tmp_path)
     yield opened
     opened.close()
 

@@ -93,9 +93,9 @@ def test_a_count_that_outlives_its_snapshot_is_an_error_that_says_what_to_do():
     assert "db.check(Model)" in str(caught.value.hint)
 
 
-@pytest.mark.parametrize("engine", ["memory", "sqlite"])
-def test_the_asynchronous_check_counts_and_mends_in_the_same_way(engine, tmp_path):
-    url = "memory://recounted-async" if engine == "memory" else str(tmp_path / "places.db")
+@pytest.mark.parametrize("engine", ["memory", "sqlite", "lmdb"])
+def test_the_asynchronous_check_counts_and_mends_in_the_same_way(engine, url_of):
+    url = url_of(engine)
     with Database(url, models=[Place], durability="relaxed") as db:
         db[Place].bulk_create([Place(id=n) for n in range(3)])
         db.kv.unsafe().set(COUNTER, KvU64(9))
