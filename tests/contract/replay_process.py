@@ -1,4 +1,4 @@
-"""One client process of the replay: ``python -m tests.contract.replay_process FILE SEED OPERATIONS THREADS``.
+"""One client process of the replay: ``python -m tests.contract.replay_process URL SEED OPERATIONS THREADS``.
 
 Waits for a line on its standard input, so that all processes begin together, and writes its journals, pickled, to
 its standard output.
@@ -10,12 +10,12 @@ import pickle
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from kvmodels.engines.sqlite import SqliteEngine
+from kvmodels.engines.opening import open_engine
 from tests.contract.replay import run_client
 
 
-def main(path: str, seed: int, operations: int, threads: int) -> None:
-    engine = SqliteEngine(path, durability="relaxed", busy_timeout=60)
+def main(url: str, seed: int, operations: int, threads: int) -> None:
+    engine = open_engine(url, durability="relaxed", busy_timeout=60)
     sys.stdin.readline()
     with ThreadPoolExecutor(threads) as pool:
         clients = [pool.submit(run_client, engine, seed * 1_000 + n, operations) for n in range(threads)]

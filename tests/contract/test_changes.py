@@ -11,7 +11,9 @@ from datetime import timedelta
 import pytest
 
 from kvmodels.engines.base import Engine
+from kvmodels.engines.lmdb import LmdbEngine
 from kvmodels.engines.memory import MemoryEngine
+from kvmodels.engines.opening import open_engine
 from kvmodels.engines.sqlite import SqliteEngine
 from kvmodels.errors import InvalidArgumentError, ResumeExpiredError, UnsupportedError
 from kvmodels.operations import AtomicWrite, Check, Committed, Delete, Mutation, ReadRange, ReadResult, Set
@@ -137,18 +139,24 @@ def test_a_retention_is_a_number_of_seconds(open_engine, retention):
     assert caught.value.argument == "change_log"
 
 
-def test_the_log_of_a_file_is_kept_by_every_process_until_it_is_ended(tmp_path):
-    path = tmp_path / "store.db"
-    SqliteEngine(path, change_log=60).close()
-    engine = SqliteEngine(path)
+@pytest.mark.parametrize("kind", ["sqlite", "lmdb"])
+def test_the_log_of_a_file_is_kept_by_every_process_until_it_is_ended(kind, url_of):
+    url = url_of(kind)
+    open_engine(url, change_log=60).close()
+    engine = open_engine(url)
     start = engine.wait_for_commit(b"", 0)
     code = "import sys\nfrom kvmodels import open_kv\nwith open_kv(sys.argv[1]) as kv: kv.set(('k',), 1)"
-    subprocess.run([sys.executable, "-c", code, str(path)], check=True)
+    subprocess.run([sys.executable, "-c", code, url], check=True)
     assert len(told(engine, start)) == 1
     engine.close()
-    engine = SqliteEngine(path, change_log=0)
+    engine = open_engine(url, change_log=0)
     with pytest.raises(UnsupportedError):
         engine.changes(ALL, engine.wait_for_commit(b"", 0))
+    engine.close()
+    engine = open_engine(url, change_log=30)
+    start = commit(engine, put(b"before"))
+    commit(engine, put(b"k"))
+    assert [key for key, _, _ in told(engine, start)] == [b"k"]
     engine.close()
 
 
@@ -156,6 +164,7 @@ def test_handles_of_one_store_agree_on_the_log(tmp_path):
     for open_one in (
         lambda **options: MemoryEngine(url="memory://shared-log", **options),
         lambda **options: SqliteEngine(tmp_path / "store.db", **options),
+        lambda **options: LmdbEngine(tmp_path / "store.lmdb", **options),
     ):
         first = open_one(change_log=10)
         second = open_one()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import time
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvmodels.engines.base import Engine
+from kvmodels.engines.lmdb import LmdbEngine
 from kvmodels.engines.memory import MemoryEngine
 from kvmodels.engines.sqlite import SqliteEngine
 from kvmodels.errors import InvalidValueError, KvModelsError, ReadOnlyError
@@ -240,13 +242,18 @@ _OPERATIONS = st.lists(
 
 @settings(max_examples=60)
 @given(_OPERATIONS)
-def test_memory_and_sqlite_agree_on_every_operation(operations):
-    """The two are written separately; what one says and holds after each step, the other does too."""
+def test_all_engines_agree_on_every_operation(quick_folder, operations):
+    """They are written separately; what one says and holds after each step, the others do too."""
     source = 1_000
-    both: list[Engine] = [MemoryEngine(clock=lambda: source), SqliteEngine(":memory:", clock=lambda: source)]
+    shutil.rmtree(quick_folder / "store.lmdb", ignore_errors=True)
+    all_: list[Engine] = [
+        MemoryEngine(clock=lambda: source),
+        SqliteEngine(":memory:", clock=lambda: source),
+        LmdbEngine(quick_folder / "store.lmdb", durability="relaxed", clock=lambda: source),
+    ]
     for checks, mutations in operations:
         outcomes: list[object] = []
-        for engine in both:
+        for engine in all_:
             current = {row.key: row.versionstamp for row in rows(engine, EVERYTHING)}
             write = AtomicWrite(
                 tuple(Check(key, current.get(key) if right else b"\1" * 10) for key, right in checks), tuple(mutations)
@@ -255,7 +262,8 @@ def test_memory_and_sqlite_agree_on_every_operation(operations):
                 outcomes.append(engine.commit(write))
             except KvModelsError as error:
                 outcomes.append(type(error))
-        assert outcomes[0] == outcomes[1]
-        assert rows(both[0], EVERYTHING) == rows(both[1], EVERYTHING)
-    for engine in both:
+        assert outcomes[0] == outcomes[1] == outcomes[2]
+        held = [rows(engine, EVERYTHING) for engine in all_]
+        assert held[0] == held[1] == held[2]
+    for engine in all_:
         engine.close()

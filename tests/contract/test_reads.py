@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kvmodels.engines.lmdb import LmdbEngine
 from kvmodels.engines.memory import MemoryEngine
 from kvmodels.engines.sqlite import SqliteEngine
 from kvmodels.operations import Delete, Guard, GuardFailed, ReadRange, ReadResult
@@ -139,8 +142,13 @@ _KEYS = st.binary(min_size=1, max_size=3)
         max_size=3,
     ),
 )
-def test_any_range_equals_a_filtered_sorted_list(present, removed, ranges):
-    for engine in (MemoryEngine(), SqliteEngine(":memory:")):
+def test_any_range_equals_a_filtered_sorted_list(quick_folder, present, removed, ranges):
+    shutil.rmtree(quick_folder / "store.lmdb", ignore_errors=True)
+    for engine in (
+        MemoryEngine(),
+        SqliteEngine(":memory:"),
+        LmdbEngine(quick_folder / "store.lmdb", durability="relaxed"),
+    ):
         commit(engine, *(put(key) for key in present))
         with engine.snapshot() as snapshot:
             commit(engine, *(Delete(key) for key in removed))

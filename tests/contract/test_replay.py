@@ -18,7 +18,7 @@ import kvmodels
 from kvmodels.engines.base import Engine
 from kvmodels.engines.evaluation import to_versionstamp
 from kvmodels.engines.memory import MemoryEngine
-from kvmodels.engines.sqlite import SqliteEngine
+from kvmodels.engines.opening import open_engine
 from kvmodels.operations import (
     AtomicWrite,
     Check,
@@ -63,9 +63,9 @@ def replay_in_threads(engine: Engine, operations: int, seed: int) -> Verdict:
     return verdict
 
 
-def replay_in_processes(path: Path, operations: int, threads: int) -> Verdict:
+def replay_in_processes(url: str, operations: int, threads: int) -> Verdict:
     root = Path(kvmodels.__file__).parent.parent
-    command = [sys.executable, "-W", "error", "-m", "tests.contract.replay_process", str(path)]
+    command = [sys.executable, "-W", "error", "-m", "tests.contract.replay_process", url]
     clients = [
         subprocess.Popen(
             [*command, str(SEED + n), str(operations), str(threads)],
@@ -84,7 +84,7 @@ def replay_in_processes(path: Path, operations: int, threads: int) -> Verdict:
         output, _ = client.communicate(timeout=300)
         assert client.returncode == 0
         journals += pickle.loads(output)
-    engine = SqliteEngine(path)
+    engine = open_engine(url)
     final = engine.read([EVERYTHING])
     engine.close()
     assert isinstance(final, ReadResult)
@@ -101,8 +101,9 @@ def test_replay_in_eight_threads(open_engine: Callable[..., Engine]):
     engine.close()
 
 
-def test_replay_on_sqlite_in_four_processes(tmp_path: Path):
-    assert replay_in_processes(tmp_path / "store.db", 150, 1).violations == []
+@pytest.mark.parametrize("engine", ["sqlite", "lmdb"])
+def test_replay_in_four_processes(engine: str, url_of: Callable[..., str]):
+    assert replay_in_processes(url_of(engine), 150, 1).violations == []
 
 
 @pytest.mark.soak
@@ -114,8 +115,9 @@ def test_long_replay_in_eight_threads(open_engine: Callable[..., Engine], seed: 
 
 
 @pytest.mark.soak
-def test_long_replay_on_sqlite_in_four_processes_of_two_threads(tmp_path: Path):
-    assert replay_in_processes(tmp_path / "store.db", 4_000, 2).violations == []
+@pytest.mark.parametrize("engine", ["sqlite", "lmdb"])
+def test_long_replay_in_four_processes_of_two_threads(engine: str, url_of: Callable[..., str]):
+    assert replay_in_processes(url_of(engine), 4_000, 2).violations == []
 
 
 class EarlyVersionstampEngine(MemoryEngine):

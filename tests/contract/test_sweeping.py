@@ -12,6 +12,7 @@ from collections.abc import Callable
 import pytest
 
 from kvmodels.engines.base import Engine
+from kvmodels.engines.lmdb import LmdbEngine
 from kvmodels.engines.memory import MemoryEngine
 from kvmodels.engines.sqlite import SqliteEngine
 from kvmodels.errors import ClosedError, InvalidArgumentError, InvalidValueError, KvModelsError, ReadOnlyError
@@ -144,7 +145,12 @@ def test_the_number_of_rows_to_sweep_is_a_positive_integer(engine, limit):
 
 def test_a_store_for_reading_only_does_not_sweep(tmp_path):
     SqliteEngine(tmp_path / "store.db").close()
-    for engine in (SqliteEngine(tmp_path / "store.db", readonly=True), MemoryEngine(readonly=True)):
+    LmdbEngine(tmp_path / "store.lmdb").close()
+    for engine in (
+        SqliteEngine(tmp_path / "store.db", readonly=True),
+        LmdbEngine(tmp_path / "store.lmdb", readonly=True),
+        MemoryEngine(readonly=True),
+    ):
         with pytest.raises(ReadOnlyError):
             engine.sweep(1)
         engine.close()
@@ -155,11 +161,13 @@ def test_a_store_for_reading_only_does_not_sweep(tmp_path):
 # In the background, which needs the clock of the system
 
 
-@pytest.fixture(params=["memory", "sqlite-file", "sqlite-memory"])
-def open_live(request, tmp_path) -> Callable[[], Engine]:
+@pytest.fixture(params=["memory", "sqlite-file", "sqlite-memory", "lmdb"])
+def open_live(request, tmp_path, quick_folder) -> Callable[[], Engine]:
     def open_one() -> Engine:
         if request.param == "memory":
             return MemoryEngine()
+        if request.param == "lmdb":
+            return LmdbEngine(quick_folder / "live.lmdb", durability="relaxed")
         path = ":memory:" if request.param == "sqlite-memory" else tmp_path / "live.db"
         return SqliteEngine(path, durability="relaxed")
 
@@ -222,13 +230,14 @@ def test_a_passed_in_clock_is_never_swept_in_the_background(engine, clock):
     assert keys(engine, include_expired=True) == [b"k"]
 
 
-def test_a_file_is_swept_when_it_is_opened_again(tmp_path):
+@pytest.mark.parametrize("kind", [SqliteEngine, LmdbEngine])
+def test_a_file_is_swept_when_it_is_opened_again(tmp_path, kind):
     past = Clock(1_000)
-    engine = SqliteEngine(tmp_path / "store.db", clock=past)
+    engine = kind(tmp_path / "store.db", clock=past)
     put(engine, b"k", 2_000)
     put(engine, b"for ever")
     engine.close()
-    engine = SqliteEngine(tmp_path / "store.db")
+    engine = kind(tmp_path / "store.db")
     assert swept(engine, [b"for ever"])
     engine.close()
 
@@ -270,8 +279,9 @@ def test_writers_and_the_sweeper_do_not_disturb_each_other(open_live):
     engine.close()
 
 
-def test_a_fork_in_the_middle_of_everything_leaves_both_processes_at_work(tmp_path):
-    engine = SqliteEngine(tmp_path / "store.db", durability="relaxed", poll_interval=0.001)
+@pytest.mark.parametrize("kind", [SqliteEngine, LmdbEngine])
+def test_a_fork_in_the_middle_of_everything_leaves_both_processes_at_work(tmp_path, kind):
+    engine = kind(tmp_path / "store.db", durability="relaxed", poll_interval=0.001)
     put(engine, b"late", engine.now_ms() + 3_600_000)
     unsubscribe = engine.subscribe(lambda: None)
     deadline = engine.now_ms() + 300
@@ -283,7 +293,7 @@ def test_a_fork_in_the_middle_of_everything_leaves_both_processes_at_work(tmp_pa
         try:
             engine.sweep(1)
         except ClosedError:
-            own = SqliteEngine(tmp_path / "store.db", durability="relaxed")
+            own = kind(tmp_path / "store.db", durability="relaxed")
             put(own, b"child", own.now_ms() + 3_600_000)
             own.close()
             code = 0

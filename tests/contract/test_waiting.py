@@ -16,7 +16,7 @@ import pytest
 from kvmodels.drivers import aclose, arun, run
 from kvmodels.engines.base import Engine
 from kvmodels.engines.memory_store import MemoryStore
-from kvmodels.engines.sqlite import SqliteEngine
+from kvmodels.engines.opening import open_engine
 from kvmodels.errors import ClosedError, InvalidArgumentError
 from kvmodels.flows.requests import wait_for_commit
 from kvmodels.operations import AtomicWrite, Check, Committed, ReadResult, Set, point
@@ -25,10 +25,9 @@ FOREVER = float("inf")
 
 OTHER_PROCESS = """
 import sys
-from kvmodels.engines.memory_store import MemoryStore
-from kvmodels.engines.sqlite import SqliteEngine
+from kvmodels.engines.opening import open_engine
 from kvmodels.operations import AtomicWrite, Set
-engine = SqliteEngine(sys.argv[1])
+engine = open_engine(sys.argv[1])
 print("open", flush=True)
 sys.stdin.readline()
 print(engine.commit(AtomicWrite((), (Set(b"other", b"v", 3),))).versionstamp.hex())
@@ -119,12 +118,13 @@ def test_closing_leaves_no_thread(open_engine: Callable[..., Engine]):
     assert background_threads() == []
 
 
-def test_a_commit_of_another_process_is_found_by_the_poll(tmp_path):
-    path = tmp_path / "store.db"
-    engine = SqliteEngine(path, poll_interval=0.01)
+@pytest.mark.parametrize("kind", ["sqlite", "lmdb"])
+def test_a_commit_of_another_process_is_found_by_the_poll(kind, url_of):
+    url = url_of(kind)
+    engine = open_engine(url, poll_interval=0.01)
     stamp = commit(engine)
     writer = subprocess.Popen(
-        [sys.executable, "-c", OTHER_PROCESS, str(path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", OTHER_PROCESS, url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
     assert writer.stdout is not None
     opened = engine.wait_for_commit(stamp, 30)  # opening the file raises its counter
@@ -139,10 +139,11 @@ def test_a_commit_of_another_process_is_found_by_the_poll(tmp_path):
 
 
 @pytest.mark.parametrize("poll_interval", [0, -1, True, "fast", None])
-def test_a_poll_interval_is_a_positive_number(tmp_path, poll_interval):
-    with pytest.raises(InvalidArgumentError) as caught:
-        SqliteEngine(tmp_path / "store.db", poll_interval=poll_interval)
-    assert caught.value.argument == "poll_interval"
+def test_a_poll_interval_is_a_positive_number(url_of, poll_interval):
+    for kind in ("sqlite", "lmdb"):
+        with pytest.raises(InvalidArgumentError) as caught:
+            open_engine(url_of(kind), poll_interval=poll_interval)
+        assert caught.value.argument == "poll_interval"
 
 
 def test_the_driver_waits_in_its_thread(engine):
