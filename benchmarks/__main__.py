@@ -46,8 +46,6 @@ def arguments() -> argparse.Namespace:
 def chosen(words: Sequence[str]) -> tuple[Column, ...]:
     """The columns of a run; a peer that is not installed is an error, not a gap in the table."""
     columns = [column for column in COLUMNS.values() if not words or any(word in column.name for word in words)]
-    # Until the engine is there, its columns are not.
-    columns = [column for column in columns if column.engine != "lmdb" or column.installed]
     missing = [column.name for column in columns if not column.installed]
     if missing:
         raise SystemExit(f"not installed: {', '.join(missing)}\nInstall the extra `bench`, or choose with --columns.")

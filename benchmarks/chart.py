@@ -14,7 +14,8 @@ from benchmarks.ratios import Spread
 
 COLOURS = ("#1565c0", "#c62828", "#2e7d32", "#ef6c00", "#6a1b9a", "#00838f", "#9e9d24", "#5d4037", "#455a64")
 SHAPES = ("circle", "square", "diamond")
-LEFT, RIGHT, TOP, LINE = 210, 24, 74, 30
+LEFT, RIGHT, TOP, LINE = 210, 24, 92, 30
+IN_A_LINE = 4
 WIDTH = 900
 PANEL_WIDTH, PANEL_HEIGHT, PANEL_GAP = 250, 170, 46
 
@@ -33,6 +34,16 @@ def mark(x: float, y: float, series: int, tip: str) -> str:
         return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{colour}">{title}</circle>'
     turn = f' transform="rotate(45 {x:.1f} {y:.1f})"' if shape == "diamond" else ""
     return f'<rect x="{x - 4.5:.1f}" y="{y - 4.5:.1f}" width="9" height="9" fill="{colour}"{turn}>{title}</rect>'
+
+
+def legend(series: Sequence[str]) -> list[str]:
+    """The names of the series below the title, four in a line."""
+    step = (WIDTH - 32) / IN_A_LINE
+    parts = []
+    for index, name in enumerate(series):
+        x, y = 22 + index % IN_A_LINE * step, 48 + index // IN_A_LINE * 20
+        parts += [mark(x, y, index, name), text(x + 10, y + 4, name)]
+    return parts
 
 
 def frame(width: float, height: float, label: str, parts: Sequence[str]) -> str:
@@ -74,9 +85,7 @@ def beside(title: str, rows: Mapping[str, Mapping[str, Spread]], base: str) -> s
 
     bottom = TOP + LINE * len(rows)
     parts = [text(16, 26, title, size=15)]
-    step = (WIDTH - 32) / max(1, len(series))
-    for index, name in enumerate(series):
-        parts += [mark(22 + index * step, 46, index, name), text(32 + index * step, 50, name)]
+    parts += legend(series)
     for tick in ticks:
         colour, label = ("#212121", f"{base} = 1") if tick == 1 else ("#e0e0e0", short(tick))
         parts.append(f'<path d="M{place(tick):.1f} {TOP - 6}V{bottom}" stroke="{colour}"/>')
@@ -90,7 +99,8 @@ def beside(title: str, rows: Mapping[str, Mapping[str, Spread]], base: str) -> s
             reach = f"M{place(found.low):.1f} {y}H{place(found.high):.1f}"
             parts.append(f'<path d="{reach}" stroke="{colour}" stroke-width="2" opacity="0.5"/>')
             parts.append(mark(place(found.middle), y, index, f"{row}, {name}: {found.middle:.3g}"))
-    parts.append(text(LEFT, bottom + 38, "← slower        faster →", colour="#616161"))
+    parts.append(text(LEFT, bottom + 38, "← slower", colour="#616161"))
+    parts.append(text(WIDTH - RIGHT, bottom + 38, "faster →", anchor="end", colour="#616161"))
     return frame(WIDTH, bottom + 50, title, parts)
 
 
@@ -107,13 +117,12 @@ def growing(title: str, panels: Mapping[str, Mapping[str, Mapping[int, Spread]]]
     ticks = decades(min(point.low for point in found), max(point.high for point in found))
     across = 3
     parts = [text(16, 26, title, size=15)]
-    for index, name in enumerate(series):
-        parts += [mark(22 + index * 180, 46, index, name), text(32 + index * 180, 50, name)]
+    parts += legend(series)
     for index, (row, lines) in enumerate(panels.items()):
         left = 58 + (index % across) * (PANEL_WIDTH + PANEL_GAP)
-        top = 92 + (index // across) * (PANEL_HEIGHT + PANEL_GAP + 14)
+        top = 110 + (index // across) * (PANEL_HEIGHT + PANEL_GAP + 14)
         parts += panel((left, top), row, lines, sizes, (series, ticks))
-    height = 92 + math.ceil(len(panels) / across) * (PANEL_HEIGHT + PANEL_GAP + 14)
+    height = 110 + math.ceil(len(panels) / across) * (PANEL_HEIGHT + PANEL_GAP + 14)
     return frame(WIDTH, height, title, parts)
 
 

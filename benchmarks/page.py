@@ -9,7 +9,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks import aims, chart
-from benchmarks.columns.registry import Column
+from benchmarks.columns.registry import PEERS, Column, Family
 from benchmarks.ratios import Spread, costs, ratio, spread
 from benchmarks.results import Results
 from benchmarks.rows import BY_NAME, ROWS, Row
@@ -20,6 +20,8 @@ CLASSES = {
     "relaxed": "Files that survive a killed process",
     "commit": "Files that survive a power loss",
 }
+COMPARED: tuple[Family, ...] = ("floor", *PEERS)
+"""Whom the charts show; what TinyDB and ZODB do is not the same work, they are in the tables."""
 INTRODUCTION = Path(__file__).with_name("introduction.md")
 
 
@@ -79,7 +81,7 @@ def picture(results: Results, durability: str) -> str:
         for column in of_class(results, durability):
             mine = comparable(results, column)
             found = ratio(results.samples(row.name, mine), results.samples(row.name, column)) if mine else None
-            if found is not None and column.family != "kvmodels async":
+            if found is not None and column.family in COMPARED:
                 rows.setdefault(row.title, {})[column.title] = found
     return chart.beside(f"{CLASSES[durability]}: speed beside kvmodels on the same engine", rows, "kvmodels")
 

@@ -209,7 +209,7 @@ def judge(contestant: Contestant, row: str, seconds: float, increments: int) -> 
 def finish(contestant: Contestant, plan: Plan) -> None:
     """Compare the whole store with what must be in it, close it, and open it again."""
     truth, process = contestant.truth, contestant.process
-    survivor = next(iter(truth.of_colour(COLOURS[0])))
+    survivor = next(users[0] for users in truth.by_colour().values() if users)
     if contestant.column.unique:
         taken = User(len(plan.workload.users) * 10, "Impostor", survivor.email, COLOURS[0], 30, "")
     else:

@@ -165,11 +165,14 @@ class Truth:
         """How old a user must be."""
         return self._users[key].age
 
-    def of_colour(self, colour: str) -> list[User]:
-        """Users of one colour, by key."""
-        return sorted(user for user in self._users.values() if user.colour == colour)
+    def by_colour(self) -> dict[str, list[User]]:
+        """Users of each colour, by key."""
+        found: dict[str, list[User]] = {colour: [] for colour in COLOURS}
+        for user in sorted(self._users.values()):
+            found[user.colour].append(user)
+        return found
 
-    def owners(self, workload: Workload, most: int = 20) -> dict[str, int | None]:
+    def owners(self, workload: Workload, most: int = 5) -> dict[str, int | None]:
         """Addresses of all kinds, and whose they are: as they were, changed, given up, and deleted."""
         moved = [email for parts in workload.arguments["update_unique"] for _, email in parts]
         known = [user.email for user in workload.users]
@@ -186,7 +189,7 @@ class Truth:
             return digest(line(self._by_email[email]) for (email,) in arguments)
         if row == "scan":
             return digest_of_set(user for _ in arguments for user in self._users.values())
-        by_colour = {colour: self.of_colour(colour) for colour in COLOURS}
+        by_colour = self.by_colour()
         if row == "list_colour":
             return digest_of_set(user for (colour,) in arguments for user in by_colour[colour])
         if row == "page":

@@ -130,7 +130,6 @@ def opened(folder: Path, durability: Durability) -> DjangoSession:
             init_command=f"PRAGMA journal_mode=WAL; PRAGMA synchronous={synchronous};", transaction_mode="IMMEDIATE"
         )
     connection = connections["default"]
-    connection.settings_dict.update(chosen)
     if User._meta.db_table not in connection.introspection.table_names():
         with connection.schema_editor() as editor:
             editor.create_model(User)

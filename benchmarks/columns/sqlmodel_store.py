@@ -36,49 +36,37 @@ def made(row: Row) -> Any:
     return User(id=row.id, name=row.name, email=row.email, colour=row.colour, age=row.age, bio=row.bio)
 
 
-def engine_of(folder: Path, durability: Durability) -> Any:
-    """An engine; one connection for a database in memory, a pool for a file."""
-    if durability == "memory":
-        return create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
+def engine_of(folder: Path, durability: Durability, *, locking: bool = False) -> Any:
+    """An engine for a file; with ``locking`` by SQLAlchemy's recipe for transactions that lock at their beginning."""
     engine = create_engine(f"sqlite:///{folder / 'users.db'}", connect_args={"timeout": 60})
 
     @event.listens_for(engine, "connect")
-    def set_durability(connection: Any, _: object) -> None:
+    def set_up(connection: Any, _: object) -> None:
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute(f"PRAGMA synchronous={'FULL' if durability == 'commit' else 'NORMAL'}")
+        if locking:
+            connection.isolation_level = None
+
+    if locking:
+
+        @event.listens_for(engine, "begin")
+        def begin(connection: Any) -> None:
+            connection.exec_driver_sql("BEGIN IMMEDIATE")
 
     return engine
 
 
-def locking(engine: Any) -> Any:
-    """The same engine for transactions that take the write lock at their beginning: SQLAlchemy's recipe."""
-    locked = create_engine(engine.url, connect_args={"timeout": 60})
-
-    @event.listens_for(locked, "connect")
-    def no_implicit_begin(connection: Any, _: object) -> None:
-        connection.isolation_level = None
-
-    @event.listens_for(locked, "begin")
-    def begin(connection: Any) -> None:
-        connection.exec_driver_sql("BEGIN IMMEDIATE")
-
-    return locked
+def engine_in_memory() -> Any:
+    """An engine with the one connection that a database in memory belongs to."""
+    return create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
 
 
 class SqlModelSession:
-    """An engine."""
+    """An engine, and for contended updates one that locks."""
 
-    def __init__(self, folder: Path, durability: Durability) -> None:
-        self._engine = engine_of(folder, durability)
-        self._locking = locking(self._engine) if durability != "memory" else None
-        if self._locking is not None:
-            synchronous = "FULL" if durability == "commit" else "NORMAL"
-
-            @event.listens_for(self._locking, "connect")
-            def set_durability(connection: Any, _: object) -> None:
-                connection.execute(f"PRAGMA synchronous={synchronous}")
-
-        SQLModel.metadata.create_all(self._engine)
+    def __init__(self, engine: Any, locking: Any) -> None:
+        self._engine, self._locking = engine, locking
+        SQLModel.metadata.create_all(engine)
 
     def insert(self, user: Row) -> object:
         with Session(self._engine) as session:
@@ -158,11 +146,13 @@ class SqlModelSession:
         yield self
 
     def close(self) -> None:
-        for engine in (self._engine, self._locking):
-            if engine is not None:
-                engine.dispose()
+        self._engine.dispose()
+        self._locking.dispose()
 
 
 def opened(folder: Path, durability: Durability) -> SqlModelSession:
     """Open the database, or make it."""
-    return SqlModelSession(folder, durability)
+    if durability == "memory":
+        engine = engine_in_memory()
+        return SqlModelSession(engine, engine)
+    return SqlModelSession(engine_of(folder, durability), engine_of(folder, durability, locking=True))

@@ -123,7 +123,7 @@ def test_the_truth_follows_every_kind_of_write():
     truth.apply("update_indexed", [[user.id, "red"]])
     truth.apply("update_unique", [[user.id, "new@example.org"]])
     truth.add_years(user.id, 3)
-    assert truth.of_colour("red")[0] == user._replace(
+    assert truth.by_colour()["red"][0] == user._replace(
         name="New", colour="red", email="new@example.org", age=user.age + 3
     )
     truth.apply("delete", [[user.id]])

@@ -1,0 +1,62 @@
+"""Imports, growth, many tasks and the command: each on a small scale."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks import concurrency, growth, imports
+from benchmarks.__main__ import chosen
+from benchmarks.columns.registry import COLUMNS
+from benchmarks.measuring import folder_bytes, resident_bytes
+from benchmarks.processes import WorkerFailedError, WorkerProcess
+from benchmarks.results import imported_by, machine
+
+
+def test_imports_are_timed_in_turns():
+    taken = imports.measure({"nothing": "pass", "json": "import json"}, rounds=3)
+    assert [len(times) for times in taken.values()] == [3, 3]
+    assert all(ms >= 0 for times in taken.values() for ms in times)
+
+
+def test_every_library_but_deno_has_an_import():
+    assert {imported_by(column) for column in COLUMNS.values()} - {"Deno KV"} == set(imports.IMPORTS) - {"pydantic"}
+
+
+def test_growth_measures_the_same_rows_at_every_size():
+    grown = growth.measure([COLUMNS["floor-memory"]], sizes=(700, 800), rounds=2, progress=lambda _: None)
+    assert list(grown) == ["700", "800"]
+    for by_row in grown.values():
+        assert tuple(by_row) == growth.ROWS
+        for row, by_column in by_row.items():
+            samples = by_column["floor-memory"]
+            assert len(samples) == 2, row
+            assert all(sample is not None and sample[1] > 0 for sample in samples), row
+
+
+def test_many_tasks_are_compared_with_one():
+    taken = concurrency.measure([COLUMNS["kvmodels-async-memory"]], rounds=1, tasks=30, progress=lambda _: None)
+    assert [samples[0][1] for samples in taken["kvmodels-async-memory"].values()] == [30, 30]
+
+
+def test_a_process_tells_why_it_failed():
+    with WorkerProcess(COLUMNS["floor-memory"]) as process, pytest.raises(WorkerFailedError, match="opened first"):
+        process.ask("age", key=1)
+
+
+def test_columns_are_chosen_by_parts_of_their_names():
+    assert [column.name for column in chosen(["floor-m", "floor-lmdb-r"])] == ["floor-memory", "floor-lmdb-relaxed"]
+    assert COLUMNS["django-sqlite-commit"].title == "Django, sqlite"
+
+
+def test_a_peer_that_is_not_installed_is_an_error(monkeypatch):
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(SystemExit, match="not installed: floor-memory"):
+        chosen(["floor-memory"])
+
+
+def test_the_operating_system_is_asked_for_sizes(tmp_path):
+    assert folder_bytes(tmp_path) == 0
+    (tmp_path / "file").write_bytes(b"x" * 100_000)
+    assert folder_bytes(tmp_path) >= 100_000
+    assert resident_bytes() > 1_000_000
+    assert machine(["no-such-library"])["no-such-library"] == "not installed"
