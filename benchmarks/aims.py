@@ -78,7 +78,7 @@ def judged_beside_peer(
 ) -> Finding:
     """One row: ahead; or close to a floor that is behind as well."""
     peer, mine, floor = columns
-    what = f"{row.title}: {peer.family}, {peer.engine}, {peer.durability}"
+    what = f"{row.title}: {peer.family}, {peer.place}"
     far = row.name in FAR_AHEAD and peer.family in FAR_AHEAD_OF
     limit = FAR if far else 1.0
     if found.middle >= limit or floor is None or far:
@@ -100,7 +100,7 @@ def beside_floors(results: Results) -> Iterator[Finding]:
             limit = READS_OF_FLOOR if row.kind == "read" else WRITES_OF_FLOOR
             found = ratio(results.samples(row.name, mine), results.samples(row.name, floor)) if mine else None
             if found is not None and row.is_rate:
-                what = f"{row.title}: {floor.engine}, {floor.durability}"
+                what = f"{row.title}: {floor.place}"
                 yield Finding("near the floor", what, found, f"≤ {limit:g}", found.middle <= limit)
 
 
@@ -121,7 +121,7 @@ def of_growth(results: Results) -> Iterator[Finding]:
         return
     small, large = results.growth[sizes[0]], results.growth[sizes[-1]]
     for row in ("get", "get_by_email"):
-        for name, samples in large[row].items():
+        for name, samples in large.get(row, {}).items():
             found = ratio(samples, small[row][name])
             limit = next(value for engine, value in GROWTH.items() if engine in name)
             if found is not None:

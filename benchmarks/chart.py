@@ -55,8 +55,10 @@ def frame(width: float, height: float, label: str, parts: Sequence[str]) -> str:
 
 
 def decades(low: float, high: float) -> list[float]:
-    """The powers of ten from below the lowest to above the highest."""
-    return [10.0**power for power in range(math.floor(math.log10(low)), math.ceil(math.log10(high)) + 1)]
+    """The powers of ten from below the lowest to above the highest, two at least."""
+    first = math.floor(math.log10(low))
+    last = max(math.ceil(math.log10(high)), first + 1)
+    return [10.0**power for power in range(first, last + 1)]
 
 
 def short(value: float) -> str:

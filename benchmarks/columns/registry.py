@@ -41,6 +41,11 @@ class Column:
         """What the tables say."""
         return f"{self.family}, {self.engine}"
 
+    @property
+    def place(self) -> str:
+        """Engine and durability."""
+        return self.engine if self.engine == self.durability else f"{self.engine}, {self.durability}"
+
     def opener(self) -> Callable[..., Any]:
         """The function that opens the store."""
         function = importlib.import_module(f"benchmarks.columns.{self.module}")

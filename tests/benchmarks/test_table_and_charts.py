@@ -78,4 +78,5 @@ def test_in_the_chart_of_growth_each_row_has_a_panel_and_each_size_a_mark():
 
 def test_axes_are_marked_at_powers_of_ten():
     assert decades(0.05, 20) == [0.01, 0.1, 1.0, 10.0, 100.0]
+    assert decades(10, 10) == [10.0, 100.0]
     assert [short(value) for value in (0.01, 1, 1e3, 1e5, 1e6)] == ["0.01", "1", "1k", "100k", "1M"]
