@@ -45,10 +45,11 @@ TASKS = 1_000
 @pytest.fixture(params=["sqlite", "sqlite-memory", "lmdb"])
 def engine(request: pytest.FixtureRequest, tmp_path: Path, quick_folder: Path) -> Iterator[Any]:
     opened: SqliteEngine | LmdbEngine
+    options: dict[str, Any] = {"clock": lambda: 1_700_000_000_000}  # and so nothing is swept meanwhile
     if request.param == "lmdb":
-        opened = LmdbEngine(quick_folder / "store.lmdb")
+        opened = LmdbEngine(quick_folder / "store.lmdb", **options)
     else:
-        opened = SqliteEngine(":memory:" if request.param == "sqlite-memory" else tmp_path / "store.db")
+        opened = SqliteEngine(":memory:" if request.param == "sqlite-memory" else tmp_path / "store.db", **options)
     yield opened
     opened.close()
 
