@@ -17,7 +17,7 @@ SHAPES = ("circle", "square", "diamond")
 LEFT, RIGHT, TOP, LINE = 210, 24, 92, 30
 IN_A_LINE = 4
 WIDTH = 900
-PANEL_WIDTH, PANEL_HEIGHT, PANEL_GAP = 250, 170, 46
+PANEL_WIDTH, PANEL_HEIGHT, PANEL_GAP = 244, 170, 40
 
 
 def text(x: float, y: float, content: str, *, size: int = 12, anchor: str = "start", colour: str = "#212121") -> str:
