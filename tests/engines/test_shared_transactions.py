@@ -25,8 +25,10 @@ from tests.contract.shorthand import EVERYTHING, commit, keys, number, put, rows
 from tests.engines.kill_groups import COMMITS_AT_MOST, THREADS, open_engine
 from tests.engines.ledger import Bell
 from tests.engines.processes import ROOT, finish, run, start
-from tests.engines.test_interrupts import InterruptingConnection
+from tests.engines.test_interrupts import InterruptingConnection, alarm
 from tests.engines.test_sqlite_full_disk import FailingConnection, failing
+
+__all__ = ["alarm"]
 
 FileEngine: TypeAlias = SqliteEngine | LmdbEngine
 KINDS = ("sqlite", "lmdb")
@@ -220,6 +222,48 @@ def test_review_22_each_statement_of_a_group_can_be_interrupted_and_all_others_a
     assert position > 12
     assert owns == (1 if not done else 2)
     engine.close()
+
+
+def test_review_22_interrupts_at_any_moment_of_one_thread_hurt_no_other(engine: FileEngine, kind: str, alarm):
+    """The timer goes off a little later in each round, while two other threads commit all the time."""
+    commit(engine, Arithmetic("sum", b"own", 0))
+    stop, counts, errors = threading.Event(), [0, 0], []
+
+    def work(who: int) -> None:
+        try:
+            while not stop.is_set():
+                commit(engine, Arithmetic("sum", b"%d" % who, 1))
+                counts[who] += 1
+        except BaseException as error:  # noqa: BLE001 - whatever it is, the test shows it
+            errors.append(error)
+
+    threads = [threading.Thread(target=work, args=(who,)) for who in (0, 1)]
+    for thread in threads:
+        thread.start()
+    applied = unclear = interrupted = 0
+    for step in range(250):
+        done = False
+        try:
+            alarm(1e-6 + step * (4e-6 if kind == "sqlite" else 0.5e-6))
+            engine.commit(add(b"own"))
+            done = True
+            alarm(0)
+        except KeyboardInterrupt as caught:
+            alarm(0)
+            interrupted += 1
+            told = getattr(caught, "__notes__", [])
+            done = done or told == ["the commit was applied"]
+            unclear += not done and not told  # it came before the call, or behind it
+        applied += done
+    stop.set()
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
+    assert errors == []
+    assert [number(engine, b"0"), number(engine, b"1")] == counts
+    assert applied <= number(engine, b"own") <= applied + unclear
+    print(f"{interrupted} of 250 interrupted, {applied} applied, {unclear} unclear, beside {sum(counts)} others")
+    assert interrupted >= 10
 
 
 @pytest.mark.parametrize("carried_out", [False, True])
