@@ -12,11 +12,17 @@ from typing import NamedTuple
 
 from kvmodels.errors import EngineError, UnsupportedError
 
+try:
+    import resource
+except ImportError:  # Windows has no such limit
+    resource = None  # type: ignore[assignment]
+
 __all__ = [
     "MOUNTS",
     "NETWORK_FILE_SYSTEMS",
     "FileIdentity",
     "file_identity",
+    "has_room_for_no_more",
     "refuse_network_file_system",
     "refuse_network_place",
     "replaced",
@@ -43,6 +49,21 @@ def file_identity(path: str) -> FileIdentity | None:
     except FileNotFoundError:
         return None
     return FileIdentity(found.st_dev, found.st_ino)
+
+
+def has_room_for_no_more(files: Iterable[str], size: int) -> bool:
+    """Whether the files, in one folder, cannot grow by ``size`` bytes: for a limit of the process, or a full disk.
+
+    For a library that does not hand on the error number of the system, or calls what was cut short an I/O error.
+    """
+    paths = [path for path in files if path]
+    present = [path for path in paths if os.path.exists(path)]
+    largest = max((os.stat(path).st_size for path in present), default=0)
+    if resource is not None:
+        limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
+        if limit != resource.RLIM_INFINITY and largest + size >= limit:
+            return True
+    return hasattr(os, "statvfs") and os.statvfs(os.path.dirname(paths[0]) or ".").f_bavail == 0
 
 
 def replaced(url: str, path: str) -> EngineError:

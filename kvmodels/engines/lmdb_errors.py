@@ -10,6 +10,7 @@ import errno
 
 import lmdb
 
+from kvmodels.engines.file_places import has_room_for_no_more
 from kvmodels.errors import (
     DecodeError,
     EngineError,
@@ -25,15 +26,19 @@ __all__ = ["translated"]
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT})
 
+LARGEST_WRITE = 1 << 16
+
 DAMAGE = (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.CursorFullError, lmdb.BadTxnError)
 
 
-def translated(error: Exception, url: str) -> KvModelsError:
+def translated(error: Exception, url: str, data_file: str) -> KvModelsError:
     """The error of this library for an error of LMDB or of its lock file; the caller raises it from the original."""
+    number = getattr(error, "code", None) or getattr(error, "errno", None)
     reason = f"{type(error).__name__}: {error}"
     if isinstance(error, (BlockingIOError, lmdb.ReadersFullError)):
         return EngineTimeoutError("the file was busy for longer than the deadline", url=url, reason=reason)
-    if getattr(error, "code", None) in NO_ROOM or getattr(error, "errno", None) in NO_ROOM:
+    # To LMDB, a write that the system has cut short for want of room is an I/O error.
+    if number in NO_ROOM or (number == errno.EIO and has_room_for_no_more([data_file], LARGEST_WRITE)):
         return StorageFullError("there is no room for the write", url=url, reason=reason)
     if isinstance(error, (lmdb.ReadonlyError, PermissionError)):
         return ReadOnlyError(

@@ -44,6 +44,17 @@ GROWTH: Final = 2
 """The map is made so many times larger: it costs address space and no disk."""
 
 
+def with_room(environment: lmdb.Environment, work: Callable[[lmdb.Environment], T]) -> T:
+    """Do ``work`` on an environment that nobody else uses yet, with a map that is as large as it takes."""
+    while True:
+        try:
+            return work(environment)
+        except lmdb.MapFullError:
+            environment.set_mapsize(GROWTH * environment.info()["map_size"])
+        except lmdb.MapResizedError:
+            environment.set_mapsize(0)
+
+
 class LmdbOptions(NamedTuple):
     """What all handles of one folder must agree on."""
 
@@ -102,7 +113,7 @@ class LmdbStore:
 
     def translated(self, error: Exception) -> KvModelsError:
         """The error of this library for an error of LMDB."""
-        return translated(error, self.url)
+        return translated(error, self.url, lmdb_file.data_file(self.path))
 
     def present_identity(self) -> FileIdentity | None:
         """The identity of the file that the path holds now."""
@@ -366,13 +377,15 @@ class LmdbStore:
         try:
             if self.readonly:
                 environment = lmdb_file.open_environment(self.path, self.url, settings)
-                lmdb_file.refuse_uninitialised(environment, self.url, self.clock)
+                with_room(environment, lambda one: lmdb_file.refuse_uninitialised(one, self.url, self.clock))
                 databases = lmdb_file.open_databases(environment)
             else:
                 self._writer_lock.acquire(patience)
                 environment = lmdb_file.open_environment(self.path, self.url, settings)
                 environment.reader_check()
-                databases = lmdb_file.initialise(environment, self.url, self.clock, raise_counter=first)
+                databases = with_room(
+                    environment, lambda one: lmdb_file.initialise(one, self.url, self.clock, raise_counter=first)
+                )
         except BaseException:
             if environment is not None:
                 environment.close()

@@ -42,3 +42,7 @@ class Patience:
             raise meaning from error
         time.sleep(min(remaining, random.uniform(self._pause / 2, self._pause)))
         self._pause = min(self._pause * 2, LONGEST_PAUSE_S)
+
+    def shorten(self) -> None:
+        """Begin with short pauses again, for something else that is waited for within the same deadline."""
+        self._pause = FIRST_PAUSE_S

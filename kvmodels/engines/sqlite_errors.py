@@ -6,11 +6,11 @@ name and text as its reason. Nothing here touches a file but by asking for its s
 
 from __future__ import annotations
 
-import os
 import sqlite3
 from collections.abc import Callable
 from typing import TypeVar
 
+from kvmodels.engines.file_places import has_room_for_no_more
 from kvmodels.engines.patience import Patience
 from kvmodels.errors import (
     DecodeError,
@@ -21,11 +21,6 @@ from kvmodels.errors import (
     ReadOnlyError,
     StorageFullError,
 )
-
-try:
-    import resource
-except ImportError:  # Windows has no such limit
-    resource = None  # type: ignore[assignment]
 
 __all__ = ["has_no_room", "is_input_output_error", "translated", "with_patience"]
 
@@ -58,12 +53,7 @@ def has_no_room(error: Exception, path: str) -> bool:
         return True
     if code != sqlite3.SQLITE_IOERR or not path:
         return False
-    largest = max((os.stat(path + end).st_size for end in SIDE_FILES if os.path.exists(path + end)), default=0)
-    if resource is not None:
-        limit = resource.getrlimit(resource.RLIMIT_FSIZE)[0]
-        if limit != resource.RLIM_INFINITY and largest + LARGEST_FRAME >= limit:
-            return True
-    return hasattr(os, "statvfs") and os.statvfs(os.path.dirname(path) or ".").f_bavail == 0
+    return has_room_for_no_more([path + end for end in SIDE_FILES], LARGEST_FRAME)
 
 
 def translated(error: Exception, url: str, path: str) -> KvModelsError:

@@ -1,4 +1,4 @@
-"""Writers to be killed: ``python -m tests.engines.kill_writers FILE``, one new writer for each line of input.
+"""Writers to be killed: ``python -m tests.engines.kill_writers URL``, one new writer for each line of input.
 
 For each line a writer is forked; this process never has the file open. The writer prints its process id, then
 commits for ever, each commit one record, one entry that points to it and one count, and prints its number when the
@@ -10,15 +10,15 @@ from __future__ import annotations
 import os
 import sys
 
-from kvmodels.engines.sqlite import SqliteEngine
+from kvmodels.engines.opening import open_engine
 from kvmodels.operations import Arithmetic, AtomicWrite, Check, Committed, Set
 
 COMMITS_AT_MOST = 20_000
 
 
-def write_until_killed(path: str, writer: int) -> None:
+def write_until_killed(url: str, writer: int) -> None:
     os.write(1, b"writer %d\n" % os.getpid())
-    engine = SqliteEngine(path, durability="commit", busy_timeout=60)
+    engine = open_engine(url, durability="commit", busy_timeout=60)
     for number in range(COMMITS_AT_MOST):
         name = b"%03d-%06d" % (writer, number)
         outcome = engine.commit(
@@ -36,11 +36,11 @@ def write_until_killed(path: str, writer: int) -> None:
     os.write(1, b"finished\n")
 
 
-def main(path: str) -> None:
+def main(url: str) -> None:
     for writer, _ in enumerate(sys.stdin):
         child = os.fork()
         if child == 0:
-            write_until_killed(path, writer)
+            write_until_killed(url, writer)
             os._exit(0)
         status = os.waitpid(child, 0)[1]
         os.write(1, b"ended %d\n" % os.waitstatus_to_exitcode(status))
