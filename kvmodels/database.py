@@ -18,7 +18,7 @@ from kvmodels.drivers import run
 from kvmodels.engines.base import Engine
 from kvmodels.flows.context import DEFAULT_RETRY, Context, RetryPolicy
 from kvmodels.flows.findings import CheckReport
-from kvmodels.flows.requests import Flow
+from kvmodels.flows.requests import Flow, OneRead
 from kvmodels.flows.scrub import Repair
 from kvmodels.kv import Kv
 from kvmodels.kv_opening import Durability, Opening
@@ -314,7 +314,7 @@ class _Runner:
 
     __slots__ = ("_core", "_run", "schema")
 
-    def __init__(self, core: DatabaseCore, run: Callable[[Flow[Any]], Any], schema: ModelSchema) -> None:
+    def __init__(self, core: DatabaseCore, run: Callable[[Flow[Any] | OneRead[Any]], Any], schema: ModelSchema) -> None:
         self._core = core
         self._run = run
         self.schema = schema
@@ -323,6 +323,6 @@ class _Runner:
     def context(self) -> Context:
         return self._core.context
 
-    def run(self, flow: Flow[T]) -> T:
+    def run(self, flow: Flow[T] | OneRead[T]) -> T:
         result: T = self._run(flow)
         return result

@@ -17,7 +17,7 @@ from kvmodels.drivers import apin, arelease, arun
 from kvmodels.engines.base import Engine
 from kvmodels.flows.context import DEFAULT_RETRY, Context, RetryPolicy
 from kvmodels.flows.findings import CheckReport
-from kvmodels.flows.requests import Flow
+from kvmodels.flows.requests import Flow, OneRead
 from kvmodels.flows.scrub import Repair
 from kvmodels.kv_async import AsyncKv
 from kvmodels.kv_opening import Durability, Opening
@@ -354,7 +354,9 @@ class _Runner:
 
     __slots__ = ("_core", "_run", "schema")
 
-    def __init__(self, core: DatabaseCore, run: Callable[[Flow[Any]], Awaitable[Any]], schema: ModelSchema) -> None:
+    def __init__(
+        self, core: DatabaseCore, run: Callable[[Flow[Any] | OneRead[Any]], Awaitable[Any]], schema: ModelSchema
+    ) -> None:
         self._core = core
         self._run = run
         self.schema = schema
@@ -363,6 +365,6 @@ class _Runner:
     def context(self) -> Context:
         return self._core.context
 
-    async def run(self, flow: Flow[T]) -> T:
+    async def run(self, flow: Flow[T] | OneRead[T]) -> T:
         result: T = await self._run(flow)
         return result

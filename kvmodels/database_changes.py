@@ -16,7 +16,7 @@ from kvmodels.flows.build import BuildReport
 from kvmodels.flows.migrate import MigrationReport
 from kvmodels.flows.pace import Pace, SchemaProgress
 from kvmodels.flows.plan_apply import SchemaReport
-from kvmodels.flows.requests import Flow
+from kvmodels.flows.requests import Flow, OneRead
 from kvmodels.flows.violations import RecordViolation
 from kvmodels.schema.evolution import SchemaPlan
 from kvmodels.schema.model import KvModel
@@ -34,7 +34,7 @@ class SchemaChanges:
     _core: DatabaseCore
     _engine: Engine
 
-    def _run(self, flow: Flow[T]) -> T:
+    def _run(self, flow: Flow[T] | OneRead[T]) -> T:
         return run(self._engine, flow)
 
     def build_indexes(

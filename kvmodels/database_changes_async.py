@@ -16,7 +16,7 @@ from kvmodels.flows.build import BuildReport
 from kvmodels.flows.migrate import MigrationReport
 from kvmodels.flows.pace import Pace, SchemaProgress
 from kvmodels.flows.plan_apply import SchemaReport
-from kvmodels.flows.requests import Flow
+from kvmodels.flows.requests import Flow, OneRead
 from kvmodels.flows.violations import RecordViolation
 from kvmodels.kv_opening import Opening
 from kvmodels.schema.evolution import SchemaPlan
@@ -39,7 +39,7 @@ class AsyncSchemaChanges:
     def _engine(self) -> Engine:
         return self._opening.open()
 
-    async def _run(self, flow: Flow[T]) -> T:
+    async def _run(self, flow: Flow[T] | OneRead[T]) -> T:
         return await arun(self._engine, flow)
 
     async def build_indexes(

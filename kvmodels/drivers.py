@@ -36,8 +36,8 @@ from kvmodels.engines.base import Engine, Snapshot
 from kvmodels.engines.group_commit import outcome_note
 from kvmodels.engines.signals import RECHECK_S
 from kvmodels.errors import KvModelsError
-from kvmodels.flows.requests import Commit, Flow, Read, ReadChanges, Request, Sleep, WaitForCommit
-from kvmodels.operations import AtomicWrite, Committed, Conflict
+from kvmodels.flows.requests import Commit, Flow, OneRead, Read, ReadChanges, Request, Sleep, WaitForCommit, steps_of
+from kvmodels.operations import AtomicWrite, Committed, Conflict, ReadResult
 
 __all__ = ["aclose", "apin", "arelease", "arun", "run"]
 
@@ -46,7 +46,7 @@ T = TypeVar("T")
 
 def run(
     engine: Engine,
-    flow: Flow[T],
+    flow: Flow[T] | OneRead[T],
     *,
     snapshot: Snapshot | None = None,
     sleep: Callable[[float], object] = time.sleep,
@@ -55,7 +55,7 @@ def run(
 
     Args:
         engine: answers the reads and commits of the flow.
-        flow: a generator that has not been started.
+        flow: a generator that has not been started, or the one read that it would be.
         snapshot: where the flow reads, without guards; None for the present state at each read.
         sleep: waits for a number of seconds; tests inject their own.
 
@@ -76,6 +76,18 @@ def run(
         >>> run(MemoryEngine(), write_and_read())
         b'v'
     """
+    if isinstance(flow, OneRead) and snapshot is None:
+        ranges, guard, follow, meaning, otherwise = flow
+        found = engine.read(ranges, guard, follow=follow)
+        if isinstance(found, ReadResult):
+            result: T = meaning(found)
+            return result
+        assert otherwise is not None  # there was a guard
+        flow = otherwise()
+    return _run_through(engine, steps_of(flow), snapshot, sleep)
+
+
+def _run_through(engine: Engine, flow: Flow[T], snapshot: Snapshot | None, sleep: Callable[[float], object]) -> T:
     step: Callable[[Any], Request] = flow.send
     answer: Any = None
     try:
@@ -104,7 +116,7 @@ def run(
 
 async def arun(
     engine: Engine,
-    flow: Flow[T],
+    flow: Flow[T] | OneRead[T],
     *,
     snapshot: Snapshot | None = None,
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
@@ -118,7 +130,7 @@ async def arun(
 
     Args:
         engine: answers the reads and commits of the flow.
-        flow: a generator that has not been started.
+        flow: a generator that has not been started, or the one read that it would be.
         snapshot: where the flow reads, without guards; None for the present state at each read.
         sleep: waits for a number of seconds; tests inject their own.
 
@@ -129,6 +141,7 @@ async def arun(
         KvModelsError: what the engine raised and the flow did not handle, or what the flow raised.
         asyncio.CancelledError: the task was cancelled; after a started commit it carries a note with the outcome.
     """
+    flow = steps_of(flow)
     lanes = lanes_of(engine) if engine.traits.blocking else None
     step: Callable[[Any], Request] = flow.send
     answer: Any = None

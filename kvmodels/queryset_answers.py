@@ -11,7 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from kvmodels.flows import aggregation, answers
 from kvmodels.flows.context import Context
-from kvmodels.flows.requests import Flow
+from kvmodels.flows.requests import Flow, OneRead
 from kvmodels.flows.scan import PageData
 from kvmodels.query.aggregation import Aggregate, measures_of
 from kvmodels.query.aggregation_plans import AggregatePlan
@@ -40,7 +40,7 @@ class Runner(Protocol):
         """The model."""
         ...
 
-    def run(self, flow: Flow[T]) -> T:
+    def run(self, flow: Flow[T] | OneRead[T]) -> T:
         """Run a flow to its end.
 
         Args:

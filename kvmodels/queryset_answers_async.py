@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from kvmodels.flows import aggregation, answers
 from kvmodels.flows.context import Context
-from kvmodels.flows.requests import Flow
+from kvmodels.flows.requests import Flow, OneRead
 from kvmodels.query.aggregation import Aggregate, measures_of
 from kvmodels.query.aggregation_plans import AggregatePlan
 from kvmodels.query.page import Page
@@ -39,7 +39,7 @@ class AsyncRunner(Protocol):
         """The model."""
         ...
 
-    async def run(self, flow: Flow[T]) -> T:
+    async def run(self, flow: Flow[T] | OneRead[T]) -> T:
         """Run a flow to its end.
 
         Args:

@@ -19,7 +19,7 @@ from kvmodels.errors import InvalidArgumentError, TransactionConflictError
 from kvmodels.flows.arguments import require_callable, require_text
 from kvmodels.flows.context import Context
 from kvmodels.flows.operation import run_after
-from kvmodels.flows.requests import Flow
+from kvmodels.flows.requests import Flow, OneRead
 from kvmodels.flows.transaction import TransactionFlows
 from kvmodels.keys import KeyPart
 from kvmodels.kv_transaction_async import AsyncTransactionKv
@@ -373,5 +373,5 @@ class _Runner:
     def context(self) -> Context:
         return self._session.flows.context
 
-    async def run(self, flow: Flow[T]) -> T:
+    async def run(self, flow: Flow[T] | OneRead[T]) -> T:
         return await self._session.run(flow)

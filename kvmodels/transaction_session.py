@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from kvmodels.drivers import run
 from kvmodels.engines.base import Snapshot
-from kvmodels.flows.requests import Flow
+from kvmodels.flows.requests import Flow, OneRead, steps_of
 from kvmodels.flows.transaction import TransactionFlows
 from kvmodels.flows.transaction_commit import send
 from kvmodels.transaction_scope import Store
@@ -40,7 +40,7 @@ class Session:
         self._snapshot: Snapshot | None = None
         self._sent = False
 
-    def run(self, flow: Flow[T]) -> T:
+    def run(self, flow: Flow[T] | OneRead[T]) -> T:
         """Run a flow of the library in the transaction.
 
         Args:
@@ -49,7 +49,7 @@ class Session:
         Returns:
             What the flow returns.
         """
-        return self.perform(self.flows.through(flow))
+        return self.perform(self.flows.through(steps_of(flow)))
 
     def perform(self, flow: Flow[T]) -> T:
         """Run a flow of the transaction itself, in its snapshot.

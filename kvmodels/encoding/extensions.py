@@ -20,11 +20,14 @@ from kvmodels.values import UNDEFINED, KvU64, UndefinedType
 __all__ = [
     "CONTAINERS",
     "GRAPH",
+    "LARGE_BYTES",
     "REFERENCE",
+    "TIMESTAMP_AS_DATETIME",
     "MalformedError",
     "pack",
     "pack_extension",
     "pack_member",
+    "require_complete",
     "unpack",
     "unpack_extension",
     "unstorable",
@@ -43,8 +46,8 @@ _PATTERN_FLAGS: Final = int(re.ASCII | re.IGNORECASE | re.LOCALE | re.MULTILINE 
 _DAY_ONE: Final = datetime(1, 1, 1)
 _MICROSECOND: Final = timedelta(microseconds=1)
 _BUFFER_BYTES: Final = 1_024
-_LARGE_BYTES: Final = 65_536
-_TIMESTAMP_AS_DATETIME: Final = 3
+LARGE_BYTES: Final = 65_536
+TIMESTAMP_AS_DATETIME: Final = 3
 
 
 class MalformedError(ValueError):
@@ -179,12 +182,12 @@ def unpack(data: bytes, ext_hook: Callable[[int, bytes], Any]) -> Any:
     Raises:
         ValueError, TypeError, OverflowError: the bytes are none.
     """
-    if len(data) > _LARGE_BYTES:
-        _require_complete(data)
-    return unpackb(data, ext_hook=ext_hook, strict_map_key=False, timestamp=_TIMESTAMP_AS_DATETIME)
+    if len(data) > LARGE_BYTES:
+        require_complete(data)
+    return unpackb(data, ext_hook=ext_hook, strict_map_key=False, timestamp=TIMESTAMP_AS_DATETIME)
 
 
-def _require_complete(data: bytes) -> None:
+def require_complete(data: bytes) -> None:
     """Refuse headers that promise more than there is, before the decoder reserves memory for 1,024 levels of them.
 
     Only for long data: there the pass costs a small part of the decoding, and short data cannot promise much.

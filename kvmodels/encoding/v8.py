@@ -80,6 +80,14 @@ class V8Codec:
         """
         return require_document(self._decode(data, encoding, key, as_document=True), key)
 
+    def decode_unchecked(self, data: bytes, encoding: int, key: bytes = b"") -> Any:
+        """What ``decode_document`` gives, or another value, where the bytes are no document.
+
+        Raises:
+            DecodeError: as ``decode``.
+        """
+        return self._decode(data, encoding, key, as_document=True)
+
     def _decode(self, data: bytes, encoding: int, key: bytes, *, as_document: bool) -> Any:
         if encoding != V8_ENCODING:
             return decode_raw(data, encoding, key)

@@ -13,7 +13,17 @@ from __future__ import annotations
 
 from typing import Any, Final, Protocol, cast
 
-from kvmodels.encoding.extensions import CONTAINERS, MalformedError, pack, unpack, unpack_extension
+from msgpack import unpackb
+
+from kvmodels.encoding.extensions import (
+    CONTAINERS,
+    LARGE_BYTES,
+    TIMESTAMP_AS_DATETIME,
+    MalformedError,
+    pack,
+    require_complete,
+    unpack_extension,
+)
 from kvmodels.encoding.graph import has_shared_containers, is_graph, pack_graph, pack_tree, unpack_graph
 from kvmodels.encoding.raw import (
     BYTES_ENCODING,
@@ -57,6 +67,10 @@ class ValueCodec(Protocol):
 
     def decode_document(self, data: bytes, encoding: int, key: bytes = b"") -> dict[str, Any]:
         """The document again."""
+        ...
+
+    def decode_unchecked(self, data: bytes, encoding: int, key: bytes = b"") -> Any:
+        """What ``decode_document`` gives, or another value, where the bytes are no document."""
         ...
 
 
@@ -126,7 +140,9 @@ class MsgpackCodec:
                 # Maps, arrays and text begin below every extension: the usual value costs one comparison here.
                 if data[:1] >= FIRST_EXTENSION and is_graph(data):
                     return unpack_graph(data)
-                return unpack(data, unpack_extension)
+                if len(data) > LARGE_BYTES:
+                    require_complete(data)
+                return unpackb(data, ext_hook=unpack_extension, strict_map_key=False, timestamp=TIMESTAMP_AS_DATETIME)
         except _UNREADABLE as error:
             refuse_value(key, str(error) if isinstance(error, MalformedError) else "not msgpack", error)
         return decode_raw(data, encoding, key)
@@ -138,6 +154,8 @@ class MsgpackCodec:
             DecodeError: as ``decode``, and if the value is not a map with only str keys.
         """
         return require_document(self.decode(data, encoding, key), key)
+
+    decode_unchecked = decode
 
 
 def _pack(value: Any) -> bytes:

@@ -58,6 +58,8 @@ MEMORY_TRAITS = Traits(may_lose_answers=False, snapshots=True, hides_expired=Tru
 
 SCHEME = "memory://"
 
+_new = tuple.__new__  # of a named tuple, without the call of its own constructor
+
 _named: StoreRegistry[MemoryStore] = StoreRegistry()
 _last_counters: dict[str, int] = {}
 
@@ -163,17 +165,12 @@ class MemoryEngine:
         store = self._store
         if store is None:
             raise self._closed()
-        if guard is None and follow is None and len(ranges) == 1:
+        if len(ranges) == 1:
             start, end, limit, _, _ = ranges[0]
             if end is None and limit is None:
-                stamp = store.stamp
-                row = store.rows.get(start)
-                # A commit sets the stamp to None first and to a new object last: the same object before and
-                # after means that no commit touched the rows in between.
-                if stamp is not None and store.stamp is stamp:
-                    if row is not None and row[4] is not None and not include_expired:
-                        row = visible(row, store.clock.now_ms())
-                    return ReadResult([[] if row is None else [row]], [], stamp)
+                result = _without_lock(store, start, guard, follow, include_expired)
+                if result is not None:
+                    return result
         with store.lock:
             stamp = self.enter(store)
             now = store.clock.now_ms() if store.any_deadline and not include_expired else None
@@ -345,6 +342,36 @@ class MemoryEngine:
         if self._closed_reason == "forked":
             return ClosedError("this store was opened before the process was forked", url=self._url, reason="forked")
         return ClosedError("this store is closed", url=self._url, reason="closed")
+
+
+def _without_lock(
+    store: MemoryStore, key: bytes, guard: Guard | None, follow: Follow | None, include_expired: bool
+) -> ReadResult | None:
+    """A single key, and single keys that follow from it; None where the lock is needed, or a commit came in between."""
+    stamp, rows = store.stamp, store.rows
+    row = rows.get(key)
+    found = [[] if row is None else [row]]
+    followed: list[list[Row]] = []
+    if guard is not None:
+        guarded = rows.get(guard[0])
+        if guarded is None or guarded[3] != guard[1]:
+            return None
+    if follow is not None:
+        for start, end, limit, _, _ in follow(found):
+            if end is not None or limit is not None:
+                return None
+            row = rows.get(start)
+            followed.append([] if row is None else [row])
+    # A commit sets the stamp to None first and to a new object last: the same object before and after means that no
+    # commit touched the rows in between.
+    if stamp is None or store.stamp is not stamp:
+        return None
+    if store.any_deadline and not include_expired:
+        if guard is not None or follow is not None:
+            return None
+        if row is not None and row[4] is not None and visible(row, store.clock.now_ms()) is None:
+            found = [[]]
+    return _new(ReadResult, (found, followed, stamp))
 
 
 def _failed_checks(rows: dict[bytes, Row], checks: Sequence[Check], now: int | None) -> tuple[int, ...]:

@@ -1,25 +1,31 @@
 """The shortest way to a record that is named by the values of a unique index or of its primary key: one read, no plan.
 
 Rules of this module: an answer is the one that the planned query gives, which a test proves for generated inputs;
-whatever is not plainly such a lookup is left to the planner, and so is a schema that changes meanwhile.
+whatever is not plainly such a lookup is left to the planner, and so is a schema that changes meanwhile. What can be
+decided once is remembered with the plans, so that a lookup packs its operands and makes one request.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from kvmodels.errors import DecodeError, InvalidKeyError, InvalidValueError
-from kvmodels.flows.context import Context, HeaderView, live_collection
+from kvmodels.flows.context import Context, live_collection
+from kvmodels.flows.objects import packer_of, verified_loader_of
 from kvmodels.flows.records import document_of, object_of, object_of_document
-from kvmodels.flows.requests import Flow, read
+from kvmodels.flows.requests import Flow, OneRead, read, steps_of
+from kvmodels.keys import encode_part
 from kvmodels.maintenance.entries import slot_owner
-from kvmodels.operations import GuardFailed, ReadRange, Row, point
+from kvmodels.operations import Guard, ReadRange, ReadResult, Row, point
 from kvmodels.query.query import Query
+from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.live import LiveCollection, LiveIndex
 from kvmodels.schema.predicate import Condition
 
-__all__ = ["Direct", "direct_one"]
+__all__ = ["Direct", "absent_record", "direct_one", "lookup_read"]
+
+_new: Final = tuple.__new__
 
 
 class Direct(NamedTuple):
@@ -51,7 +57,175 @@ def direct_one(context: Context, query: Query) -> Flow[Direct | None]:
     key = index.layout.prefix + b"".join(
         [column.codec.pack(operands[column.field]) for column in index.definition.columns]
     )
-    return (yield from _through(context, (view, live, index), key))
+    slots = _Slots(context, live, index, view.guard)
+    found: Any = yield from steps_of(slots.read(key, _nothing, _changed))
+    return None if found is _UNKNOWN else Direct(found)
+
+
+def _nothing() -> None:
+    return None
+
+
+def _changed() -> Flow[Any]:
+    yield from ()
+    return _UNKNOWN
+
+
+def lookup_read(
+    context: Context, schema: ModelSchema, lookups: Mapping[str, Any], again: Callable[[], Flow[Any]], *, required: bool
+) -> OneRead[Any] | None:
+    """The read of the record with these values of a unique index; None where the lookups must be parsed.
+
+    Args:
+        context: shared by the flows of the database.
+        schema: the model.
+        lookups: conditions as keywords.
+        again: looks it up by its plan, when the schema has changed.
+        required: where there is none, the answer raises DoesNotExist; else it is None.
+    """
+    view = context.view
+    if view is None:
+        return None
+    live = view.live[schema.collection]
+    shape = schema.model, tuple(lookups)
+    way: _Way | None = live.plans.get(shape, _UNKNOWN)
+    if way is _UNKNOWN:
+        way = live.plans[shape] = _way(context, live, schema, tuple(lookups), view.guard)
+    if way is None:
+        return None
+    key, columns, slots, absent = way
+    try:
+        for name, pack in columns:
+            operand = lookups[name]
+            if operand is None:
+                return None
+            key += pack(operand)
+    except InvalidValueError:
+        return None  # as it is given to the full way, which names the field
+    return slots.read(key, absent if required else _nothing, again)
+
+
+_UNKNOWN: Final[Any] = object()
+
+
+class _Way(NamedTuple):
+    """How the values of some fields become the key of a slot."""
+
+    prefix: bytes
+    columns: tuple[tuple[str, Callable[[Any], bytes]], ...]
+    slots: _Slots
+    absent: Callable[[], Any]
+
+
+def _way(
+    context: Context, live: LiveCollection, schema: ModelSchema, names: tuple[str, ...], guard: Guard
+) -> _Way | None:
+    if live.refused is not None or schema.straight is None or not context.traits.snapshots:
+        return None
+    index = _unique_index(live, names) if all(name in schema.fields for name in names) else None
+    if index is None:
+        return None
+    columns: list[tuple[str, Callable[[Any], bytes]]] = []
+    for column in index.definition.columns:
+        source = schema.source(column.field)
+        if source is None or source.many:
+            return None
+        columns.append((column.field, packer_of(schema, source, column.codec.pack)))
+
+    def absent() -> None:
+        raise absent_record(schema, names)
+
+    return _Way(index.layout.prefix, tuple(columns), _Slots(context, live, index, guard), absent)
+
+
+def absent_record(schema: ModelSchema, fields: tuple[str, ...]) -> Exception:
+    """The error for a lookup that finds nothing; it names what was looked up by, without the values."""
+    error: Exception = schema.model.DoesNotExist("no record matches", model=schema.name, lookup=fields)
+    return error
+
+
+class _Slots:
+    """Reads the records that own slots of one unique index.
+
+    Args:
+        context: shared by the flows of the database.
+        live: the collection.
+        index: the unique index.
+        guard: of the header under which the index is readable.
+    """
+
+    __slots__ = ("_context", "_copies", "_follow", "_guard", "_index", "_live", "_load")
+
+    def __init__(self, context: Context, live: LiveCollection, index: LiveIndex, guard: Guard) -> None:
+        self._context = context
+        self._live = live
+        self._index = index
+        self._guard = guard
+        self._copies = index.definition.store == "record"
+        self._load = verified_loader_of(context, live, index)
+        self._follow = None if self._copies else _follower(context, live, index)
+
+    def read(self, key: bytes, absent: Callable[[], Any], again: Callable[[], Flow[Any]]) -> OneRead[Any]:
+        """The read of the record that owns a slot, if it has this very slot.
+
+        Args:
+            key: of the slot.
+            absent: gives the answer where there is no such record.
+            again: how to go on when the header has changed.
+        """
+        load, copied = self._load, self._copied if self._copies else None
+
+        def answer(result: ReadResult) -> Any:
+            ranges, followed, _ = result
+            found = None
+            if copied is not None:
+                found = copied(ranges[0])
+            elif followed and followed[0]:
+                found = load(followed[0][0], key)
+            return absent() if found is None else found
+
+        ranges = (_new(ReadRange, (key, None, None, False, False)),)
+        return _new(OneRead, (ranges, self._guard, self._follow, answer, again))
+
+    def _copied(self, slots: Sequence[Row]) -> Any:
+        if not slots:
+            return None
+        document = document_of(self._context, slots[0])
+        return object_of_document(self._live, slots[0], document, self._live.layout.pack_document(document))
+
+
+def _follower(
+    context: Context, live: LiveCollection, index: LiveIndex
+) -> Callable[[list[list[Row]]], Sequence[ReadRange]]:
+    """From the row of a slot to its record."""
+    owner, prefix = _owner_of(context, live, index), live.layout.prefix
+
+    def follow(ranges: list[list[Row]]) -> Sequence[ReadRange]:
+        slots = ranges[0]
+        pk = owner(slots[0]) if slots else None
+        return () if pk is None else (point(prefix + pk),)
+
+    return follow
+
+
+def _owner_of(context: Context, live: LiveCollection, index: LiveIndex) -> Callable[[Row], bytes | None]:
+    """From a slot to the packed primary key of its owner, as ``slot_owner``; None for a row that is no slot."""
+    decode, primary_key = context.codec.decode, live.schema.primary_key
+    unpack = primary_key[0].codec.unpack
+    short = len(primary_key) == 1 and not index.definition.include
+
+    def owner(row: Row) -> bytes | None:
+        try:
+            if short:
+                value = decode(row[1], row[2], row[0])
+                if value.__class__ is list and len(value) == 1:
+                    unpack(value[0])  # refuses what is no primary key
+                    return encode_part(value[0])
+            return slot_owner(context.codec, live, index, row)
+        except (DecodeError, InvalidKeyError, ValueError, TypeError):
+            return None
+
+    return owner
 
 
 def _operands(query: Query) -> dict[str, Any] | None:
@@ -80,41 +254,3 @@ def _serves(index: LiveIndex, fields: Sequence[str]) -> bool:
     if not definition.unique or definition.where is not None or definition.fans_out:
         return False
     return len(definition.columns) == len(fields) and set(definition.fields) == set(fields)
-
-
-def _through(context: Context, found: tuple[HeaderView, LiveCollection, LiveIndex], key: bytes) -> Flow[Direct | None]:
-    """The record that owns a slot, if it has this very slot."""
-    view, live, index = found
-
-    def follow(ranges: list[list[Row]]) -> Sequence[ReadRange]:
-        owner = _owner(context, live, index, ranges[0])
-        return () if owner is None else (point(live.layout.key(owner)),)
-
-    copies = index.definition.store == "record"
-    result = yield from read((ReadRange(key),), view.guard, follow=None if copies else follow)
-    if isinstance(result, GuardFailed):
-        return None
-    slots = result.ranges[0]
-    rows = slots if copies else [row for followed in result.followed for row in followed]
-    if not slots or not rows:
-        return Direct(None)
-    row = rows[0]
-    document = document_of(context, row)
-    pk = live.layout.pack_document(document) if copies else live.layout.pk_of(row.key)
-    if not copies and not _reproduces(index, document, pk, key):
-        return Direct(None)
-    return Direct(object_of_document(live, row, document, pk))
-
-
-def _owner(context: Context, live: LiveCollection, index: LiveIndex, slots: Sequence[Row]) -> bytes | None:
-    try:
-        return slot_owner(context.codec, live, index, slots[0]) if slots else None
-    except DecodeError:
-        return None
-
-
-def _reproduces(index: LiveIndex, document: dict[str, Any], pk: bytes, key: bytes) -> bool:
-    try:
-        return any(entry.key == key for entry in index.layout.keys(document, pk))
-    except (InvalidValueError, InvalidKeyError, KeyError):  # a column that the index cannot hold, or none
-        return False

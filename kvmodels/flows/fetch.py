@@ -13,7 +13,9 @@ from kvmodels.errors import InvalidArgumentError, InvalidValueError
 from kvmodels.flows.arguments import items_of, require_object
 from kvmodels.flows.context import Context
 from kvmodels.flows.crud import absent, remove_key, remove_object
-from kvmodels.flows.requests import Flow
+from kvmodels.flows.direct import lookup_read
+from kvmodels.flows.points import point_read
+from kvmodels.flows.requests import Flow, OneRead, steps_of
 from kvmodels.flows.scan import get_by_key, get_many_by_key, get_one
 from kvmodels.query.query import Query
 from kvmodels.schema.definition import ModelSchema
@@ -29,11 +31,20 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 M = TypeVar("M", bound=KvModel)
 
 
-def get(context: Context, schema: ModelSchema, arguments: Sequence[Any], lookups: Mapping[str, Any]) -> Flow[Any]:
+def get(
+    context: Context, schema: ModelSchema, arguments: Sequence[Any], lookups: Mapping[str, Any]
+) -> Flow[Any] | OneRead[Any]:
     """One record by primary key, or by expressions and lookups."""
     if len(arguments) == 1 and not lookups and not isinstance(arguments[0], Expression):
-        return get_by_key(context, schema, key_values(schema, arguments[0]))
-    return get_one(context, _query(schema, arguments, lookups))
+        given = arguments[0]
+        return point_read(context, schema, given) or get_by_key(context, schema, key_values(schema, given))
+
+    def planned_read() -> Flow[Any]:
+        return get_one(context, _query(schema, arguments, lookups))
+
+    if not arguments and lookups:
+        return lookup_read(context, schema, lookups, planned_read, required=True) or planned_read()
+    return planned_read()
 
 
 def _query(schema: ModelSchema, arguments: Sequence[Any], lookups: Mapping[str, Any]) -> Query:
@@ -52,7 +63,7 @@ def get_or_none(
 ) -> Flow[Any]:
     """The same, None when there is none."""
     try:
-        return (yield from get(context, schema, arguments, lookups))
+        return (yield from steps_of(get(context, schema, arguments, lookups)))
     except schema.model.DoesNotExist:
         return None
 

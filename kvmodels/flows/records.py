@@ -14,7 +14,7 @@ from kvmodels.schema.definition import Document
 from kvmodels.schema.live import LiveCollection, LiveIndex
 from kvmodels.schema.record_codec import RESERVED_FIELD
 from kvmodels.schema.sameness import same_stored
-from kvmodels.schema.state import ObjectState, set_state
+from kvmodels.schema.state import set_loaded
 from kvmodels.schema.upgrades import version_of
 
 __all__ = [
@@ -81,19 +81,8 @@ def object_of_document(live: LiveCollection, row: Row, document: Document, pk: b
         row: what ``document`` was decoded from.
         pk: the packed primary key.
     """
-    primary_key = live.layout.unpack(pk)
-    instance, unknown = live.schema.decode(document, primary_key)
-    set_state(
-        instance,
-        ObjectState(
-            versionstamp=row.versionstamp,
-            value=row.value,
-            encoding=row.encoding,
-            expire_at=row.expire_at,
-            key=primary_key,
-            unknown=unknown,
-        ),
-    )
+    instance, unknown = live.schema.decode(document, live.layout.unpack(pk))
+    set_loaded(instance, live.layout.unpack, pk, row, unknown)
     return instance
 
 

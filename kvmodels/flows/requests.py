@@ -9,8 +9,8 @@ An error of the engine is thrown into the flow at the ``yield`` of its request, 
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from typing import Any, NamedTuple, TypeAlias, TypeVar, overload
+from collections.abc import Callable, Generator, Sequence
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, overload
 
 from kvmodels.operations import (
     AtomicWrite,
@@ -28,6 +28,7 @@ __all__ = [
     "Commit",
     "Flow",
     "Now",
+    "OneRead",
     "Read",
     "ReadChanges",
     "Request",
@@ -38,6 +39,7 @@ __all__ = [
     "read",
     "read_changes",
     "sleep",
+    "steps_of",
     "wait_for_commit",
 ]
 
@@ -159,6 +161,37 @@ def wait_for_commit(after: bytes, seconds: float) -> Flow[bytes]:
     """
     answer: bytes = yield WaitForCommit(after, seconds)
     return answer
+
+
+class OneRead(NamedTuple, Generic[T]):
+    """A flow of one read, which is known before anything is asked: what to read, and what the answer means.
+
+    It is a flow without a generator, which is half of what such a read costs besides the engine and the decoding.
+
+    Attributes:
+        ranges, guard, follow: as in ``Read``.
+        answer: from what was read to what the flow returns.
+        otherwise: how to go on when the guard did not hold; never asked for without a guard.
+    """
+
+    ranges: Sequence[ReadRange]
+    guard: Guard | None
+    follow: Follow | None
+    answer: Callable[[ReadResult], T]
+    otherwise: Callable[[], Flow[T]] | None = None
+
+
+def steps_of(flow: Flow[T] | OneRead[T]) -> Flow[T]:
+    """A flow as a generator, for those who go through its requests."""
+    return _steps(flow) if isinstance(flow, OneRead) else flow
+
+
+def _steps(one: OneRead[T]) -> Flow[T]:
+    found: ReadResult | GuardFailed = yield Read(one.ranges, one.guard, False, one.follow)
+    if isinstance(found, GuardFailed):
+        assert one.otherwise is not None  # there was a guard
+        return (yield from one.otherwise())
+    return one.answer(found)
 
 
 def read_changes(one: ReadRange, after: bytes) -> Flow[Changes]:

@@ -14,9 +14,10 @@ from typing import Any, Final
 
 from kvmodels.flows.batches import MAX_BATCH, Batch, beginning, counts_rows, plan_of, read_batch
 from kvmodels.flows.context import Context, live_collection
-from kvmodels.flows.direct import direct_one
+from kvmodels.flows.direct import absent_record, direct_one
 from kvmodels.flows.entries import Hit, result_of
 from kvmodels.flows.paging import FEWEST_TESTED, PageData, page
+from kvmodels.flows.points import absent_key
 from kvmodels.flows.records import object_of
 from kvmodels.flows.requests import Flow, read
 from kvmodels.flows.sorting import Sorted, Wanted, sorted_hits
@@ -171,8 +172,7 @@ def get_by_key(context: Context, schema: ModelSchema, key_values: tuple[Any, ...
     rows = result.ranges[0]
     found = object_of(context, live, rows[0]) if rows else None
     if found is None or not _is_of(schema, found):
-        shown = key_values[0] if len(key_values) == 1 else key_values
-        raise schema.model.DoesNotExist("no record has this primary key", model=schema.name, lookup=shown)
+        raise absent_key(schema, key_values)
     return found
 
 
@@ -236,7 +236,7 @@ def get_one(context: Context, query: Query) -> Flow[Any]:
     direct = yield from direct_one(context, query)
     found = (yield from find_one(context, query)) if direct is None else direct.found
     if found is None:
-        raise query.schema.model.DoesNotExist("no record matches", model=query.schema.name, lookup=_lookup(query))
+        raise absent_record(query.schema, _lookup(query))
     return found
 
 

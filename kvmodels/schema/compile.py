@@ -147,6 +147,7 @@ def _without_indexes(
         upgrade=None if upgrades is None else upgrades.apply,
         touched={} if upgrades is None else upgrades.touched,
         upgrades_to=frozenset[int]() if upgrades is None else upgrades.versions,
+        straight=records.straight,
     )
 
 

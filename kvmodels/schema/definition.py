@@ -7,7 +7,7 @@ process can maintain an index from the stored catalogue alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, KeysView, Mapping
 from dataclasses import dataclass, field
 from hashlib import sha256
 from json import dumps
@@ -30,6 +30,7 @@ __all__ = [
     "Partial",
     "SpanTest",
     "Store",
+    "Straight",
     "Variants",
 ]
 
@@ -235,6 +236,24 @@ class IndexDefinition:
         return self._digest
 
 
+class Straight(NamedTuple):
+    """How a document of exactly the declared fields becomes an object, taken apart for those who read many.
+
+    Attributes:
+        names: the declared fields; whatever stores other ones is left to ``ModelSchema.decode``.
+        decoders: what is applied to the value of a field first.
+        validate: the document to the object.
+        schema_version: what the document must say that it is of.
+        marked: documents have a ``$kv``, which must hold nothing but the version and computed columns.
+    """
+
+    names: KeysView[str]
+    decoders: tuple[tuple[str, Callable[[Any], Any]], ...]
+    validate: Callable[..., Any]
+    schema_version: int
+    marked: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Variants:
     """The classes of one collection, told apart by the value of one field.
@@ -296,6 +315,8 @@ class ModelSchema:
             no upgrade is outstanding; None when the model has no upgrades. DecodeError names the key.
         touched: by field, the highest version whose upgrade touches it.
         upgrades_to: the versions that its upgrades lead to.
+        straight: the parts of ``decode`` for a document that needs nothing else; None: objects may be of several
+            classes.
     """
 
     model: type[Any]
@@ -322,6 +343,7 @@ class ModelSchema:
     upgrades_to: frozenset[int] = frozenset()
     shape: type[Any] = object
     variants: Variants | None = None
+    straight: Straight | None = None
 
     def variant_of(self, instance: object) -> ModelSchema:
         """The schema of the very class of an object."""

@@ -217,6 +217,10 @@ class RecordLayout:
         except (DecodeError, ValueError, TypeError) as error:
             raise InvalidKeyError("a part of a record key is not of the type of its field", key=parts) from error
 
+    def unpack_key(self, key: bytes) -> tuple[Any, ...]:
+        """Python values of the primary key in a record key; raises as ``unpack``."""
+        return self.unpack(key[len(self.prefix) :])
+
     def key(self, pk: bytes) -> bytes:
         """The key of the record with this packed primary key."""
         return self.prefix + pk
@@ -321,6 +325,30 @@ class EntryLayout:
         if self._skip and self._has_null(document):
             return ()
         return (EntryKey(key + pk, False),)
+
+    def packed_columns(self) -> Callable[[Document], bytes]:
+        """What gives, of a document with one entry and no None in its columns, the key without the primary key.
+
+        For every other document, and every other kind of index, it gives ``b""``, which is no key, or raises what
+        ``keys`` raises.
+        """
+        prefix, columns = self.prefix, self._columns
+        if not self._plain:
+            return lambda _: b""
+        if len(columns) == 1 and not self._null:
+            ((field, pack_stored),) = columns
+            return lambda document: prefix + pack_stored(document[field])
+
+        def packed(document: Document) -> bytes:
+            key = prefix
+            for name, pack in columns:
+                value = document[name]
+                if value is None:
+                    return b""
+                key += pack(value)
+            return key
+
+        return packed
 
     def _has_null(self, document: Document) -> bool:
         return any(document[field] is None for field in self._null)

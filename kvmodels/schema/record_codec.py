@@ -27,7 +27,7 @@ from kvmodels.errors import (
 from kvmodels.schema.changes import evaluated
 from kvmodels.schema.composites import must_be_stored
 from kvmodels.schema.computed import ComputedValues
-from kvmodels.schema.definition import ColumnSource, Document, ModelSchema
+from kvmodels.schema.definition import ColumnSource, Document, ModelSchema, Straight
 from kvmodels.schema.forms import Form, Function
 from kvmodels.schema.paths import COMPUTED, RESERVED_FIELD
 from kvmodels.schema.sameness import same_stored, unchanged
@@ -99,6 +99,12 @@ class RecordCodec:
         self._proves = proves
         self._upgrades = upgrades
         self._keeps_extra = model.model_config.get("extra") == "allow"
+
+    @property
+    def straight(self) -> Straight:
+        """The parts of ``decode`` for a document that stores exactly the declared fields."""
+        marked = self._schema_version > 1 or self._computed is not None
+        return Straight(self._names, self._decoders, self._validate, self._schema_version, marked)
 
     def primary_key_of(self, instance: Any) -> tuple[Any, ...]:
         """Values of the primary key of an object, as they are in it now."""

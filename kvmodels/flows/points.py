@@ -1,0 +1,84 @@
+"""A record that is named by its primary key: one read, made and answered without a generator.
+
+Rules of this module: what is read and what it means is what ``kvmodels.flows.scan.get_by_key`` says, which is asked
+wherever something is not as usual: no header yet, a collection that cannot be used, a key that is none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from kvmodels.errors import InvalidValueError
+from kvmodels.flows.context import Context
+from kvmodels.flows.objects import Loader, loader_of, takes_as_given
+from kvmodels.flows.requests import OneRead
+from kvmodels.operations import ReadRange, ReadResult
+from kvmodels.schema.definition import ModelSchema
+from kvmodels.schema.live import LiveCollection
+from kvmodels.schema.predicates import key_values
+
+__all__ = ["absent_key", "point_read"]
+
+_new: Final = tuple.__new__
+
+
+def absent_key(schema: ModelSchema, values: tuple[Any, ...]) -> Exception:
+    """The error for a primary key that no record has."""
+    shown = values[0] if len(values) == 1 else values
+    error: Exception = schema.model.DoesNotExist("no record has this primary key", model=schema.name, lookup=shown)
+    return error
+
+
+class _Point(NamedTuple):
+    """How records of a model are read by key: what packs the key, and what makes the object."""
+
+    pack: Callable[[Any], bytes]
+    load: Loader
+
+
+def point_read(context: Context, schema: ModelSchema, given: Any) -> OneRead[Any] | None:
+    """The read of the record with a primary key as people give it; None where it takes more than one read.
+
+    Its answer raises DoesNotExist and DecodeError as ``get_by_key`` does.
+    """
+    view = context.view
+    if view is None:
+        return None
+    live = view.live[schema.collection]
+    point: _Point | None = live.plans.get(schema.model)
+    if point is None:
+        point = _compiled(context, live, schema)
+        if point is None:
+            return None
+    pack, load = point
+    try:
+        key = pack(given)
+    except InvalidValueError:
+        return None  # as it is given to the full way, which names the field
+
+    def answer(result: ReadResult) -> Any:
+        rows = result[0][0]
+        if rows:
+            return load(rows[0])
+        raise absent_key(schema, key_values(schema, given))
+
+    # The named tuples are made as their own constructors do, without the call of it.
+    return _new(OneRead, ((_new(ReadRange, (key, None, None, False, False)),), None, None, answer, None))
+
+
+def _compiled(context: Context, live: LiveCollection, schema: ModelSchema) -> _Point | None:
+    if live.refused is not None or schema.straight is None:
+        return None
+    point = live.plans[schema.model] = _Point(_packer(live, schema), loader_of(context, live))
+    return point
+
+
+def _packer(live: LiveCollection, schema: ModelSchema) -> Callable[[Any], bytes]:
+    """From a primary key as people give it to the key of the record; raises InvalidValueError."""
+    prefix, layout = live.layout.prefix, live.layout
+    codec = schema.primary_key[0].codec
+    if len(schema.primary_key) == 1 and takes_as_given(codec):
+        pack = codec.pack
+        return lambda given: prefix + pack(given)
+    return lambda given: prefix + layout.pack(key_values(schema, given))
