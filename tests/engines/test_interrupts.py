@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import signal
 import sqlite3
@@ -9,12 +10,16 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sortedcontainers import SortedList
 
 from kvmodels.engines.base import Engine
+from kvmodels.engines.lmdb import LmdbEngine
+from kvmodels.engines.lmdb_file import writer_lock_file
 from kvmodels.engines.memory import MemoryEngine
+from kvmodels.engines.opening import open_engine
 from kvmodels.engines.sqlite import SqliteEngine
 from kvmodels.operations import Arithmetic, AtomicWrite, Check, Committed, Delete, ReadRange
 from tests.contract.shorthand import EVERYTHING, commit, get, keys, number, put, rows
@@ -64,18 +69,35 @@ def alarm() -> Iterator[Callable[[float], None]]:
     gc.enable()
 
 
-@pytest.mark.parametrize("kind", ["memory", "sqlite"])
-def test_review_22_interrupts_that_sweep_over_a_commit_leave_it_whole_or_absent(kind: str, tmp_path: Path, alarm):
+def require_unlocked(engine: Engine) -> None:
+    """Another process could write at once: no transaction was left open, and no lock."""
+    if isinstance(engine, SqliteEngine):
+        with closing(sqlite3.connect(engine.check_open().path, timeout=0, isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            other.rollback()
+    elif isinstance(engine, LmdbEngine):
+        store = engine.check_open()
+        with open(writer_lock_file(store.path), "rb+") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        assert store._opened is not None
+        store._opened.environment.begin(write=True).abort()
+        assert store._reading == {}
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "lmdb"])
+def test_review_22_interrupts_that_sweep_over_a_commit_leave_it_whole_or_absent(
+    kind: str, url_of: Callable[..., str], alarm
+):
     """The timer goes off a little later in each round, from before the commit to after it."""
-    path = tmp_path / "store.db"
-    engine: Engine = MemoryEngine() if kind == "memory" else SqliteEngine(path, durability="relaxed", busy_timeout=5)
+    options: dict[str, Any] = {} if kind == "memory" else {"busy_timeout": 5}
+    engine = open_engine(url_of(kind), durability="relaxed", **options)
     assert isinstance(engine.commit(batch(1)), Committed)
     generation, interrupted, applied = 1, 0, 0
     for step in range(400):
         snapshot = engine.snapshot() if step % 4 == 0 else None
         acknowledged = False
         try:
-            alarm(1e-6 + step * (0.15e-6 if kind == "memory" else 1e-6))
+            alarm(1e-6 + step * {"memory": 0.15e-6, "sqlite": 1e-6, "lmdb": 0.5e-6}[kind])
             outcome = engine.commit(batch(generation + 1))
             acknowledged = isinstance(outcome, Committed)
             alarm(0)
@@ -88,11 +110,8 @@ def test_review_22_interrupts_that_sweep_over_a_commit_leave_it_whole_or_absent(
         if snapshot is not None:
             assert rows(snapshot, ReadRange(b"row", b"rox"))[0].key == b"row-%d-0" % before
             snapshot.close()
-        if kind == "sqlite" and step % 20 == 0:
-            # Another process could write at once: no transaction was left open.
-            with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as other:
-                other.execute("BEGIN IMMEDIATE")
-                other.rollback()
+        if step % 20 == 0:
+            require_unlocked(engine)
     print(f"{kind}: {interrupted} of 400 commits interrupted, {applied} applied")
     assert interrupted >= 40
     others = threading.Thread(target=lambda: commit(engine, put(b"from another thread")))
@@ -102,10 +121,11 @@ def test_review_22_interrupts_that_sweep_over_a_commit_leave_it_whole_or_absent(
     engine.close()
 
 
-@pytest.mark.parametrize("kind", ["memory", "sqlite"])
-def test_interrupts_that_sweep_over_reads_and_snapshots_leave_the_engine_usable(kind: str, tmp_path: Path, alarm):
-    path = tmp_path / "store.db"
-    engine: Engine = MemoryEngine() if kind == "memory" else SqliteEngine(path)
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "lmdb"])
+def test_interrupts_that_sweep_over_reads_and_snapshots_leave_the_engine_usable(
+    kind: str, url_of: Callable[..., str], alarm
+):
+    engine = open_engine(url_of(kind))
     commit(engine, *(put(b"k%03d" % n) for n in range(100)))
     interrupted = 0
 

@@ -110,7 +110,7 @@ for n in range(int(sys.argv[3])):
 def test_writers_that_commit_all_the_time_let_each_other_in(path: Path):
     """Who has just released the lock would get it back every time, and the others would meet their deadlines."""
     LmdbEngine(path).close()
-    writers = [start(WRITING, path, 20, 300, f"w{name}") for name in range(3)]
+    writers = [start(WRITING, path, 20, 100, f"w{name}") for name in range(3)]
     for writer in writers:
         assert writer.stdout is not None
         assert writer.stdout.readline() == "open\n"
@@ -119,9 +119,9 @@ def test_writers_that_commit_all_the_time_let_each_other_in(path: Path):
         writer.stdin.write("go\n")
         writer.stdin.flush()
     for writer in writers:
-        assert finish(writer).split()[-1] == "299"
+        assert finish(writer).split()[-1] == "99"
     engine = LmdbEngine(path)
-    assert [number(engine, name) for name in (b"n", b"w0", b"w1", b"w2")] == [900, 300, 300, 300]
+    assert [number(engine, name) for name in (b"n", b"w0", b"w1", b"w2")] == [300, 100, 100, 100]
     engine.close()
 
 

@@ -1,0 +1,135 @@
+"""The rules that keep threads and processes apart on LMDB; without each of them a schedule goes wrong."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kvmodels.engines import lmdb_lock
+from kvmodels.engines.lmdb import LmdbEngine
+from kvmodels.engines.lmdb_errors import translated
+from kvmodels.engines.lmdb_lock import WriterLock
+from kvmodels.engines.lmdb_store import LmdbStore
+from kvmodels.engines.patience import Patience
+from kvmodels.errors import EngineError, EngineTimeoutError
+from kvmodels.operations import ReadRange
+from tests.contract.shorthand import EVERYTHING, commit, put
+
+GROWTH = tuple(put(b"k%04d" % n, b"v" * 10_000) for n in range(100))
+
+
+@pytest.fixture
+def engine(quick_folder: Path) -> Iterator[LmdbEngine]:
+    opened = LmdbEngine(quick_folder / "store.lmdb", durability="relaxed", map_size=1 << 18)
+    commit(opened, put(b"a"))
+    yield opened
+    opened.close()
+
+
+def patience(seconds: float) -> Patience:
+    return Patience(seconds, lambda error: translated(error, "url", "data"))
+
+
+def back_at_once(folder: Path) -> bool:
+    """Whether a process that releases the lock has it back before one that has been waiting for it."""
+    mine, other = WriterLock(str(folder / "writer.lock")), WriterLock(str(folder / "writer.lock"))
+    mine.acquire(patience(0))
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(other.acquire, patience(30))
+        while other._file is None:
+            pass
+        with pytest.raises(EngineTimeoutError):
+            WriterLock(str(folder / "writer.lock")).acquire(patience(0.02))
+        mine.release()
+        try:
+            mine.acquire(patience(0))
+        except EngineTimeoutError:
+            won = False
+        else:
+            won = True
+            mine.release()
+        waiting.result(30)
+    other.release()
+    mine.acquire(patience(0))
+    mine.release()
+    for one in (mine, other):
+        one.close()
+    return won
+
+
+def test_who_releases_the_lock_waits_behind_who_waited(tmp_path: Path):
+    assert not back_at_once(tmp_path)
+
+
+def test_without_turns_who_releases_the_lock_has_it_back_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    wait_for = lmdb_lock._wait_for
+    calls: list[int] = []
+
+    def without_turns(file: int, one: Patience) -> None:
+        calls.append(file)
+        if len(calls) % 2 == 0:
+            wait_for(file, one)
+
+    monkeypatch.setattr(lmdb_lock, "_wait_for", without_turns)
+    assert back_at_once(tmp_path)
+
+
+def test_a_lock_is_held_by_nobody_after_a_deadline_and_after_closing(tmp_path: Path):
+    mine, other = WriterLock(str(tmp_path / "writer.lock")), WriterLock(str(tmp_path / "writer.lock"))
+    mine.release()  # nothing happens
+    mine.acquire(patience(0))
+    with pytest.raises(EngineTimeoutError):
+        other.acquire(patience(0.01))
+    other.release()
+    mine.close()
+    other.acquire(patience(0))
+    other.release()
+    other.close()
+
+
+def read_while_the_map_grows(engine: LmdbEngine) -> list[list[bytes]]:
+    """The keys of a read that stops in the middle until the map is being made larger, or is."""
+    inside, release = threading.Event(), threading.Event()
+
+    def follow(found: Any) -> list[ReadRange]:
+        inside.set()
+        release.wait(30)
+        return [ReadRange(b"a")]
+
+    with ThreadPoolExecutor(2) as pool:
+        reading = pool.submit(engine.read, [EVERYTHING], follow=follow)
+        inside.wait(30)
+        size = engine.check_open()._map_size
+        growing = pool.submit(commit, engine, *GROWTH)
+        while engine.check_open()._opened is not None and engine.check_open()._map_size == size:
+            pass
+        while not growing.done() and engine.check_open()._opened is not None:
+            pass
+        release.set()
+        growing.result(30)
+        result: Any = reading.result(30)
+    return [[row.key for row in one] for one in (*result.ranges, *result.followed)]
+
+
+def test_a_map_is_made_larger_when_no_read_runs(engine):
+    assert read_while_the_map_grows(engine) == [[b"a"], [b"a"]]
+
+
+def test_without_waiting_for_readers_a_read_loses_its_transaction(engine, monkeypatch):
+    monkeypatch.setattr(LmdbStore, "_wait_for_readers", lambda store: None)
+    with pytest.raises(EngineError, match="could not carry out"):
+        read_while_the_map_grows(engine)
+
+
+def test_without_expiring_snapshots_one_reads_from_a_transaction_that_is_gone(engine, monkeypatch):
+    snapshot = engine.snapshot()
+    monkeypatch.setattr(LmdbStore, "expire_snapshots", lambda store, now: None)
+    commit(engine, *GROWTH)
+    with pytest.raises(EngineError, match="could not carry out"):
+        snapshot.read([EVERYTHING])
+    snapshot.close()
