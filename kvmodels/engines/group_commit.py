@@ -223,6 +223,8 @@ class Group:
 
     def call(self) -> None:
         """Tell everybody who was answered, each waiter once."""
+        if len(self.members) == 1 and self.members[0].waiter is None:
+            return  # a single writer, which has led itself
         for waiter in {id(one.waiter): one.waiter for one in self.members if one.outcome is not None}.values():
             if waiter is not None:
                 waiter.call()
