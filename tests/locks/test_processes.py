@@ -18,13 +18,16 @@ PATIENCE_S = 120
 PROCESSES = 8
 
 
-def count_together(tmp_path, rounds):
-    lock, resource = tmp_path / "lock.db", tmp_path / "resource.db"
+ENGINES = pytest.mark.parametrize("engine", ["sqlite", "lmdb"])
+
+
+def count_together(url_of, engine, rounds):
+    lock, resource = url_of(engine, "lock"), url_of(engine, "resource")
     for path in (lock, resource):
         open_kv(path, durability="relaxed").close()
     workers = [
         subprocess.Popen(
-            [sys.executable, "-m", "tests.locks.worker", str(lock), str(resource), str(number), str(rounds)],
+            [sys.executable, "-m", "tests.locks.worker", lock, resource, str(number), str(rounds)],
             cwd=ROOT,
             stdout=subprocess.PIPE,
             text=True,
@@ -51,14 +54,16 @@ def count_together(tmp_path, rounds):
     return refused, lost
 
 
-def test_eight_processes_count_exactly_although_some_are_paused_for_longer_than_their_lease(tmp_path):
-    _, lost = count_together(tmp_path, rounds=4)
+@ENGINES
+def test_eight_processes_count_exactly_although_some_are_paused_for_longer_than_their_lease(engine, url_of):
+    _, lost = count_together(url_of, engine, rounds=4)
     assert all(lost[::3]), "every holder that was paused got LockLostError"
 
 
 @pytest.mark.soak
-def test_eight_processes_count_exactly_for_long(tmp_path):
-    _, lost = count_together(tmp_path, rounds=100)
+@ENGINES
+def test_eight_processes_count_exactly_for_long(engine, url_of):
+    _, lost = count_together(url_of, engine, rounds=100)
     assert all(lost[::3])
 
 

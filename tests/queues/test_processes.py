@@ -21,9 +21,12 @@ ROOT = Path(kvmodels.__file__).parent.parent
 PATIENCE_S = 120
 
 
-def start(path, journal, pause_s=0.002):
+ENGINES = pytest.mark.parametrize("engine", ["sqlite", "lmdb"])
+
+
+def start(url, journal, pause_s=0.002):
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.queues.worker", str(path), str(journal), str(pause_s)],
+        [sys.executable, "-m", "tests.queues.worker", url, str(journal), str(pause_s)],
         cwd=ROOT,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -40,12 +43,12 @@ def end(process):
         process.communicate(timeout=PATIENCE_S)
 
 
-def share_and_kill(tmp_path, messages, kills, seed):
+def share_and_kill(url, tmp_path, messages, kills, seed):
     print(f"seed {seed}")
     draw = random.Random(seed)
-    path, journal = tmp_path / "queue.db", tmp_path / "journal"
-    with open_kv(path, durability="relaxed") as kv:
-        workers = [start(path, journal) for _ in range(3)]
+    journal = tmp_path / "journal"
+    with open_kv(url, durability="relaxed") as kv:
+        workers = [start(url, journal) for _ in range(3)]
         try:
             for number in range(messages):
                 kv.enqueue(number, backoff_schedule=[0.01] * 5, keys_if_undelivered=[("failed", number)])
@@ -54,7 +57,7 @@ def share_and_kill(tmp_path, messages, kills, seed):
                     victim = draw.randrange(len(workers))
                     workers[victim].send_signal(signal.SIGKILL)
                     end(workers[victim])
-                    workers[victim] = start(path, journal)
+                    workers[victim] = start(url, journal)
             deadline = time.monotonic() + PATIENCE_S
             while kv.count(("__kvmodels__", "queue")):
                 assert time.monotonic() < deadline, "a message is stuck"
@@ -69,25 +72,28 @@ def share_and_kill(tmp_path, messages, kills, seed):
     assert [worker.returncode for worker in workers] == [0, 0, 0]
 
 
-def test_with_killed_processes_every_message_is_handled_at_least_once(tmp_path):
-    share_and_kill(tmp_path, messages=120, kills=4, seed=4)
+@ENGINES
+def test_with_killed_processes_every_message_is_handled_at_least_once(engine, url_of, tmp_path):
+    share_and_kill(url_of(engine), tmp_path, messages=120, kills=4, seed=4)
 
 
 @pytest.mark.soak
-def test_with_many_killed_processes_every_message_is_handled_at_least_once(tmp_path):
-    share_and_kill(tmp_path, messages=3000, kills=60, seed=time.time_ns())
+@ENGINES
+def test_with_many_killed_processes_every_message_is_handled_at_least_once(engine, url_of, tmp_path):
+    share_and_kill(url_of(engine), tmp_path, messages=3000, kills=60, seed=time.time_ns())
 
 
-def test_review_29_a_process_that_was_stopped_for_longer_than_its_lease_loses_its_message(tmp_path):
-    path, journal = tmp_path / "queue.db", tmp_path / "journal"
-    with open_kv(path, durability="relaxed") as kv:
-        stalled = start(path, journal, pause_s=0.3)
+@ENGINES
+def test_review_29_a_process_that_was_stopped_for_longer_than_its_lease_loses_its_message(engine, url_of, tmp_path):
+    url, journal = url_of(engine), tmp_path / "journal"
+    with open_kv(url, durability="relaxed") as kv:
+        stalled = start(url, journal, pause_s=0.3)
         try:
             for number in range(1, 7):
                 kv.enqueue(number)
             while not (journal.exists() and "begin" in journal.read_text()):
                 time.sleep(0.001)
-            stop_between_transactions(stalled, path)
+            stop_between_transactions(stalled, url)
             notes = journal.read_text()
             assert notes.count("begin") > notes.count("end"), "it is stopped while it handles a message"
             handled: list = []

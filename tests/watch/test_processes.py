@@ -7,7 +7,6 @@ import subprocess
 import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 
@@ -15,13 +14,15 @@ from kvmodels.kv import Kv, open_kv
 from tests.source_tree import REPOSITORY
 from tests.watch.watching_process import KEYS, PREFIX
 
+ENGINES = pytest.mark.parametrize("engine", ["sqlite", "lmdb"])
+
 ALL_KEYS = [(*PREFIX, number) for number in range(KEYS)]
 
 
-def start(what: str, path: Path, argument: str) -> subprocess.Popen[str]:
+def start(what: str, url: str, argument: str) -> subprocess.Popen[str]:
     """A program of ``watching_process``."""
     return subprocess.Popen(
-        [sys.executable, "-m", "tests.watch.watching_process", what, str(path), argument],
+        [sys.executable, "-m", "tests.watch.watching_process", what, url, argument],
         cwd=REPOSITORY,
         stdout=subprocess.PIPE,
         text=True,
@@ -35,11 +36,11 @@ def kill(process: subprocess.Popen[str]) -> str:
     return rest
 
 
-def write_and_kill(path: Path, rounds: int) -> None:
+def write_and_kill(url: str, rounds: int) -> None:
     """Two writers at a time, killed in the middle of their work, again and again."""
     chance = random.Random(1)
     for number in range(rounds):
-        writers = [start("write", path, f"{number}.{side}") for side in range(2)]
+        writers = [start("write", url, f"{number}.{side}") for side in range(2)]
         for writer in writers:
             assert writer.stdout is not None
             assert writer.stdout.readline() == "writing\n"
@@ -59,12 +60,12 @@ def settle(kv: Kv) -> None:
 class Follower:
     """Follows the prefix from process to process, and remembers the last state that it was told."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, url: str) -> None:
+        self._url = url
         self.position = ""
         self.copy: dict[int, str] = {}
         self.deliveries = 0
-        self._process = start("follow", path, "")
+        self._process = start("follow", url, "")
 
     def hear(self, line: str) -> None:
         position, *words = line.split()
@@ -90,7 +91,7 @@ class Follower:
             self._hear_some(5)
             for line in kill(self._process).splitlines():
                 self.hear(line)
-            self._process = start("follow", self._path, self.position)
+            self._process = start("follow", self._url, self.position)
 
     def catch_up(self, versionstamp: str) -> None:
         while self.position < versionstamp:
@@ -103,8 +104,8 @@ class Follower:
             self.hear(self._process.stdout.readline())
 
 
-def watched_by_threads(path: Path, rounds: int) -> None:
-    with open_kv(path, change_log=600, poll_interval=0.01, busy_timeout=30) as kv:
+def watched_by_threads(url: str, rounds: int) -> None:
+    with open_kv(url, change_log=600, poll_interval=0.01, busy_timeout=30) as kv:
         of_keys: list[list] = []
         of_prefix: list[list] = []
         watches = [kv.watch(ALL_KEYS), kv.watch(prefix=PREFIX)]
@@ -114,7 +115,7 @@ def watched_by_threads(path: Path, rounds: int) -> None:
         ]
         for thread in threads:
             thread.start()
-        write_and_kill(path, rounds)
+        write_and_kill(url, rounds)
         settle(kv)
         state = kv.get_many(ALL_KEYS)
         expected = [(entry.versionstamp, entry.value) for entry in state]
@@ -135,9 +136,9 @@ def watched_by_threads(path: Path, rounds: int) -> None:
     assert stamps == sorted(stamps)
 
 
-def followed_by_killed_processes(path: Path, rounds: int) -> None:
-    with open_kv(path, change_log=600, busy_timeout=30) as kv:
-        follower = Follower(path)
+def followed_by_killed_processes(url: str, rounds: int) -> None:
+    with open_kv(url, change_log=600, busy_timeout=30) as kv:
+        follower = Follower(url)
         stop = threading.Event()
         errors: list[BaseException] = []
 
@@ -149,7 +150,7 @@ def followed_by_killed_processes(path: Path, rounds: int) -> None:
 
         listening = threading.Thread(target=listen)
         listening.start()
-        write_and_kill(path, rounds)
+        write_and_kill(url, rounds)
         stop.set()
         settle(kv)
         # Something for the follower to read until it sees that it is to stop.
@@ -164,19 +165,23 @@ def followed_by_killed_processes(path: Path, rounds: int) -> None:
     assert follower.deliveries > rounds
 
 
-def test_watches_see_the_last_state_of_every_key_although_writers_are_killed(tmp_path):
-    watched_by_threads(tmp_path / "store.db", 2)
+@ENGINES
+def test_watches_see_the_last_state_of_every_key_although_writers_are_killed(engine, url_of):
+    watched_by_threads(url_of(engine), 2)
 
 
-def test_a_follower_that_is_killed_goes_on_without_missing_anything(tmp_path):
-    followed_by_killed_processes(tmp_path / "store.db", 1)
-
-
-@pytest.mark.soak
-def test_watches_see_the_last_state_of_every_key_in_many_rounds(tmp_path):
-    watched_by_threads(tmp_path / "store.db", 40)
+@ENGINES
+def test_a_follower_that_is_killed_goes_on_without_missing_anything(engine, url_of):
+    followed_by_killed_processes(url_of(engine), 1)
 
 
 @pytest.mark.soak
-def test_a_follower_that_is_killed_in_many_rounds_misses_nothing(tmp_path):
-    followed_by_killed_processes(tmp_path / "store.db", 40)
+@ENGINES
+def test_watches_see_the_last_state_of_every_key_in_many_rounds(engine, url_of):
+    watched_by_threads(url_of(engine), 40)
+
+
+@pytest.mark.soak
+@ENGINES
+def test_a_follower_that_is_killed_in_many_rounds_misses_nothing(engine, url_of):
+    followed_by_killed_processes(url_of(engine), 40)
