@@ -151,9 +151,10 @@ class Group:
         members: in the order in which they came; those that the transaction has not reached are still in the queue.
         patience: for the beginning and the end of the transaction; that of the first member, who waits longest.
         committed: the engine sets it as soon as it knows, also when an interrupt comes right behind the commit.
+        failure: what the transaction raised, until its members have been dealt with.
     """
 
-    __slots__ = ("_bytes", "_fatal", "_queue", "committed", "members")
+    __slots__ = ("_bytes", "_fatal", "_queue", "committed", "failure", "members")
 
     def __init__(self, queue: deque[Member], fatal: type[Exception]) -> None:
         self._queue = queue
@@ -161,6 +162,7 @@ class Group:
         self._bytes = 0
         self.members: list[Member] = []
         self.committed = False
+        self.failure: Exception | None = None
 
     @property
     def patience(self) -> Patience:
@@ -343,32 +345,48 @@ class GroupCommitter:
                     else:
                         self._carry(group)
         finally:
-            self._call_next()
-            group.call()
+            try:
+                self._call_next()
+            finally:
+                group.call()
 
     def _carry(self, group: Group) -> None:
         try:
             if group.take() is not None:
-                self._carry_out(group)
-                group.answer()
-        except Exception as error:
-            if group.committed:  # whatever it is, it came after the commit
-                group.answer()
-                raise
-            self._fail(group, error)
+                self._transact(group)
+                self._settle(group)
         except BaseException:
             try:
-                self._hand_over(group)
+                self._recover(group)
             except BaseException:
-                self._hand_over(group)  # a second interrupt, which came while the first one was dealt with
+                self._recover(group)  # a second interrupt, which came while the first one was dealt with
                 raise
             raise
+
+    def _transact(self, group: Group) -> None:
+        try:
+            self._carry_out(group)
+        except Exception as error:
+            group.failure = error
+            if group.committed:  # whatever it is, it came after the commit
+                raise
+
+    def _settle(self, group: Group) -> None:
+        """Answer the members of a transaction that is over, or put them back; may be called again."""
+        error = group.failure
+        if error is None or group.committed:
+            group.answer()
+        else:
+            self._fail(group, error)
+        group.failure = None  # the error holds the frames in which it was raised, and they hold the group
 
     def _fail(self, group: Group, error: Exception) -> None:
         """Answer what the failure of the transaction is the answer for, and have the rest carried out one by one."""
         unknown = isinstance(error, CommitUnknownError)
         rest: list[Member] = []
         for member in group.members:
+            if member.outcome is not None:
+                continue
             if len(group.members) == 1:
                 group.settle(member, error)
             elif unknown and isinstance(member.verdict, Committed):
@@ -378,13 +396,13 @@ class GroupCommitter:
                 rest.append(member)
         self._put_back(rest)
 
-    def _hand_over(self, group: Group) -> None:
-        """Leave the group to the next leader, or answer it if it is committed; may be called again.
+    def _recover(self, group: Group) -> None:
+        """Do what an interrupt has left undone: settle a transaction that was over, else leave it to the next leader.
 
         The interrupted thread's own operation is left as well, and its thread withdraws it.
         """
-        if group.committed:
-            group.answer()
+        if group.committed or group.failure is not None:
+            self._settle(group)
             return
         rest: list[Member] = []
         for member in group.members:
