@@ -182,7 +182,7 @@ class MemoryEngine:
                 if actual != guard.versionstamp:
                     return GuardFailed(actual)
             found = [store.scan(one, now) for one in ranges]
-            followed = [] if follow is None else [store.scan(one, now) for one in follow(found)]
+            followed = [] if follow is None else store.scan_all(follow(found), now)
             return ReadResult(found, followed, stamp)
 
     def snapshot(self) -> MemorySnapshot:

@@ -7,7 +7,7 @@ it, as ``MemoryEngine.read`` does. Mappings are the truth: an ordered list can b
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from heapq import merge
 from itertools import islice
 from typing import NamedTuple
@@ -144,6 +144,18 @@ class MemoryStore:
         if now is None:
             return [rows[key] for key in (keys if limit is None else islice(keys, limit))]
         return _live((rows[key] for key in keys), now, limit)
+
+    def scan_all(self, ranges: Sequence[ReadRange], now: int | None) -> list[list[Row]]:
+        """The rows of each range, which usually are single keys."""
+        if now is not None:
+            return [self.scan(one, now) for one in ranges]
+        get = self.rows.get
+        return [
+            ([] if (row := get(one[0])) is None else [row])
+            if one[1] is None and one[2] is None
+            else self.scan(one, None)
+            for one in ranges
+        ]
 
     def changes(self, one: ReadRange, after: bytes) -> Changes | None:
         """The changes in a range; None where the log does not reach back to ``after``."""

@@ -11,7 +11,8 @@ collection. How rows are chosen is decided by the kind of the plan (``concatenat
 
 from __future__ import annotations
 
-from typing import Final, NamedTuple
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
 
 from kvmodels.errors import IndexChangedError
 from kvmodels.flows.concatenating import Concatenation
@@ -19,10 +20,12 @@ from kvmodels.flows.context import Context, live_collection, planned, reload_hea
 from kvmodels.flows.entries import Hit
 from kvmodels.flows.intersecting import Intersection
 from kvmodels.flows.joining import Joined, Session
+from kvmodels.flows.making import makes_objects, read_objects
 from kvmodels.flows.merging import Merge
 from kvmodels.flows.requests import Flow
 from kvmodels.flows.sort_keys import sort_keys
 from kvmodels.flows.walking import START, Candidate, Choice, Extent, Position
+from kvmodels.operations import Row
 from kvmodels.query.continuation import is_same_index, require_same_index, resumed
 from kvmodels.query.planner import plan_query
 from kvmodels.query.plans import QueryPlan
@@ -39,18 +42,20 @@ class Batch(NamedTuple):
     """What one read gave.
 
     Attributes:
-        hits: the records that match, in order.
-        found: for each of them the rows that it was found at.
+        hits: the records that match, in order: of each the hit, or its object.
+        found: for each of them the rows that it was found at; none where objects are given.
         rows: how many records were passed, matching or not.
         position: where to read on; None at the end.
         more: a further row was seen, so the end is not reached for certain.
+        entries: for each object the row that it was found at.
     """
 
-    hits: list[Hit]
+    hits: list[Hit | Any]
     found: list[Candidate]
     rows: int
     position: Position | None
     more: bool
+    entries: Sequence[Row] = ()
 
 
 def plan_of(context: Context, query: Query) -> Flow[QueryPlan]:
@@ -87,7 +92,14 @@ def resume(context: Context, query: Query, cursor: str) -> Flow[tuple[QueryPlan,
 
 
 def read_batch(
-    context: Context, query: Query, position: Position, size: int, *, peek: bool = True, records: bool = True
+    context: Context,
+    query: Query,
+    position: Position,
+    size: int,
+    *,
+    peek: bool = True,
+    records: bool = True,
+    objects: bool = False,
 ) -> Flow[Batch]:
     """Read the next rows of a query.
 
@@ -98,6 +110,7 @@ def read_batch(
         size: how many records to pass, 1 or more; the engine may take fewer at once.
         peek: ask for one row more, to learn whether the end is reached.
         records: read the records and give those that match; else rows are only counted.
+        objects: wherever they can be made at once, give objects.
 
     Returns:
         The batch. When the header has changed before anything was read, it has no rows, and its position has the
@@ -116,9 +129,15 @@ def read_batch(
         if position.fresh and not is_same_index(live, position.plan):
             return Batch([], [], 0, beginning(plan_query(query, live)), more=False)
         require_same_index(live, position.plan)
-        session = Session(context, view, live, position.plan)
         limits = context.limits
         extent = Extent(max(1, min(size, limits.max_ranges, limits.max_read_entries - 1)), peek, limits.max_ranges)
+        if objects and query.fields is None and makes_objects(context, live, position.plan):
+            made = yield from read_objects(context, view, live, position.plan, Concatenation(position, extent))
+            if made is not None:
+                return Batch(made.objects, [], made.passed, made.position, made.more, made.entries)
+            yield from reload_header(context)
+            continue
+        session = Session(context, view, live, position.plan)
         if records:
             joined = yield from _joined(session, live, position, extent)
             if joined is not None:

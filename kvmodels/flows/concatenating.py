@@ -7,11 +7,20 @@ it begins with the last one.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from kvmodels.flows.walking import MAX_WIDTH, SPECULATIVE_ROWS, Candidate, Choice, Extent, Piece, Place, Position, Walk
 from kvmodels.operations import Row
 
-__all__ = ["Concatenation"]
+__all__ = ["Concatenation", "Taken"]
+
+
+class Taken(NamedTuple):
+    """The rows that count by the number of their scan, where to read on (None at the end), whether there were more."""
+
+    rows: list[tuple[int, list[Row]]]
+    position: Position | None
+    more: bool
 
 
 class Concatenation:
@@ -51,23 +60,32 @@ class Concatenation:
 
     def choose(self, ranges: Sequence[list[Row]]) -> Choice:
         """The first rows, at most as many as were asked for, and the position behind them."""
-        candidates: list[Candidate] = []
+        taken, position, more = self.take(ranges)
+        if len(taken) == 1:  # by far the most frequent
+            ((number, rows),) = taken
+            return Choice([Candidate(row.key, number, row) for row in rows], position, more)
+        return Choice([Candidate(row.key, number, row) for number, rows in taken for row in rows], position, more)
+
+    def take(self, ranges: Sequence[list[Row]]) -> Taken:
+        """The same rows by the number of their scan, without a candidate for each."""
+        taken: list[tuple[int, list[Row]]] = []
+        room = self._size
         places = list(self._position.places)
         walks = {walk.number: walk for walk in self._walks}
         width = min(self._width * 2, MAX_WIDTH)
         for piece, rows in zip(self.pieces, ranges, strict=True):
             number, walk = piece.number, walks[piece.number]
-            room = self._size - len(candidates)
-            candidates += [Candidate(row.key, number, row) for row in rows[:room]]
+            taken.append((number, rows[:room]))
             if len(rows) > room:
                 if room:
                     places[number] = walk.behind(piece, rows[room - 1])
-                return Choice(candidates, self._at(places, self._width), more=True)
+                return Taken(taken, self._at(places, self._width), more=True)
+            room -= len(rows)
             if piece.wanted.limit is not None and len(rows) >= piece.wanted.limit:
                 places[number] = walk.behind(piece, rows[-1])
-                return Choice(candidates, self._at(places), more=False)
+                return Taken(taken, self._at(places), more=False)
             places[number] = walk.after(piece, width)
-        return Choice(candidates, self._at(places, width), more=False)
+        return Taken(taken, self._at(places, width), more=False)
 
     def _at(self, places: list[Place | None], width: int = 1) -> Position | None:
         """The position at these places, with a width for the scan that comes next."""

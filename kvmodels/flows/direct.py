@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from kvmodels.errors import DecodeError, InvalidKeyError, InvalidValueError
+from kvmodels.errors import InvalidValueError
 from kvmodels.flows.context import Context, live_collection
-from kvmodels.flows.objects import packer_of, verified_loader_of
+from kvmodels.flows.objects import owner_of, packer_of, verified_loader_of
 from kvmodels.flows.records import document_of, object_of, object_of_document
 from kvmodels.flows.requests import Flow, OneRead, read, steps_of
-from kvmodels.keys import encode_part
-from kvmodels.maintenance.entries import slot_owner
 from kvmodels.operations import Guard, ReadRange, ReadResult, Row, point
 from kvmodels.query.query import Query
 from kvmodels.schema.definition import ModelSchema
@@ -120,7 +118,7 @@ class _Way(NamedTuple):
 def _way(
     context: Context, live: LiveCollection, schema: ModelSchema, names: tuple[str, ...], guard: Guard
 ) -> _Way | None:
-    if live.refused is not None or schema.straight is None or not context.traits.snapshots:
+    if live.refused is not None or live.schema.straight is None or not context.traits.snapshots:
         return None
     index = _unique_index(live, names) if all(name in schema.fields for name in names) else None
     if index is None:
@@ -198,7 +196,7 @@ def _follower(
     context: Context, live: LiveCollection, index: LiveIndex
 ) -> Callable[[list[list[Row]]], Sequence[ReadRange]]:
     """From the row of a slot to its record."""
-    owner, prefix = _owner_of(context, live, index), live.layout.prefix
+    owner, prefix = owner_of(context, live, index), live.layout.prefix
 
     def follow(ranges: list[list[Row]]) -> Sequence[ReadRange]:
         slots = ranges[0]
@@ -206,26 +204,6 @@ def _follower(
         return () if pk is None else (point(prefix + pk),)
 
     return follow
-
-
-def _owner_of(context: Context, live: LiveCollection, index: LiveIndex) -> Callable[[Row], bytes | None]:
-    """From a slot to the packed primary key of its owner, as ``slot_owner``; None for a row that is no slot."""
-    decode, primary_key = context.codec.decode, live.schema.primary_key
-    unpack = primary_key[0].codec.unpack
-    short = len(primary_key) == 1 and not index.definition.include
-
-    def owner(row: Row) -> bytes | None:
-        try:
-            if short:
-                value = decode(row[1], row[2], row[0])
-                if value.__class__ is list and len(value) == 1:
-                    unpack(value[0])  # refuses what is no primary key
-                    return encode_part(value[0])
-            return slot_owner(context.codec, live, index, row)
-        except (DecodeError, InvalidKeyError, ValueError, TypeError):
-            return None
-
-    return owner
 
 
 def _operands(query: Query) -> dict[str, Any] | None:

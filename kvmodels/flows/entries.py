@@ -21,7 +21,7 @@ from kvmodels.errors import DecodeError, InvalidKeyError, InvalidValueError
 from kvmodels.flows.context import Context
 from kvmodels.flows.covering import Cover
 from kvmodels.flows.projection import projector
-from kvmodels.flows.records import document_of, object_of, object_of_document
+from kvmodels.flows.records import document_of, no_record_key, object_of, object_of_document
 from kvmodels.keys import decode_key
 from kvmodels.maintenance.entries import slot_owner
 from kvmodels.operations import Row
@@ -234,20 +234,23 @@ class EntryReader:
         return key == start if end is None else key < end
 
 
-def result_of(live: LiveCollection, hit: Hit, fields: tuple[str, ...] | None, schema: ModelSchema) -> Any:
+def result_of(live: LiveCollection, hit: Hit | Any, fields: tuple[str, ...] | None, schema: ModelSchema) -> Any:
     """The object of a record, or the values of some of its fields. The document belongs to the result afterwards.
+
+    Args:
+        live: the collection.
+        hit: the record; its object, where that was made already, is given back.
+        fields: whose values are asked for; None: the object.
+        schema: the model.
 
     Raises:
         DecodeError: the record cannot be read as an object of the model.
     """
+    if not isinstance(hit, Hit):
+        return hit
     if fields is not None:
         return projector(schema, fields)(hit.document)
     try:
         return object_of_document(live, hit.row, hit.document, hit.pk)
     except InvalidKeyError as error:
-        raise DecodeError(
-            "a key of this collection is not the key of a record",
-            key=decode_key(hit.row.key),
-            model=live.schema.name,
-            hint='Run db.check(repair="all"), or remove the key with kv.unsafe().',
-        ) from error
+        raise no_record_key(live, hit.row.key) from error

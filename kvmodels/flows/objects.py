@@ -14,9 +14,11 @@ from typing import Any, Final, TypeAlias
 
 from kvmodels.encoding.column_scalars import DECIMAL
 from kvmodels.encoding.columns import ColumnCodec
-from kvmodels.errors import InvalidKeyError, InvalidValueError
+from kvmodels.errors import DecodeError, InvalidKeyError, InvalidValueError
 from kvmodels.flows.context import Context
-from kvmodels.flows.records import document_of, object_of, object_of_document
+from kvmodels.flows.records import document_of, no_record_key, object_of_document
+from kvmodels.keys import encode_part
+from kvmodels.maintenance.entries import slot_owner
 from kvmodels.operations import Row
 from kvmodels.schema.definition import ColumnSource, Document, ModelSchema
 from kvmodels.schema.live import LiveCollection, LiveIndex
@@ -27,8 +29,10 @@ from kvmodels.schema.state import STATE_SLOT
 __all__ = [
     "Loader",
     "Verified",
+    "checked_loader_of",
     "loader_of",
     "made_by",
+    "owner_of",
     "packer_of",
     "reproduces",
     "takes_as_given",
@@ -43,6 +47,7 @@ Verified: TypeAlias = Callable[[Row, bytes], Any]
 
 _NOTHING: Final[dict[str, Any]] = {}
 _LOADER: Final = "loader"
+_CHECKED: Final = "checked loader"
 _KNOWN: Final = frozenset({"v", COMPUTED})
 
 
@@ -50,7 +55,7 @@ def loader_of(context: Context, live: LiveCollection) -> Loader:
     """The loader of a collection for keys that were packed from values, or checked: their parts are not looked at."""
     loader: Loader | None = live.plans.get(_LOADER)
     if loader is None:
-        loader = live.plans[_LOADER] = _compiled(context, live)
+        loader = live.plans[_LOADER] = _compiled(context, live, checks=False)
     return loader
 
 
@@ -123,13 +128,19 @@ def _verified(context: Context, live: LiveCollection, index: LiveIndex) -> Verif
     decode, made, layout = context.codec.decode_unchecked, made_by(live.schema), live.layout
     unpack_key, put = layout.unpack_key, object.__setattr__
     columns_of, unique, start = index.layout.packed_columns(), index.definition.unique, len(layout.prefix)
+    pack = layout.document_packer()
 
     def load(row: Row, entry: bytes) -> Any:
         key = row[0]
         try:
             document = decode(row[1], row[2], key)
-            if entry != (columns_of(document) if unique else columns_of(document) + key[start:]):
-                return full(row, entry)
+            if unique:
+                if entry != columns_of(document):
+                    return full(row, entry)
+            else:
+                pk = pack(document)
+                if key[start:] != pk or entry != columns_of(document) + pk:
+                    return full(row, entry)
             instance = made(document)
         except Exception:  # noqa: BLE001 - whatever it is, the full way says what it means
             instance = None
@@ -141,9 +152,52 @@ def _verified(context: Context, live: LiveCollection, index: LiveIndex) -> Verif
     def full(row: Row, entry: bytes) -> Any:
         document = document_of(context, row)
         pk = layout.pk_of(row.key)
-        return object_of_document(live, row, document, pk) if reproduces(index, document, pk, entry) else None
+        if not reproduces(index, document, pk, entry):
+            return None
+        return _object(live, row, document, pk)
 
     return load
+
+
+def owner_of(context: Context, live: LiveCollection, index: LiveIndex) -> Callable[[Row], bytes | None]:
+    """From an entry to the packed primary key of its record; None for a row that is no entry of the index.
+
+    What it gives for a slot was taken for a primary key by every column of it.
+    """
+    decode, primary_key, pk_in = context.codec.decode, live.schema.primary_key, index.layout.pk_in
+    unpack = primary_key[0].codec.unpack
+    short = len(primary_key) == 1 and not index.definition.include and index.definition.store is None
+    known = b""  # the columns of the entry before: entries of one value lie together
+
+    def owner(row: Row) -> bytes | None:
+        nonlocal known
+        key, columns = row[0], known
+        try:
+            # ff after the columns goes on with a text. Taking each key apart costs ten times as much.
+            if columns and key.startswith(columns) and key[len(columns) : len(columns) + 1] != b"\xff":
+                pk = key[len(columns) :]
+            else:
+                pk = pk_in(key)
+                known = key[: len(key) - len(pk)]
+            if pk:
+                return pk
+            if short:
+                value = decode(row[1], row[2], key)
+                if value.__class__ is list and len(value) == 1:
+                    unpack(value[0])  # refuses what is no primary key
+                    return encode_part(value[0])
+            return slot_owner(context.codec, live, index, row)
+        except (DecodeError, InvalidKeyError, ValueError, TypeError):
+            return None
+
+    return owner
+
+
+def _object(live: LiveCollection, row: Row, document: Document, pk: bytes) -> Any:
+    try:
+        return object_of_document(live, row, document, pk)
+    except InvalidKeyError as error:
+        raise no_record_key(live, row.key) from error
 
 
 def reproduces(index: LiveIndex, document: Document, pk: bytes, entry: bytes) -> bool:
@@ -154,18 +208,30 @@ def reproduces(index: LiveIndex, document: Document, pk: bytes, entry: bytes) ->
         return False
 
 
-def _compiled(context: Context, live: LiveCollection) -> Loader:
-    decode, made, unpack_key = context.codec.decode_unchecked, made_by(live.schema), live.layout.unpack_key
-    put = object.__setattr__  # as kvmodels.schema.state does, without a call more
+def checked_loader_of(context: Context, live: LiveCollection) -> Loader:
+    """The loader of a collection for rows under its prefix, whose keys may be those of no record: DecodeError then."""
+    loader: Loader | None = live.plans.get(_CHECKED)
+    if loader is None:
+        loader = live.plans[_CHECKED] = _compiled(context, live, checks=True)
+    return loader
+
+
+def _compiled(context: Context, live: LiveCollection, *, checks: bool) -> Loader:
+    decode, made, layout = context.codec.decode_unchecked, made_by(live.schema), live.layout
+    unpack_key, put = layout.unpack_key, object.__setattr__  # as kvmodels.schema.state does, without a call more
+    pack, start = layout.document_packer(), len(layout.prefix)
 
     def load(row: Row) -> Any:
+        key = row[0]
         try:
-            instance = made(decode(row[1], row[2], row[0]))
+            document = decode(row[1], row[2], key)
+            # A record under a key that it has itself is under the key of a record.
+            instance = None if checks and pack(document) != key[start:] else made(document)
         except Exception:  # noqa: BLE001 - whatever it is, the full way says what it means
             instance = None
         if instance is None:
-            return object_of(context, live, row)
-        put(instance, STATE_SLOT, (unpack_key, row[0], row, _NOTHING))
+            return _object(live, row, document_of(context, row), layout.pk_of(key))
+        put(instance, STATE_SLOT, (unpack_key, key, row, _NOTHING))
         return instance
 
     return load

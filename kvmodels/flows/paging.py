@@ -18,7 +18,7 @@ from kvmodels.flows.entries import Hit, result_of
 from kvmodels.flows.marks import mark_of, mark_of_key, position_at, side_of
 from kvmodels.flows.requests import Flow
 from kvmodels.flows.sorting import Wanted, sorted_hits
-from kvmodels.flows.walking import Position, bound_at
+from kvmodels.flows.walking import Candidate, Position, bound_at
 from kvmodels.query.continuation import cursor_after
 from kvmodels.query.plans import QueryPlan
 from kvmodels.query.query import Query
@@ -104,9 +104,9 @@ def _read(context: Context, query: Query, position: Position, size: int, asked: 
         else:
             if plain:
                 rows = size - len(hits)
-            batch = yield from read_batch(context, query, reading, min(rows, MAX_BATCH))
+            batch = yield from read_batch(context, query, reading, min(rows, MAX_BATCH), objects=True)
             hits += batch.hits
-            found += batch.found
+            found += batch.found or [Candidate(row.key, 0, row) for row in batch.entries]
             more = len(hits) > size or (len(hits) == size and plain and batch.more)
             rows = max(FEWEST_TESTED, rows * 2)
         reading = batch.position

@@ -68,7 +68,7 @@ def point_read(context: Context, schema: ModelSchema, given: Any) -> OneRead[Any
 
 
 def _compiled(context: Context, live: LiveCollection, schema: ModelSchema) -> _Point | None:
-    if live.refused is not None or schema.straight is None:
+    if live.refused is not None or live.schema.straight is None:
         return None
     point = live.plans[schema.model] = _Point(_packer(live, schema), loader_of(context, live))
     return point

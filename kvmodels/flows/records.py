@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from kvmodels.errors import InvalidValueError
+from kvmodels.errors import DecodeError, InvalidValueError
 from kvmodels.flows.context import Context
+from kvmodels.keys import decode_key
 from kvmodels.operations import Row
 from kvmodels.schema.definition import Document
 from kvmodels.schema.live import LiveCollection, LiveIndex
@@ -22,6 +23,7 @@ __all__ = [
     "Stored",
     "document_of",
     "is_incomplete",
+    "no_record_key",
     "object_of",
     "object_of_document",
     "recomputed",
@@ -84,6 +86,16 @@ def object_of_document(live: LiveCollection, row: Row, document: Document, pk: b
     instance, unknown = live.schema.decode(document, live.layout.unpack(pk))
     set_loaded(instance, live.layout.unpack, pk, row, unknown)
     return instance
+
+
+def no_record_key(live: LiveCollection, key: bytes) -> DecodeError:
+    """The error for a key under the prefix of a collection that is no key of a record."""
+    return DecodeError(
+        "a key of this collection is not the key of a record",
+        key=decode_key(key),
+        model=live.schema.name,
+        hint='Run db.check(repair="all"), or remove the key with kv.unsafe().',
+    )
 
 
 def stored_of(context: Context, live: LiveCollection, row: Row) -> Stored:

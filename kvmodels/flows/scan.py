@@ -110,7 +110,7 @@ class Scan:
             self._left -= len(hits)
         self._position = batch.position
         self.done = batch.position is None or self._left == 0
-        return (yield from self._results(hits))
+        return hits if batch.entries else (yield from self._results(hits))
 
     def _results(self, hits: Sequence[Hit]) -> Flow[list[Any]]:
         if not hits:
@@ -137,7 +137,7 @@ class Scan:
             size = self._batch_size if self._left is None or not plain else min(self._batch_size, self._left)
             peek = False
         self._size = min(self._size * 2, MAX_BATCH)
-        return (yield from read_batch(self._context, self._query, position, size, peek=peek))
+        return (yield from read_batch(self._context, self._query, position, size, peek=peek, objects=True))
 
     def _sort(self, plan: QueryPlan) -> Flow[deque[Sorted]]:
         """Everything that the slice needs, in order."""

@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator
+from inspect import unwrap
 from typing import Any, NamedTuple
 
 from kvmodels.encoding.columns import ColumnCodec
@@ -200,8 +201,16 @@ class RecordLayout:
     def pack_document(self, document: Document) -> bytes:
         """Packed primary key from a stored document."""
         return b"".join(
-            codec.pack_stored(document[field]) for codec, field in zip(self._codecs, self._fields, strict=True)
+            [codec.pack_stored(document[field]) for codec, field in zip(self._codecs, self._fields, strict=True)]
         )
+
+    def document_packer(self) -> Callable[[Document], bytes]:
+        """What gives the packed primary key of a stored document, or raises as ``pack_document``, not saying of what."""
+        packers = [(field, unwrap(codec.pack_stored)) for field, codec in zip(self._fields, self._codecs, strict=True)]
+        if len(packers) == 1:
+            ((name, pack_stored),) = packers
+            return lambda document: pack_stored(document[name])
+        return lambda document: b"".join([pack(document[field]) for field, pack in packers])
 
     def unpack(self, pk: bytes) -> tuple[Any, ...]:
         """Python values of a packed primary key.
@@ -329,10 +338,11 @@ class EntryLayout:
     def packed_columns(self) -> Callable[[Document], bytes]:
         """What gives, of a document with one entry and no None in its columns, the key without the primary key.
 
-        For every other document, and every other kind of index, it gives ``b""``, which is no key, or raises what
-        ``keys`` raises.
+        For every other document, and every other kind of index, it gives ``b""``, which is no key, or raises as
+        ``keys``, without saying of what.
         """
-        prefix, columns = self.prefix, self._columns
+        prefix = self.prefix
+        columns = tuple((field, unwrap(pack_stored)) for field, pack_stored in self._columns)
         if not self._plain:
             return lambda _: b""
         if len(columns) == 1 and not self._null:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from difflib import get_close_matches
+from functools import wraps
 from typing import Any, Final, NamedTuple, get_args, get_origin
 
 from pydantic import BaseModel, RootModel
@@ -187,6 +188,7 @@ def naming(codec: ColumnCodec, model: str, field: str) -> ColumnCodec:
     """The codec with model and field in its errors, which by itself it cannot know."""
 
     def named(pack: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+        @wraps(pack)
         def packed(value: Any) -> bytes:
             try:
                 return pack(value)

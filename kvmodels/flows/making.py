@@ -1,0 +1,128 @@
+"""Read a batch of objects: of a plan of one scan that tests nothing, in one loop over rows without a hit for each.
+
+Rules of this module: the results, and the errors, are those of ``kvmodels.flows.joining``, which reads every other
+plan; a test compares the two. A pointer entry is kept only if its record has this very entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from kvmodels.errors import InvalidKeyError
+from kvmodels.flows.concatenating import Concatenation, Taken
+from kvmodels.flows.context import Context, HeaderView
+from kvmodels.flows.objects import checked_loader_of, owner_of, verified_loader_of
+from kvmodels.flows.requests import Flow, read
+from kvmodels.flows.walking import Position
+from kvmodels.operations import GuardFailed, ReadRange, Row
+from kvmodels.query.plans import QueryPlan
+from kvmodels.schema.keyspace import EntryLayout
+from kvmodels.schema.live import LiveCollection, LiveIndex
+
+__all__ = ["Made", "makes_objects", "read_objects"]
+
+_new: Final = tuple.__new__
+
+
+class Made(NamedTuple):
+    """What one read gave: objects, the row that each was found at, rows passed, where to read on, whether more."""
+
+    objects: list[Any]
+    entries: Sequence[Row]
+    passed: int
+    position: Position | None
+    more: bool
+
+
+def makes_objects(context: Context, live: LiveCollection, plan: QueryPlan) -> bool:
+    """Whether every row of a plan leads to one record, whose object is the result."""
+    if plan.combine != "scan" or len(plan.scans) != 1 or plan.matches is not None or live.schema.straight is None:
+        return False
+    scan = plan.scans[0]
+    if scan.fans_out or scan.matches is not None or not context.traits.snapshots:
+        return False
+    return scan.index is None or not scan.copies
+
+
+def read_objects(
+    context: Context, view: HeaderView, live: LiveCollection, plan: QueryPlan, chooser: Concatenation
+) -> Flow[Made | None]:
+    """The next objects; None when the header has changed.
+
+    Raises:
+        DecodeError: a record cannot be read.
+    """
+    name, ranges = plan.scans[0].index, [piece.wanted for piece in chooser.pieces]
+    if name is None:
+        result = yield from read(ranges)
+        taken = chooser.take(result.ranges)
+        rows, load = _rows(taken), checked_loader_of(context, live)
+        return Made([load(row) for row in rows], rows, len(rows), taken.position, taken.more)
+    index = live.readable[name]
+    follower = _Follower(context, live, index, chooser)
+    found = yield from read(ranges, view.guard, follow=follower)
+    if isinstance(found, GuardFailed):
+        return None
+    verified, rows = verified_loader_of(context, live, index), follower.rows
+    objects = [
+        verified(records[0], row[0]) if records else None for row, records in zip(rows, found.followed, strict=True)
+    ]
+    kept = [one for one in objects if one is not None]
+    if len(kept) < len(objects):  # an entry without its record is passed over, and db.check() reports it
+        rows = [row for row, one in zip(rows, objects, strict=True) if one is not None]
+    assert follower.taken is not None  # a read with ``follow`` calls it
+    return Made(kept, rows, follower.passed, follower.taken.position, follower.taken.more)
+
+
+def _rows(taken: Taken) -> list[Row]:
+    parts = taken.rows
+    return parts[0][1] if len(parts) == 1 else [row for _, rows in parts for row in rows]
+
+
+class _Follower:
+    """The ``follow`` of a read: from entries to their records. It remembers what it took from the rows given last."""
+
+    __slots__ = ("_chooser", "_layout", "_owner", "_prefix", "passed", "rows", "taken")
+
+    def __init__(self, context: Context, live: LiveCollection, index: LiveIndex, chooser: Concatenation) -> None:
+        self._chooser = chooser
+        self._layout = index.layout
+        self._owner = owner_of(context, live, index)
+        self._prefix = live.layout.prefix
+        self.taken: Taken | None = None
+        self.rows: list[Row] = []
+        self.passed = 0
+
+    def __call__(self, ranges: Sequence[list[Row]]) -> Sequence[ReadRange]:
+        """The keys of the records behind the rows that count."""
+        self.taken = self._chooser.take(ranges)
+        rows, prefix = _rows(self.taken), self._prefix
+        self.rows, self.passed = rows, len(rows)
+        start = _common_start(self._layout, rows)
+        # The named tuples are made as their own constructor does, without the call of it, here and below.
+        if start:
+            return [_new(ReadRange, (prefix + row[0][start:], None, None, False, False)) for row in rows]
+        owners = [self._owner(row) for row in rows]
+        if None in owners:  # no entry of the index
+            self.rows = [row for row, pk in zip(rows, owners, strict=True) if pk is not None]
+        return [_new(ReadRange, (prefix + pk, None, None, False, False)) for pk in owners if pk is not None]
+
+
+def _common_start(layout: EntryLayout, rows: Sequence[Row]) -> int:
+    """Where the primary key begins in every row; 0 if the rows do not all have one value in each column.
+
+    Rows come in the order of their keys, or backwards. So if the first and the last begin with the same columns, all
+    do, and only at the ends can there be a slot, which has no primary key, or a text that goes on with ff.
+    """
+    if not rows:
+        return 0
+    first, last = rows[0][0], rows[-1][0]
+    try:
+        start = len(first) - len(layout.pk_in(first))
+    except InvalidKeyError:
+        return 0
+    low, high = (first, last) if first <= last else (last, first)
+    if len(low) == start or not last.startswith(first[:start]) or high[start : start + 1] == b"\xff":
+        return 0
+    return start
