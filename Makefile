@@ -26,7 +26,7 @@ $(STAMP): pyproject.toml constraints.txt
 		exit 1; }
 	rm -rf $(VENV)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,demo,fastapi,v8]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,demo,fastapi,lmdb,v8]'
 	@touch $(STAMP)
 
 demo: $(STAMP) ## load 28,298 airports into one file and query them

@@ -222,7 +222,7 @@ def _read(
                 return found
         state = store.state_in(transaction)
         now = BEFORE_ALL_TIME if include_expired else max(store.clock.now_ms(), state.clock)
-        rows = lmdb_rows.read_ranges(transaction, opened.databases, ranges, now, guard, follow)
+        rows = lmdb_rows.read_ranges(transaction, opened.databases, ranges, now, guard=guard, follow=follow)
         if isinstance(rows, GuardFailed):
             return rows
         return ReadResult(rows[0], rows[1], to_versionstamp(state.version))

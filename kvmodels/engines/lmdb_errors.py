@@ -52,6 +52,11 @@ def translated(error: Exception, url: str, data_file: str) -> KvModelsError:
     if isinstance(error, lmdb.InvalidError):
         return ForeignFileError("this file is not an LMDB database", url=url, reason=reason)
     if isinstance(error, lmdb.VersionMismatchError):
-        return UnsupportedError("the file has a format that this version of LMDB does not know", url=url, reason=reason)
+        return UnsupportedError(
+            "the file has a format that this version of LMDB does not know",
+            url=url,
+            reason=reason,
+            hint="Install the version of the package lmdb that wrote it, or a later one.",
+        )
     hint = "Nothing was written. Look at the disk and the file system if it happens again."
     return EngineError("LMDB could not carry out the operation", url=url, reason=reason, hint=hint)

@@ -99,6 +99,7 @@ def read_ranges(
     databases: Databases,
     ranges: Sequence[ReadRange],
     now: int,
+    *,
     guard: Guard | None = None,
     follow: Follow | None = None,
 ) -> GuardFailed | tuple[list[list[Row]], list[list[Row]]]:

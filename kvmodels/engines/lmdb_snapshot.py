@@ -39,7 +39,7 @@ class LmdbSnapshot(FileSnapshot[lmdb_rows.Transaction]):
         self, reader: lmdb_rows.Transaction, ranges: Sequence[ReadRange], now: int, follow: Follow | None
     ) -> tuple[list[list[Row]], list[list[Row]]]:
         try:
-            found = lmdb_rows.read_ranges(reader, self._databases, ranges, now, None, follow)
+            found = lmdb_rows.read_ranges(reader, self._databases, ranges, now, follow=follow)
         except lmdb.Error as error:
             raise self._store.translated(error) from error
         assert not isinstance(found, GuardFailed), "no guard was given"

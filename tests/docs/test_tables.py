@@ -27,7 +27,7 @@ DOCS = REPOSITORY / "docs"
 
 def limit_rows() -> list[str]:
     """The table of limits as the page has to show it."""
-    known = [Limits.EMBEDDED, Limits.DENO, Limits.DENOKV_SERVER, Limits.MATTERMOST]
+    known = [Limits.EMBEDDED, Limits.LMDB, Limits.DENO, Limits.DENOKV_SERVER, Limits.MATTERMOST]
     return [
         f"| `{field.name}` | " + " | ".join(number_or_none(getattr(limits, field.name)) for limits in known) + " |"
         for field in fields(Limits)
