@@ -26,8 +26,8 @@ from typing import Any, TypeVar
 from kvmodels.drivers_lanes import (
     Lanes,
     close_at_once,
+    closing_lanes,
     commit_in_group,
-    forget_lanes,
     lanes_of,
     read_at_once,
     snapshot_at_once,
@@ -181,8 +181,7 @@ async def aclose(engine: Engine) -> None:
     if not engine.traits.blocking:
         engine.close()
         return
-    closing = asyncio.wrap_future(lanes_of(engine).commits.submit(engine.close))
-    forget_lanes(engine)
+    closing = asyncio.wrap_future(closing_lanes(engine).commits.submit(engine.close))
     await asyncio.wait((closing,))
     closing.result()
 

@@ -2,7 +2,7 @@
 
 Rules of this module: a task that waits for a commit holds no thread. The operations of an embedded engine wait in its
 queue; one thread carries them out, many in one transaction, and the answers of a transaction wake the loop once.
-A read that waits for nothing is carried out by the loop itself, for a while; then other tasks have their turn.
+A read that waits for nothing is carried out by the loop itself; after some in a row other tasks have their turn.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ __all__ = [
     "READ_THREADS",
     "Lanes",
     "close_at_once",
+    "closing_lanes",
     "commit_in_group",
-    "forget_lanes",
     "lanes_of",
     "read_at_once",
     "snapshot_at_once",
@@ -36,7 +36,7 @@ READ_THREADS: Final = 4
 """Threads that read from one blocking engine; SQLite gains nothing beyond, since rows are decoded under the GIL."""
 
 READS_AT_ONCE: Final = 16
-"""Reads that an event loop carries out itself before it looks at what else is ready."""
+"""Reads that a task carries out in the event loop before others have their turn."""
 
 
 class Lanes:
@@ -73,19 +73,37 @@ class Lanes:
 
 
 class _LoopDesk:
-    """What one event loop waits for: answers to commits; and how much it has read since it came round."""
+    """What one event loop waits for: answers to commits; and how much the task that reads has read in a row."""
 
-    __slots__ = ("_answered", "_called", "_expected", "_loop", "_reads")
+    __slots__ = ("_answered", "_called", "_expected", "_leaders", "_loop", "_reader", "_reads")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = weakref.ref(loop)
         self._answered: deque[Member] = deque()
         self._called = False
         self._expected: dict[Member, asyncio.Future[None]] = {}
+        self._leaders: dict[Lanes, GroupCommitter] = {}
+        self._reader = 0
         self._reads = 0
 
+    def lead(self, lanes: Lanes, committer: GroupCommitter) -> None:
+        """Have a queue carried out when the tasks that are ready have had their turn.
+
+        At once, the thread would begin with the first of many operations, and then both threads would take the
+        interpreter from each other at every statement. To be called in the loop, as the next four.
+        """
+        if not self._leaders:
+            asyncio.get_running_loop().call_soon(self.start_leaders)
+        self._leaders[lanes] = committer
+
+    def start_leaders(self) -> None:
+        """Have the queues carried out now."""
+        leaders, self._leaders = self._leaders, {}
+        for lanes, committer in leaders.items():
+            lanes.lead(committer)
+
     def expect(self, member: Member) -> asyncio.Future[None]:
-        """A future that is done when the member is answered. To be called in the loop, as the next three."""
+        """A future that is done when the member is answered."""
         future = self._expected[member] = asyncio.get_running_loop().create_future()
         return future
 
@@ -94,14 +112,15 @@ class _LoopDesk:
         self._expected.pop(member, None)
 
     def may_read(self) -> bool:
-        """Whether the loop may read itself before it looks at other tasks."""
-        if self._reads == 0:
-            asyncio.get_running_loop().call_soon(self._came_round)
+        """Whether the present task may read without a pause; false once after so many reads in a row."""
+        reader = id(asyncio.current_task())  # of a task that has ended, the next one may have it: a pause too early
+        if reader != self._reader:
+            self._reader, self._reads = reader, 0
         self._reads += 1
-        return self._reads <= READS_AT_ONCE
-
-    def _came_round(self) -> None:
+        if self._reads <= READS_AT_ONCE:
+            return True
         self._reads = 0
+        return False
 
     def answered(self, member: Member) -> None:
         """Note an answer; in the thread of the leader."""
@@ -133,7 +152,7 @@ async def commit_in_group(engine: Engine, lanes: Lanes, write: AtomicWrite) -> C
     desk = _desks.of(asyncio.get_running_loop())
     member = cast("EmbeddedEngine", engine).submit(write, desk)
     answered = desk.expect(member)
-    lanes.lead(member.committer)
+    desk.lead(lanes, member.committer)
     try:
         await answered
     except asyncio.CancelledError as cancelled:
@@ -232,9 +251,12 @@ def lanes_of(engine: Engine) -> Lanes:
     return _lanes.of(engine)
 
 
-def forget_lanes(engine: Engine) -> None:
-    """Let the threads of an engine end when they have done what they were given."""
+def closing_lanes(engine: Engine) -> Lanes:
+    """The threads of an engine that is to be closed: what waits goes first, and they end when they have done it."""
+    _desks.of(asyncio.get_running_loop()).start_leaders()
+    lanes = _lanes.of(engine)
     _lanes.forget(engine)
+    return lanes
 
 
 if hasattr(os, "register_at_fork"):
