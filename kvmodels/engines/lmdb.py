@@ -18,14 +18,14 @@ from kvmodels.engines.base import NotSmallError, bounded, is_small
 from kvmodels.engines.evaluation import to_versionstamp
 from kvmodels.engines.file_engine import FileEngine, attach, require_sensible
 from kvmodels.engines.file_snapshot import BEFORE_ALL_TIME
-from kvmodels.engines.lmdb_file import Opened, data_file, read_stamp
+from kvmodels.engines.lmdb_file import Opened, data_file
 from kvmodels.engines.lmdb_snapshot import LmdbSnapshot
 from kvmodels.engines.lmdb_store import LmdbOptions, LmdbStore
 from kvmodels.engines.registry import StoreRegistry
 from kvmodels.engines.sweeping import require_reached, require_retention, resume_expired, without_change_log
 from kvmodels.errors import InvalidArgumentError
 from kvmodels.limits import Limits, Traits
-from kvmodels.operations import Changes, Follow, Guard, GuardFailed, ReadRange, ReadResult, Row
+from kvmodels.operations import Changes, Follow, Guard, GuardFailed, ReadRange, ReadResult
 
 __all__ = ["DEFAULT_MAP_SIZE", "LmdbEngine", "LmdbSnapshot"]
 
@@ -129,6 +129,13 @@ class LmdbEngine(FileEngine[LmdbStore]):
         Raises:
             ClosedError, EngineTimeoutError, DecodeError (a damaged file).
         """
+        store = self._store
+        if store is not None and guard is None and follow is None and len(ranges) == 1:
+            key, end, limit, _, _ = ranges[0]
+            if end is None and limit is None and key and store.closed_reason is None:
+                found = store.point(key)
+                if found is not None:
+                    return found
         store = self.check_open()
         return store.reading(
             lambda opened: _read(opened, store, ranges, guard, include_expired=include_expired, follow=follow)
@@ -216,27 +223,12 @@ def _read(
     include_expired: bool,
 ) -> ReadResult | GuardFailed:
     with opened.environment.begin() as transaction:
-        if guard is None and follow is None and len(ranges) == 1 and ranges[0].end is None:
-            found = _read_point(transaction, opened, ranges[0])
-            if found is not None:
-                return found
         state = store.state_in(transaction)
         now = BEFORE_ALL_TIME if include_expired else max(store.clock.now_ms(), state.clock)
         rows = lmdb_rows.read_ranges(transaction, opened.databases, ranges, now, guard=guard, follow=follow)
         if isinstance(rows, GuardFailed):
             return rows
         return ReadResult(rows[0], rows[1], to_versionstamp(state.version))
-
-
-def _read_point(transaction: lmdb_rows.Transaction, opened: Opened, one: ReadRange) -> ReadResult | None:
-    """The row of one key without a look at the clock; None if that takes one."""
-    stamp = read_stamp(transaction)
-    if stamp is None or one.limit == 0:
-        return None
-    row: Row | None = lmdb_rows.stored_row(transaction, opened.databases, one.start)
-    if row is None:
-        return ReadResult([[]], [], stamp)
-    return ReadResult([[row]], [], stamp) if row.expire_at is None else None
 
 
 def _changes(opened: Opened, store: LmdbStore, one: ReadRange, after: bytes) -> Changes:

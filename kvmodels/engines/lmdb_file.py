@@ -21,6 +21,8 @@ from kvmodels.errors import EngineError, ForeignFileError, ReadOnlyError, Unsupp
 
 __all__ = [
     "FORMAT",
+    "STATE_KEY",
+    "VERSION",
     "Databases",
     "Opened",
     "Settings",
@@ -30,7 +32,6 @@ __all__ = [
     "is_writable",
     "open_databases",
     "open_environment",
-    "read_stamp",
     "read_state",
     "refuse_foreign_file",
     "refuse_uninitialised",
@@ -48,7 +49,9 @@ STATE_KEY = b"kvmodels"
 """In the unnamed database, beside the names of the others: one record fewer to write in each commit than in its own."""
 
 _STATE = struct.Struct(">8sIQqqQ")
-_VERSION = slice(12, 20)
+VERSION = slice(12, 20)
+"""Where the version is in the stored state."""
+
 
 DATABASES = ((b"rows", False), (b"deadlines", True), (b"log", False), (b"commits", True))
 
@@ -218,12 +221,6 @@ def read_state(transaction: lmdb.Transaction[bytes], url: str) -> State | None:
             hint="Install the version of kvmodels that wrote it, or a later one.",
         )
     return State(*_STATE.unpack(stored)[2:])
-
-
-def read_stamp(transaction: lmdb.Transaction[bytes]) -> bytes | None:
-    """The versionstamp of the last commit, without a look at anything else; None when the database is empty."""
-    stored = transaction.get(STATE_KEY)
-    return None if stored is None else stored[_VERSION] + b"\0\0"
 
 
 def write_state(transaction: lmdb.Transaction[bytes], state: State) -> None:

@@ -56,11 +56,12 @@ class WriterLock:
         """
         if fcntl is not None:
             turn, file = self._open(patience)
+            # Not fcntl.lockf(): its locks are lost with any other handle of the file in this process.
             self.release = partial(fcntl.flock, file, fcntl.LOCK_UN)
             try:
-                _wait_for(turn, patience)
+                _wait_for(partial(fcntl.flock, turn, fcntl.LOCK_EX | fcntl.LOCK_NB), patience)
                 patience.shorten()  # the file stands idle until the one who is next asks again
-                _wait_for(file, patience)
+                _wait_for(partial(fcntl.flock, file, fcntl.LOCK_EX | fcntl.LOCK_NB), patience)
             finally:
                 fcntl.flock(turn, fcntl.LOCK_UN)
 
@@ -84,11 +85,10 @@ class WriterLock:
         return self._turn, self._file
 
 
-def _wait_for(file: int, patience: Patience) -> None:
+def _wait_for(take: Callable[[], object], patience: Patience) -> None:
     while True:
         try:
-            # Not fcntl.lockf(): its locks are lost with any other handle of the file in this process.
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            take()
         except BlockingIOError as error:
             patience.wait(error)
         else:

@@ -13,8 +13,8 @@ signed ones have their sign bit turned over, so that they are in order as bytes.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Final, TypeAlias
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, TypeAlias, cast
 
 import lmdb
 
@@ -24,6 +24,7 @@ from kvmodels.errors import KeyTooLargeError
 from kvmodels.operations import Change, Check, Follow, Guard, GuardFailed, ReadRange, Row
 
 __all__ = [
+    "ZEROS",
     "Transaction",
     "changes_in",
     "earliest_deadline",
@@ -36,6 +37,7 @@ __all__ = [
     "require_storable_keys",
     "stored_row",
     "trim",
+    "unpacked",
     "write",
 ]
 
@@ -45,6 +47,9 @@ SIGN: Final = 1 << 63
 
 HEAD: Final = 10
 ZEROS: Final = b"\0\0"
+
+_row: Final[Callable[[type[Row], tuple[Any, ...]], Row]] = cast("Any", tuple).__new__
+"""A named tuple without the call of its own constructor in Python, for each row that is read."""
 
 _NUMBER = struct.Struct(">Q")
 _TWO_NUMBERS = struct.Struct(">QQ")
@@ -72,7 +77,7 @@ def unpacked(key: bytes, data: bytes) -> Row:
     """The reverse of ``packed``."""
     if data[9]:
         return Row(key, data[HEAD + 8 :], data[8], data[:8] + ZEROS, from_ordered(data, HEAD))
-    return Row(key, data[HEAD:], data[8], data[:8] + ZEROS, None)
+    return _row(Row, (key, data[HEAD:], data[8], data[:8] + ZEROS, None))
 
 
 def deadline_of(data: bytes) -> int | None:
@@ -146,7 +151,7 @@ def _scan(transaction: Transaction, databases: Databases, one: ReadRange, now: i
                 continue
             rows.append(Row(key, b"" if keys_only else data[HEAD + 8 :], data[8], data[:8] + ZEROS, expire_at))
         else:
-            rows.append(Row(key, b"" if keys_only else data[HEAD:], data[8], data[:8] + ZEROS, None))
+            rows.append(_row(Row, (key, b"" if keys_only else data[HEAD:], data[8], data[:8] + ZEROS, None)))
         if len(rows) == limit:
             break
     return rows
