@@ -6,13 +6,14 @@ behind a run.
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 
 from benchmarks import aims, chart
-from benchmarks.columns.registry import PEERS, Column, Family
+from benchmarks.columns.registry import COLUMNS, PEERS, Column, Family
 from benchmarks.ratios import Spread, costs, ratio, spread
 from benchmarks.results import Results
-from benchmarks.rows import BY_NAME, ROWS, Row
+from benchmarks.rows import ROWS, Row
 from benchmarks.table import NOTHING, number, table, times
 
 CLASSES = {
@@ -89,12 +90,11 @@ def picture(results: Results, durability: str) -> str:
 def growth_picture(results: Results) -> str:
     """The chart of costs over the number of records."""
     panels: dict[str, dict[str, dict[int, Spread]]] = {}
-    for size, by_row in results.growth.items():
-        for row, by_column in by_row.items():
-            for name, samples in by_column.items():
-                found = spread([cost * 1e6 for cost in costs(samples)])
-                if found is not None:
-                    panels.setdefault(BY_NAME[row].title, {}).setdefault(name, {})[int(size)] = found
+    for row, column in product(ROWS, COLUMNS.values()):
+        for size, by_row in results.growth.items():
+            found = spread([cost * 1e6 for cost in costs(by_row.get(row.name, {}).get(column.name, []))])
+            if found is not None:
+                panels.setdefault(row.title, {}).setdefault(column.name, {})[int(size)] = found
     return chart.growing("Cost of one operation as the store grows", panels)
 
 
@@ -123,7 +123,8 @@ def verdicts(results: Results) -> str:
 def concurrency(results: Results) -> str:
     """The table of many tasks beside one."""
     rows = []
-    for name, rounds in results.concurrency.items():
+    for name in sorted(results.concurrency, key=list(COLUMNS).index):
+        rounds = results.concurrency[name]
         one, many = (spread(costs(list(rounds[kind]))) for kind in ("one", "many"))
         gain = ratio(list(rounds["one"]), list(rounds["many"]))
         if one is not None and many is not None:

@@ -46,7 +46,6 @@ ROWS = (
     Row("open", "open and read one", "ms", "time"),
     Row("import", "import", "ms", "time"),
 )
-BY_NAME = {row.name: row for row in ROWS}
 CALLED = tuple(row.name for row in ROWS if row.kind in ("read", "write") and row.name != "bulk")
 """Rows that a worker runs call by call; ``bulk`` and the contended ones are asked for in their own way."""
 READS = tuple(row.name for row in ROWS if row.kind == "read")
