@@ -45,10 +45,11 @@ def opened(url: str, count: int) -> Iterator[Loaded]:
         yield Loaded(db, list(example.rows(count)))
 
 
-@pytest.fixture(scope="module", params=["memory", "sqlite"])
+@pytest.fixture(scope="module", params=["memory", "sqlite", "lmdb"])
 def loaded(request, tmp_path_factory) -> Iterator[Loaded]:
-    url = "memory://" if request.param == "memory" else str(tmp_path_factory.mktemp("places") / "places.db")
-    with opened(url, COUNT // 10) as one:
+    folder = tmp_path_factory.mktemp("places")
+    urls = {"memory": "memory://", "sqlite": f"{folder}/places.db", "lmdb": f"lmdb:///{folder}/places.lmdb"}
+    with opened(urls[request.param], COUNT // 10) as one:
         yield one
 
 

@@ -25,22 +25,24 @@ def require_balance(db, done, audited):
     assert db.check().ok
 
 
-@pytest.mark.parametrize(("url", "rounds"), [("memory://", 25), ("sqlite", 8)])
-def test_eight_threads_move_money_and_the_sum_holds(tmp_path, url, rounds):
-    with opened(url if url == "memory://" else str(tmp_path / "bank.db")) as db:
+FILES = pytest.mark.parametrize("engine", ["sqlite", "lmdb"])
+
+
+@pytest.mark.parametrize(("engine", "rounds"), [("memory", 25), ("sqlite", 8), ("lmdb", 8)])
+def test_eight_threads_move_money_and_the_sum_holds(url_of, engine, rounds):
+    with opened(url_of(engine)) as db:
         found(db)
         require_balance(db, *in_threads(db, range(8), rounds))
 
 
-def processes_of_threads(tmp_path, processes, threads, rounds):
-    path = str(tmp_path / "bank.db")
-    with opened(path) as db:
+def processes_of_threads(url, processes, threads, rounds):
+    with opened(url) as db:
         found(db)
         workers = [
             subprocess.Popen(
                 [
                     *(sys.executable, "-m", "tests.transactions.bank"),
-                    *(path, str(100 * number), str(threads), str(rounds)),
+                    *(url, str(100 * number), str(threads), str(rounds)),
                 ],
                 cwd=ROOT,
                 stdout=subprocess.PIPE,
@@ -61,10 +63,12 @@ def processes_of_threads(tmp_path, processes, threads, rounds):
         require_balance(db, sum(done), audited)
 
 
-def test_four_processes_of_two_threads_move_money_and_the_sum_holds(tmp_path):
-    processes_of_threads(tmp_path, processes=4, threads=2, rounds=8)
+@FILES
+def test_four_processes_of_two_threads_move_money_and_the_sum_holds(url_of, engine):
+    processes_of_threads(url_of(engine), processes=4, threads=2, rounds=8)
 
 
 @pytest.mark.soak
-def test_four_processes_of_two_threads_move_money_for_long(tmp_path):
-    processes_of_threads(tmp_path, processes=4, threads=2, rounds=200)
+@FILES
+def test_four_processes_of_two_threads_move_money_for_long(url_of, engine):
+    processes_of_threads(url_of(engine), processes=4, threads=2, rounds=200)

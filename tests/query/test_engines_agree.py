@@ -1,4 +1,4 @@
-"""The same answers on SQLite, whose reads are statements and not slices of a list."""
+"""The same answers on SQLite and LMDB, whose reads are statements and cursors and not slices of a list."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from tests.query.models import Person, people
 from tests.query.test_pages import QUERIES, walk
 
 
-@pytest.fixture(scope="module")
-def stores(tmp_path_factory: pytest.TempPathFactory):
-    path: Path = tmp_path_factory.mktemp("queries") / "people.db"
+@pytest.fixture(scope="module", params=["sqlite", "lmdb"])
+def stores(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory):
+    folder: Path = tmp_path_factory.mktemp("queries")
+    url = {"sqlite": f"sqlite:///{folder}/people.db", "lmdb": f"lmdb:///{folder}/people.lmdb"}[request.param]
     with (
-        Database(path, models=[Person], durability="relaxed") as disk,
+        Database(url, models=[Person], durability="relaxed") as disk,
         Database("memory://", models=[Person]) as memory,
     ):
         for db in (disk, memory):
@@ -24,7 +25,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory):
 
 
 @pytest.mark.parametrize("number", range(len(QUERIES)))
-def test_sqlite_and_memory_answer_alike(stores: tuple[Database, Database], number: int):
+def test_files_and_memory_answer_alike(stores: tuple[Database, Database], number: int):
     disk, memory = (QUERIES[number](db[Person]) for db in stores)
     expected = memory.to_list()
     assert disk.to_list() == list(disk) == expected
