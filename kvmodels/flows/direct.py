@@ -12,10 +12,10 @@ from typing import Any, Final, NamedTuple
 
 from kvmodels.errors import InvalidValueError
 from kvmodels.flows.context import Context, live_collection
-from kvmodels.flows.objects import owner_of, packer_of, verified_loader_of
+from kvmodels.flows.objects import packer_of, slot_owner_of, verified_loader_of
 from kvmodels.flows.records import document_of, object_of, object_of_document
 from kvmodels.flows.requests import Flow, OneRead, read, steps_of
-from kvmodels.operations import Guard, ReadRange, ReadResult, Row, point
+from kvmodels.operations import Guard, ReadRange, ReadResult, Row
 from kvmodels.query.query import Query
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.live import LiveCollection, LiveIndex
@@ -196,12 +196,12 @@ def _follower(
     context: Context, live: LiveCollection, index: LiveIndex
 ) -> Callable[[list[list[Row]]], Sequence[ReadRange]]:
     """From the row of a slot to its record."""
-    owner, prefix = owner_of(context, live, index), live.layout.prefix
+    owner, prefix = slot_owner_of(context, live, index), live.layout.prefix
 
     def follow(ranges: list[list[Row]]) -> Sequence[ReadRange]:
         slots = ranges[0]
         pk = owner(slots[0]) if slots else None
-        return () if pk is None else (point(prefix + pk),)
+        return () if pk is None else (_new(ReadRange, (prefix + pk, None, None, False, False)),)
 
     return follow
 

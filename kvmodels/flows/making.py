@@ -83,13 +83,13 @@ def _rows(taken: Taken) -> list[Row]:
 class _Follower:
     """The ``follow`` of a read: from entries to their records. It remembers what it took from the rows given last."""
 
-    __slots__ = ("_chooser", "_layout", "_owner", "_prefix", "passed", "rows", "taken")
+    __slots__ = ("_chooser", "_context", "_index", "_live", "passed", "rows", "taken")
 
     def __init__(self, context: Context, live: LiveCollection, index: LiveIndex, chooser: Concatenation) -> None:
         self._chooser = chooser
-        self._layout = index.layout
-        self._owner = owner_of(context, live, index)
-        self._prefix = live.layout.prefix
+        self._context = context
+        self._live = live
+        self._index = index
         self.taken: Taken | None = None
         self.rows: list[Row] = []
         self.passed = 0
@@ -97,13 +97,14 @@ class _Follower:
     def __call__(self, ranges: Sequence[list[Row]]) -> Sequence[ReadRange]:
         """The keys of the records behind the rows that count."""
         self.taken = self._chooser.take(ranges)
-        rows, prefix = _rows(self.taken), self._prefix
+        rows, prefix = _rows(self.taken), self._live.layout.prefix
         self.rows, self.passed = rows, len(rows)
-        start = _common_start(self._layout, rows)
+        start = _common_start(self._index.layout, rows)
         # The named tuples are made as their own constructor does, without the call of it, here and below.
         if start:
             return [_new(ReadRange, (prefix + row[0][start:], None, None, False, False)) for row in rows]
-        owners = [self._owner(row) for row in rows]
+        owner = owner_of(self._context, self._live, self._index)
+        owners = [owner(row) for row in rows]
         if None in owners:  # no entry of the index
             self.rows = [row for row, pk in zip(rows, owners, strict=True) if pk is not None]
         return [_new(ReadRange, (prefix + pk, None, None, False, False)) for pk in owners if pk is not None]

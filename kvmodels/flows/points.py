@@ -7,6 +7,7 @@ wherever something is not as usual: no header yet, a collection that cannot be u
 from __future__ import annotations
 
 from collections.abc import Callable
+from inspect import unwrap
 from typing import Any, Final, NamedTuple
 
 from kvmodels.errors import InvalidValueError
@@ -79,6 +80,6 @@ def _packer(live: LiveCollection, schema: ModelSchema) -> Callable[[Any], bytes]
     prefix, layout = live.layout.prefix, live.layout
     codec = schema.primary_key[0].codec
     if len(schema.primary_key) == 1 and takes_as_given(codec):
-        pack = codec.pack
+        pack = unwrap(codec.pack)  # what it refuses goes the full way, which names the field
         return lambda given: prefix + pack(given)
     return lambda given: prefix + layout.pack(key_values(schema, given))

@@ -16,6 +16,7 @@ from kvmodels.flows.batches import MAX_BATCH, Batch, beginning, counts_rows, pla
 from kvmodels.flows.context import Context, live_collection
 from kvmodels.flows.direct import absent_record, direct_one
 from kvmodels.flows.entries import Hit, result_of
+from kvmodels.flows.objects import loader_of
 from kvmodels.flows.paging import FEWEST_TESTED, PageData, page
 from kvmodels.flows.points import absent_key
 from kvmodels.flows.records import object_of
@@ -191,12 +192,13 @@ def get_many_by_key(context: Context, schema: ModelSchema, keys: Sequence[tuple[
     """
     _, live = yield from live_collection(context, schema)
     layout = live.layout
+    load = loader_of(context, live)
     packed = [point(layout.key(layout.pack(values))) for values in keys]
     objects: list[Any | None] = []
     for start in range(0, len(packed), context.limits.max_ranges):
         result = yield from read(packed[start : start + context.limits.max_ranges])
-        objects += [object_of(context, live, rows[0]) if rows else None for rows in result.ranges]
-    return [found if found is not None and _is_of(schema, found) else None for found in objects]
+        objects += [load(rows[0]) if rows else None for rows in result.ranges]
+    return objects if schema.variants is None else [one if isinstance(one, schema.model) else None for one in objects]
 
 
 def fetch(context: Context, query: Query) -> Flow[list[Any]]:

@@ -205,7 +205,7 @@ class RecordLayout:
         )
 
     def document_packer(self) -> Callable[[Document], bytes]:
-        """What gives the packed primary key of a stored document, or raises as ``pack_document``, not saying of what."""
+        """What gives the packed primary key of a stored document; it raises as ``pack_document``, naming no field."""
         packers = [(field, unwrap(codec.pack_stored)) for field, codec in zip(self._fields, self._codecs, strict=True)]
         if len(packers) == 1:
             ((name, pack_stored),) = packers
