@@ -175,7 +175,7 @@ def test_a_map_that_another_process_has_made_larger_is_taken_over_by_readers_wri
 def test_an_address_space_that_is_used_up_is_a_typed_error_and_the_store_goes_on(engine, monkeypatch):
     commit(engine, put(b"a"))
     store = engine.check_open()
-    monkeypatch.setattr("kvmodels.engines.lmdb_store.GROWTH", 1 << 44)
+    monkeypatch.setattr("kvmodels.engines.lmdb_environment.GROWTH", 1 << 44)
     with pytest.raises(StorageFullError) as caught:
         commit(engine, *(put(b"k%04d" % n, VALUE) for n in range(100)))
     assert "address space" in str(caught.value.hint)
