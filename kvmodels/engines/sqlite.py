@@ -262,10 +262,16 @@ def _read(
     *,
     include_expired: bool,
 ) -> ReadResult | GuardFailed:
-    if guard is None and follow is None and len(ranges) == 1:
-        one = ranges[0]
-        if one.end is None and one.limit != 0:
-            return statements.read_point(connection, one.start, None if include_expired else store.clock)
+    if len(ranges) == 1:
+        start, end, limit, _, _ = ranges[0]
+        clock = None if include_expired else store.clock
+        if end is None and limit is None:
+            if guard is not None:
+                result = statements.read_guarded_point(connection, start, guard, follow, clock)
+                if result is not None:
+                    return result
+            elif follow is None:
+                return statements.read_point(connection, start, clock)
     connection.execute("BEGIN")
     version, high_water = statements.pinned_state(connection)
     now = statements.BEFORE_ALL_TIME if include_expired else max(store.clock.now_ms(), high_water)
