@@ -21,8 +21,14 @@ from kvmodels.errors import DecodeError, InvalidKeyError, InvalidValueError
 from kvmodels.flows.context import Context
 from kvmodels.flows.covering import Cover
 from kvmodels.flows.projection import projector
-from kvmodels.flows.records import document_of, no_record_key, object_of, object_of_document
-from kvmodels.keys import decode_key
+from kvmodels.flows.records import (
+    document_of,
+    no_record_key,
+    object_of,
+    object_of_document,
+    require_known_version,
+    shown_values,
+)
 from kvmodels.maintenance.entries import slot_owner
 from kvmodels.operations import Row
 from kvmodels.query.matching import Matcher
@@ -30,7 +36,6 @@ from kvmodels.query.plans import QueryPlan
 from kvmodels.schema.definition import Document, ModelSchema
 from kvmodels.schema.live import LiveCollection, LiveIndex
 from kvmodels.schema.paths import RESERVED_FIELD
-from kvmodels.schema.upgrades import version_of
 
 __all__ = ["EntryReader", "Hit", "result_of"]
 
@@ -150,18 +155,9 @@ class EntryReader:
         return None if owner is None else self._covered(row, owner)
 
     def _whole(self, row: Row, held: Document, pk: bytes) -> Hit:
+        require_known_version(self._live, held, pk)
         schema = self._live.schema
-        if RESERVED_FIELD in held and version_of(held) > schema.schema_version:
-            # Also where no object is made of it: what a field means may have changed with its version.
-            raise DecodeError(
-                "a stored record is of another schema version",
-                key=decode_key(pk),
-                model=schema.name,
-                field=RESERVED_FIELD,
-                reason=f"stored {version_of(held)}, declared {schema.schema_version}",
-                hint="A newer version of the program wrote it: update this one.",
-            )
-        document = held if schema.upgrade is None else schema.upgrade(held, decode_key(pk))
+        document = held if schema.upgrade is None else schema.upgrade(held, shown_values(self._live, pk))
         return Hit(row, document, pk, whole=True, held=held)
 
     def _covered(self, row: Row, pk: bytes) -> Hit | None:
@@ -251,6 +247,7 @@ def result_of(live: LiveCollection, hit: Hit | Any, fields: tuple[str, ...] | No
     if fields is not None:
         return projector(schema, fields)(hit.document)
     try:
-        return object_of_document(live, hit.row, hit.document, hit.pk)
+        # As it is stored: then what is wrong after an upgrade is said to come from the upgrade, as by a read by key.
+        return object_of_document(live, hit.row, hit.held, hit.pk)
     except InvalidKeyError as error:
         raise no_record_key(live, hit.row.key) from error

@@ -17,7 +17,7 @@ from kvmodels.encoding.column_scalars import DECIMAL
 from kvmodels.encoding.columns import ColumnCodec
 from kvmodels.errors import DecodeError, InvalidKeyError, InvalidValueError
 from kvmodels.flows.context import Context
-from kvmodels.flows.records import document_of, no_record_key, object_of_document
+from kvmodels.flows.records import document_of, no_record_key, object_of_document, require_known_version
 from kvmodels.keys import encode_part
 from kvmodels.maintenance.entries import slot_owner
 from kvmodels.operations import Row
@@ -167,6 +167,7 @@ def _verified(context: Context, live: LiveCollection, index: LiveIndex) -> Verif
     def full(row: Row, entry: bytes) -> Any:
         document = document_of(context, row)
         pk = layout.pk_of(row.key)
+        require_known_version(live, document, pk)
         if not reproduces(index, document, pk, entry):
             return None
         return _object(live, row, document, pk)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from kvmodels.errors import DecodeError, InvalidValueError
+from kvmodels.errors import DecodeError, InvalidKeyError, InvalidValueError
 from kvmodels.flows.context import Context
 from kvmodels.keys import decode_key
 from kvmodels.operations import Row
@@ -27,6 +27,8 @@ __all__ = [
     "object_of",
     "object_of_document",
     "recomputed",
+    "require_known_version",
+    "shown_values",
     "stored_of",
 ]
 
@@ -86,6 +88,34 @@ def object_of_document(live: LiveCollection, row: Row, document: Document, pk: b
     instance, unknown = live.schema.decode(document, live.layout.unpack(pk))
     set_loaded(instance, live.layout.unpack, pk, row, unknown)
     return instance
+
+
+def require_known_version(live: LiveCollection, document: Document, pk: bytes) -> None:
+    """Refuse a document of a newer schema version, also where no object is made of it.
+
+    What a field means may have changed with the version, and so may have what its entries are made of.
+
+    Raises:
+        DecodeError: it is one.
+    """
+    schema = live.schema
+    if RESERVED_FIELD in document and version_of(document) > schema.schema_version:
+        raise DecodeError(
+            "a stored record is of another schema version",
+            key=shown_values(live, pk),
+            model=schema.name,
+            field=RESERVED_FIELD,
+            reason=f"stored {version_of(document)}, declared {schema.schema_version}",
+            hint="A newer version of the program wrote it: update this one.",
+        )
+
+
+def shown_values(live: LiveCollection, pk: bytes) -> tuple[Any, ...]:
+    """The values of a primary key for an error, or its parts, where it is none of this collection."""
+    try:
+        return live.layout.unpack(pk)
+    except InvalidKeyError:
+        return decode_key(pk)
 
 
 def no_record_key(live: LiveCollection, key: bytes) -> DecodeError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -43,6 +44,10 @@ def following(key: bytes, once: Callable[[], object] = lambda: None) -> Follow:
         return (point(key),)
 
     return follow
+
+
+def asking(more: Sequence[ReadRange]) -> Follow:
+    return lambda _: more
 
 
 def values(result: ReadResult | GuardFailed) -> list[bytes]:
@@ -106,7 +111,7 @@ def test_what_follows_may_be_nothing_several_keys_or_a_range(engine: Engine):
         (ReadRange(b"b", None, 0),): [b"a"],
     }
     for more, expected in asked.items():
-        result = engine.read((point(b"a"),), guard, follow=lambda _, more=more: more)
+        result = engine.read((point(b"a"),), guard, follow=asking(more))
         assert values(result) == expected
         assert isinstance(result, ReadResult)
         assert len(result.followed) == len(more)
@@ -116,14 +121,18 @@ def test_a_memory_store_that_did_not_look_at_its_stamp_again_would_mix_two_state
     class Blind:
         """A store whose stamp never seems to change."""
 
-        def __init__(self, store: object, stamp: object) -> None:
+        def __init__(self, store: Any, stamp: bytes) -> None:
             self._store, self.stamp = store, stamp
 
         def __getattr__(self, name: str) -> object:
             return getattr(self._store, name)
 
-    short = memory_engine._without_lock
-    monkeypatch.setattr(memory_engine, "_without_lock", lambda store, *rest: short(Blind(store, store.stamp), *rest))
+    short: Any = memory_engine._without_lock
+
+    def blind(store: Any, *rest: Any) -> Any:
+        return short(Blind(store, store.stamp), *rest)
+
+    monkeypatch.setattr(memory_engine, "_without_lock", blind)
     with closing(MemoryEngine(clock=lambda: NOW)) as engine:
         stamp = commit(engine, put(b"guard"))
         commit(engine, put(b"a", b"1"), put(b"b", b"1"))
