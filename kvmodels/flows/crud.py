@@ -26,7 +26,7 @@ from kvmodels.flows.hooks import Step, Writer, writing
 from kvmodels.flows.operation import Operation, Proposal, Seen, always
 from kvmodels.flows.records import document_of, object_of
 from kvmodels.flows.requests import Flow
-from kvmodels.flows.retry import execute
+from kvmodels.flows.retry import FirstAttempt, execute
 from kvmodels.flows.storing import KEEP, Deadline, Keep, needs_clock, refused, shown_key, state_after, stored
 from kvmodels.maintenance.changes import RecordChange
 from kvmodels.operations import Row, format_versionstamp
@@ -36,7 +36,10 @@ from kvmodels.schema.state import ObjectState, PendingStamp, drop_state, state_o
 
 __all__ = [
     "absent",
+    "changed_by",
+    "changing",
     "insert",
+    "moved",
     "mutate",
     "patch",
     "remove_key",
@@ -48,18 +51,25 @@ __all__ = [
 ]
 
 
-def insert(context: Context, schema: ModelSchema, instance: Any, expire_in: Deadline = KEEP) -> Flow[Any]:
-    """Store a new record; KEEP is the lifetime that its model declares.
+def insert(
+    context: Context,
+    schema: ModelSchema,
+    instance: Any,
+    expire_in: Deadline = KEEP,
+    *,
+    first: FirstAttempt | None = None,
+) -> Flow[Any]:
+    """Store a new record; KEEP is the lifetime that its model declares, ``first`` an attempt that met a conflict.
 
     Raises:
         AlreadyExistsError, UniqueViolationError: nothing was written.
 
     Cost: no read and one commit of 2 + (unique values) checks when nothing is in the way.
     """
-    return writing(context, schema, expire_in, partial(_insert, instance))
+    return writing(context, schema, expire_in, partial(_insert, instance, first))
 
 
-def _insert(instance: Any, writer: Writer) -> Flow[Any]:
+def _insert(instance: Any, first: FirstAttempt | None, writer: Writer) -> Flow[Any]:
     context, schema, expire_in = writer.context, writer.schema, writer.deadline
     item = writer.first(instance)
     key = item.layout.key(item.pk)
@@ -72,7 +82,7 @@ def _insert(instance: Any, writer: Writer) -> Flow[Any]:
         return storing_one(writer.store(item, seen, seen.row(key)))
 
     timed = needs_clock(schema, expire_in)
-    return execute(context, _one(schema, (key,), propose, reads=False, timed=timed))
+    return execute(context, _one(schema, (key,), propose, reads=False, timed=timed), first)
 
 
 def storing_one(step: Step, *, is_fresh: bool = False) -> Proposal[Any]:
@@ -198,11 +208,16 @@ def patch(
 
     Cost: an attempt is one read, a second one when a unique value changes, and one commit.
     """
+    return mutate(context, schema, key_values, changing(schema, changes), expire_in)
+
+
+def changing(schema: ModelSchema, changes: Mapping[str, Any]) -> Callable[[Any], None]:
+    """What puts new values into an object of the model."""
 
     def change(instance: Any) -> None:
         apply_changes(schema.variant_of(instance), instance, changes)
 
-    return mutate(context, schema, key_values, change, expire_in)
+    return change
 
 
 def mutate(
@@ -211,19 +226,24 @@ def mutate(
     key_values: tuple[Any, ...],
     function: Callable[[Any], Any],
     expire_in: Deadline = KEEP,
+    *,
+    first: FirstAttempt | None = None,
 ) -> Flow[Any]:
     """Read a record, let a function change it, commit; with a fresh copy after a conflict.
 
     ``function`` gets the object and may change it in place and return None, or return a model of the same primary
     key. It must be free of side effects, because it may be called again. An exception aborts.
+    ``first`` is an attempt that met a conflict.
 
     Raises: as ``patch``.
     """
     require_callable("function", function, "Give a function that takes the object and changes it.")
-    return writing(context, schema, expire_in, partial(_mutate, key_values, function))
+    return writing(context, schema, expire_in, partial(_mutate, key_values, function, first))
 
 
-def _mutate(key_values: tuple[Any, ...], function: Callable[[Any], Any], writer: Writer) -> Flow[Any]:
+def _mutate(
+    key_values: tuple[Any, ...], function: Callable[[Any], Any], first: FirstAttempt | None, writer: Writer
+) -> Flow[Any]:
     context, schema, expire_in = writer.context, writer.schema, writer.deadline
     layout = context.layouts[schema.collection]
     pk = layout.pack(key_values)
@@ -234,26 +254,40 @@ def _mutate(key_values: tuple[Any, ...], function: Callable[[Any], Any], writer:
         if row is None:
             raise absent(schema, key_values)
         instance = object_of(context, seen.view.live[schema.collection], row)
-        returned = function(instance)
-        if returned is None:
-            returned = instance
-        _require_changed(schema, returned)
-        # What was returned may be an object of the caller, so it gets the state with the commit and not before.
-        prepared = returned if returned is instance else with_state_of(instance, returned.model_copy())
+        returned, prepared = changed_by(schema, function, instance)
         old = document_of(context, row) if schema.time_fields else None
         item = writer.first(prepared, old)
         if returned is not instance:
             item = item._replace(instance=returned)
         if item.pk != pk:
-            raise PrimaryKeyChangedError(
-                "a change of a record changed its primary key",
-                model=schema.name,
-                loaded_key=shown_key(key_values),
-                key=shown_key(item.key_values),
-            )
+            raise moved(schema, key_values, item.key_values)
         return storing_one(writer.store(item, seen, row), is_fresh=returned is instance)
 
-    return execute(context, _one(schema, (key,), propose, timed=not isinstance(expire_in, Keep)))
+    return execute(context, _one(schema, (key,), propose, timed=not isinstance(expire_in, Keep)), first)
+
+
+def changed_by(schema: ModelSchema, function: Callable[[Any], Any], instance: Any) -> tuple[Any, Any]:
+    """The object that a function has changed or returned, and the one to be prepared for it.
+
+    Raises:
+        InvalidValueError: the function returned something else.
+    """
+    returned = function(instance)
+    if returned is None or returned is instance:
+        return instance, instance
+    _require_changed(schema, returned)
+    # What was returned may be an object of the caller, so it gets the state with the commit and not before.
+    return returned, with_state_of(instance, returned.model_copy())
+
+
+def moved(schema: ModelSchema, loaded: tuple[Any, ...], changed: tuple[Any, ...]) -> PrimaryKeyChangedError:
+    """The error for a change of a record that changes its primary key."""
+    return PrimaryKeyChangedError(
+        "a change of a record changed its primary key",
+        model=schema.name,
+        loaded_key=shown_key(loaded),
+        key=shown_key(changed),
+    )
 
 
 def _require_changed(schema: ModelSchema, returned: Any) -> None:
@@ -350,8 +384,12 @@ def _moving(context: Context, step: Step, replaced: Row | None) -> Proposal[Any]
     return proposal._replace(changes=(moved, left), states=None)
 
 
-def remove_key(context: Context, schema: ModelSchema, key_values: tuple[Any, ...]) -> Flow[bool]:
+def remove_key(
+    context: Context, schema: ModelSchema, key_values: tuple[Any, ...], *, first: FirstAttempt | None = None
+) -> Flow[bool]:
     """Remove a record with all its entries, whatever version it has; False when it was absent.
+
+    ``first`` is an attempt that met a conflict.
 
     Hooks of removals get the object as it was stored; where the record cannot be read as one, they do not run.
 
@@ -360,10 +398,10 @@ def remove_key(context: Context, schema: ModelSchema, key_values: tuple[Any, ...
 
     Cost: an attempt is one read and one commit.
     """
-    return writing(context, schema, KEEP, partial(_remove_key, key_values))
+    return writing(context, schema, KEEP, partial(_remove_key, key_values, first))
 
 
-def _remove_key(key_values: tuple[Any, ...], writer: Writer) -> Flow[bool]:
+def _remove_key(key_values: tuple[Any, ...], first: FirstAttempt | None, writer: Writer) -> Flow[bool]:
     context, schema = writer.context, writer.schema
     layout = context.layouts[schema.collection]
     pk = layout.pack(key_values)
@@ -376,7 +414,7 @@ def _remove_key(key_values: tuple[Any, ...], writer: Writer) -> Flow[bool]:
         step = writer.remove(seen, pk, row, unread=True)
         return Proposal((step.change,), always(True), always(True), after=step.after)
 
-    return execute(context, _one(schema, (key,), propose))
+    return execute(context, _one(schema, (key,), propose), first)
 
 
 def remove_object(context: Context, schema: ModelSchema, instance: Any) -> Flow[bool]:

@@ -140,7 +140,7 @@ def _verified(context: Context, live: LiveCollection, index: LiveIndex) -> Verif
     decode, layout = context.codec.decode_unchecked, live.layout
     order, validate, made = _maker_of(live.schema)
     unpack_key, put = layout.unpack_key, object.__setattr__
-    columns_of, unique, start = index.layout.packed_columns(), index.definition.unique, len(layout.prefix)
+    columns_of, unique = index.layout.packed_columns(), index.definition.unique
     pack = layout.document_packer()
 
     def load(row: Row, entry: bytes) -> Any:
@@ -150,10 +150,8 @@ def _verified(context: Context, live: LiveCollection, index: LiveIndex) -> Verif
             if unique:
                 if entry != columns_of(document):
                     return full(row, entry)
-            else:
-                pk = pack(document)
-                if key[start:] != pk or entry != columns_of(document) + pk:
-                    return full(row, entry)
+            elif entry != columns_of(document) + pack(document):  # the key was made of the end of the entry
+                return full(row, entry)
             # In the order in which they are stored, comparing names costs half of comparing sets of them.
             same = [*document] == order
             instance = validate(document, by_alias=False, by_name=True) if same else made(document)

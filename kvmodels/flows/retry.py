@@ -25,7 +25,7 @@ from kvmodels.maintenance.compiler import compile_write
 from kvmodels.operations import AtomicWrite, Committed, GuardFailed, Row, point
 from kvmodels.schema.keyspace import HEADER_KEY
 
-__all__ = ["execute"]
+__all__ = ["FirstAttempt", "execute"]
 
 R = TypeVar("R")
 
@@ -36,8 +36,20 @@ class _Done(NamedTuple, Generic[R]):
     after: tuple[Callable[[], object], ...] = ()
 
 
-def execute(context: Context, operation: Operation[R]) -> Flow[R]:
+class FirstAttempt(NamedTuple):
+    """An attempt that met a conflict before anybody asked for ``execute``: when it began, and which checks failed."""
+
+    started: float
+    failed: tuple[bytes, ...]
+
+
+def execute(context: Context, operation: Operation[R], first: FirstAttempt | None = None) -> Flow[R]:
     """Run one logical write until it is committed or cannot be.
+
+    Args:
+        context: shared by the flows of the database.
+        operation: the write.
+        first: its first attempt, if it was made by a shorter way; it counts as one that was made here.
 
     Raises:
         RetriesExhaustedError: every attempt met a conflict, or the deadline passed.
@@ -50,7 +62,7 @@ def execute(context: Context, operation: Operation[R]) -> Flow[R]:
     if context.transaction is not None:
         joined: R = yield from context.transaction.take(operation)
         return joined
-    run = _Run(context, operation)
+    run = _Run(context, operation, first)
     try:
         done = yield from _carried_out(run)
     except Exception:
@@ -89,10 +101,11 @@ def _carried_out(run: _Run[R]) -> Flow[_Done[R]]:
 class _Run(Generic[R]):
     """The state of one logical write over its attempts."""
 
-    def __init__(self, context: Context, operation: Operation[R]) -> None:
+    def __init__(self, context: Context, operation: Operation[R], first: FirstAttempt | None) -> None:
         self._context = context
         self._operation = operation
-        self._started = context.monotonic()
+        self._first = first
+        self._started = context.monotonic() if first is None else first.started
         self._attempts = 0
         self._reads = operation.reads
         self._failed: tuple[Any, ...] = ()
@@ -106,6 +119,10 @@ class _Run(Generic[R]):
     def attempt(self) -> Flow[_Done[R] | None]:
         """One try; None when it met a conflict."""
         self._attempts += 1
+        if self._first is not None:
+            failed, self._first = self._first.failed, None
+            yield from self._refused(failed)
+            return None
         compiled = yield from self._compiled(must_read=self._reads or self._attempts > 1)
         if compiled is None or isinstance(compiled, _Done):
             return compiled
@@ -211,14 +228,18 @@ class _Run(Generic[R]):
             raise
         if isinstance(outcome, Committed):
             return _Done(proposal.done(outcome.versionstamp), after=proposal.after)
-        self._failed = tuple(write.checks[position].key for position in outcome.failed_checks)
+        yield from self._refused(tuple(write.checks[position].key for position in outcome.failed_checks))
+        return None
+
+    def _refused(self, failed: tuple[bytes, ...]) -> Flow[None]:
+        """Learn from the checks that did not hold."""
+        self._failed = failed
         if self.token is not None and (self.token.key in self._failed or not self._failed):
             # The token is there already: this was the second delivery of an operation that was applied. So no error
             # may be reported before the token was looked at.
             self.lost = True
         if HEADER_KEY in self._failed or not self._failed:
             yield from reload_header(self._context)
-        return None
 
     # --- between attempts -------------------------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ __all__ = [
     "Deadline",
     "Keep",
     "Pending",
+    "encoded",
     "needs_clock",
     "pending",
     "record_change",
@@ -78,15 +79,24 @@ def pending(context: Context, schema: ModelSchema, instance: Any) -> Pending:
     """
     prepared = schema.prepare(instance)
     document = prepared.document
+    value, encoding = encoded(context, schema, document)
+    layout = context.layouts[schema.collection]
+    pk = layout.pack(prepared.primary_key)
+    return Pending(schema, layout, instance, prepared, document, value, encoding, prepared.primary_key, pk)
+
+
+def encoded(context: Context, schema: ModelSchema, document: Document) -> tuple[bytes, int]:
+    """The bytes of a document that was prepared, and the number of their encoding.
+
+    Raises:
+        InvalidValueError: a value cannot be stored; the field is named.
+    """
     try:
-        value, encoding = context.codec.encode_document(document)
+        return context.codec.encode_document(document)
     except InvalidValueError as error:
         error.model = schema.name
         error.field = _field_in(error.path)
         raise
-    layout = context.layouts[schema.collection]
-    pk = layout.pack(prepared.primary_key)
-    return Pending(schema, layout, instance, prepared, document, value, encoding, prepared.primary_key, pk)
 
 
 _FIELD = re.compile(r"\$\.(\w+)")
