@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar, overload
 
 from pydantic import BaseModel
 
-from kvmodels.flows import crud, fetch
+from kvmodels.flows import crud, direct_writes, fetch
 from kvmodels.flows.lifetimes import deadline_of
 from kvmodels.flows.storing import KEEP, Keep
 from kvmodels.query.query import Query
@@ -189,7 +189,7 @@ class Repository(BulkVerbs[M], Generic[M]):
             UniqueViolationError: a unique index holds these values for another record.
             pydantic.ValidationError, InvalidValueError, LimitExceededError: the object cannot be stored.
         """
-        self._runner.run(crud.insert(self._runner.context, self._runner.schema, obj, deadline_of(expire_in)))
+        self._runner.run(direct_writes.insert(self._runner.context, self._runner.schema, obj, deadline_of(expire_in)))
         return obj
 
     def save(self, obj: M, *, force: bool = False, expire_in: float | timedelta | Keep | None = KEEP) -> M:
@@ -240,9 +240,9 @@ class Repository(BulkVerbs[M], Generic[M]):
             InvalidArgumentError: the body is no pydantic model, or the library sets the field.
             UniqueViolationError, RetriesExhaustedError: nothing was written.
         """
-        values, sent = fetch.key_values(self._runner.schema, key), sent_values(body, changes)
+        sent = sent_values(body, changes)
         patched: M = self._runner.run(
-            crud.patch(self._runner.context, self._runner.schema, values, sent, deadline_of(expire_in))
+            direct_writes.patch(self._runner.context, self._runner.schema, key, sent, deadline_of(expire_in))
         )
         return patched
 
@@ -278,9 +278,8 @@ class Repository(BulkVerbs[M], Generic[M]):
             >>> counters.mutate("visits", increment).n
             1
         """
-        values = fetch.key_values(self._runner.schema, key)
         mutated: M = self._runner.run(
-            crud.mutate(self._runner.context, self._runner.schema, values, function, deadline_of(expire_in))
+            direct_writes.mutate(self._runner.context, self._runner.schema, key, function, deadline_of(expire_in))
         )
         return mutated
 

@@ -13,7 +13,7 @@ from typing import Any, Generic, TypeVar, overload
 
 from pydantic import BaseModel
 
-from kvmodels.flows import crud, fetch
+from kvmodels.flows import crud, direct_writes, fetch
 from kvmodels.flows.lifetimes import deadline_of
 from kvmodels.flows.storing import KEEP, Keep
 from kvmodels.query.query import Query
@@ -192,7 +192,9 @@ class AsyncRepository(AsyncBulkVerbs[M], Generic[M]):
             UniqueViolationError: a unique index holds these values for another record.
             pydantic.ValidationError, InvalidValueError, LimitExceededError: the object cannot be stored.
         """
-        await self._runner.run(crud.insert(self._runner.context, self._runner.schema, obj, deadline_of(expire_in)))
+        await self._runner.run(
+            direct_writes.insert(self._runner.context, self._runner.schema, obj, deadline_of(expire_in))
+        )
         return obj
 
     async def save(self, obj: M, *, force: bool = False, expire_in: float | timedelta | Keep | None = KEEP) -> M:
@@ -243,9 +245,9 @@ class AsyncRepository(AsyncBulkVerbs[M], Generic[M]):
             InvalidArgumentError: the body is no pydantic model, or the library sets the field.
             UniqueViolationError, RetriesExhaustedError: nothing was written.
         """
-        values, sent = fetch.key_values(self._runner.schema, key), sent_values(body, changes)
+        sent = sent_values(body, changes)
         patched: M = await self._runner.run(
-            crud.patch(self._runner.context, self._runner.schema, values, sent, deadline_of(expire_in))
+            direct_writes.patch(self._runner.context, self._runner.schema, key, sent, deadline_of(expire_in))
         )
         return patched
 
@@ -284,9 +286,8 @@ class AsyncRepository(AsyncBulkVerbs[M], Generic[M]):
             >>> asyncio.run(main())
             1
         """
-        values = fetch.key_values(self._runner.schema, key)
         mutated: M = await self._runner.run(
-            crud.mutate(self._runner.context, self._runner.schema, values, function, deadline_of(expire_in))
+            direct_writes.mutate(self._runner.context, self._runner.schema, key, function, deadline_of(expire_in))
         )
         return mutated
 

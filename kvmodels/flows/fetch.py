@@ -12,8 +12,9 @@ from typing import Any, Final, TypeVar, cast
 from kvmodels.errors import InvalidArgumentError, InvalidValueError
 from kvmodels.flows.arguments import items_of, require_object
 from kvmodels.flows.context import Context
-from kvmodels.flows.crud import absent, remove_key, remove_object
+from kvmodels.flows.crud import absent, remove_object
 from kvmodels.flows.direct import lookup_read
+from kvmodels.flows.direct_writes import remove_key
 from kvmodels.flows.points import point_read
 from kvmodels.flows.requests import Flow, OneRead, steps_of
 from kvmodels.flows.scan import get_by_key, get_many_by_key, get_one
@@ -124,4 +125,4 @@ def remove(context: Context, schema: ModelSchema, target: Any) -> Flow[bool]:
     """Remove a record by its key, or that of an object."""
     if isinstance(target, schema.model):
         return remove_object(context, schema, target)
-    return remove_key(context, schema, key_values(schema, target))
+    return remove_key(context, schema, target)

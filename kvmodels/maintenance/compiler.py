@@ -143,7 +143,7 @@ class _Fold:
 
     def add(self, change: RecordChange) -> None:
         """Take in one record: its own key, and the difference of what it has in every maintained index."""
-        self.check(rules.record_check(change, self._now_ms))
+        self.check(rules.record_check(change.key, change.old, self._now_ms))
         if change.only is None and change.new_document is not None:
             self._set(Set(change.key, change.value, change.encoding, change.expire_at))
         elif change.only is None and change.old is not None:

@@ -17,6 +17,8 @@ Rules of this module: pure, and each function states one rule, so that a test ca
 
 from __future__ import annotations
 
+from typing import Final
+
 from kvmodels.maintenance.changes import RecordChange
 from kvmodels.operations import Check, Guard, Row
 from kvmodels.schema.live import LiveIndex
@@ -36,27 +38,29 @@ __all__ = [
     "token_check",
 ]
 
+_new: Final = tuple.__new__
+"""Makes a named tuple as its own constructor does, without the call of it: a write asks for several checks."""
+
 
 def header_check(header: Guard) -> Check | None:
     """R3: the index states that this operation was compiled for must still hold."""
     return Check(header.key, header.versionstamp, physical=True)
 
 
-def record_check(change: RecordChange, now_ms: int) -> Check | None:
+def record_check(key: bytes, old: Row | None, now_ms: int) -> Check | None:
     """R2, and R5 for an insert: the record is what the entries to delete were computed from, or still absent.
 
     A record that was alive must be so at the commit: one that has expired since is absent and must not come back.
     """
-    old = change.old
     if old is None:
-        return Check(change.key, None, physical=True)
+        return _new(Check, (key, None, True))
     alive = old.expire_at is not None and not is_expired(old, now_ms)
-    return Check(change.key, old.versionstamp, physical=not alive)
+    return _new(Check, (key, old.versionstamp, not alive))
 
 
 def slot_check(key: bytes, row: Row | None) -> Check | None:
     """R1: a slot that was read, free or not, must still be as it was."""
-    return Check(key, row.versionstamp if row else None, physical=True)
+    return _new(Check, (key, row.versionstamp if row else None, True))
 
 
 def listing_check(row: Row) -> Check | None:

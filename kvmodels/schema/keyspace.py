@@ -295,6 +295,11 @@ class EntryLayout:
         self._plain = self._where is None and aggregates is None and all(_is_field(column) for column in columns)
         self._needed = tuple(_needed(definition))
 
+    @property
+    def is_plain(self) -> bool:
+        """Whether a document has at most one entry, whose key is made of plain fields, and which holds no copies."""
+        return self._plain and not self._include and self.definition.store is None
+
     def covers(self, document: Document) -> bool:
         """Whether the document stores every column and field that the index asks for, so that ``keys`` works."""
         if self._plain and not self._include:

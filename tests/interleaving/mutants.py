@@ -44,9 +44,7 @@ def _no_slot_check(patch: Patch) -> None:
 
 def _no_record_check(patch: Patch) -> None:
     real = rules.record_check
-    patch.setattr(
-        rules, "record_check", lambda change, now_ms: None if change.old is not None else real(change, now_ms)
-    )
+    patch.setattr(rules, "record_check", lambda key, old, now_ms: None if old is not None else real(key, old, now_ms))
 
 
 def _no_header_check(patch: Patch) -> None:
@@ -67,7 +65,7 @@ def _touch_beside_the_compiler(patch: Patch) -> None:
 
 def _no_absence_check(patch: Patch) -> None:
     real = rules.record_check
-    patch.setattr(rules, "record_check", lambda change, now_ms: None if change.old is None else real(change, now_ms))
+    patch.setattr(rules, "record_check", lambda key, old, now_ms: None if old is None else real(key, old, now_ms))
 
 
 def _no_fencing(patch: Patch) -> None:

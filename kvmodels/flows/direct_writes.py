@@ -1,0 +1,270 @@
+"""The shortest way to insert, change or remove one record: one attempt in one flow, with a write compiled beforehand.
+
+Rules of this module: what an attempt reads, checks, writes, raises and returns is what ``kvmodels.flows.crud`` says.
+Only the first attempt is made here, and only where nothing but the record and its plain indexes takes part: no hook, no
+time field, no deadline, no transaction, no engine that loses answers. Everything else is left to it, and so is every
+further attempt after a conflict. A unique value that the record has not had is taken for free, which the commit checks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from inspect import unwrap
+from typing import Any, Final
+
+from kvmodels.errors import DecodeError, InvalidValueError
+from kvmodels.flows import crud
+from kvmodels.flows.arguments import require_callable
+from kvmodels.flows.context import Context, HeaderView
+from kvmodels.flows.objects import takes_as_given
+from kvmodels.flows.records import object_of
+from kvmodels.flows.requests import Commit, Flow, Read
+from kvmodels.flows.retry import FirstAttempt
+from kvmodels.flows.storing import KEEP, Deadline, encoded
+from kvmodels.maintenance.budget import check_budget
+from kvmodels.maintenance.plain import Entries, PlainWrites, plain_writes
+from kvmodels.operations import AtomicWrite, Committed, Conflict, GuardFailed, ReadRange, ReadResult, Row
+from kvmodels.schema.definition import Document, ModelSchema, Straight
+from kvmodels.schema.live import LiveCollection
+from kvmodels.schema.operands import key_values
+from kvmodels.schema.state import set_loaded
+
+__all__ = ["insert", "mutate", "patch", "remove_key"]
+
+_new: Final = tuple.__new__  # of a named tuple, without the call of its own constructor
+_WRITES: Final = "writes"
+_UNKNOWN: Final[Any] = object()
+_NO_ENTRIES: Final[Entries] = []
+_NOTHING: Final[dict[str, Any]] = {}
+
+
+class _Way:
+    """How records of one collection are written under one header.
+
+    Attributes:
+        schema: the model.
+        writes: compiles the writes.
+        pack: a primary key as people give it to its packed form; it raises InvalidValueError.
+        pack_document: the same of a stored document.
+        prefix: of the keys of records.
+        collections: the one collection, for errors.
+    """
+
+    __slots__ = (
+        "_decoders",
+        "_guard",
+        "_names",
+        "_unpack_key",
+        "_validate",
+        "collections",
+        "pack",
+        "pack_document",
+        "prefix",
+        "schema",
+        "writes",
+    )
+
+    def __init__(self, view: HeaderView, live: LiveCollection, writes: PlainWrites, straight: Straight) -> None:
+        self.schema = live.schema
+        self.writes = writes
+        self.pack: Callable[[Any], bytes] = _packer(live, live.schema)
+        self.pack_document = live.layout.document_packer()
+        self.prefix = live.layout.prefix
+        self.collections = (live,)
+        self._guard = view.guard
+        self._unpack_key = live.layout.unpack_key
+        self._names = [] if straight.marked else [*straight.names]
+        self._decoders = straight.decoders
+        self._validate = straight.validate
+
+    def read(self, pk: bytes) -> Read:
+        """The read of a record, expired or not, under the header that its entries are computed by."""
+        return _new(Read, ((_new(ReadRange, (self.prefix + pk, None, None, False, False)),), self._guard, True, None))
+
+    def row(self, found: ReadResult) -> Row | None:
+        """The row that was read; None if there is none, or it has a deadline."""
+        rows = found[0][0]
+        return rows[0] if rows and rows[0][4] is None else None
+
+    def known(self, context: Context, row: Row, pk: bytes) -> tuple[Document, Entries] | None:
+        """The document of a record and its entries; None where the full way must look at it."""
+        try:
+            document = context.codec.decode_document(row[1], row[2], row[0])
+        except DecodeError:
+            return None
+        entries = self.writes.entries(document, pk)
+        return None if entries is None else (document, entries)
+
+    def object(self, context: Context, row: Row, document: Document) -> Any:
+        """The object of a record as ``object_of`` makes it; the document belongs to it afterwards."""
+        if [*document] != self._names:
+            return object_of(context, self.collections[0], row)
+        try:
+            for name, decode in self._decoders:
+                document[name] = decode(document[name])
+            instance = self._validate(document, by_alias=False, by_name=True)
+        except Exception:  # noqa: BLE001 - whatever it is, the full way says what it means
+            return object_of(context, self.collections[0], row)
+        self.remember(instance, row, _NOTHING)
+        return instance
+
+    def remember(self, instance: Any, row: Row, unknown: Mapping[str, Any]) -> None:
+        """Give an object the state of its record."""
+        set_loaded(instance, self._unpack_key, row[0], row, unknown)
+
+
+def _packer(live: LiveCollection, schema: ModelSchema) -> Callable[[Any], bytes]:
+    """From a primary key as people give it to its packed form; raises InvalidValueError."""
+    codec = schema.primary_key[0].codec
+    if len(schema.primary_key) == 1 and takes_as_given(codec):
+        bare: Callable[[Any], bytes] = unwrap(codec.pack)  # what it refuses goes the full way, which names the field
+        return bare
+    pack = live.layout.pack
+    return lambda given: pack(key_values(schema, given))
+
+
+def _way(context: Context, schema: ModelSchema, expire_in: Deadline) -> _Way | None:
+    """How a record is written; None if more takes part than the record and its indexes."""
+    view = context.view
+    if view is None or expire_in is not KEEP or context.transaction is not None:
+        return None
+    live = view.live[schema.collection]
+    way: _Way | None = live.plans.get(_WRITES, _UNKNOWN)
+    if way is _UNKNOWN:
+        way = live.plans[_WRITES] = _compiled(context, view, live)
+    if way is None or schema is not live.schema or context.signals.hooks_of(schema) is not None:
+        return None
+    return way
+
+
+def _compiled(context: Context, view: HeaderView, live: LiveCollection) -> _Way | None:
+    schema, straight = live.schema, live.schema.straight
+    if live.refused is not None or live.read_only is not None or context.traits.may_lose_answers:
+        return None
+    if straight is None or schema.variants is not None or schema.time_fields or schema.ttl_ms is not None:
+        return None
+    writes = plain_writes(live, view.guard, context.codec)
+    return None if writes is None else _Way(view, live, writes, straight)
+
+
+def _failed(started: float, write: AtomicWrite, outcome: Conflict) -> FirstAttempt:
+    return FirstAttempt(started, tuple(write.checks[position].key for position in outcome.failed_checks))
+
+
+def insert(context: Context, schema: ModelSchema, instance: Any, expire_in: Deadline = KEEP) -> Flow[Any]:
+    """Store a new record; see ``crud.insert``."""
+    way = _way(context, schema, expire_in)
+    return crud.insert(context, schema, instance, expire_in) if way is None else _inserted(context, way, instance)
+
+
+def _inserted(context: Context, way: _Way, instance: Any) -> Flow[Any]:
+    started, schema, writes = context.monotonic(), way.schema, way.writes
+    prepared = schema.prepare(instance)
+    document = prepared.document
+    value = encoded(context, schema, document)
+    try:
+        pk = way.pack_document(document)
+    except InvalidValueError:
+        return (yield from crud.insert(context, schema, instance))
+    entries = writes.entries(document, pk)
+    if entries is None:
+        return (yield from crud.insert(context, schema, instance))
+    write = writes.store(pk, None, _NO_ENTRIES, entries, value)
+    check_budget(write, context.limits, way.collections)
+    outcome: Committed | Conflict = yield _new(Commit, (write,))
+    if isinstance(outcome, Conflict):
+        return (yield from crud.insert(context, schema, instance, first=_failed(started, write, outcome)))
+    schema.accept(instance, prepared)
+    way.remember(instance, _new(Row, (way.prefix + pk, *value, outcome[0], None)), prepared.unknown)
+    return instance
+
+
+def patch(
+    context: Context, schema: ModelSchema, given: Any, changes: Mapping[str, Any], expire_in: Deadline = KEEP
+) -> Flow[Any]:
+    """Read a record, change fields, commit; see ``crud.patch``.
+
+    Args:
+        context: shared by the flows of the database.
+        schema: the model.
+        given: a primary key as people give it.
+        changes: new values by field name.
+        expire_in: when the record expires.
+    """
+    return _changed(context, schema, given, crud.changing(schema, changes), expire_in)
+
+
+def mutate(
+    context: Context, schema: ModelSchema, given: Any, function: Callable[[Any], Any], expire_in: Deadline = KEEP
+) -> Flow[Any]:
+    """Read a record, let a function change it, commit; see ``crud.mutate`` and ``patch``."""
+    require_callable("function", function, "Give a function that takes the object and changes it.")
+    return _changed(context, schema, given, function, expire_in)
+
+
+def _changed(
+    context: Context, schema: ModelSchema, given: Any, function: Callable[[Any], Any], expire_in: Deadline
+) -> Flow[Any]:
+    way = _way(context, schema, expire_in)
+    if way is not None:
+        try:
+            return _mutated(context, way, way.pack(given), given, function)
+        except InvalidValueError:
+            pass  # as it is given to the full way, which names the field
+    return crud.mutate(context, schema, key_values(schema, given), function, expire_in)
+
+
+def _mutated(context: Context, way: _Way, pk: bytes, given: Any, function: Callable[[Any], Any]) -> Flow[Any]:
+    started, schema, writes = context.monotonic(), way.schema, way.writes
+    found: ReadResult | GuardFailed = yield way.read(pk)
+    row = None if isinstance(found, GuardFailed) else way.row(found)
+    known = None if row is None else way.known(context, row, pk)
+    if row is None or known is None:
+        if isinstance(found, ReadResult) and not found.ranges[0]:
+            raise crud.absent(schema, key_values(schema, given))
+        return (yield from crud.mutate(context, schema, key_values(schema, given), function))
+    stored, before = known
+    instance, changed = crud.changed_by(schema, function, way.object(context, row, stored))
+    prepared = schema.prepare(changed)
+    value = encoded(context, schema, prepared.document)
+    after = writes.entries(prepared.document, pk)
+    if after is None:  # an index cannot hold it, or it has another primary key
+        return (yield from crud.mutate(context, schema, key_values(schema, given), function))
+    write = writes.store(pk, row, before, after, value)
+    check_budget(write, context.limits, way.collections)
+    outcome: Committed | Conflict = yield _new(Commit, (write,))
+    if isinstance(outcome, Conflict):
+        first = _failed(started, write, outcome)
+        return (yield from crud.mutate(context, schema, key_values(schema, given), function, first=first))
+    schema.accept(instance, prepared)
+    way.remember(instance, _new(Row, (row[0], *value, outcome[0], None)), prepared.unknown)
+    return instance
+
+
+def remove_key(context: Context, schema: ModelSchema, given: Any) -> Flow[bool]:
+    """Remove a record with all its entries; see ``crud.remove_key`` and ``patch``."""
+    way = _way(context, schema, KEEP)
+    if way is not None:
+        try:
+            return _removed(context, way, way.pack(given), given)
+        except InvalidValueError:
+            pass  # as it is given to the full way, which names the field
+    return crud.remove_key(context, schema, key_values(schema, given))
+
+
+def _removed(context: Context, way: _Way, pk: bytes, given: Any) -> Flow[bool]:
+    started, schema = context.monotonic(), way.schema
+    found: ReadResult | GuardFailed = yield way.read(pk)
+    row = None if isinstance(found, GuardFailed) else way.row(found)
+    known = None if row is None else way.known(context, row, pk)
+    if row is None or known is None:
+        if isinstance(found, ReadResult) and not found.ranges[0]:
+            return False
+        return (yield from crud.remove_key(context, schema, key_values(schema, given)))
+    write = way.writes.remove(pk, row, known[1])
+    check_budget(write, context.limits, way.collections)
+    outcome: Committed | Conflict = yield _new(Commit, (write,))
+    if isinstance(outcome, Conflict):
+        first = _failed(started, write, outcome)
+        return (yield from crud.remove_key(context, schema, key_values(schema, given), first=first))
+    return True
