@@ -23,7 +23,8 @@ from kvmodels.schema.predicate import Condition
 
 __all__ = ["Direct", "absent_record", "direct_one", "lookup_read"]
 
-_new: Final = tuple.__new__
+_new: Final = tuple[Any, ...].__new__
+_ONE_READ: Final[type[OneRead[Any]]] = OneRead
 
 
 class Direct(NamedTuple):
@@ -183,7 +184,7 @@ class _Slots:
             return absent() if found is None else found
 
         ranges = (_new(ReadRange, (key, None, None, False, False)),)
-        return _new(OneRead, (ranges, self._guard, self._follow, answer, again))
+        return _new(_ONE_READ, (ranges, self._guard, self._follow, answer, again))
 
     def _copied(self, slots: Sequence[Row]) -> Any:
         if not slots:

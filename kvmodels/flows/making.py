@@ -22,7 +22,7 @@ from kvmodels.schema.live import LiveCollection, LiveIndex
 
 __all__ = ["Made", "makes_objects", "read_objects"]
 
-_new: Final = tuple.__new__
+_new: Final = tuple[Any, ...].__new__
 
 
 class Made(NamedTuple):

@@ -21,7 +21,8 @@ from kvmodels.schema.predicates import key_values
 
 __all__ = ["absent_key", "point_read"]
 
-_new: Final = tuple.__new__
+_new: Final = tuple[Any, ...].__new__
+_ONE_READ: Final[type[OneRead[Any]]] = OneRead
 
 
 def absent_key(schema: ModelSchema, values: tuple[Any, ...]) -> Exception:
@@ -65,7 +66,7 @@ def point_read(context: Context, schema: ModelSchema, given: Any) -> OneRead[Any
         raise absent_key(schema, key_values(schema, given))
 
     # The named tuples are made as their own constructors do, without the call of it.
-    return _new(OneRead, ((_new(ReadRange, (key, None, None, False, False)),), None, None, answer, None))
+    return _new(_ONE_READ, ((_new(ReadRange, (key, None, None, False, False)),), None, None, answer, None))
 
 
 def _compiled(context: Context, live: LiveCollection, schema: ModelSchema) -> _Point | None:
