@@ -1,100 +1,108 @@
 """kvmodels: ORM-style secondary indexes for Pydantic models on an ordered key-value store.
 
 Every public name is imported from here. What is reachable only through a submodule may change with any release.
+
+Rules of this module: a name is loaded when it is first asked for, as pydantic does, so that a synchronous program does
+not pay for the asynchronous half. Type checkers read the imports under ``TYPE_CHECKING``; a test compares them with the
+table that is used at run time, and no other module may have such imports.
 """
 
 from __future__ import annotations
 
-from kvmodels.database import Database
-from kvmodels.database_async import AsyncDatabase
-from kvmodels.encoding.columns import KeyNumber
-from kvmodels.errors import (
-    AlreadyExistsError,
-    ClosedError,
-    CommitUnknownError,
-    ConcurrencyError,
-    DecodeError,
-    DoesNotExist,
-    EngineError,
-    EngineTimeoutError,
-    ForeignFileError,
-    IndexChangedError,
-    IndexNotReadyError,
-    IntegrityError,
-    InvalidArgumentError,
-    InvalidCursorError,
-    InvalidKeyError,
-    InvalidValueError,
-    KeyTooLargeError,
-    KvModelsError,
-    LimitExceededError,
-    LockLostError,
-    ModelDefinitionError,
-    MultipleObjectsReturned,
-    NonIdempotentValidatorError,
-    NoUsableIndexError,
-    OperationTooLargeError,
-    PrimaryKeyChangedError,
-    QueryError,
-    ReadOnlyError,
-    ReservedKeyError,
-    ResumeExpiredError,
-    RetriesExhaustedError,
-    SchemaChangeRefusedError,
-    SchemaError,
-    SchemaMismatchError,
-    SnapshotExpiredError,
-    StaleObjectError,
-    StorageFullError,
-    TransactionAbortedError,
-    TransactionConflictError,
-    UniqueViolationError,
-    UnknownFieldError,
-    UnknownLookupError,
-    UnsupportedError,
-    ValueTooLargeError,
-)
-from kvmodels.flows.build import BuildReport, IndexViolation
-from kvmodels.flows.bulk import BulkItem
-from kvmodels.flows.bulk_results import BulkFailure, BulkProgress, BulkResult
-from kvmodels.flows.context import RetryPolicy
-from kvmodels.flows.findings import CheckReport
-from kvmodels.flows.migrate import MigrationReport
-from kvmodels.flows.pace import SchemaProgress
-from kvmodels.flows.plan_apply import SchemaReport
-from kvmodels.flows.violations import RecordViolation
-from kvmodels.keys import COMMIT_VERSIONSTAMP
-from kvmodels.kv import Kv, open_kv
-from kvmodels.kv_async import AsyncKv, open_async_kv
-from kvmodels.limits import Limits
-from kvmodels.query.aggregation import Avg, Count, Max, Min, Sum
-from kvmodels.query.page import Page
-from kvmodels.query.plans import QueryPlan
-from kvmodels.queryset import QuerySet
-from kvmodels.queryset_async import AsyncQuerySet
-from kvmodels.repository import Repository
-from kvmodels.repository_async import AsyncRepository
-from kvmodels.schema.changes import F
-from kvmodels.schema.evolution import PlanStep, SchemaPlan
-from kvmodels.schema.expressions import Expression, FieldRef, MultiFieldRef, Q, col
-from kvmodels.schema.markers import (
-    AggregateIndex,
-    Field,
-    Index,
-    Indexed,
-    MultiIndexed,
-    PrimaryKey,
-    Stored,
-    Unique,
-    UniqueConstraint,
-)
-from kvmodels.schema.model import KvModel
-from kvmodels.schema.time_fields import AutoNow, AutoNowAdd, Version
-from kvmodels.schema.upgrades import Upgrade, upgrade
-from kvmodels.transaction import Transaction
-from kvmodels.transaction_async import AsyncTransaction
-from kvmodels.ulid import ULID
-from kvmodels.values import UNDEFINED, KvMap, KvU64
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from kvmodels.database import Database
+    from kvmodels.database_async import AsyncDatabase
+    from kvmodels.encoding.columns import KeyNumber
+    from kvmodels.errors import (
+        AlreadyExistsError,
+        ClosedError,
+        CommitUnknownError,
+        ConcurrencyError,
+        DecodeError,
+        DoesNotExist,
+        EngineError,
+        EngineTimeoutError,
+        ForeignFileError,
+        IndexChangedError,
+        IndexNotReadyError,
+        IntegrityError,
+        InvalidArgumentError,
+        InvalidCursorError,
+        InvalidKeyError,
+        InvalidValueError,
+        KeyTooLargeError,
+        KvModelsError,
+        LimitExceededError,
+        LockLostError,
+        ModelDefinitionError,
+        MultipleObjectsReturned,
+        NonIdempotentValidatorError,
+        NoUsableIndexError,
+        OperationTooLargeError,
+        PrimaryKeyChangedError,
+        QueryError,
+        ReadOnlyError,
+        ReservedKeyError,
+        ResumeExpiredError,
+        RetriesExhaustedError,
+        SchemaChangeRefusedError,
+        SchemaError,
+        SchemaMismatchError,
+        SnapshotExpiredError,
+        StaleObjectError,
+        StorageFullError,
+        TransactionAbortedError,
+        TransactionConflictError,
+        UniqueViolationError,
+        UnknownFieldError,
+        UnknownLookupError,
+        UnsupportedError,
+        ValueTooLargeError,
+    )
+    from kvmodels.flows.build import BuildReport, IndexViolation
+    from kvmodels.flows.bulk import BulkItem
+    from kvmodels.flows.bulk_results import BulkFailure, BulkProgress, BulkResult
+    from kvmodels.flows.context import RetryPolicy
+    from kvmodels.flows.findings import CheckReport
+    from kvmodels.flows.migrate import MigrationReport
+    from kvmodels.flows.pace import SchemaProgress
+    from kvmodels.flows.plan_apply import SchemaReport
+    from kvmodels.flows.violations import RecordViolation
+    from kvmodels.keys import COMMIT_VERSIONSTAMP
+    from kvmodels.kv import Kv, open_kv
+    from kvmodels.kv_async import AsyncKv, open_async_kv
+    from kvmodels.limits import Limits
+    from kvmodels.query.aggregation import Avg, Count, Max, Min, Sum
+    from kvmodels.query.page import Page
+    from kvmodels.query.plans import QueryPlan
+    from kvmodels.queryset import QuerySet
+    from kvmodels.queryset_async import AsyncQuerySet
+    from kvmodels.repository import Repository
+    from kvmodels.repository_async import AsyncRepository
+    from kvmodels.schema.changes import F
+    from kvmodels.schema.evolution import PlanStep, SchemaPlan
+    from kvmodels.schema.expressions import Expression, FieldRef, MultiFieldRef, Q, col
+    from kvmodels.schema.markers import (
+        AggregateIndex,
+        Field,
+        Index,
+        Indexed,
+        MultiIndexed,
+        PrimaryKey,
+        Stored,
+        Unique,
+        UniqueConstraint,
+    )
+    from kvmodels.schema.model import KvModel
+    from kvmodels.schema.time_fields import AutoNow, AutoNowAdd, Version
+    from kvmodels.schema.upgrades import Upgrade, upgrade
+    from kvmodels.transaction import Transaction
+    from kvmodels.transaction_async import AsyncTransaction
+    from kvmodels.ulid import ULID
+    from kvmodels.values import UNDEFINED, KvMap, KvU64
 
 __all__ = [
     "COMMIT_VERSIONSTAMP",
@@ -204,12 +212,55 @@ __all__ = [
     "upgrade",
 ]
 
+_NAMES_OF = {
+    "database": "Database",
+    "database_async": "AsyncDatabase",
+    "encoding.columns": "KeyNumber",
+    "errors": "AlreadyExistsError ClosedError CommitUnknownError ConcurrencyError DecodeError DoesNotExist EngineError EngineTimeoutError ForeignFileError IndexChangedError IndexNotReadyError IntegrityError InvalidArgumentError InvalidCursorError InvalidKeyError InvalidValueError KeyTooLargeError KvModelsError LimitExceededError LockLostError ModelDefinitionError MultipleObjectsReturned NonIdempotentValidatorError NoUsableIndexError OperationTooLargeError PrimaryKeyChangedError QueryError ReadOnlyError ReservedKeyError ResumeExpiredError RetriesExhaustedError SchemaChangeRefusedError SchemaError SchemaMismatchError SnapshotExpiredError StaleObjectError StorageFullError TransactionAbortedError TransactionConflictError UniqueViolationError UnknownFieldError UnknownLookupError UnsupportedError ValueTooLargeError",
+    "flows.build": "BuildReport IndexViolation",
+    "flows.bulk": "BulkItem",
+    "flows.bulk_results": "BulkFailure BulkProgress BulkResult",
+    "flows.context": "RetryPolicy",
+    "flows.findings": "CheckReport",
+    "flows.migrate": "MigrationReport",
+    "flows.pace": "SchemaProgress",
+    "flows.plan_apply": "SchemaReport",
+    "flows.violations": "RecordViolation",
+    "keys": "COMMIT_VERSIONSTAMP",
+    "kv": "Kv open_kv",
+    "kv_async": "AsyncKv open_async_kv",
+    "limits": "Limits",
+    "query.aggregation": "Avg Count Max Min Sum",
+    "query.page": "Page",
+    "query.plans": "QueryPlan",
+    "queryset": "QuerySet",
+    "queryset_async": "AsyncQuerySet",
+    "repository": "Repository",
+    "repository_async": "AsyncRepository",
+    "schema.changes": "F",
+    "schema.evolution": "PlanStep SchemaPlan",
+    "schema.expressions": "Expression FieldRef MultiFieldRef Q col",
+    "schema.markers": "AggregateIndex Field Index Indexed MultiIndexed PrimaryKey Stored Unique UniqueConstraint",
+    "schema.model": "KvModel",
+    "schema.time_fields": "AutoNow AutoNowAdd Version",
+    "schema.upgrades": "Upgrade upgrade",
+    "transaction": "Transaction",
+    "transaction_async": "AsyncTransaction",
+    "ulid": "ULID",
+    "values": "UNDEFINED KvMap KvU64",
+}
+_HOME = {name: module for module, names in _NAMES_OF.items() for name in names.split()}
 
-def _show_public_path() -> None:
-    """Let tracebacks, reprs and pickles name the public path, as httpx does; the modules inside may then move."""
-    for name in __all__:
-        if name not in {"COMMIT_VERSIONSTAMP", "UNDEFINED"}:
-            globals()[name].__module__ = __name__
+
+def __getattr__(name: str) -> object:
+    module = _HOME.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    loaded = import_module(f"{__name__}.{module}")
+    for public in _NAMES_OF[module].split():
+        globals()[public] = getattr(loaded, public)
+    return globals()[name]
 
 
-_show_public_path()
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

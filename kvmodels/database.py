@@ -16,13 +16,14 @@ from kvmodels.database_changes import SchemaChanges
 from kvmodels.database_core import DatabaseCore
 from kvmodels.drivers import run
 from kvmodels.engines.base import Engine
+from kvmodels.flows import scrub
 from kvmodels.flows.context import DEFAULT_RETRY, Context, RetryPolicy
 from kvmodels.flows.findings import CheckReport
 from kvmodels.flows.requests import Flow, OneRead
-from kvmodels.flows.scrub import Repair
 from kvmodels.kv import Kv
 from kvmodels.kv_opening import Durability, Opening
 from kvmodels.limits import Limits
+from kvmodels.public_path import show_public_path
 from kvmodels.repository import Repository
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.model import KvModel
@@ -231,7 +232,7 @@ class Database(SchemaChanges):
         """
         return self._transactions.decorator(retries)
 
-    def check(self, model: type[KvModel] | None = None, *, repair: Repair = False) -> CheckReport:
+    def check(self, model: type[KvModel] | None = None, *, repair: scrub.Repair = False) -> CheckReport:
         """Check that every index entry and counter equals f(records) and the reverse; safe beside live writers.
 
         Args:
@@ -326,3 +327,6 @@ class _Runner:
     def run(self, flow: Flow[T] | OneRead[T]) -> T:
         result: T = self._run(flow)
         return result
+
+
+show_public_path(Database)

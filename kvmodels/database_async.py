@@ -13,15 +13,16 @@ from typing import Any, Self, TypeVar
 
 from kvmodels.database_changes_async import AsyncSchemaChanges
 from kvmodels.database_core import DatabaseCore
-from kvmodels.drivers import apin, arelease, arun
+from kvmodels.drivers_async import apin, arelease, arun
 from kvmodels.engines.base import Engine
+from kvmodels.flows import scrub
 from kvmodels.flows.context import DEFAULT_RETRY, Context, RetryPolicy
 from kvmodels.flows.findings import CheckReport
 from kvmodels.flows.requests import Flow, OneRead
-from kvmodels.flows.scrub import Repair
 from kvmodels.kv_async import AsyncKv
 from kvmodels.kv_opening import Durability, Opening
 from kvmodels.limits import Limits
+from kvmodels.public_path import show_public_path
 from kvmodels.repository_async import AsyncRepository
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.model import KvModel
@@ -262,7 +263,7 @@ class AsyncDatabase(AsyncSchemaChanges):
         """
         return self._transactions.decorator(retries)
 
-    async def check(self, model: type[KvModel] | None = None, *, repair: Repair = False) -> CheckReport:
+    async def check(self, model: type[KvModel] | None = None, *, repair: scrub.Repair = False) -> CheckReport:
         """Check that every index entry and counter equals f(records) and the reverse; safe beside live writers.
 
         Args:
@@ -368,3 +369,6 @@ class _Runner:
     async def run(self, flow: Flow[T] | OneRead[T]) -> T:
         result: T = await self._run(flow)
         return result
+
+
+show_public_path(AsyncDatabase)

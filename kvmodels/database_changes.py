@@ -12,12 +12,12 @@ from typing import TypeVar
 from kvmodels.database_core import DatabaseCore
 from kvmodels.drivers import run
 from kvmodels.engines.base import Engine
-from kvmodels.flows.build import BuildReport
-from kvmodels.flows.migrate import MigrationReport
+from kvmodels.flows import build as building
+from kvmodels.flows import migrate as migrate_flows
+from kvmodels.flows import plan_apply
+from kvmodels.flows import violations as listing
 from kvmodels.flows.pace import Pace, SchemaProgress
-from kvmodels.flows.plan_apply import SchemaReport
 from kvmodels.flows.requests import Flow, OneRead
-from kvmodels.flows.violations import RecordViolation
 from kvmodels.schema.evolution import SchemaPlan
 from kvmodels.schema.model import KvModel
 
@@ -42,7 +42,7 @@ class SchemaChanges:
         *models: type[KvModel],
         progress: Callable[[SchemaProgress], object] | None = None,
         throttle: float | None = None,
-    ) -> tuple[BuildReport, ...]:
+    ) -> tuple[building.BuildReport, ...]:
         """Build every declared index that is not ready, beside readers and writers.
 
         Any number of processes may build at once, and a build that was interrupted goes on where it stopped.
@@ -86,7 +86,7 @@ class SchemaChanges:
         allow: Iterable[str] = (),
         progress: Callable[[SchemaProgress], object] | None = None,
         throttle: float | None = None,
-    ) -> SchemaReport:
+    ) -> plan_apply.SchemaReport:
         """Bring the store in line with the models: do every step of the plan, beside readers and writers.
 
         Indexes are built and switched by one commit each, records are rewritten where an index waits for an upgrade,
@@ -117,7 +117,7 @@ class SchemaChanges:
         forget: Iterable[str] = (),
         progress: Callable[[SchemaProgress], object] | None = None,
         throttle: float | None = None,
-    ) -> MigrationReport:
+    ) -> migrate_flows.MigrationReport:
         """Rewrite every record of an older schema version as the upgrades of the model make it.
 
         Needed where an index waits for it, which ``apply()`` does by itself; else records are upgraded when they are
@@ -141,7 +141,7 @@ class SchemaChanges:
 
     def violations(
         self, model: type[KvModel], index: str | None = None, *, limit: int = 1_000
-    ) -> list[RecordViolation]:
+    ) -> list[listing.RecordViolation]:
         """The records that keep an index from becoming readable, or a migration from its end.
 
         Args:
@@ -158,7 +158,7 @@ class SchemaChanges:
         """
         return self._run(self._core.violations(model, index, limit))
 
-    def resolve(self, model: type[KvModel], index: str | None = None) -> tuple[BuildReport, ...]:
+    def resolve(self, model: type[KvModel], index: str | None = None) -> tuple[building.BuildReport, ...]:
         """Look at the violations of an index again, after their records were changed; without any it becomes readable.
 
         Args:

@@ -10,14 +10,14 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from kvmodels.database_core import DatabaseCore
-from kvmodels.drivers import arun
+from kvmodels.drivers_async import arun
 from kvmodels.engines.base import Engine
-from kvmodels.flows.build import BuildReport
-from kvmodels.flows.migrate import MigrationReport
+from kvmodels.flows import build as building
+from kvmodels.flows import migrate as migrate_flows
+from kvmodels.flows import plan_apply
+from kvmodels.flows import violations as listing
 from kvmodels.flows.pace import Pace, SchemaProgress
-from kvmodels.flows.plan_apply import SchemaReport
 from kvmodels.flows.requests import Flow, OneRead
-from kvmodels.flows.violations import RecordViolation
 from kvmodels.kv_opening import Opening
 from kvmodels.schema.evolution import SchemaPlan
 from kvmodels.schema.model import KvModel
@@ -47,7 +47,7 @@ class AsyncSchemaChanges:
         *models: type[KvModel],
         progress: Callable[[SchemaProgress], object] | None = None,
         throttle: float | None = None,
-    ) -> tuple[BuildReport, ...]:
+    ) -> tuple[building.BuildReport, ...]:
         """Build every declared index that is not ready, beside readers and writers.
 
         Any number of processes may build at once, and a build that was interrupted goes on where it stopped.
@@ -95,7 +95,7 @@ class AsyncSchemaChanges:
         allow: Iterable[str] = (),
         progress: Callable[[SchemaProgress], object] | None = None,
         throttle: float | None = None,
-    ) -> SchemaReport:
+    ) -> plan_apply.SchemaReport:
         """Bring the store in line with the models: do every step of the plan, beside readers and writers.
 
         Indexes are built and switched by one commit each, records are rewritten where an index waits for an upgrade,
@@ -126,7 +126,7 @@ class AsyncSchemaChanges:
         forget: Iterable[str] = (),
         progress: Callable[[SchemaProgress], object] | None = None,
         throttle: float | None = None,
-    ) -> MigrationReport:
+    ) -> migrate_flows.MigrationReport:
         """Rewrite every record of an older schema version as the upgrades of the model make it.
 
         Needed where an index waits for it, which ``apply()`` does by itself; else records are upgraded when they are
@@ -150,7 +150,7 @@ class AsyncSchemaChanges:
 
     async def violations(
         self, model: type[KvModel], index: str | None = None, *, limit: int = 1_000
-    ) -> list[RecordViolation]:
+    ) -> list[listing.RecordViolation]:
         """The records that keep an index from becoming readable, or a migration from its end.
 
         Args:
@@ -167,7 +167,7 @@ class AsyncSchemaChanges:
         """
         return await self._run(self._core.violations(model, index, limit))
 
-    async def resolve(self, model: type[KvModel], index: str | None = None) -> tuple[BuildReport, ...]:
+    async def resolve(self, model: type[KvModel], index: str | None = None) -> tuple[building.BuildReport, ...]:
         """Look at the violations of an index again, after their records were changed; without any it becomes readable.
 
         Args:

@@ -13,22 +13,17 @@ from uuid import uuid4
 
 from kvmodels.engines.base import Engine
 from kvmodels.errors import ClosedError, InvalidArgumentError, ModelDefinitionError
+from kvmodels.flows import build as building
+from kvmodels.flows import bulk_progress, counters, drop, opening, plan_apply, scrub
+from kvmodels.flows import migrate as migrate_flows
+from kvmodels.flows import plan as plan_flows
+from kvmodels.flows import token as tokens
+from kvmodels.flows import violations as listing
 from kvmodels.flows.arguments import items_of, require_flag, require_text
-from kvmodels.flows.build import BuildReport
-from kvmodels.flows.bulk_progress import forget_bulk
 from kvmodels.flows.context import DEFAULT_RETRY, Context, RetryPolicy
-from kvmodels.flows.counters import Recount, mend_counters, recount
-from kvmodels.flows.drop import drop_index
 from kvmodels.flows.findings import CheckReport
-from kvmodels.flows.migrate import MigrationReport, migrate
-from kvmodels.flows.opening import open_database, require_current
 from kvmodels.flows.pace import UNPACED, Pace
-from kvmodels.flows.plan import plan_schema
-from kvmodels.flows.plan_apply import SchemaReport, apply_schema, build_indexes
 from kvmodels.flows.requests import Flow
-from kvmodels.flows.scrub import Repair, check_collection, check_database
-from kvmodels.flows.token import Token, burn
-from kvmodels.flows.violations import RecordViolation, list_violations, resolve
 from kvmodels.kv_opening import store_format
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.evolution import Allowed, SchemaPlan
@@ -197,33 +192,35 @@ class DatabaseCore:
             },
             signals=self.signals,
         )
-        view = yield from open_database(context, writable=not self._readonly)
+        view = yield from opening.open_database(context, writable=not self._readonly)
         for part, owner in view.header.prefixes().items():
             self.reserved.add(part, owner)
         if self._must_be_current:
-            require_current(view)
+            opening.require_current(view)
         self._context = context
 
     def _chosen(self, models: Iterable[type[Any]]) -> list[ModelSchema]:
         return [self.schema_for(model) for model in models] or list(self.schemas.values())
 
-    def build_indexes(self, models: Iterable[type[Any]], pace: Pace = UNPACED) -> Flow[tuple[BuildReport, ...]]:
+    def build_indexes(
+        self, models: Iterable[type[Any]], pace: Pace = UNPACED
+    ) -> Flow[tuple[building.BuildReport, ...]]:
         """Build or finish every declared index that is not READABLE, and remove what older generations left."""
-        reports: list[BuildReport] = []
+        reports: list[building.BuildReport] = []
         for schema in self._chosen(models):
-            reports.extend((yield from build_indexes(self.context, schema, pace)))
+            reports.extend((yield from plan_apply.build_indexes(self.context, schema, pace)))
         return tuple(reports)
 
     def drop_index(self, model: type[Any], name: str) -> Flow[bool]:
         """Drop an index of a registered model; False when the store lists none of this name."""
         require_text("name", name, "Give the name of an index, as explain() and db.check() show it.")
-        return (yield from drop_index(self.context, self.schema_for(model).collection, name)) > 0
+        return (yield from drop.drop_index(self.context, self.schema_for(model).collection, name)) > 0
 
     def plan(self, models: Iterable[type[Any]]) -> Flow[SchemaPlan]:
         """What lies between the models and the store."""
-        return plan_schema(self.context, self._chosen(models))
+        return plan_flows.plan_schema(self.context, self._chosen(models))
 
-    def apply(self, models: Iterable[type[Any]], allow: Iterable[str], pace: Pace) -> Flow[SchemaReport]:
+    def apply(self, models: Iterable[type[Any]], allow: Iterable[str], pace: Pace) -> Flow[plan_apply.SchemaReport]:
         """Bring the store in line with the models."""
         names = items_of("allow", allow, _ALLOW_HINT)
         unknown = [name for name in names if name not in get_args(Allowed)]
@@ -235,9 +232,9 @@ class DatabaseCore:
                 expected=get_args(Allowed),
                 hint=_ALLOW_HINT,
             )
-        return apply_schema(self.context, self._chosen(models), names, pace)
+        return plan_apply.apply_schema(self.context, self._chosen(models), names, pace)
 
-    def migrate(self, model: type[Any], forget: Iterable[str], pace: Pace) -> Flow[MigrationReport]:
+    def migrate(self, model: type[Any], forget: Iterable[str], pace: Pace) -> Flow[migrate_flows.MigrationReport]:
         """Rewrite the records of older schema versions."""
         schema = self.schema_for(model)
         names = items_of("forget", forget, _FORGET_HINT)
@@ -249,9 +246,9 @@ class DatabaseCore:
                     value=name,
                     hint=_FORGET_HINT,
                 )
-        return migrate(self.context, schema, forget=names, pace=pace)
+        return migrate_flows.migrate(self.context, schema, forget=names, pace=pace)
 
-    def violations(self, model: type[Any], index: str | None, limit: int) -> Flow[list[RecordViolation]]:
+    def violations(self, model: type[Any], index: str | None, limit: int) -> Flow[list[listing.RecordViolation]]:
         """The records that an index cannot hold, or that a migration cannot rewrite."""
         given: object = limit
         if type(given) is not int or given < 1:
@@ -261,13 +258,13 @@ class DatabaseCore:
                 value=limit,
                 hint="Give how many violations to list at most.",
             )
-        return list_violations(self.context, self.schema_for(model), index, limit)
+        return listing.list_violations(self.context, self.schema_for(model), index, limit)
 
-    def resolve(self, model: type[Any], index: str | None) -> Flow[tuple[BuildReport, ...]]:
+    def resolve(self, model: type[Any], index: str | None) -> Flow[tuple[building.BuildReport, ...]]:
         """Look at violations again."""
-        return resolve(self.context, self.schema_for(model), index)
+        return listing.resolve(self.context, self.schema_for(model), index)
 
-    def check(self, model: type[Any] | None, repair: Repair) -> Flow[CheckReport]:
+    def check(self, model: type[Any] | None, repair: scrub.Repair) -> Flow[CheckReport]:
         """Check the entries of one collection, or of all."""
         if repair not in (True, False, "all"):
             raise InvalidArgumentError(
@@ -278,18 +275,18 @@ class DatabaseCore:
                 hint="Give False to report, True to mend entries, 'all' to delete rows that are no documents as well.",
             )
         if model is None:
-            return check_database(self.context, repair=repair)
-        return check_collection(self.context, self.schema_for(model), repair=repair)
+            return scrub.check_database(self.context, repair=repair)
+        return scrub.check_collection(self.context, self.schema_for(model), repair=repair)
 
-    def recounts(self, model: type[Any] | None) -> list[Flow[Recount]]:
+    def recounts(self, model: type[Any] | None) -> list[Flow[counters.Recount]]:
         """The counts of one collection, or of all, that have an aggregate index; each is to be run in a snapshot."""
         chosen = self.schemas.values() if model is None else (self.schema_for(model),)
         counted = [schema for schema in chosen if any(index.aggregates for index in schema.indexes.values())]
-        return [recount(self.context, schema) for schema in counted]
+        return [counters.recount(self.context, schema) for schema in counted]
 
-    def settle(self, report: CheckReport, recounted: Recount, repair: Repair) -> Flow[CheckReport]:
+    def settle(self, report: CheckReport, recounted: counters.Recount, repair: scrub.Repair) -> Flow[CheckReport]:
         """The report of a check with what a count has found, mended on request."""
-        found = yield from mend_counters(self.context, recounted, repair=repair is not False)
+        found = yield from counters.mend_counters(self.context, recounted, repair=repair is not False)
         unchecked = (*report.unchecked, *recounted.unchecked)
         return CheckReport(report.scanned + recounted.scanned, (*report.findings, *found), unchecked)
 
@@ -297,9 +294,9 @@ class DatabaseCore:
         """Whether the operation with this token was applied; if not, it never will be."""
         require_text("token", token, "Give the token of a CommitUnknownError.")
         context = self.context
-        row = yield from burn(context, Token(token, context.retry.deadline_s), context.monotonic())
+        row = yield from tokens.burn(context, tokens.Token(token, context.retry.deadline_s), context.monotonic())
         return row is not None
 
     def forget_bulk(self, resume_id: str) -> Flow[bool]:
         """Remove what is stored of a bulk write; whether anything was."""
-        return forget_bulk(self.context, resume_id)
+        return bulk_progress.forget_bulk(self.context, resume_id)

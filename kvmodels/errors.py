@@ -54,6 +54,8 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
+from kvmodels.public_path import show_public_path
+
 __all__ = [
     "AlreadyExistsError",
     "ClosedError",
@@ -584,3 +586,51 @@ class ResumeExpiredError(EngineError):
     default_hint = "Watch without since=, which begins with the present state; raise change_log= to keep more."
     since: str
     oldest: str
+
+
+show_public_path(
+    AlreadyExistsError,
+    ClosedError,
+    CommitUnknownError,
+    ConcurrencyError,
+    DecodeError,
+    DoesNotExist,
+    EngineError,
+    EngineTimeoutError,
+    ForeignFileError,
+    IndexChangedError,
+    IndexNotReadyError,
+    IntegrityError,
+    InvalidArgumentError,
+    InvalidCursorError,
+    InvalidKeyError,
+    InvalidValueError,
+    KeyTooLargeError,
+    KvModelsError,
+    LimitExceededError,
+    LockLostError,
+    ModelDefinitionError,
+    MultipleObjectsReturned,
+    NonIdempotentValidatorError,
+    NoUsableIndexError,
+    OperationTooLargeError,
+    PrimaryKeyChangedError,
+    QueryError,
+    ReadOnlyError,
+    ReservedKeyError,
+    ResumeExpiredError,
+    RetriesExhaustedError,
+    SchemaChangeRefusedError,
+    SchemaError,
+    SchemaMismatchError,
+    SnapshotExpiredError,
+    StaleObjectError,
+    StorageFullError,
+    TransactionAbortedError,
+    TransactionConflictError,
+    UniqueViolationError,
+    UnknownFieldError,
+    UnknownLookupError,
+    UnsupportedError,
+    ValueTooLargeError,
+)

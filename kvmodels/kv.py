@@ -26,6 +26,7 @@ from kvmodels.kv_services import KvServices
 from kvmodels.kv_watch import KvWatching
 from kvmodels.limits import Limits
 from kvmodels.operations import CommitResult
+from kvmodels.public_path import show_public_path
 
 __all__ = ["AtomicOperation", "Kv", "open_kv"]
 
@@ -212,3 +213,6 @@ class AtomicOperation(AtomicBuilder):
         """
         limits = self._form.limits_within(self._engine.limits)
         return run(self._engine, commit_operation(self._form, limits, self._take()))
+
+
+show_public_path(Kv, open_kv)

@@ -14,7 +14,7 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
 
-from kvmodels.drivers import aclose, arun
+from kvmodels.drivers_async import aclose, arun
 from kvmodels.flows.keyvalue import commit_operation
 from kvmodels.flows.store_format import StoreFormat
 from kvmodels.keys import Key, SetKey
@@ -27,6 +27,7 @@ from kvmodels.kv_services_async import AsyncKvServices
 from kvmodels.kv_watch_async import AsyncKvWatching
 from kvmodels.limits import Limits
 from kvmodels.operations import CommitResult
+from kvmodels.public_path import show_public_path
 
 __all__ = ["AsyncAtomicOperation", "AsyncKv", "open_async_kv"]
 
@@ -234,3 +235,6 @@ class AsyncAtomicOperation(AtomicBuilder):
         engine = await opened(self._opening)
         limits = self._form.limits_within(engine.limits)
         return await arun(engine, commit_operation(self._form, limits, pending))
+
+
+show_public_path(AsyncKv, open_async_kv)

@@ -14,9 +14,9 @@ from typing import Any, Final, Literal, Self, cast, overload
 
 from kvmodels.encoding.arithmetic import Bounds, Number, sum_function
 from kvmodels.errors import InvalidArgumentError, InvalidValueError
+from kvmodels.flows import queue as queueing
 from kvmodels.flows.keyvalue import PendingWrite
 from kvmodels.flows.lifetimes import lifetime_ms
-from kvmodels.flows.queue import NewMessage, new_message
 from kvmodels.flows.store_format import StoreFormat
 from kvmodels.keys import Key, SetKey
 from kvmodels.operations import Apply, Arithmetic, Check, Delete, Entry, Mutation, Set, parse_versionstamp
@@ -46,7 +46,7 @@ class AtomicBuilder:
         self._checks: list[Check] = []
         self._mutations: list[Mutation] = []
         self._lifetimes: dict[int, int] = {}
-        self._messages: list[NewMessage] = []
+        self._messages: list[queueing.NewMessage] = []
         self._used = False
 
     @overload
@@ -271,7 +271,7 @@ class AtomicBuilder:
         """
         self._require_unused()
         self._messages.append(
-            new_message(
+            queueing.new_message(
                 self._form,
                 str(ULID()),
                 value,

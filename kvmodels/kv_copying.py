@@ -12,8 +12,8 @@ from typing import cast
 
 from kvmodels.drivers import run
 from kvmodels.errors import InvalidArgumentError, KvModelsError, UnsupportedError
-from kvmodels.flows.dumping import Dumping
-from kvmodels.flows.loading import Loading
+from kvmodels.flows import dumping as dumping_flows
+from kvmodels.flows import loading as loading_flows
 from kvmodels.flows.store_format import StoreFormat
 from kvmodels.kv_copying_files import DumpFile, DumpReader, DumpWriter
 from kvmodels.kv_reading import KvReading
@@ -82,7 +82,7 @@ class KvCopying(KvReading):
             >>> print(file.getvalue().splitlines()[1])
             {"key":["users",1],"value":{"name":"Ada","logins":{"$int":"0x10000000000000000"}}}
         """
-        dumping = Dumping(self._form)
+        dumping = dumping_flows.Dumping(self._form)
         with closing(self._engine.snapshot()) as state, DumpWriter(file) as writer:
             writer.write(run(self._engine, dumping.begin(), snapshot=state))
             while rows := run(self._engine, dumping.rows(self._limits), snapshot=state):
@@ -123,7 +123,7 @@ class KvCopying(KvReading):
             ...     other.load(file), other.get(("users", 1)).value
             (1, {'name': 'Ada'})
         """
-        loading = Loading(self._form, self._limits, str(ULID()))
+        loading = loading_flows.Loading(self._form, self._limits, str(ULID()))
         with DumpReader(file) as reader:
             try:
                 run(self._engine, loading.begin(restart=restart))

@@ -9,11 +9,11 @@ from __future__ import annotations
 import asyncio
 import os
 
-from kvmodels.drivers import apin, arelease, arun
+from kvmodels.drivers_async import apin, arelease, arun
 from kvmodels.engines.base import Engine
 from kvmodels.errors import KvModelsError
-from kvmodels.flows.dumping import Dumping
-from kvmodels.flows.loading import Loading
+from kvmodels.flows import dumping as dumping_flows
+from kvmodels.flows import loading as loading_flows
 from kvmodels.kv_copying import backup_path
 from kvmodels.kv_copying_files import DumpFile, DumpReader, DumpWriter
 from kvmodels.kv_reading_async import AsyncKvReading, opened
@@ -89,7 +89,7 @@ class AsyncKvCopying(AsyncKvReading):
         """
         engine = await opened(self._opening)
         limits = self._form.limits_within(engine.limits)
-        dumping = Dumping(self._form)
+        dumping = dumping_flows.Dumping(self._form)
         state = await apin(engine)
         try:
             with DumpWriter(file) as writer:
@@ -137,7 +137,7 @@ class AsyncKvCopying(AsyncKvReading):
             (1, {'name': 'Ada'})
         """
         engine = await opened(self._opening)
-        loading = Loading(self._form, self._form.limits_within(engine.limits), str(ULID()))
+        loading = loading_flows.Loading(self._form, self._form.limits_within(engine.limits), str(ULID()))
         with DumpReader(file) as reader:
             try:
                 await arun(engine, loading.begin(restart=restart))
@@ -151,7 +151,7 @@ class AsyncKvCopying(AsyncKvReading):
                 raise
 
 
-async def _abandon(engine: Engine, loading: Loading, error: BaseException) -> None:
+async def _abandon(engine: Engine, loading: loading_flows.Loading, error: BaseException) -> None:
     try:
         await arun(engine, loading.abandon())
     except KvModelsError as failure:

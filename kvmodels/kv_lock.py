@@ -18,9 +18,9 @@ from typing import Final, Self
 from kvmodels.drivers import run
 from kvmodels.engines.base import Engine
 from kvmodels.errors import ClosedError, InvalidArgumentError, KvModelsError, LockLostError, RetriesExhaustedError
+from kvmodels.flows import lock as lock_flows
 from kvmodels.flows.arguments import require_text
 from kvmodels.flows.durations import duration_ms
-from kvmodels.flows.lock import LockClaim
 from kvmodels.flows.store_format import StoreFormat
 from kvmodels.kv_reading import KvReading
 from kvmodels.ulid import ULID
@@ -94,7 +94,7 @@ class Lock:
         self._name = name
         self._ttl_ms = ttl_ms
         self._wait_s = wait_s
-        self._claim: LockClaim | None = None
+        self._claim: lock_flows.LockClaim | None = None
         self._lost = False
         self._stop = threading.Event()
         self._renewing: threading.Thread | None = None
@@ -143,7 +143,7 @@ class Lock:
                 value=self._name,
                 hint="It is not reentrant: release it first, or make another object with kv.lock().",
             )
-        claim = LockClaim(self._form, self._name, str(ULID()), self._ttl_ms)
+        claim = lock_flows.LockClaim(self._form, self._name, str(ULID()), self._ttl_ms)
         limits = self._form.limits_within(self._engine.limits)
         try:
             taken = run(self._engine, claim.acquire(limits, self._wait_s, time.monotonic))
@@ -193,7 +193,7 @@ class Lock:
     def __repr__(self) -> str:
         return f"<Lock {self._name!r} of {self._engine.url}>"
 
-    def _renew(self, claim: LockClaim, stop: threading.Event) -> None:
+    def _renew(self, claim: lock_flows.LockClaim, stop: threading.Event) -> None:
         while not stop.wait(self._ttl_ms / 3000):
             try:
                 held = run(self._engine, claim.renew())
@@ -219,7 +219,7 @@ def lock_arguments(name: object, ttl: object, wait: object) -> tuple[int, float]
     return ttl_ms, math.inf if wait is None else duration_ms("wait", wait, longest_ms=LONGEST_WAIT_MS) / 1000
 
 
-def require_held(claim: LockClaim | None) -> LockClaim:
+def require_held(claim: lock_flows.LockClaim | None) -> lock_flows.LockClaim:
     """The claim of a lock that is held.
 
     Raises:
@@ -230,7 +230,7 @@ def require_held(claim: LockClaim | None) -> LockClaim:
     return claim
 
 
-def lost_lock(name: str, claim: LockClaim) -> LockLostError:
+def lost_lock(name: str, claim: lock_flows.LockClaim) -> LockLostError:
     """The error for a holder whose lease has ended."""
     return LockLostError("the lock was lost while it was held", name=name, fencing_token=claim.fencing_token)
 

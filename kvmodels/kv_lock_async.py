@@ -14,10 +14,10 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Self
 
-from kvmodels.drivers import arun
+from kvmodels.drivers_async import arun
 from kvmodels.engines.base import Engine
 from kvmodels.errors import ClosedError, InvalidArgumentError, KvModelsError, LockLostError
-from kvmodels.flows.lock import LockClaim
+from kvmodels.flows import lock as lock_flows
 from kvmodels.flows.store_format import StoreFormat
 from kvmodels.kv_lock import DEFAULT_TTL_S, lock_arguments, lost_lock, not_obtained, require_held
 from kvmodels.kv_opening import Opening
@@ -93,7 +93,7 @@ class AsyncLock:
         self._name = name
         self._ttl_ms = ttl_ms
         self._wait_s = wait_s
-        self._claim: LockClaim | None = None
+        self._claim: lock_flows.LockClaim | None = None
         self._lost = False
         self._stop = asyncio.Event()
         self._renewing: asyncio.Task[None] | None = None
@@ -143,7 +143,7 @@ class AsyncLock:
                 value=self._name,
                 hint="It is not reentrant: release it first, or make another object with kv.lock().",
             )
-        claim = LockClaim(self._form, self._name, str(ULID()), self._ttl_ms)
+        claim = lock_flows.LockClaim(self._form, self._name, str(ULID()), self._ttl_ms)
         engine = await opened(self._opening)
         limits = self._form.limits_within(engine.limits)
         try:
@@ -191,7 +191,7 @@ class AsyncLock:
     def __repr__(self) -> str:
         return f"<AsyncLock {self._name!r}>"
 
-    async def _renew(self, engine: Engine, claim: LockClaim, stop: asyncio.Event) -> None:
+    async def _renew(self, engine: Engine, claim: lock_flows.LockClaim, stop: asyncio.Event) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), self._ttl_ms / 3000)

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any, Generic, Self, TypeVar
 
-from kvmodels.drivers import apin, arelease, arun
+from kvmodels.drivers_async import apin, arelease, arun
 from kvmodels.flows import namespace as flows
 from kvmodels.flows.requests import Flow
 from kvmodels.flows.store_format import StoreFormat

@@ -12,23 +12,13 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
+from kvmodels.encoding import v8
 from kvmodels.encoding.values import MsgpackCodec, ValueCodec
 from kvmodels.engines.base import Engine
 from kvmodels.engines.opening import open_engine
 from kvmodels.errors import ClosedError, InvalidArgumentError, UnsupportedError
 from kvmodels.flows.store_format import StoreFormat
 from kvmodels.limits import Limits
-
-try:
-    # Here and not when it is chosen, although it takes 60 ms where it is installed: no import of this package is
-    # deferred, so that a program which has started has all that it needs.
-    from kvmodels.encoding.v8 import V8Codec
-except ModuleNotFoundError as missing:
-    if (missing.name or "").partition(".")[0] != "v8serialize":
-        raise
-    _make_v8: Callable[[], ValueCodec] | None = None
-else:
-    _make_v8 = V8Codec
 
 __all__ = ["Durability", "Opening", "store_format"]
 
@@ -37,17 +27,20 @@ Durability = Literal["commit", "relaxed"]
 NOTHING_RESERVED: Final[Mapping[str, str]] = MappingProxyType({})
 
 
-def _missing_v8() -> ValueCodec:
-    raise UnsupportedError(
-        "the codec v8 needs a package that is not installed",
-        reason="v8serialize",
-        hint="Install it: pip install 'kvmodels[v8]'.",
-    )
+def _v8_codec() -> ValueCodec:
+    try:
+        return v8.V8Codec()
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").partition(".")[0] != "v8serialize":
+            raise
+        raise UnsupportedError(
+            "the codec v8 needs a package that is not installed",
+            reason="v8serialize",
+            hint="Install it: pip install 'kvmodels[v8]'.",
+        ) from missing
 
 
-_CODECS: Final[Mapping[str, Callable[[], ValueCodec]]] = MappingProxyType(
-    {"msgpack": MsgpackCodec, "v8": _make_v8 or _missing_v8}
-)
+_CODECS: Final[Mapping[str, Callable[[], ValueCodec]]] = MappingProxyType({"msgpack": MsgpackCodec, "v8": _v8_codec})
 
 
 def store_format(codec: str, reserved: Mapping[str, str] = NOTHING_RESERVED) -> StoreFormat:

@@ -30,10 +30,10 @@ from kvmodels.errors import (
     KvModelsError,
     StorageFullError,
 )
+from kvmodels.flows import queue as queueing
 from kvmodels.flows.arguments import require_callable
 from kvmodels.flows.durations import duration_ms
 from kvmodels.flows.keyvalue import PendingWrite, commit_operation
-from kvmodels.flows.queue import Delivery, new_message, take_message
 from kvmodels.flows.store_format import StoreFormat
 from kvmodels.keys import Key
 from kvmodels.kv_reading import KvReading
@@ -89,7 +89,7 @@ class KvQueueing(KvReading):
             ...     kv.enqueue({"to": "ada@example.org"}, delay=60, keys_if_undelivered=[("failed", 1)]).ok
             True
         """
-        new = new_message(
+        new = queueing.new_message(
             self._form,
             str(ULID()),
             value,
@@ -259,11 +259,11 @@ class QueueListener:
         if len(self._in_work) >= self._concurrency:
             return RECHECK_S
         try:
-            taken = run(self._engine, take_message(self._form, str(ULID()), self._lease_ms, random.randrange))
+            taken = run(self._engine, queueing.take_message(self._form, str(ULID()), self._lease_ms, random.randrange))
         except PASSING_ERRORS as error:
             _log.warning("no message could be taken; trying again", exc_info=error)
             return RECHECK_S
-        if not isinstance(taken, Delivery):
+        if not isinstance(taken, queueing.Delivery):
             return RECHECK_S if taken is None else taken
         work = _Work(self._engine, taken, self._lease_ms)
         thread = threading.Thread(target=self._handle, args=(work,), name="kvmodels-message", daemon=True)
@@ -281,7 +281,7 @@ class QueueListener:
             self._in_work.pop(threading.current_thread(), None)
             self._changed.set()
 
-    def _call(self, delivery: Delivery) -> BaseException | None:
+    def _call(self, delivery: queueing.Delivery) -> BaseException | None:
         """Call the handler; what it raised."""
         try:
             result = self._handler(delivery.value())
@@ -300,7 +300,7 @@ class QueueListener:
 class _Work:
     """A message in work, whose steps are taken one after the other."""
 
-    def __init__(self, engine: Engine, delivery: Delivery, lease_ms: int) -> None:
+    def __init__(self, engine: Engine, delivery: queueing.Delivery, lease_ms: int) -> None:
         self.delivery = delivery
         self._engine = engine
         self._lease_ms = lease_ms

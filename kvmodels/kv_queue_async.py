@@ -17,12 +17,12 @@ from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
 
-from kvmodels.drivers import arun
+from kvmodels.drivers_async import arun
 from kvmodels.engines.base import Engine
 from kvmodels.engines.signals import RECHECK_S
 from kvmodels.errors import ClosedError, KvModelsError, UnsupportedError
+from kvmodels.flows import queue as queueing
 from kvmodels.flows.keyvalue import PendingWrite, commit_operation
-from kvmodels.flows.queue import Delivery, new_message, take_message
 from kvmodels.flows.store_format import StoreFormat
 from kvmodels.keys import Key
 from kvmodels.kv_opening import Opening
@@ -75,7 +75,7 @@ class AsyncKvQueueing(AsyncKvReading):
             >>> asyncio.run(main())
             True
         """
-        new = new_message(
+        new = queueing.new_message(
             self._form,
             str(ULID()),
             value,
@@ -259,11 +259,11 @@ class AsyncQueueListener:
         if len(self._in_work) >= self._concurrency:
             return RECHECK_S
         try:
-            taken = await arun(engine, take_message(self._form, str(ULID()), self._lease_ms, random.randrange))
+            taken = await arun(engine, queueing.take_message(self._form, str(ULID()), self._lease_ms, random.randrange))
         except PASSING_ERRORS as error:
             _log.warning("no message could be taken; trying again", exc_info=error)
             return RECHECK_S
-        if not isinstance(taken, Delivery):
+        if not isinstance(taken, queueing.Delivery):
             return RECHECK_S if taken is None else min(taken, RECHECK_S)
         work = _Work(engine, taken, self._lease_ms)
         task = self._loop.create_task(self._handle(work))
@@ -295,7 +295,7 @@ class AsyncQueueListener:
 class _Work:
     """A message in work, whose steps are taken one after the other."""
 
-    def __init__(self, engine: Engine, delivery: Delivery, lease_ms: int) -> None:
+    def __init__(self, engine: Engine, delivery: queueing.Delivery, lease_ms: int) -> None:
         self.delivery = delivery
         self._engine = engine
         self._lease_ms = lease_ms

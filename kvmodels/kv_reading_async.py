@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import Literal, Self, TypeVar
 
-from kvmodels.drivers import apin, arelease, arun
+from kvmodels.drivers_async import apin, arelease, arun
 from kvmodels.engines.base import Engine, Snapshot
 from kvmodels.errors import ClosedError
 from kvmodels.flows.keyvalue import get_entries, get_entry

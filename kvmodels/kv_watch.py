@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from kvmodels.drivers import run
 from kvmodels.engines.base import Engine
-from kvmodels.flows.watch import Watch, watching
+from kvmodels.flows import watch as watch_flows
 from kvmodels.keys import Key
 from kvmodels.kv_reading import KvReading
 from kvmodels.operations import Entry
@@ -70,7 +70,7 @@ class KvWatching(KvReading):
             >>> [entry.value for entry in first], [entry.value for entry in second], rest
             ([None, None], [None, 1], [])
         """
-        watch = watching(self._form, time.monotonic, keys=keys, prefix=prefix, since=since, timeout=timeout)
+        watch = watch_flows.watching(self._form, time.monotonic, keys=keys, prefix=prefix, since=since, timeout=timeout)
         return KvWatchIterator(self._engine, watch)
 
 
@@ -79,7 +79,7 @@ class KvWatchIterator(Iterator[list[Entry]]):
 
     __slots__ = ("_engine", "_watch")
 
-    def __init__(self, engine: Engine, watch: Watch) -> None:
+    def __init__(self, engine: Engine, watch: watch_flows.Watch) -> None:
         self._engine = engine
         self._watch = watch
 

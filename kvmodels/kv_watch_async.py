@@ -10,8 +10,8 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Iterable
 
-from kvmodels.drivers import arun
-from kvmodels.flows.watch import Watch, watching
+from kvmodels.drivers_async import arun
+from kvmodels.flows import watch as watch_flows
 from kvmodels.keys import Key
 from kvmodels.kv_opening import Opening
 from kvmodels.kv_reading_async import AsyncKvReading, opened
@@ -72,7 +72,7 @@ class AsyncKvWatching(AsyncKvReading):
             >>> asyncio.run(main())
             1
         """
-        watch = watching(self._form, time.monotonic, keys=keys, prefix=prefix, since=since, timeout=timeout)
+        watch = watch_flows.watching(self._form, time.monotonic, keys=keys, prefix=prefix, since=since, timeout=timeout)
         return AsyncKvWatchIterator(self._opening, watch)
 
 
@@ -81,7 +81,7 @@ class AsyncKvWatchIterator(AsyncIterator[list[Entry]]):
 
     __slots__ = ("_opening", "_watch")
 
-    def __init__(self, opening: Opening, watch: Watch) -> None:
+    def __init__(self, opening: Opening, watch: watch_flows.Watch) -> None:
         self._opening = opening
         self._watch = watch
 

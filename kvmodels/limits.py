@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, replace
 from typing import Any, ClassVar
 
+from kvmodels.public_path import show_public_path
+
 __all__ = ["Limits", "Traits"]
 
 
@@ -147,3 +149,6 @@ class Traits:
     hides_expired: bool
     blocking: bool
     persistent: bool
+
+
+show_public_path(Limits)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import Any, Generic, Literal, TypeVar, overload
 
 from kvmodels.flows.answers import item_at
+from kvmodels.public_path import show_public_path
 from kvmodels.query.page import Page
 from kvmodels.query.projection import (
     FieldName,
@@ -408,3 +409,6 @@ class QuerySet(Writes[R], Generic[R]):
         found = self._runner.run(item_at(self._runner.context, self._query, item))
         result: R = shaped(self._shape, [found])[0]
         return result
+
+
+show_public_path(QuerySet)

@@ -9,6 +9,7 @@ from collections.abc import Awaitable
 from typing import Any, Generic, Literal, TypeVar, overload
 
 from kvmodels.flows.answers import item_at
+from kvmodels.public_path import show_public_path
 from kvmodels.query.projection import (
     FieldName,
     distinct_query,
@@ -306,3 +307,6 @@ class AsyncQuerySet(AsyncWrites[R], Generic[R]):
         found = await self._runner.run(item_at(self._runner.context, self._query, position))
         result: R = shaped(self._shape, [found])[0]
         return result
+
+
+show_public_path(AsyncQuerySet)

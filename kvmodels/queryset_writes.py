@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
-from kvmodels.flows.bulk_query import remove_all, update_all
+from kvmodels.flows import bulk_query
 from kvmodels.flows.bulk_results import BulkProgress, BulkResult, OnError
 from kvmodels.flows.bulk_run import BulkOptions
 from kvmodels.queryset_answers import Answers
@@ -77,7 +77,7 @@ class Writes(Answers[R], Generic[R]):
         """
         options = BulkOptions(batch_size, on_error, progress, resume_id)
         wanted = {**(changes or {}), **fields}
-        return self._runner.run(update_all(self._runner.context, self._query, wanted, options))
+        return self._runner.run(bulk_query.update_all(self._runner.context, self._query, wanted, options))
 
     def delete(
         self,
@@ -119,4 +119,4 @@ class Writes(Answers[R], Generic[R]):
             [0, 1, 2]
         """
         options = BulkOptions(batch_size, on_error, progress, resume_id)
-        return self._runner.run(remove_all(self._runner.context, self._query, options))
+        return self._runner.run(bulk_query.remove_all(self._runner.context, self._query, options))

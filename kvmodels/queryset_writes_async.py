@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
-from kvmodels.flows.bulk_query import remove_all, update_all
+from kvmodels.flows import bulk_query
 from kvmodels.flows.bulk_results import BulkProgress, BulkResult, OnError
 from kvmodels.flows.bulk_run import BulkOptions
 from kvmodels.queryset_answers_async import AsyncAnswers
@@ -78,7 +78,7 @@ class AsyncWrites(AsyncAnswers[R], Generic[R]):
         """
         options = BulkOptions(batch_size, on_error, progress, resume_id)
         wanted = {**(changes or {}), **fields}
-        return await self._runner.run(update_all(self._runner.context, self._query, wanted, options))
+        return await self._runner.run(bulk_query.update_all(self._runner.context, self._query, wanted, options))
 
     async def delete(
         self,
@@ -121,4 +121,4 @@ class AsyncWrites(AsyncAnswers[R], Generic[R]):
             2
         """
         options = BulkOptions(batch_size, on_error, progress, resume_id)
-        return await self._runner.run(remove_all(self._runner.context, self._query, options))
+        return await self._runner.run(bulk_query.remove_all(self._runner.context, self._query, options))

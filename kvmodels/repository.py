@@ -16,6 +16,7 @@ from pydantic import BaseModel
 from kvmodels.flows import crud, direct_writes, fetch
 from kvmodels.flows.lifetimes import deadline_of
 from kvmodels.flows.storing import KEEP, Keep
+from kvmodels.public_path import show_public_path
 from kvmodels.query.query import Query
 from kvmodels.queryset import Runner
 from kvmodels.repository_bulk import BulkVerbs
@@ -320,3 +321,6 @@ class Repository(BulkVerbs[M], Generic[M]):
             RetriesExhaustedError: others kept changing the record.
         """
         return self._runner.run(fetch.remove(self._runner.context, self._runner.schema, target))
+
+
+show_public_path(Repository)

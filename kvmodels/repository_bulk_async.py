@@ -10,12 +10,10 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any, Generic, NoReturn, TypeVar
 
-from kvmodels.flows import bulk, upsert
-from kvmodels.flows.bulk import BulkItem, OnConflict
-from kvmodels.flows.bulk_query import refused_removal
+from kvmodels.flows import bulk, bulk_query, upsert
+from kvmodels.flows import bulk_update as updating
 from kvmodels.flows.bulk_results import BulkProgress, BulkResult, OnError
 from kvmodels.flows.bulk_run import BulkOptions
-from kvmodels.flows.bulk_update import bulk_update
 from kvmodels.flows.lifetimes import deadline_of
 from kvmodels.flows.storing import KEEP, Keep
 from kvmodels.queryset_async import AsyncQuerySet
@@ -102,11 +100,11 @@ class AsyncBulkVerbs(AsyncQuerySet[M], Generic[M]):
         objs: Iterable[M],
         *,
         batch_size: int | None = None,
-        on_conflict: OnConflict = "error",
+        on_conflict: bulk.OnConflict = "error",
         expire_in: float | timedelta | Keep | None = KEEP,
         progress: Callable[[BulkProgress], object] | None = None,
         resume_id: str | None = None,
-    ) -> list[BulkItem[M]]:
+    ) -> list[bulk.BulkItem[M]]:
         """Insert many objects in batches, each one atomic operation.
 
         Args:
@@ -197,7 +195,9 @@ class AsyncBulkVerbs(AsyncQuerySet[M], Generic[M]):
             11
         """
         options = BulkOptions(batch_size, on_error, progress, resume_id)
-        return await self._runner.run(bulk_update(self._runner.context, self._runner.schema, objs, fields, options))
+        return await self._runner.run(
+            updating.bulk_update(self._runner.context, self._runner.schema, objs, fields, options)
+        )
 
     async def delete(self, **_: Any) -> NoReturn:
         """Refused: a whole collection is emptied by ``all().delete()``, so that nobody does it by mistake.
@@ -223,4 +223,4 @@ class AsyncBulkVerbs(AsyncQuerySet[M], Generic[M]):
             >>> asyncio.run(main())
             1
         """
-        raise refused_removal()
+        raise bulk_query.refused_removal()

@@ -24,6 +24,7 @@ from kvmodels.flows.transaction import TransactionFlows
 from kvmodels.keys import KeyPart
 from kvmodels.kv_transaction import TransactionKv
 from kvmodels.operations import format_versionstamp
+from kvmodels.public_path import show_public_path
 from kvmodels.repository import Repository
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.model import KvModel
@@ -335,3 +336,6 @@ class _Runner:
 
     def run(self, flow: Flow[T] | OneRead[T]) -> T:
         return self._session.run(flow)
+
+
+show_public_path(Transaction)

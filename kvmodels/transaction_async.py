@@ -24,6 +24,7 @@ from kvmodels.flows.transaction import TransactionFlows
 from kvmodels.keys import KeyPart
 from kvmodels.kv_transaction_async import AsyncTransactionKv
 from kvmodels.operations import format_versionstamp
+from kvmodels.public_path import show_public_path
 from kvmodels.repository_async import AsyncRepository
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.model import KvModel
@@ -375,3 +376,6 @@ class _Runner:
 
     async def run(self, flow: Flow[T] | OneRead[T]) -> T:
         return await self._session.run(flow)
+
+
+show_public_path(AsyncTransaction)

@@ -6,9 +6,10 @@ a task that is started inside of one begins its own.
 
 from __future__ import annotations
 
-import asyncio
+import sys
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from contextvars import ContextVar
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
@@ -50,10 +51,13 @@ _open: Final[ContextVar[tuple[_Open, ...]]] = ContextVar("kvmodels_transactions"
 
 
 def _thread_and_task() -> tuple[int, object]:
-    try:
-        task: object = asyncio.current_task()
-    except RuntimeError:  # no event loop runs in this thread
-        task = None
+    # Looked up and not imported: while nobody has loaded asyncio, which takes longer than most of this package, no
+    # event loop runs. A thread that is loading it runs none either, and may not find the function yet.
+    current_task = getattr(sys.modules.get("asyncio"), "current_task", None)
+    task: object = None
+    if current_task is not None:
+        with suppress(RuntimeError):  # no event loop runs in this thread
+            task = current_task()
     return threading.get_ident(), task
 
 

@@ -10,7 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-from kvmodels.drivers import apin, arelease, arun
+from kvmodels.drivers_async import apin, arelease, arun
 from kvmodels.engines.base import Snapshot
 from kvmodels.flows.requests import Flow, OneRead, steps_of
 from kvmodels.flows.transaction import TransactionFlows

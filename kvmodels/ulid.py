@@ -23,6 +23,7 @@ from pydantic.json_schema import JsonSchemaValue
 from pydantic_core import CoreSchema, PydanticCustomError, core_schema
 
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, UnsupportedError
+from kvmodels.public_path import show_public_path
 
 __all__ = ["ULID", "UlidGenerator"]
 
@@ -285,3 +286,6 @@ _generators: weakref.WeakSet[UlidGenerator] = weakref.WeakSet()
 _process_generator: Final = UlidGenerator()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_after_fork_in_child)
+
+
+show_public_path(ULID)

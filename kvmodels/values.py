@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import Any, Final, Literal, cast, final
 
 from kvmodels.errors import InvalidArgumentError, InvalidValueError
+from kvmodels.public_path import show_public_path
 
 __all__ = ["UNDEFINED", "KvArray", "KvMap", "KvU64", "UndefinedType"]
 
@@ -152,3 +153,6 @@ class KvArray(list[Any]):
     def __init__(self, items: Iterable[Any] = (), properties: Mapping[str, Any] = MappingProxyType({})) -> None:
         super().__init__(items)
         self.properties: dict[str, Any] = dict(properties)
+
+
+show_public_path(KvMap, KvU64)

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 import importlib.resources
 import inspect
+import subprocess
+import sys
+
+import pytest
 
 import kvmodels
+from tests.source_tree import PACKAGE, parse
+from tests.test_layering import imports_for_checkers
 
 PUBLIC = [
     "AggregateIndex",
@@ -137,3 +143,31 @@ def test_exported_classes_and_functions_name_the_package_as_their_home():
 
 def test_the_package_is_marked_as_typed():
     assert importlib.resources.files("kvmodels").joinpath("py.typed").is_file()
+
+
+def test_type_checkers_read_the_imports_that_are_used_at_run_time():
+    read = imports_for_checkers(parse(PACKAGE / "__init__.py"))
+    used = {f"kvmodels.{module}": sorted(names.split()) for module, names in kvmodels._NAMES_OF.items()}
+    assert {module: sorted(names) for module, names in read.items()} == used
+    assert sorted(name for names in used.values() for name in names) == PUBLIC
+
+
+def test_a_name_that_does_not_exist_is_an_attribute_error():
+    with pytest.raises(AttributeError, match="'kvmodels' has no attribute 'Databse'"):
+        _ = kvmodels.Databse
+    with pytest.raises(ImportError, match="cannot import name 'Databse'"):
+        exec("from kvmodels import Databse")
+    assert set(PUBLIC) <= set(dir(kvmodels))
+
+
+NAMES_IN_A_FRESH_PROCESS = """
+import kvmodels.database
+from kvmodels.query.page import Page
+from kvmodels.errors import DoesNotExist
+print(Page.__module__, DoesNotExist.__module__, "Page" in vars(kvmodels))
+"""
+
+
+def test_a_name_shows_the_public_path_before_the_package_was_asked_for_it():
+    done = subprocess.run([sys.executable, "-c", NAMES_IN_A_FRESH_PROCESS], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["kvmodels", "kvmodels", "False"]

@@ -46,6 +46,7 @@ from kvmodels.encoding.column_scalars import (
     UUID_TEXT,
 )
 from kvmodels.errors import DecodeError, InvalidValueError, ModelDefinitionError
+from kvmodels.public_path import show_public_path
 from kvmodels.ulid import ULID
 
 __all__ = ["ColumnCodec", "KeyNumber", "column_codec", "column_codec_named", "descending", "nullable"]
@@ -204,3 +205,6 @@ def _after(outer: Callable[[Any], Any] | None, inner: Callable[[Any], Any] | Non
         assert only is not None
         return only
     return lambda value: outer(inner(value))
+
+
+show_public_path(KeyNumber)

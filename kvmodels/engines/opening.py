@@ -12,21 +12,10 @@ import re
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, cast
 
+from kvmodels.engines import lmdb, memory, sqlite
 from kvmodels.engines.base import Engine
-from kvmodels.engines.memory import MemoryEngine
-from kvmodels.engines.sqlite import PRIVATE_MEMORY, SqliteEngine
 from kvmodels.errors import InvalidArgumentError, UnsupportedError
 from kvmodels.limits import Limits
-
-try:
-    # Here and not when it is asked for, although it takes a millisecond: no import of this package is deferred.
-    from kvmodels.engines.lmdb import LmdbEngine
-except ModuleNotFoundError as missing:
-    if missing.name != "lmdb":
-        raise
-    _make_lmdb: Callable[..., Engine] | None = None
-else:
-    _make_lmdb = LmdbEngine
 
 __all__ = ["open_engine"]
 
@@ -114,18 +103,23 @@ def open_engine(
     bounds = largest if limits is None else limits.within(largest)
     if scheme == MEMORY:
         _refuse_unknown_options(engine_options, MEMORY)
-        return MemoryEngine(bounds, url=text, clock=clock, readonly=readonly, **engine_options)
+        return memory.MemoryEngine(bounds, url=text, clock=clock, readonly=readonly, **engine_options)
     _refuse_unknown_options(engine_options, scheme or SQLITE)
-    make: Callable[..., Engine] = _make_lmdb or _missing_lmdb if scheme == LMDB else SqliteEngine
+    make: Callable[..., Engine] = _lmdb_engine() if scheme == LMDB else sqlite.SqliteEngine
     return make(path, bounds, url=text, durability=durability, clock=clock, readonly=readonly, **engine_options)
 
 
-def _missing_lmdb(*_: Any, **__: Any) -> Engine:
-    raise UnsupportedError(
-        "the engine needs a package that is not installed",
-        reason="lmdb",
-        hint="Install it: pip install 'kvmodels[lmdb]'.",
-    )
+def _lmdb_engine() -> Callable[..., Engine]:
+    try:
+        return lmdb.LmdbEngine
+    except ModuleNotFoundError as missing:
+        if missing.name != "lmdb":
+            raise
+        raise UnsupportedError(
+            "the engine needs a package that is not installed",
+            reason="lmdb",
+            hint="Install it: pip install 'kvmodels[lmdb]'.",
+        ) from missing
 
 
 def _text_of(url: str | os.PathLike[str]) -> str:
@@ -173,15 +167,15 @@ def _split(text: str) -> tuple[str | None, str]:
             argument="url",
             value=text,
             expected=KNOWN_URLS,
-            suggestion="sqlite://:memory:" if text == PRIVATE_MEMORY else f"./{text}",
+            suggestion="sqlite://:memory:" if text == sqlite.PRIVATE_MEMORY else f"./{text}",
         )
     return None, text
 
 
 def _path_in(text: str, scheme: str) -> str:
     rest = text[len(scheme) :]
-    if rest == PRIVATE_MEMORY and scheme == SQLITE:
-        return PRIVATE_MEMORY
+    if scheme == SQLITE and rest == sqlite.PRIVATE_MEMORY:
+        return rest
     if not rest.startswith("/") or rest == "/":
         default = "app.db" if scheme == SQLITE else "app.lmdb"
         raise InvalidArgumentError(

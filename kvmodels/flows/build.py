@@ -28,6 +28,7 @@ from kvmodels.flows.pace import UNPACED, Pace, SchemaProgress
 from kvmodels.flows.requests import Flow, read, sleep
 from kvmodels.keys import skip_parts
 from kvmodels.operations import Delete, GuardFailed, Mutation, ReadRange, Set, after_prefix
+from kvmodels.public_path import show_public_path
 from kvmodels.schema.catalogue import IndexState, StoredCollection, StoredIndex, stored_index
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.keyspace import build_key, fence_key
@@ -299,3 +300,6 @@ def _violations(
         key = values[0] if len(values) == 1 else values
         found.append(IndexViolation(key, value["kind"], value.get("reason")))
     return tuple(found)
+
+
+show_public_path(BuildReport, IndexViolation)

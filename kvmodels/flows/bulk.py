@@ -37,6 +37,7 @@ from kvmodels.flows.storing import (
 from kvmodels.maintenance.changes import Violation
 from kvmodels.maintenance.entries import slot_owner
 from kvmodels.operations import Row
+from kvmodels.public_path import show_public_path
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.state import ObjectState
 
@@ -376,3 +377,6 @@ def _proposal(results: Sequence[_Result]) -> Proposal[list[BulkItem[Any]] | None
 
     after: list[Callable[[], object]] = [call for step in steps for call in step.after]
     return Proposal(tuple(step.change for step in steps), done, planned, states, tuple(after))
+
+
+show_public_path(BulkItem)

@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
+from kvmodels.public_path import show_public_path
+
 __all__ = ["LISTED_AT_MOST", "BulkFailure", "BulkProgress", "BulkResult", "OnError"]
 
 OnError = Literal["raise", "collect"]
@@ -78,3 +80,6 @@ class BulkResult:
     def failures(self) -> int:
         """How many records could not be written, those that ``failed`` does not list included."""
         return self.matched - self.written
+
+
+show_public_path(BulkFailure, BulkProgress, BulkResult)

@@ -17,6 +17,7 @@ from kvmodels.flows.requests import Flow, read
 from kvmodels.keys import decode_key
 from kvmodels.limits import Limits, Traits
 from kvmodels.operations import Guard, GuardFailed, ReadRange
+from kvmodels.public_path import show_public_path
 from kvmodels.schema.catalogue import Header, IndexState
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.keyspace import HEADER_KEY, RecordLayout, fence_key
@@ -231,3 +232,6 @@ def _building(header: Header, schemas: Iterable[str]) -> Iterable[tuple[str, str
         for index in collection.indexes if collection else ():
             if index.state.maintained and index.state is not IndexState.READABLE:
                 yield name, index.name, index.generation
+
+
+show_public_path(RetryPolicy)

@@ -10,6 +10,7 @@ from typing import Any, Literal, NamedTuple
 
 from kvmodels.errors import KvModelsError
 from kvmodels.keys import decode_key
+from kvmodels.public_path import show_public_path
 
 __all__ = ["CheckReport", "Finding", "FindingKind", "shown_key"]
 
@@ -136,3 +137,6 @@ def shown_key(key: bytes) -> tuple[Any, ...]:
         return decode_key(key)
     except KvModelsError:
         return (key,)
+
+
+show_public_path(CheckReport)

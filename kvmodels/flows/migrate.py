@@ -24,6 +24,7 @@ from kvmodels.flows.pace import UNPACED, Pace, SchemaProgress
 from kvmodels.flows.requests import Flow, read, sleep
 from kvmodels.keys import decode_key
 from kvmodels.operations import Check, Delete, GuardFailed, ReadRange, Row, Set, after_prefix, point
+from kvmodels.public_path import show_public_path
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.keyspace import migration_key, unmigrated_prefix
 
@@ -255,3 +256,6 @@ def _violations_in(
         key = values[0] if len(values) == 1 else values
         found.append(IndexViolation(key, value["kind"], value.get("reason")))
     return tuple(found)
+
+
+show_public_path(MigrationReport)

@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kvmodels.errors import ModelDefinitionError, SchemaMismatchError
-from kvmodels.flows.build import build_index, outdated_generations, unbuilt_indexes
+from kvmodels.flows import build as build_flows
+from kvmodels.flows import migrate as migrate_flows
 from kvmodels.flows.context import Context, HeaderView, header_view, reload_header
 from kvmodels.flows.headers import commit_header
-from kvmodels.flows.migrate import migrate
 from kvmodels.flows.requests import Flow, read
 from kvmodels.operations import ReadRange, after_prefix
 from kvmodels.schema.catalogue import IndexState, stored_collection
@@ -44,7 +44,7 @@ def open_database(context: Context, *, writable: bool) -> Flow[HeaderView]:
         live = view.live[name]
         if not _is_buildable(view, schema):
             continue
-        pending = unbuilt_indexes(view.header.collections[name], schema)
+        pending = build_flows.unbuilt_indexes(view.header.collections[name], schema)
         if pending or live.unraised or IndexState.OUTDATED in live.states.values():
             result = yield from read((ReadRange(live.layout.prefix, after_prefix(live.layout.prefix), 1),))
             if not result.ranges[0]:
@@ -75,15 +75,15 @@ def list_collections(context: Context) -> Flow[HeaderView]:
 def _bring_up(context: Context, schema: ModelSchema, pending: Sequence[str]) -> Flow[None]:
     """Make every index of an empty collection ready, as if it had records: somebody may insert one meanwhile."""
     for index in pending:
-        yield from build_index(context, schema, index)
+        yield from build_flows.build_index(context, schema, index)
     live = (yield from reload_header(context)).live[schema.collection]
     if live.unraised or IndexState.OUTDATED in live.states.values():
-        yield from migrate(context, schema)
+        yield from migrate_flows.migrate(context, schema)
 
 
 def _is_buildable(view: HeaderView, schema: ModelSchema) -> bool:
     try:
-        outdated_generations(view, schema)
+        build_flows.outdated_generations(view, schema)
     except SchemaMismatchError:
         return False
     return True

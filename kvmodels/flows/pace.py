@@ -13,6 +13,7 @@ from typing import Final, Literal, cast
 from kvmodels.errors import InvalidArgumentError
 from kvmodels.flows.arguments import require_callable
 from kvmodels.flows.requests import Flow, sleep
+from kvmodels.public_path import show_public_path
 
 __all__ = ["UNPACED", "Pace", "SchemaProgress"]
 
@@ -86,3 +87,6 @@ class Pace:
 
 
 UNPACED: Final = Pace()
+
+
+show_public_path(SchemaProgress)

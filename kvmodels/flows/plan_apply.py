@@ -19,6 +19,7 @@ from kvmodels.flows.opening import list_collections
 from kvmodels.flows.pace import Pace
 from kvmodels.flows.plan import plan_schema
 from kvmodels.flows.requests import Flow
+from kvmodels.public_path import show_public_path
 from kvmodels.schema.catalogue import IndexState
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.evolution import SchemaPlan
@@ -130,3 +131,6 @@ def _waits_for_records(context: Context, schema: ModelSchema) -> Flow[bool]:
     view = yield from reload_header(context)
     oldest = view.header.collections[schema.collection].oldest
     return any(needed_version(schema, definition) > oldest for definition in schema.indexes.values())
+
+
+show_public_path(SchemaReport)

@@ -18,6 +18,7 @@ from kvmodels.flows.requests import Flow, read
 from kvmodels.keys import decode_key, skip_parts
 from kvmodels.maintenance.entries import slot_owner
 from kvmodels.operations import GuardFailed, ReadRange, Row, after_prefix, point
+from kvmodels.public_path import show_public_path
 from kvmodels.schema.catalogue import IndexState
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.live import LiveCollection, LiveIndex
@@ -182,3 +183,6 @@ def resolve(context: Context, schema: ModelSchema, name: str | None) -> Flow[tup
 
 def _is_pending(index: LiveIndex) -> bool:
     return index.stored.state is IndexState.PENDING
+
+
+show_public_path(RecordViolation)

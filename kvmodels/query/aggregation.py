@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from kvmodels.encoding.columns import nullable as optional
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, UnknownLookupError
+from kvmodels.public_path import show_public_path
 from kvmodels.query.accumulators import Accumulator, Counting, Extreme, Summing
 from kvmodels.query.projection import FieldName, field_of
 from kvmodels.query.query import Query
@@ -421,3 +422,6 @@ def _group_column(schema: ModelSchema, given: FieldName) -> GroupColumn:
         )
     label = given if isinstance(given, str) else name
     return GroupColumn(label, source, optional(source.codec).pack)
+
+
+show_public_path(Avg, Count, Max, Min, Sum)

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from kvmodels.public_path import show_public_path
+
 __all__ = ["Page"]
 
 M = TypeVar("M")
@@ -41,3 +43,6 @@ class Page(Generic[M]):
 
     def __len__(self) -> int:
         return len(self.items)
+
+
+show_public_path(Page)

@@ -28,6 +28,7 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgpack
 
+from kvmodels.public_path import show_public_path
 from kvmodels.query.describing import describe, digest
 from kvmodels.query.matching import Matcher
 from kvmodels.schema.definition import Column, ModelSchema
@@ -403,3 +404,6 @@ def _scan_digest(schema: ModelSchema, scan: Scan) -> list[Any]:
         scan.reverse,
         [digest(schema, predicate) for predicate in scan.tested],
     ]
+
+
+show_public_path(QueryPlan)

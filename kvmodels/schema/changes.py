@@ -13,6 +13,7 @@ from difflib import get_close_matches
 from typing import Any, Final, Literal, cast
 
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, PrimaryKeyChangedError, UnknownFieldError
+from kvmodels.public_path import show_public_path
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.expressions import FieldRef, MultiFieldRef, origin
 
@@ -254,3 +255,6 @@ def _unknown(schema: ModelSchema, name: str, message: str) -> UnknownFieldError:
         suggestion=close[0] if close else None,
         hint="Use the names of fields, not aliases.",
     )
+
+
+show_public_path(F)

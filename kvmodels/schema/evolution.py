@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, Literal, NamedTuple
 
+from kvmodels.public_path import show_public_path
 from kvmodels.schema.catalogue import IndexState, StoredCollection, StoredIndex
 from kvmodels.schema.definition import IndexDefinition, ModelSchema
 from kvmodels.schema.live import LiveCollection, missing_upgrades, needed_version, retyped_columns
@@ -379,3 +380,6 @@ def _members(type_name: str) -> frozenset[str]:
         else:
             members[-1] += letter
     return frozenset(member.strip() for member in members)
+
+
+show_public_path(PlanStep, SchemaPlan)

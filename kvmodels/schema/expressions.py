@@ -14,6 +14,7 @@ from dataclasses import field as attribute
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeGuard, TypeVar, cast, get_args, overload
 
 from kvmodels.errors import InvalidArgumentError, InvalidValueError
+from kvmodels.public_path import show_public_path
 from kvmodels.schema.nesting import has_several_values, nested_fields
 
 __all__ = [
@@ -508,3 +509,6 @@ def reference(model: type[Any], path: str) -> FieldRef[Any] | MultiFieldRef[Any]
     ``MultiFieldRef``. Nothing is checked: a name that does not exist fails where the expression is used.
     """
     return (MultiFieldRef if has_several_values(model, path) else FieldRef)(path, model)
+
+
+show_public_path(Expression, FieldRef, MultiFieldRef, Q, col)

@@ -18,6 +18,7 @@ from pydantic_core import CoreSchema, PydanticUndefined
 
 from kvmodels.encoding.columns import KeyNumber
 from kvmodels.errors import ModelDefinitionError
+from kvmodels.public_path import show_public_path
 from kvmodels.schema.declarations import (
     AggregateIndex,
     Index,
@@ -369,3 +370,6 @@ def Field(  # noqa: N802 - pydantic's name, which users know
     if default_factory is not None:
         pydantic_options["default_factory"] = default_factory
     return pydantic.Field(default, **pydantic_options)
+
+
+show_public_path(AggregateIndex, Field, Index, Indexed, MultiIndexed, PrimaryKey, Stored, Unique, UniqueConstraint)

@@ -17,6 +17,7 @@ from pydantic._internal import _fields as pydantic_fields
 from pydantic._internal._model_construction import ModelMetaclass
 
 from kvmodels.errors import DoesNotExist, ModelDefinitionError, MultipleObjectsReturned
+from kvmodels.public_path import show_public_path
 from kvmodels.schema.compile import SCHEMA_ATTRIBUTE, schema_of
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.expressions import FieldRef, MultiFieldRef, reference
@@ -274,3 +275,6 @@ def _own_exception(cls: type[Any], name: str) -> type[Exception]:
         "__doc__": f"``{name}`` of {cls.__name__}.",
     }
     return type(name, tuple(bases), namespace)
+
+
+show_public_path(KvModel)

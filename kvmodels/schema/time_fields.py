@@ -17,6 +17,7 @@ from pydantic import AwareDatetime
 from pydantic.fields import FieldInfo
 
 from kvmodels.errors import ModelDefinitionError
+from kvmodels.public_path import show_public_path
 from kvmodels.schema.automatic import Automatic, Kind, TimeField
 from kvmodels.schema.markers import Field
 
@@ -150,3 +151,6 @@ def _useless(kind: Kind, option: str) -> ModelDefinitionError:
         option=f"{kind}({option}=)",
         hint="Leave it out: every write sets the value.",
     )
+
+
+show_public_path(AutoNow, AutoNowAdd, Version)

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, Final, NoReturn, cast
 
 from kvmodels.errors import DecodeError, ModelDefinitionError
+from kvmodels.public_path import show_public_path
 from kvmodels.schema.definition import Document
 from kvmodels.schema.paths import COMPUTED, RESERVED_FIELD
 from kvmodels.schema.sameness import same_stored
@@ -266,3 +267,6 @@ class Upgrades:
             hint="The record is as it was. Mend the function, or the record with kv.unsafe(): an upgrade must take "
             "every record of the versions below its own.",
         ) from error
+
+
+show_public_path(Upgrade, upgrade)

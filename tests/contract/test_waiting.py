@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from kvmodels.drivers import aclose, arun, run
+from kvmodels.drivers import run
+from kvmodels.drivers_async import aclose, arun
 from kvmodels.engines.base import Engine
 from kvmodels.engines.memory_store import MemoryStore
 from kvmodels.engines.opening import open_engine

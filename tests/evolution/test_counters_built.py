@@ -10,7 +10,7 @@ import pytest
 
 from kvmodels import AlreadyExistsError, Database, DoesNotExist, Field, KvModel, PrimaryKey, open_kv
 from kvmodels.database_core import DatabaseCore
-from kvmodels.drivers import _perform
+from kvmodels.drivers import perform
 from kvmodels.engines.memory import MemoryEngine
 from kvmodels.flows.build import build_index
 from kvmodels.flows.crud import insert, mutate, remove_key
@@ -111,7 +111,7 @@ class Crowd:
         while waiting:
             number = self.rng.choice(list(waiting))
             request = waiting.pop(number)
-            answer = None if isinstance(request, Sleep) else _perform(self.engine, request)
+            answer = None if isinstance(request, Sleep) else perform(self.engine, request)
             try:
                 waiting[number] = self.flows[number].send(answer)
             except StopIteration:
@@ -163,7 +163,7 @@ def test_a_build_that_was_killed_between_two_commits_goes_on_and_counts_nothing_
     flow = build_index(core.context, core.schema_for(Counted), "per_shop")
     request, done = next(flow), 0
     while done < commits:
-        answer = _perform(engine, request)
+        answer = perform(engine, request)
         done += isinstance(request, Commit)
         try:
             request = flow.send(answer)

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import pytest
 
 from kvmodels import IndexNotReadyError, KvModel, PrimaryKey, SchemaMismatchError, UniqueViolationError
-from kvmodels.drivers import _perform, run
+from kvmodels.drivers import perform, run
 from kvmodels.flows.build import build_index
 from kvmodels.flows.requests import Commit
 from kvmodels.schema.catalogue import IndexState
@@ -99,8 +99,8 @@ def test_all_indexes_that_need_the_old_function_are_replaced_in_one_step_so_that
     started = build_index(core.context, core.schema_for(ByLast), "letter")
     request = next(started)
     while not isinstance(request, Commit):
-        request = started.send(_perform(new._engine, request))
-    started.send(_perform(new._engine, request))
+        request = started.send(perform(new._engine, request))
+    started.send(perform(new._engine, request))
     started.close()
     header = new.kv.get(("__kvmodels__", "header")).value
     states = {(one["name"], one["generation"]): one["state"] for one in header["collections"]["people"]["indexes"]}
@@ -157,8 +157,8 @@ def test_a_build_that_sets_records_stores_what_the_other_index_needs_or_lists_th
     started = build_index(core.context, core.schema_for(ByFirstAndCity), "letter")
     request = next(started)
     while not isinstance(request, Commit):
-        request = started.send(_perform(db._engine, request))
-    started.send(_perform(db._engine, request))
+        request = started.send(perform(db._engine, request))
+    started.send(perform(db._engine, request))
     started.close()
     run(db._engine, build_index(core.context, core.schema_for(ByFirstAndCity), "per_city"))
     (letter,) = db.build_indexes()

@@ -18,7 +18,7 @@ from kvmodels import (
     Unique,
     UniqueViolationError,
 )
-from kvmodels.drivers import _perform, run
+from kvmodels.drivers import perform, run
 from kvmodels.flows.build import build_index
 from kvmodels.flows.requests import Commit
 from kvmodels.schema.markers import AggregateIndex, MultiIndexed, UniqueConstraint
@@ -88,7 +88,7 @@ def begin(db: Database, model: Any, name: str, commits: int = 1) -> None:
     request = next(flow)
     while commits:
         commits -= isinstance(request, Commit)
-        request = flow.send(_perform(db._engine, request))
+        request = flow.send(perform(db._engine, request))
     flow.close()
 
 

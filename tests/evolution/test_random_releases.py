@@ -21,7 +21,7 @@ from kvmodels import (
     SchemaMismatchError,
     open_kv,
 )
-from kvmodels.drivers import _perform
+from kvmodels.drivers import perform
 from kvmodels.flows import build
 from kvmodels.flows.requests import Commit
 from tests.evolution.shapes import INDEXES, NEEDS, SPEC, release, values
@@ -99,11 +99,11 @@ class Story:
             request = next(flow)
             while commits or not isinstance(request, Commit):
                 commits -= isinstance(request, Commit)
-                request = flow.send(_perform(self.db._engine, request))
+                request = flow.send(perform(self.db._engine, request))
         except StopIteration:
             return
         if self.rng.random() < 0.5:
-            _perform(self.db._engine, request)
+            perform(self.db._engine, request)
         flow.close()
 
     def build(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kvmodels import InvalidArgumentError
-from kvmodels.drivers import _perform
+from kvmodels.drivers import perform
 from kvmodels.flows.requests import Commit
 from kvmodels.testing.interleaving import Interleaving
 from kvmodels.testing.processes import Process
@@ -147,7 +147,7 @@ def begin(test: Interleaving, name: str) -> None:
     flow, answer = build(test.process(Member), name, Member), None
     while True:
         request = flow.send(answer)
-        answer = _perform(test.engine, request)
+        answer = perform(test.engine, request)
         if isinstance(request, Commit):
             flow.close()
             return

@@ -25,7 +25,8 @@ from kvmodels import (
     UniqueViolationError,
 )
 from kvmodels.database_core import DatabaseCore
-from kvmodels.drivers import arun, run
+from kvmodels.drivers import run
+from kvmodels.drivers_async import arun
 from kvmodels.engines.faults import CommitFault, FaultEngine
 from kvmodels.engines.memory import MemoryEngine
 from kvmodels.flows.build import build_index

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from kvmodels.drivers import aclose, arun
+from kvmodels.drivers_async import aclose, arun
 from kvmodels.drivers_lanes import READ_THREADS
 from kvmodels.engines.memory import MemoryEngine
 from kvmodels.errors import ClosedError, CommitUnknownError, InvalidValueError

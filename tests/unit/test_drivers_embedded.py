@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from kvmodels import AsyncDatabase, KvModel, PrimaryKey, Unique, drivers, drivers_lanes, open_async_kv
-from kvmodels.drivers import aclose, apin, arelease, arun
+from kvmodels import AsyncDatabase, KvModel, PrimaryKey, Unique, drivers_async, drivers_lanes, open_async_kv
+from kvmodels.drivers_async import aclose, apin, arelease, arun
 from kvmodels.drivers_lanes import READS_AT_ONCE, Lanes, lanes_of
 from kvmodels.engines.base import SMALL_READ, EmbeddedEngine
 from kvmodels.engines.faults import FaultEngine
@@ -239,7 +239,7 @@ async def test_closing_carries_out_what_waits_and_refuses_what_comes_later(engin
 
 async def test_a_closing_that_overtakes_the_queue_is_convicted(engine, monkeypatch: pytest.MonkeyPatch):
     """The control: the operations were put into the queue first, and the thread had not been told of them."""
-    monkeypatch.setattr(drivers, "closing_lanes", lanes_of)
+    monkeypatch.setattr(drivers_async, "closing_lanes", lanes_of)
     tasks = [asyncio.create_task(arun(engine, commit(put(b"k%d" % n)))) for n in range(3)]
     await asyncio.sleep(0)
     await aclose(engine)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import pytest
 
 from kvmodels.database import Database
-from kvmodels.drivers import _perform
+from kvmodels.drivers import perform
 from kvmodels.flows import expectations
 from kvmodels.flows.build import build_index
 from kvmodels.flows.requests import Commit, Flow
@@ -169,8 +169,8 @@ def test_an_index_that_is_half_built_or_half_dropped_is_named_as_not_compared(ur
             interrupted = build_index(core.context, core.schema_for(Unlettered), "town")
         request = next(interrupted)
         while not isinstance(request, Commit):
-            request = interrupted.send(_perform(engine, request))
-        interrupted.send(_perform(engine, request))
+            request = interrupted.send(perform(engine, request))
+        interrupted.send(perform(engine, request))
         interrupted.close()
         (unchecked,) = db.check().unchecked
         assert unchecked.startswith("people.town: ")

@@ -1,0 +1,210 @@
+"""The asynchronous driver: runs flows in an event loop without keeping it.
+
+Rules of this module: those of ``kvmodels.drivers``, from which it is apart because asyncio takes a fifth of the time of
+a whole import, and a synchronous program has no use for it.
+
+What cancellation of ``arun`` leaves behind:
+
+- a read is abandoned; when its thread is running, it ends by itself and its rows are dropped;
+- waiting for a commit of others ends at once, and no thread is left waiting;
+- a commit that still waits for its thread is withdrawn: nothing is applied;
+- a commit that has been started is awaited to its end, and the CancelledError carries a note that says
+  ``applied``, ``not applied`` or ``unknown``, since a half-known state is what a caller cannot repair.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar
+
+from kvmodels.drivers import perform, tell
+from kvmodels.drivers_lanes import (
+    Lanes,
+    close_at_once,
+    closing_lanes,
+    commit_in_group,
+    lanes_of,
+    read_at_once,
+    snapshot_at_once,
+)
+from kvmodels.engines.base import Engine, Snapshot
+from kvmodels.engines.group_commit import outcome_note
+from kvmodels.engines.signals import RECHECK_S
+from kvmodels.errors import KvModelsError
+from kvmodels.flows.requests import Commit, Flow, OneRead, Read, ReadChanges, Request, Sleep, WaitForCommit, steps_of
+from kvmodels.operations import AtomicWrite, Committed, Conflict
+
+__all__ = ["aclose", "apin", "arelease", "arun"]
+
+T = TypeVar("T")
+
+
+async def arun(
+    engine: Engine,
+    flow: Flow[T] | OneRead[T],
+    *,
+    snapshot: Snapshot | None = None,
+    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+) -> T:
+    """Run a flow to its end in the running event loop.
+
+    An engine that waits for nothing (trait ``blocking`` false) is called directly; another one in threads that
+    belong to the engine: one for its commits, which it serialises anyway, and a few for its reads, so that
+    waiting commits never keep a read from running. Of an embedded engine, small reads that wait for nothing are
+    carried out in the event loop, and operations that wait to be committed hold no thread and share transactions.
+
+    Args:
+        engine: answers the reads and commits of the flow.
+        flow: a generator that has not been started, or the one read that it would be.
+        snapshot: where the flow reads, without guards; None for the present state at each read.
+        sleep: waits for a number of seconds; tests inject their own.
+
+    Returns:
+        What the flow returns.
+
+    Raises:
+        KvModelsError: what the engine raised and the flow did not handle, or what the flow raised.
+        asyncio.CancelledError: the task was cancelled; after a started commit it carries a note with the outcome.
+    """
+    flow = steps_of(flow)
+    lanes = lanes_of(engine) if engine.traits.blocking else None
+    step: Callable[[Any], Request] = flow.send
+    answer: Any = None
+    try:
+        while True:
+            try:
+                request = step(answer)
+            except StopIteration as done:
+                result: T = done.value
+                return result
+            step = flow.send
+            try:
+                if type(request) is Sleep:
+                    await sleep(request.seconds)
+                    answer = None
+                elif type(request) is WaitForCommit:
+                    answer = await _wait_for_commit(engine, request)
+                elif lanes is not None:
+                    answer = await _perform_beside(engine, lanes, request, snapshot)
+                else:
+                    answer = perform(engine, request, snapshot)
+            except KvModelsError as error:
+                step, answer = flow.throw, error
+            except BaseException as interruption:
+                tell(flow, interruption)
+                raise
+    finally:
+        flow.close()
+        answer = None  # as in run
+
+
+async def aclose(engine: Engine) -> None:
+    """Close an engine without blocking the event loop, and give its threads back.
+
+    Commits that were queued before are carried out first. Cancelling does not stop the closing.
+    """
+    if not engine.traits.blocking:
+        engine.close()
+        return
+    closing = asyncio.wrap_future(closing_lanes(engine).commits.submit(engine.close))
+    await asyncio.wait((closing,))
+    closing.result()
+
+
+async def apin(engine: Engine) -> Snapshot:
+    """A snapshot of the engine, made without blocking the event loop.
+
+    Raises:
+        UnsupportedError: the engine has no snapshots; and what the engine raises.
+    """
+    if not engine.traits.blocking:
+        return engine.snapshot()
+    lanes = lanes_of(engine)
+    if lanes.embedded and (pinned := snapshot_at_once(engine)) is not None:
+        return pinned
+    # If the task is cancelled meanwhile, nobody holds the snapshot that the thread makes, and its finalizer closes it.
+    return await asyncio.wrap_future(lanes.reads.submit(engine.snapshot))
+
+
+async def arelease(engine: Engine, snapshot: Snapshot) -> None:
+    """Close a snapshot without blocking the event loop: it waits for a read that a cancelled task has left behind."""
+    if not engine.traits.blocking:
+        snapshot.close()
+        return
+    lanes = lanes_of(engine)
+    if not (lanes.embedded and close_at_once(snapshot)):
+        await asyncio.wrap_future(lanes.reads.submit(snapshot.close))
+
+
+async def _wait_for_commit(engine: Engine, request: WaitForCommit) -> bytes:
+    """Wait without a thread: the engine wakes the loop, and only asking what it holds may need one."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + request.seconds
+    stamp = await _present_versionstamp(engine)
+    if stamp > request.after or request.seconds <= 0:
+        return stamp
+    woken = asyncio.Event()
+
+    def wake() -> None:
+        # A closed loop refuses the call, and then nobody waits in it.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(woken.set)
+
+    unsubscribe = engine.subscribe(wake)
+    try:
+        while True:
+            woken.clear()
+            stamp = await _present_versionstamp(engine)
+            remaining = deadline - loop.time()
+            if stamp > request.after or remaining <= 0:
+                return stamp
+            with contextlib.suppress(TimeoutError):  # the end of a slice: the loop above asks again
+                await asyncio.wait_for(woken.wait(), min(remaining, RECHECK_S))
+    finally:
+        unsubscribe()
+
+
+async def _present_versionstamp(engine: Engine) -> bytes:
+    if not engine.traits.blocking:
+        return engine.wait_for_commit(b"", 0)
+    return await asyncio.wrap_future(lanes_of(engine).reads.submit(engine.wait_for_commit, b"", 0))
+
+
+async def _perform_beside(engine: Engine, lanes: Lanes, request: Request, snapshot: Snapshot | None) -> Any:
+    """Carry out what may block, without keeping the event loop."""
+    if type(request) is Read:
+        if lanes.embedded:
+            found = await read_at_once(engine, request, snapshot)
+            if found is not None:
+                return found
+        return await asyncio.wrap_future(lanes.reads.submit(perform, engine, request, snapshot))
+    if type(request) is Commit:
+        if lanes.embedded:
+            return await commit_in_group(engine, lanes, request.write)
+        return await _commit_in_thread(lanes, engine, request.write)
+    if type(request) is ReadChanges:
+        return await asyncio.wrap_future(lanes.reads.submit(perform, engine, request, snapshot))
+    return engine.now_ms()  # a clock is read, nothing waits
+
+
+async def _commit_in_thread(lanes: Lanes, engine: Engine, write: AtomicWrite) -> Committed | Conflict:
+    future = lanes.commits.submit(engine.commit, write)
+    waiter = asyncio.wrap_future(future)
+    try:
+        # Not shield(): it reports an error that comes after a cancellation to the loop as if nobody had seen it.
+        await asyncio.wait((waiter,))
+    except asyncio.CancelledError as cancelled:
+        if future.cancel():
+            cancelled.add_note("the commit was not applied: it had not been started")
+            raise
+        while not waiter.done():
+            try:
+                await asyncio.wait((waiter,))
+            except asyncio.CancelledError:
+                # The first cancellation is raised below, once the outcome is known; a second one adds nothing.
+                continue
+        cancelled.add_note(outcome_note(waiter.exception() or waiter.result()))
+        raise
+    return waiter.result()

@@ -1,0 +1,130 @@
+"""Modules that are loaded when they are first used: once, by one thread, and again after a failure."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from kvmodels.deferred import deferred_modules
+from tests.source_tree import PACKAGE, python_files
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A package with one deferred module, ``late``; a test writes the module."""
+    folder = tmp_path / "early"
+    folder.mkdir()
+    (folder / "__init__.py").write_text(
+        "from kvmodels.deferred import deferred_modules\nloads = []\n__getattr__ = deferred_modules(__name__, 'late')\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    for name in ("early", "early.late"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    importlib.invalidate_caches()
+    return folder
+
+
+def test_a_module_is_loaded_at_its_first_use_and_then_the_same_for_all(package, monkeypatch: pytest.MonkeyPatch):
+    (package / "late.py").write_text("import early\nearly.loads.append(1)\ndef number():\n    return 1\n")
+    early = importlib.import_module("early")
+    first, second = early.late, early.late
+
+    assert early.loads == []
+    assert "early.late" not in sys.modules
+    assert repr(first) == "<module 'early.late', loaded when it is used>"
+    assert first.number() == second.number() == 1
+    real = importlib.import_module("early.late")
+
+    assert early.loads == [1]
+    monkeypatch.setattr(real, "number", lambda: 2)
+    assert first.number() == 2
+    monkeypatch.setattr(first, "number", lambda: 3)
+    assert real.number() == second.number() == 3
+
+
+def test_threads_that_use_it_at_once_wait_for_one_loading(package):
+    (package / "late.py").write_text(
+        "import early, time\nearly.loads.append(1)\ntime.sleep(0.05)\ndef number():\n    return 1\n"
+    )
+    early = importlib.import_module("early")
+    late = early.late
+
+    gate, seen = threading.Barrier(8), []
+
+    def use() -> None:
+        gate.wait()
+        seen.append(late.number())
+
+    threads = [threading.Thread(target=use) for _ in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == [1] * 8
+    assert early.loads == [1]
+
+
+def test_what_failed_is_tried_again_at_the_next_use(package):
+    (package / "late.py").write_text(
+        "import early\nearly.loads.append(1)\nif len(early.loads) == 1:\n    raise KeyboardInterrupt\nnumber = 1\n"
+    )
+    early = importlib.import_module("early")
+    late = early.late
+
+    with pytest.raises(KeyboardInterrupt):
+        _ = late.number
+    assert late.number == 1
+    assert early.loads == [1, 1]
+
+
+def test_a_name_that_is_no_deferred_module_is_an_attribute_error():
+    with pytest.raises(AttributeError, match=r"'kvmodels\.flows' has no attribute 'nothing'"):
+        deferred_modules("kvmodels.flows", "scrub")("nothing")
+
+
+def listed(package: str) -> set[str]:
+    """The modules that a package of the library defers."""
+    text = (PACKAGE / package / "__init__.py").read_text("utf-8")
+    return set(re.findall(r'"(\w+)"', text.partition("deferred_modules(\n")[2] or text.partition("__name__, ")[2]))
+
+
+@pytest.mark.parametrize("package", ["encoding", "engines", "flows"])
+def test_the_modules_that_are_listed_exist_and_are_imported_as_modules(package):
+    as_modules = set()
+    for path in python_files():
+        text = path.read_text("utf-8")
+        for names in re.findall(rf"^from kvmodels\.{package} import \(?([^()]*?)\)?$", text, flags=re.MULTILINE):
+            as_modules |= {name.split(" as ")[0].strip() for name in names.split(",") if name.strip()}
+    assert listed(package)
+    assert listed(package) <= as_modules
+    for name in listed(package):
+        assert (PACKAGE / package / f"{name}.py").is_file()
+
+
+WHAT_IS_LOADED = """
+import sys
+from kvmodels import Database, Field, Indexed, KvModel, PrimaryKey, Unique
+class User(KvModel, collection="users"):
+    id: PrimaryKey[int]
+    email: Unique[str]
+with Database(models=[User]) as db:
+    db[User].create(id=1, email="ada@x.org")
+    assert db[User].get(email="ada@x.org").id == 1
+print(*sys.modules)
+"""
+
+
+def test_a_small_program_loads_no_event_loop_no_other_engine_and_no_rare_flow():
+    done = subprocess.run([sys.executable, "-c", WHAT_IS_LOADED], capture_output=True, text=True, check=True)
+    loaded = set(done.stdout.split())
+    rare = {"bulk", "dumping", "loading", "lock", "migrate", "namespace", "plan", "scrub", "watch"}
+    absent = {"asyncio", "lmdb", "sqlite3", "v8serialize", "kvmodels.engines.lmdb", "kvmodels.engines.sqlite"}
+    unwanted = loaded & (absent | {f"kvmodels.flows.{name}" for name in rare})
+    assert not unwanted
+    assert "kvmodels.flows.crud" in loaded
