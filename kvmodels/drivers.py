@@ -78,7 +78,9 @@ def _run_through(engine: Engine, flow: Flow[T], snapshot: Snapshot | None, sleep
                 return result
             step = flow.send
             try:
-                if type(request) is Sleep:
+                if type(request) is Commit:
+                    answer = engine.commit(request.write)
+                elif type(request) is Sleep:
                     sleep(request.seconds)
                     answer = None
                 else:
@@ -103,11 +105,10 @@ def tell(flow: Flow[Any], interruption: BaseException) -> None:
 def perform(engine: Engine, request: Request, snapshot: Snapshot | None = None) -> Any:
     """Carry out one request in this thread; raises what the engine raises."""
     if type(request) is Read:
+        ranges, guard, include_expired, follow = request
         if snapshot is not None:
-            return snapshot.read(request.ranges, include_expired=request.include_expired, follow=request.follow)
-        return engine.read(
-            request.ranges, request.guard, include_expired=request.include_expired, follow=request.follow
-        )
+            return snapshot.read(ranges, include_expired=include_expired, follow=follow)
+        return engine.read(ranges, guard, include_expired=include_expired, follow=follow)
     if type(request) is Commit:
         return engine.commit(request.write)
     if type(request) is WaitForCommit:

@@ -67,7 +67,14 @@ def _pack_bool(value: Any) -> bytes:
     return b"\x26" if value is False else wrong_type(value, "a bool")
 
 
+_POSITIVE_HEADS: Final = tuple(encode_part(1 << 8 * size >> 1)[:1] for size in range(9))
+"""The tag of a positive int by the bytes of its magnitude."""
+
+
 def _pack_int(value: Any) -> bytes:
+    if type(value) is int and 0 < value < 1 << 63:  # as nearly all keys are
+        size = (value.bit_length() + 7) >> 3
+        return _POSITIVE_HEADS[size] + value.to_bytes(size, "big")
     if not isinstance(value, int) or isinstance(value, bool):
         wrong_type(value, "an int")
     try:

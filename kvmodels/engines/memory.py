@@ -211,7 +211,8 @@ class MemoryEngine:
             self._require_writable()
         checks, mutations = write
         with store.lock:
-            self.enter(store)
+            if store.stamp is None or self._store is None:
+                self.enter(store)
             now = store.clock.now_ms() if store.any_deadline else None
             if checks:
                 failed = _failed_checks(store.rows, checks, now)
@@ -220,7 +221,7 @@ class MemoryEngine:
             stamp = to_versionstamp(store.counter + 1)
             store.apply(_evaluate(store, mutations, stamp, now), stamp)
         store.signal.notify()
-        return Committed(stamp)
+        return _new(Committed, (stamp,))
 
     def subscribe(self, wake: Callable[[], object]) -> Callable[[], None]:
         """Have ``wake`` called after each commit, and when a handle of the store is closed.
@@ -377,6 +378,14 @@ def _without_lock(
 def _failed_checks(rows: dict[bytes, Row], checks: Sequence[Check], now: int | None) -> tuple[int, ...]:
     """The positions of the checks that do not hold; ``now`` None: no row has a deadline."""
     failed: list[int] = []
+    if now is None:
+        get = rows.get
+        for key, versionstamp, _ in checks:
+            row = get(key)
+            if (None if row is None else row[3]) != versionstamp:
+                break
+        else:
+            return ()
     for position, (key, versionstamp, physical) in enumerate(checks):
         row = rows.get(key)
         if now is not None and not physical:
@@ -399,9 +408,9 @@ def _evaluate(
                 key = versionstamped_key(key, stamp)
             if expire_at is not None:
                 require_storable_deadline(expire_at, key)
-            changes[key] = Row(key, value, encoding, stamp, expire_at)
+            changes[key] = _new(Row, (key, value, encoding, stamp, expire_at))
         elif isinstance(mutation, Delete):
-            changes[mutation.key] = None
+            changes[mutation[0]] = None
         else:
             key = mutation.key
             stored = changes[key] if key in changes else store.rows.get(key)

@@ -253,12 +253,12 @@ class MemoryStore:
         rows, order, deadlines = self.rows, self._order, self._deadlines
         for key, row in redo.changes.items():
             before = rows.get(key)
-            if before is not None and before.expire_at is not None:
-                deadlines.discard((before.expire_at, key))
+            if before is not None and before[4] is not None:
+                deadlines.discard((before[4], key))
             if row is not None:
-                if row.expire_at is not None:
+                if row[4] is not None:
                     self.any_deadline = True
-                    deadlines.add((row.expire_at, key))
+                    deadlines.add((row[4], key))
                 if before is None:
                     order.add(key)
                 rows[key] = row

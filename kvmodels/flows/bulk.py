@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, Generic, Literal, NamedTuple, TypeVar
+from typing import Any, Final, Generic, Literal, NamedTuple, TypeVar
 
 from kvmodels.errors import AlreadyExistsError, IntegrityError, InvalidArgumentError, UniqueViolationError
 from kvmodels.flows.arguments import items_of
@@ -34,7 +34,7 @@ from kvmodels.flows.storing import (
     state_after,
     stored,
 )
-from kvmodels.maintenance.changes import Violation
+from kvmodels.maintenance.changes import RecordChange, Violation
 from kvmodels.maintenance.entries import slot_owner
 from kvmodels.operations import Row
 from kvmodels.public_path import show_public_path
@@ -42,6 +42,8 @@ from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.state import ObjectState
 
 __all__ = ["BulkItem", "OnConflict", "bulk_create"]
+
+_new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
 
 M = TypeVar("M")
 OnConflict = Literal["error", "ignore", "update"]
@@ -259,6 +261,9 @@ class _Batch:
     def _propose(self, seen: Seen) -> Proposal[list[BulkItem[Any]] | None]:
         if self._ledger is not None and self._ledger.overtaken_in(seen):
             return Proposal((), always(None))
+        inserted = self._inserted(seen)
+        if inserted is not None:
+            return inserted
         taken: dict[bytes, bytes] = {}
         results: list[_Result] = []
         self._positions = {}
@@ -284,6 +289,22 @@ class _Batch:
                 taken.update(dict.fromkeys(self._slots_of(seen.view, step.item), item.pk))
             results.append((step.item, step, old is None, None))
         return self._remembered(_proposal(results), results)
+
+    def _inserted(self, seen: Seen) -> Proposal[list[BulkItem[Any]] | None] | None:
+        """The proposal of a first attempt in which nothing is looked at but the objects; None if something is."""
+        is_plain = seen.rows is None and self._writer.life is None and self._schema.ttl_ms is None
+        if not is_plain or self._writer.deadline is not KEEP or self._refusals:
+            return None
+        positions = {item.pk: position for position, item in enumerate(self._items)}
+        if len(positions) < len(self._items):
+            return None
+        self._positions = positions
+        live, results = seen.view.live[self._schema.collection], list[_Result]()
+        for item in self._items:
+            written = (item.document, item.value, item.encoding, None, False, None, False, None)
+            change: RecordChange = _new(RecordChange, (live, item.pk, None, None, *written))
+            results.append((item, _new(Step, (change, item, ())), True, None))
+        return _proposal(results)
 
     def _remembered(
         self, proposal: Proposal[list[BulkItem[Any]] | None], results: Sequence[_Result]

@@ -31,7 +31,7 @@ from kvmodels.schema.state import set_loaded
 
 __all__ = ["insert", "mutate", "patch", "remove_key"]
 
-_new: Final = tuple.__new__  # of a named tuple, without the call of its own constructor
+_new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
 _WRITES: Final = "writes"
 _UNKNOWN: Final[Any] = object()
 _NO_ENTRIES: Final[Entries] = []
@@ -169,7 +169,7 @@ def _inserted(context: Context, way: _Way, instance: Any) -> Flow[Any]:
     entries = writes.entries(document, pk)
     if entries is None:
         return (yield from crud.insert(context, schema, instance))
-    write = writes.store(pk, None, _NO_ENTRIES, entries, value)
+    write = writes.store(pk, None, _NO_ENTRIES, entries, (document, value))
     check_budget(write, context.limits, way.collections)
     outcome: Committed | Conflict = yield _new(Commit, (write,))
     if isinstance(outcome, Conflict):
@@ -230,7 +230,7 @@ def _mutated(context: Context, way: _Way, pk: bytes, given: Any, function: Calla
     after = writes.entries(prepared.document, pk)
     if after is None:  # an index cannot hold it, or it has another primary key
         return (yield from crud.mutate(context, schema, key_values(schema, given), function))
-    write = writes.store(pk, row, before, after, value)
+    write = writes.store(pk, row, before, after, (prepared.document, value))
     check_budget(write, context.limits, way.collections)
     outcome: Committed | Conflict = yield _new(Commit, (write,))
     if isinstance(outcome, Conflict):

@@ -20,7 +20,7 @@ from kvmodels.operations import Row
 from kvmodels.schema.definition import Document, ModelSchema
 from kvmodels.schema.keyspace import RecordLayout
 from kvmodels.schema.record_codec import Prepared
-from kvmodels.schema.state import ObjectState, set_state
+from kvmodels.schema.state import ObjectState, set_loaded
 
 __all__ = [
     "KEEP",
@@ -36,6 +36,9 @@ __all__ = [
     "state_after",
     "stored",
 ]
+
+
+_new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
 
 
 class Keep(Enum):
@@ -81,8 +84,9 @@ def pending(context: Context, schema: ModelSchema, instance: Any) -> Pending:
     document = prepared.document
     value, encoding = encoded(context, schema, document)
     layout = context.layouts[schema.collection]
-    pk = layout.pack(prepared.primary_key)
-    return Pending(schema, layout, instance, prepared, document, value, encoding, prepared.primary_key, pk)
+    key_values = prepared.primary_key
+    pk = layout.pack(key_values)
+    return _new(Pending, (schema, layout, instance, prepared, document, value, encoding, key_values, pk, None))
 
 
 def encoded(context: Context, schema: ModelSchema, document: Document) -> tuple[bytes, int]:
@@ -144,7 +148,8 @@ def stored(item: Pending, change: RecordChange, versionstamp: bytes) -> Any:
     item.schema.accept(item.instance, item.prepared)
     if item.fresh is not None:
         _take_over(item.instance, item.fresh)
-    set_state(item.instance, state_after(item, change, versionstamp))
+    row = change.key, item.value, item.encoding, versionstamp, change.expire_at
+    set_loaded(item.instance, item.layout.unpack, item.pk, row, item.prepared.unknown)
     return item.instance
 
 

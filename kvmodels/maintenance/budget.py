@@ -44,21 +44,25 @@ def check_budget(write: AtomicWrite, limits: Limits, collections: Iterable[LiveC
         raise _too_large(_TOO_MANY_CHECKS, "max_checks", len(write.checks), limits, _most(write, collections))
     if len(write.mutations) > limits.max_mutations:
         raise _too_large(_TOO_MANY_MUTATIONS, "max_mutations", len(write.mutations), limits, _most(write, collections))
-    largest_key = limits.max_key_bytes
+    largest_key, largest_value = limits.max_key_bytes, limits.max_value_bytes
     operation_bytes = key_bytes = 0
     for check in write.checks:
-        size = len(check.key)
+        size = len(check[0])
         if size > largest_key:
-            raise _key_too_large(check.key, limits, collections)
+            raise _key_too_large(check[0], limits, collections)
         operation_bytes += size
     for mutation in write.mutations:
         size = len(mutation.key)
         if size > largest_key:
             raise _key_too_large(mutation.key, limits, collections)
-        operation_bytes += size
-        if not isinstance(mutation, Delete):
-            operation_bytes += size + _value_size(mutation, limits, collections)
-            key_bytes += size
+        if isinstance(mutation, Delete):
+            operation_bytes += size
+            continue
+        value_size = len(mutation[1]) if isinstance(mutation, Set) else _value_size(mutation)
+        if value_size > largest_value:
+            raise _value_too_large(mutation, value_size, limits, collections)
+        operation_bytes += size + size + value_size
+        key_bytes += size
     if operation_bytes > limits.max_operation_bytes:
         raise _too_large(_TOO_LARGE, "max_operation_bytes", operation_bytes, limits, _most(write, collections))
     if key_bytes > limits.max_operation_key_bytes:
@@ -88,21 +92,22 @@ def _most(write: AtomicWrite, collections: Iterable[LiveCollection]) -> str | No
     return name if 2 * count > len(write.mutations) else None
 
 
-def _value_size(mutation: Set | Arithmetic | Apply, limits: Limits, collections: Iterable[LiveCollection]) -> int:
-    if isinstance(mutation, Arithmetic):
-        return U64_BYTES
-    size = mutation.size if isinstance(mutation, Apply) else len(mutation.value)
-    if size > limits.max_value_bytes:
-        raise ValueTooLargeError(
-            "a value is too large",
-            limit="max_value_bytes",
-            size=size,
-            maximum=limits.max_value_bytes,
-            limits=limits.whose("max_value_bytes"),
-            key=decode_key(mutation.key),
-            index=_index_of(mutation.key, collections),
-        )
-    return size
+def _value_size(mutation: Arithmetic | Apply) -> int:
+    return U64_BYTES if isinstance(mutation, Arithmetic) else mutation.size
+
+
+def _value_too_large(
+    mutation: Set | Arithmetic | Apply, size: int, limits: Limits, collections: Iterable[LiveCollection]
+) -> ValueTooLargeError:
+    return ValueTooLargeError(
+        "a value is too large",
+        limit="max_value_bytes",
+        size=size,
+        maximum=limits.max_value_bytes,
+        limits=limits.whose("max_value_bytes"),
+        key=decode_key(mutation.key),
+        index=_index_of(mutation.key, collections),
+    )
 
 
 def _key_too_large(key: bytes, limits: Limits, collections: Iterable[LiveCollection]) -> KeyTooLargeError:

@@ -30,11 +30,12 @@ from kvmodels.maintenance.entries import (
     same_included,
     slot_owner,
 )
+from kvmodels.maintenance.plain import plain_writes
 from kvmodels.operations import AtomicWrite, Check, Delete, Guard, Mutation, Row, Set
 from kvmodels.schema.keyspace import violation_key
 from kvmodels.schema.live import LiveIndex
 
-__all__ = ["compile_write"]
+__all__ = ["compile_in_full", "compile_write"]
 
 DUPLICATE = "duplicate"
 """The kind of violation of a record whose unique value another record holds."""
@@ -69,6 +70,23 @@ def compile_write(
         NeedRows: rows that must be read as well; read all of them again in one snapshot.
         Violation: a unique slot belongs to another record in the snapshot.
     """
+    plain = plain_writes(changes[0].live, header, codec) if changes else None
+    compiled = None if plain is None else plain.compiled(changes, rows)
+    if compiled is not None:
+        return Compiled(compiled)
+    return compile_in_full(changes, rows, header=header, codec=codec, now_ms=now_ms, max_key_bytes=max_key_bytes)
+
+
+def compile_in_full(
+    changes: Sequence[RecordChange],
+    rows: Mapping[bytes, Row | None] | None,
+    *,
+    header: Guard,
+    codec: ValueCodec,
+    now_ms: int,
+    max_key_bytes: int,
+) -> Compiled | NeedRows | Violation:
+    """``compile_write`` for every kind of index and change; arguments, errors and result are its own."""
     changes = list(changes)
     while True:
         fold = _Fold(rows, codec, now_ms, max_key_bytes)

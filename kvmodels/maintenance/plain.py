@@ -9,34 +9,54 @@ Rules of this module: pure; the checks are those of ``maintenance/rules.py``. No
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
 
 from kvmodels.encoding.values import ValueCodec
 from kvmodels.errors import KvModelsError
 from kvmodels.keys import decode_key
 from kvmodels.maintenance import rules
+from kvmodels.maintenance.changes import RecordChange
 from kvmodels.maintenance.entries import RAW_BYTES
 from kvmodels.operations import AtomicWrite, Check, Delete, Guard, Mutation, Row, Set
 from kvmodels.schema.definition import Document
-from kvmodels.schema.keyspace import EntryKey, EntryLayout
+from kvmodels.schema.keyspace import EntryLayout
 from kvmodels.schema.live import LiveCollection
 
 __all__ = ["Entries", "PlainWrites", "plain_writes"]
 
-_new: Final = tuple.__new__  # of a named tuple, without the call of its own constructor
-_NO_ENTRY: Final = EntryKey(b"", False)
+_new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
+_NO_ENTRY: Final = (b"", False)
+_PART_IS_STORED: Final = frozenset({"int", "str", "uuid", "ulid"})
+"""Codecs of which the part of a key is the value that the document stores."""
+
 _UNREADABLE: Final = (KvModelsError, LookupError, TypeError, ValueError, AttributeError)
 """What packing raises for a document that an index cannot hold."""
 
-Entries = list[EntryKey]
-"""What a document has in each index, in their order; an empty key for nothing."""
+Entries = list[tuple[bytes, bool]]
+"""The key that a document has in each index, in their order, and whether it is a slot; an empty key for nothing."""
+
+_Parts = tuple[list[Check], list[Mutation], list[bytes]]
+"""Checks, mutations, and the slots that are claimed."""
+
+_NOTHING: Final[Entries] = []
+_NO_DOCUMENT: Final[Document] = {}
+_UNREAD: Final[Any] = object()
+_WRITES: Final = "plain writes"
 
 
 def plain_writes(live: LiveCollection, header: Guard, codec: ValueCodec) -> PlainWrites | None:
-    """What compiles writes of a collection; None if one of its indexes is not plain, or not complete."""
-    plain = all(index.readable and index.fence is None and index.layout.is_plain for index in live.maintained)
-    return PlainWrites(live, header, codec) if plain else None
+    """What compiles writes of a collection; None if one of its indexes is not plain, or not complete.
+
+    It is remembered with the plans.
+    """
+    known: PlainWrites | None = live.plans.get(_WRITES)
+    if known is not None and known.live is live and known.header == header:
+        return known
+    if not all(index.readable and index.fence is None and index.layout.is_plain for index in live.maintained):
+        return None
+    made = live.plans[_WRITES] = PlainWrites(live, header, codec)
+    return made
 
 
 class PlainWrites:
@@ -50,14 +70,19 @@ class PlainWrites:
         codec: encodes what slots hold.
     """
 
-    __slots__ = ("_encode", "_header", "_indexes", "_pack", "_prefix")
+    __slots__ = ("_encode", "_header", "_indexes", "_pack", "_parts", "_prefix", "header", "live")
 
     def __init__(self, live: LiveCollection, header: Guard, codec: ValueCodec) -> None:
+        self.live = live
+        self.header = header
         check = rules.header_check(header)
         self._header: tuple[Check, ...] = () if check is None else (check,)
         self._prefix = live.layout.prefix
         self._pack = live.layout.document_packer()
         self._encode = codec.encode
+        primary_key = live.schema.primary_key
+        stored = all(column.codec.name in _PART_IS_STORED for column in primary_key)
+        self._parts = tuple(column.field for column in primary_key) if stored else ()
         self._indexes: tuple[tuple[Callable[[Document], bytes], bool, EntryLayout], ...] = tuple(
             (index.layout.packed_columns(), index.definition.unique, index.layout) for index in live.maintained
         )
@@ -79,7 +104,7 @@ class PlainWrites:
             for columns, unique, layout in self._indexes:
                 key = columns(document)
                 if key:
-                    found.append(_new(EntryKey, (key, True) if unique else (key + pk, False)))
+                    found.append((key, True) if unique else (key + pk, False))
                 else:  # it has a None
                     keys = layout.keys(document, pk)
                     found.append(keys[0] if keys else _NO_ENTRY)
@@ -88,7 +113,7 @@ class PlainWrites:
         return found
 
     def store(
-        self, pk: bytes, old: Row | None, before: Entries, after: Entries, value: tuple[bytes, int]
+        self, pk: bytes, old: Row | None, before: Entries, after: Entries, new: tuple[Document, tuple[bytes, int]]
     ) -> AtomicWrite:
         """The operation that stores a record.
 
@@ -97,14 +122,20 @@ class PlainWrites:
             old: the row as read; None to insert it.
             before: entries of the document of that row; none for an insert.
             after: entries of the new document.
-            value: its bytes and the number of their encoding.
+            new: that document, with its bytes and the number of their encoding.
         """
+        checks, mutations, _ = self._stored(pk, old, before, after, new)
+        return _new(AtomicWrite, ((*self._header, *checks), (*mutations,)))
+
+    def _stored(
+        self, pk: bytes, old: Row | None, before: Entries, after: Entries, new: tuple[Document, tuple[bytes, int]]
+    ) -> _Parts:
+        """The parts of that operation besides the check of the header."""
+        document, (value, encoding) = new
         key = self._prefix + pk
-        checks = [*self._header]
         check = rules.record_check(key, old, 0)
-        if check is not None:
-            checks.append(check)
-        mutations: list[Mutation] = [_new(Set, (key, *value, None, False))]
+        checks = [] if check is None else [check]
+        mutations: list[Mutation] = [_new(Set, (key, value, encoding, None, False))]
         claimed: list[bytes] = []
         released: list[bytes] = []
         for position, entry in enumerate(after):
@@ -124,20 +155,61 @@ class PlainWrites:
             if gone[0] and not gone[1]:
                 mutations.append(_new(Delete, (gone[0],)))
         if claimed:
-            owner = self._encode([*decode_key(pk)])
+            # As entry_value does, which takes the key apart again.
+            parts = [document[field] for field in self._parts] or [*decode_key(pk)]
+            owner, owner_encoding = self._encode(parts)
             for slot_key in claimed:
                 check = rules.slot_check(slot_key, None)
                 if check is not None:
                     checks.append(check)
-                mutations.append(_new(Set, (slot_key, *owner, None, False)))
-        mutations.extend([_new(Delete, (slot_key,)) for slot_key in released])
-        return _new(AtomicWrite, ((*checks,), (*mutations,)))
+                mutations.append(_new(Set, (slot_key, owner, owner_encoding, None, False)))
+        if released:
+            mutations.extend([_new(Delete, (slot_key,)) for slot_key in released])
+        return checks, mutations, claimed
 
     def remove(self, pk: bytes, old: Row, before: Entries) -> AtomicWrite:
         """The operation that removes a record; the arguments are those of ``store``."""
+        checks, mutations, _ = self._removed(pk, old, before)
+        return _new(AtomicWrite, ((*self._header, *checks), (*mutations,)))
+
+    def _removed(self, pk: bytes, old: Row, before: Entries) -> _Parts:
         key = self._prefix + pk
         check = rules.record_check(key, old, 0)
-        checks = self._header if check is None else (*self._header, check)
-        entries = [entry_key for entry_key, slot in before if entry_key and not slot]
-        slots = [entry_key for entry_key, slot in before if slot]
-        return _new(AtomicWrite, (checks, tuple([_new(Delete, (one,)) for one in (key, *entries, *slots)])))
+        keys = [key]
+        keys += [entry_key for entry_key, slot in before if entry_key and not slot]
+        keys += [entry_key for entry_key, slot in before if slot]
+        return [] if check is None else [check], [_new(Delete, (one,)) for one in keys], []
+
+    def compiled(self, changes: Sequence[RecordChange], rows: Mapping[bytes, Row | None] | None) -> AtomicWrite | None:
+        """The operation for the changes of several records; None where they meet at a key, or one is not plain.
+
+        Args:
+            changes: as of ``compile_write``.
+            rows: as of ``compile_write``; a slot that is claimed must be free in them.
+        """
+        checks = [*self._header]
+        mutations: list[Mutation] = []
+        for change in changes:
+            parts = self._parts_of(change)
+            if parts is None:
+                return None
+            more, writes, claimed = parts
+            if rows is not None and any(rows.get(key, _UNREAD) is not None for key in claimed):
+                return None
+            checks += more
+            mutations += writes
+        if len({mutation[0] for mutation in mutations}) < len(mutations):
+            return None
+        return _new(AtomicWrite, ((*checks,), (*mutations,)))
+
+    def _parts_of(self, change: RecordChange) -> _Parts | None:
+        live, pk, old, old_document, document, value, encoding, expire_at, rewrite, only, tolerant, _ = change
+        if live is not self.live or expire_at is not None or rewrite or only is not None or tolerant:
+            return None
+        before = _NOTHING if old is None else self.entries(old_document or _NO_DOCUMENT, pk)
+        if before is None or (old is not None and old[4] is not None):
+            return None
+        if document is None:
+            return None if old is None else self._removed(pk, old, before)
+        after = self.entries(document, pk)
+        return None if after is None else self._stored(pk, old, before, after, (document, (value, encoding)))

@@ -17,7 +17,7 @@ Rules of this module: pure, and each function states one rule, so that a test ca
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Any, Final
 
 from kvmodels.maintenance.changes import RecordChange
 from kvmodels.operations import Check, Guard, Row
@@ -38,7 +38,7 @@ __all__ = [
     "token_check",
 ]
 
-_new: Final = tuple.__new__
+_new: Final = tuple[Any, ...].__new__
 """Makes a named tuple as its own constructor does, without the call of it: a write asks for several checks."""
 
 

@@ -201,7 +201,10 @@ def evaluated(schema: ModelSchema, instance: Any, changes: Mapping[str, Any]) ->
         UnknownFieldError: a term names a field that the model does not have.
         InvalidValueError: see ``Term.of``.
     """
-    if not any(isinstance(value, Term) for value in changes.values()):
+    for value in changes.values():
+        if isinstance(value, Term):
+            break
+    else:
         return changes
     require_terms(schema, changes)
     return {

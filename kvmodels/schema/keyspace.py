@@ -189,6 +189,12 @@ class RecordLayout:
         Raises:
             InvalidValueError: a value is not of the type of its field; the field is named.
         """
+        if len(values) == len(self._codecs) == 1:
+            try:
+                return self._codecs[0].pack(values[0])
+            except InvalidValueError as error:
+                error.field = self._fields[0]
+                raise
         packed = b""
         for codec, field, value in zip(self._codecs, self._fields, values, strict=True):
             try:

@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
 from difflib import get_close_matches
-from types import MappingProxyType
 from typing import Any, NoReturn, cast
 
 from pydantic import BaseModel, ValidationError
@@ -31,12 +30,10 @@ from kvmodels.schema.definition import ColumnSource, Document, ModelSchema, Stra
 from kvmodels.schema.forms import Form, Function
 from kvmodels.schema.paths import COMPUTED, RESERVED_FIELD
 from kvmodels.schema.sameness import same_stored, unchanged
-from kvmodels.schema.state import state_of
+from kvmodels.schema.state import unknown_of
 from kvmodels.schema.upgrades import Upgrades
 
 __all__ = ["RESERVED_FIELD", "Prepared", "RecordCodec", "apply_changes"]
-
-_NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(slots=True)
@@ -99,6 +96,8 @@ class RecordCodec:
         self._proves = proves
         self._upgrades = upgrades
         self._keeps_extra = model.model_config.get("extra") == "allow"
+        self._is_bare = not self._revalidators and not proves
+        self._is_stored_as_is = not self._encoders and not self._keeps_extra and schema_version == 1
 
     @property
     def straight(self) -> Straight:
@@ -131,9 +130,14 @@ class RecordCodec:
                 type=type(instance).__name__,
                 hint="Use the repository of the object's own class.",
             )
+        present = instance.__dict__
         try:
-            validated = self._validate(self._present(instance), by_alias=False, by_name=True)
-            document = self._document(validated)
+            if not self._is_bare or present.keys() != self._names or instance.__pydantic_extra__:
+                present = self._present(instance)
+            validated = self._validate(present, by_alias=False, by_name=True)
+            values = validated.__dict__
+            plain = self._is_stored_as_is and len(values) == self._count
+            document = values.copy() if plain else self._document(validated)
         except RecursionError:
             raise InvalidValueError(
                 "an object contains itself or is nested too deeply",
@@ -142,12 +146,10 @@ class RecordCodec:
             ) from None
         if self._proves:
             self._prove(document)
-        values = validated.__dict__
         if self._computed is not None:
             # Of the validated values, because those are what a reader of the record will see.
             document.setdefault(RESERVED_FIELD, {})[COMPUTED] = self._computed.of(values)
-        state = state_of(instance)
-        unknown = _NOTHING if state is None else state.unknown
+        unknown = unknown_of(instance)
         if unknown:
             carried = {name: value for name, value in unknown.items() if name not in document}
             if RESERVED_FIELD in unknown:

@@ -19,7 +19,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 from itertools import count
-from typing import Any, Self, TypeVar
+from types import MappingProxyType
+from typing import Any, Final, Self, TypeVar, cast
 
 __all__ = [
     "STATE_SLOT",
@@ -31,6 +32,7 @@ __all__ = [
     "set_loaded",
     "set_state",
     "state_of",
+    "unknown_of",
     "with_state_of",
 ]
 
@@ -148,6 +150,8 @@ class PendingState(ObjectState):
         return ObjectState, ObjectState.__reduce__(self)[1]
 
 
+_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+
 # Of object itself: pydantic's __getattr__ and __setattr__ know nothing of the slot, and asking them for an empty one
 # costs a microsecond.
 _get, _set, _delete = object.__getattribute__, object.__setattr__, object.__delattr__
@@ -160,10 +164,24 @@ def state_of(instance: object) -> ObjectState | None:
     except AttributeError:
         return None
     if type(state) is tuple:
-        unpack, packed, (_, value, encoding, versionstamp, expire_at), unknown = state
+        unpack, packed, row, unknown = cast("tuple[Unpack, bytes, Loaded, Mapping[str, Any]]", state)
+        _, value, encoding, versionstamp, expire_at = row
         state = ObjectState(versionstamp, value, encoding, expire_at, unpack(packed), unknown)
         _set(instance, STATE_SLOT, state)
     return state if type(state.versionstamp) is bytes else _settled(instance, state)
+
+
+def unknown_of(instance: object) -> Mapping[str, Any]:
+    """The stored fields that the class of a model object does not know; none for one that is not stored."""
+    try:
+        state: Any = _get(instance, STATE_SLOT)
+    except AttributeError:
+        return _NOTHING
+    if type(state) is tuple:
+        _, _, _, unknown = cast("tuple[Unpack, bytes, Loaded, Mapping[str, Any]]", state)
+        return unknown
+    present = state_of(instance)
+    return _NOTHING if present is None else present.unknown
 
 
 def _settled(instance: object, state: ObjectState) -> ObjectState | None:

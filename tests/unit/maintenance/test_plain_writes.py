@@ -1,0 +1,208 @@
+"""What is compiled beforehand for plain indexes is the operation that the compiler makes of the same change."""
+
+from __future__ import annotations
+
+import uuid
+from datetime import datetime
+from typing import Any, NamedTuple
+
+import pytest
+from hypothesis import given, seed, settings
+from hypothesis import strategies as st
+
+from kvmodels import AggregateIndex, Database, Field, Index, Indexed, KvModel, PrimaryKey, Q, Unique, UniqueConstraint
+from kvmodels.maintenance.changes import Compiled, RecordChange
+from kvmodels.maintenance.compiler import compile_in_full, compile_write
+from kvmodels.maintenance.plain import Entries, PlainWrites, plain_writes
+from kvmodels.operations import AtomicWrite, Row
+from kvmodels.schema.declarations import DeclaredIndex
+
+
+class Member(KvModel, collection="members"):
+    """One column of each kind, None included."""
+
+    id: PrimaryKey[int]
+    email: Unique[str]
+    nick: Unique[str | None] = Field(default=None)
+    city: Indexed[str]
+    born: Indexed[datetime | None] = Field(default=None)
+    score: int = 0
+
+    class Meta:
+        indexes = (Index("city", "-score"), UniqueConstraint("city", "nick", nulls="skip"))
+
+
+class Badge(KvModel, collection="badges"):
+    """A primary key whose parts are not what the document stores."""
+
+    day: PrimaryKey[datetime]
+    token: PrimaryKey[uuid.UUID]
+    label: Unique[str]
+
+
+class Setting(KvModel, collection="settings"):
+    """No index at all."""
+
+    name: PrimaryKey[str]
+    value: int = 0
+
+
+class Place(NamedTuple):
+    """A collection, and what compiles its writes in both ways."""
+
+    db: Database
+    live: Any
+    writes: PlainWrites
+
+
+def place(model: type[KvModel]) -> Place:
+    db = Database("memory://", models=[model])
+    view = db._core.context.view
+    assert view is not None
+    (live,) = view.live.values()
+    writes = plain_writes(live, view.guard, db._core.context.codec)
+    assert writes is not None
+    return Place(db, live, writes)
+
+
+texts = st.sampled_from(["", "a", "b", "A\x00b", "ü", "\U0001f600", "a" * 40])
+moments = st.sampled_from([datetime.fromisoformat(text) for text in ("2026-01-01T00:00+02:00", "1999-12-31T00:00Z")])
+members = st.builds(
+    Member,
+    id=st.sampled_from([0, 1, -5, 300, 2**70]),
+    email=texts,
+    nick=st.none() | texts,
+    city=texts,
+    born=st.none() | moments,
+    score=st.integers(-3, 3),
+)
+badges = st.builds(Badge, day=moments, token=st.just(uuid.UUID(int=7)), label=texts)
+settings_ = st.builds(Setting, name=texts, value=st.integers())
+
+
+def compiled(at: Place, changes: list[RecordChange]) -> AtomicWrite:
+    context = at.db._core.context
+    assert context.view is not None
+    made = compile_in_full(
+        changes,
+        None,
+        header=context.view.guard,
+        codec=context.codec,
+        now_ms=0,
+        max_key_bytes=context.limits.max_key_bytes,
+    )
+    assert isinstance(made, Compiled)
+    return made.write
+
+
+def both(at: Place, old: Any, new: Any) -> tuple[AtomicWrite, AtomicWrite]:
+    """The operations for a change, by the compiler and by the short way; None for no record."""
+    codec, live, writes = at.db._core.context.codec, at.live, at.writes
+    pk = live.layout.pack(live.schema.primary_key_of(old if new is None else new))
+    row, old_document = None, None
+    before: Entries | None = []
+    if old is not None:
+        old_document = live.schema.prepare(old).document
+        row = Row(live.layout.key(pk), *codec.encode_document(old_document), b"\0" * 9 + b"\1", None)
+        before = writes.entries(old_document, pk)
+        assert before is not None
+    if new is None:
+        assert row is not None
+        return compiled(at, [RecordChange(live, pk, row, old_document, None)]), writes.remove(pk, row, before)
+    document = live.schema.prepare(new).document
+    value = codec.encode_document(document)
+    after = writes.entries(document, pk)
+    assert after is not None
+    full = compiled(at, [RecordChange(live, pk, row, old_document, document, *value)])
+    return full, writes.store(pk, row, before, after, (document, value))
+
+
+@pytest.mark.parametrize(("model", "objects"), [(Member, members), (Badge, badges), (Setting, settings_)])
+def test_a_change_compiles_to_the_same_operation(model: type[KvModel], objects: st.SearchStrategy[Any]):
+    at = place(model)
+
+    @seed(20261121)
+    @settings(max_examples=150, deadline=None)
+    @given(objects, objects)
+    def compare(old: Any, new: Any) -> None:
+        names = [column.field for column in at.live.schema.primary_key]
+        new = new.model_copy(update={name: getattr(old, name) for name in names})
+        for full, short in (both(at, None, new), both(at, old, new), both(at, old, None)):
+            assert short == full
+
+    compare()
+
+
+@seed(20261121)
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.none() | members, st.none() | members), max_size=6), st.booleans())
+def test_the_changes_of_many_records_compile_to_the_same_operation(pairs: list[tuple[Any, Any]], read: bool):
+    at = place(Member)
+    context, live = at.db._core.context, at.live
+    assert context.view is not None
+    options: dict[str, Any] = {
+        "header": context.view.guard,
+        "codec": context.codec,
+        "now_ms": 0,
+        "max_key_bytes": 2_048,
+    }
+    changes, rows = [], dict[bytes, Row | None]() if read else None
+    for number, (old, new) in enumerate(pairs):
+        pk, row, old_document, document, value = live.layout.pack((number,)), None, None, None, (b"", 0)
+        if old is not None:
+            old_document = live.schema.prepare(old.model_copy(update={"id": number})).document
+            row = Row(live.layout.key(pk), *context.codec.encode_document(old_document), b"\0" * 9 + b"\1", None)
+        if new is not None:
+            document = live.schema.prepare(new.model_copy(update={"id": number})).document
+            value = context.codec.encode_document(document)
+            if rows is not None:
+                rows.update(dict.fromkeys(key for key, slot in at.writes.entries(document, pk) or () if slot))
+        changes.append(RecordChange(live, pk, row, old_document, document, *value))
+    short, full = compile_write(changes, rows, **options), compile_in_full(changes, rows, **options)
+    assert type(short) is type(full)
+    if isinstance(short, Compiled) and isinstance(full, Compiled):
+        assert sorted(short.write.checks) == sorted(full.write.checks)
+        assert sorted(short.write.mutations) == sorted(full.write.mutations)
+
+
+def test_the_document_of_another_record_is_left_to_the_compiler():
+    at = place(Member)
+    document = at.live.schema.prepare(Member(id=1, email="a", city="b")).document
+    assert at.writes.entries(document, at.live.layout.pack((2,))) is None
+
+
+def test_what_an_index_cannot_hold_is_left_to_the_compiler():
+    at = place(Member)
+    document = at.live.schema.prepare(Member(id=1, email="a", city="b")).document
+    for wrong in ({"city": 7}, {"city": "\ud800"}, {"email": None}, {"id": "1"}):
+        assert at.writes.entries({**document, **wrong}, at.live.layout.pack((1,))) is None
+    del document["city"]
+    assert at.writes.entries(document, at.live.layout.pack((1,))) is None
+
+
+@pytest.mark.parametrize(
+    "index",
+    [
+        Index("city", where=Q(score=1)),
+        Index("city", include=("score",)),
+        Index("city", store="record"),
+        Index("tags"),
+        AggregateIndex("city"),
+        Index("city", name="folded", key=str.casefold),
+    ],
+    ids=repr,
+)
+def test_an_index_that_is_not_plain_is_left_to_the_compiler(index: DeclaredIndex):
+    class Shop(KvModel, collection="shops"):
+        id: PrimaryKey[int]
+        city: str
+        score: int = 0
+        tags: list[str] = []
+
+        class Meta:
+            indexes = (index,)
+
+    db = Database("memory://", models=[Shop])
+    view = db._core.context.view
+    assert view is not None
+    assert plain_writes(view.live["shops"], view.guard, db._core.context.codec) is None
