@@ -64,7 +64,7 @@ def main() -> None:
             results.figures = measure(Plan(columns, drawn(given.records), rounds=given.rounds, progress=say))
         if "imports" in parts:
             say("imports")
-            results.imports = imports.measure(imports.IMPORTS, 2 * given.rounds + 1)
+            results.imports = imports.measure(imports.EVERYTHING, 2 * given.rounds + 1)
         if "concurrency" in parts:
             tasks = [column for column in columns if column.family == "kvmodels async"]
             results.concurrency = concurrency.measure(tasks, given.rounds, progress=say)

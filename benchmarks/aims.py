@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from benchmarks.columns.registry import PEERS, Column, Family
+from benchmarks.imports import BESIDE_PYDANTIC
 from benchmarks.ratios import Spread, ratio, spread
 from benchmarks.results import Results
 from benchmarks.rows import ROWS, Row
@@ -133,10 +134,11 @@ def of_growth(results: Results) -> Iterator[Finding]:
 
 
 def of_imports(results: Results) -> Iterator[Finding]:
-    """The import of kvmodels, in that of pydantic."""
-    imports = results.imports
-    if "kvmodels" in imports and "pydantic" in imports:
-        pairs = zip(imports["kvmodels"], imports["pydantic"], strict=True)
-        found = spread([mine / theirs for mine, theirs in pairs])
+    """The import of kvmodels, in that of pydantic: of the names that a program needs, and as ``imports`` has it."""
+    for what in ("", *(f", {what}" for what in BESIDE_PYDANTIC)):
+        mine, theirs = results.imports.get(f"kvmodels{what}"), results.imports.get(f"pydantic{what}")
+        if mine is None or theirs is None:
+            continue
+        found = spread([one / other for one, other in zip(mine, theirs, strict=True)])
         if found is not None:
-            yield Finding("import", "kvmodels against pydantic", found, f"≤ {IMPORT:g}", found.middle <= IMPORT)
+            yield Finding("import", f"kvmodels against pydantic{what}", found, f"≤ {IMPORT:g}", found.middle <= IMPORT)

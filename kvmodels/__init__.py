@@ -216,7 +216,17 @@ _NAMES_OF = {
     "database": "Database",
     "database_async": "AsyncDatabase",
     "encoding.columns": "KeyNumber",
-    "errors": "AlreadyExistsError ClosedError CommitUnknownError ConcurrencyError DecodeError DoesNotExist EngineError EngineTimeoutError ForeignFileError IndexChangedError IndexNotReadyError IntegrityError InvalidArgumentError InvalidCursorError InvalidKeyError InvalidValueError KeyTooLargeError KvModelsError LimitExceededError LockLostError ModelDefinitionError MultipleObjectsReturned NonIdempotentValidatorError NoUsableIndexError OperationTooLargeError PrimaryKeyChangedError QueryError ReadOnlyError ReservedKeyError ResumeExpiredError RetriesExhaustedError SchemaChangeRefusedError SchemaError SchemaMismatchError SnapshotExpiredError StaleObjectError StorageFullError TransactionAbortedError TransactionConflictError UniqueViolationError UnknownFieldError UnknownLookupError UnsupportedError ValueTooLargeError",
+    "errors": (
+        "AlreadyExistsError ClosedError CommitUnknownError ConcurrencyError DecodeError DoesNotExist "
+        "EngineError EngineTimeoutError ForeignFileError IndexChangedError IndexNotReadyError IntegrityError "
+        "InvalidArgumentError InvalidCursorError InvalidKeyError InvalidValueError KeyTooLargeError "
+        "KvModelsError LimitExceededError LockLostError ModelDefinitionError MultipleObjectsReturned "
+        "NonIdempotentValidatorError NoUsableIndexError OperationTooLargeError PrimaryKeyChangedError "
+        "QueryError ReadOnlyError ReservedKeyError ResumeExpiredError RetriesExhaustedError "
+        "SchemaChangeRefusedError SchemaError SchemaMismatchError SnapshotExpiredError StaleObjectError "
+        "StorageFullError TransactionAbortedError TransactionConflictError UniqueViolationError "
+        "UnknownFieldError UnknownLookupError UnsupportedError ValueTooLargeError"
+    ),
     "flows.build": "BuildReport IndexViolation",
     "flows.bulk": "BulkItem",
     "flows.bulk_results": "BulkFailure BulkProgress BulkResult",

@@ -16,9 +16,8 @@ from kvmodels.database_changes import SchemaChanges
 from kvmodels.database_core import DatabaseCore
 from kvmodels.drivers import run
 from kvmodels.engines.base import Engine
-from kvmodels.flows import scrub
+from kvmodels.flows import findings, scrub
 from kvmodels.flows.context import DEFAULT_RETRY, Context, RetryPolicy
-from kvmodels.flows.findings import CheckReport
 from kvmodels.flows.requests import Flow, OneRead
 from kvmodels.kv import Kv
 from kvmodels.kv_opening import Durability, Opening
@@ -232,7 +231,7 @@ class Database(SchemaChanges):
         """
         return self._transactions.decorator(retries)
 
-    def check(self, model: type[KvModel] | None = None, *, repair: scrub.Repair = False) -> CheckReport:
+    def check(self, model: type[KvModel] | None = None, *, repair: scrub.Repair = False) -> findings.CheckReport:
         """Check that every index entry and counter equals f(records) and the reverse; safe beside live writers.
 
         Args:

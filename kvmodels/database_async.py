@@ -15,9 +15,8 @@ from kvmodels.database_changes_async import AsyncSchemaChanges
 from kvmodels.database_core import DatabaseCore
 from kvmodels.drivers_async import apin, arelease, arun
 from kvmodels.engines.base import Engine
-from kvmodels.flows import scrub
+from kvmodels.flows import findings, scrub
 from kvmodels.flows.context import DEFAULT_RETRY, Context, RetryPolicy
-from kvmodels.flows.findings import CheckReport
 from kvmodels.flows.requests import Flow, OneRead
 from kvmodels.kv_async import AsyncKv
 from kvmodels.kv_opening import Durability, Opening
@@ -263,7 +262,7 @@ class AsyncDatabase(AsyncSchemaChanges):
         """
         return self._transactions.decorator(retries)
 
-    async def check(self, model: type[KvModel] | None = None, *, repair: scrub.Repair = False) -> CheckReport:
+    async def check(self, model: type[KvModel] | None = None, *, repair: scrub.Repair = False) -> findings.CheckReport:
         """Check that every index entry and counter equals f(records) and the reverse; safe beside live writers.
 
         Args:

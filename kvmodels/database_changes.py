@@ -18,7 +18,7 @@ from kvmodels.flows import plan_apply
 from kvmodels.flows import violations as listing
 from kvmodels.flows.pace import Pace, SchemaProgress
 from kvmodels.flows.requests import Flow, OneRead
-from kvmodels.schema.evolution import SchemaPlan
+from kvmodels.schema import evolution
 from kvmodels.schema.model import KvModel
 
 __all__ = ["SchemaChanges"]
@@ -61,7 +61,7 @@ class SchemaChanges:
         """
         return self._run(self._core.build_indexes(models, Pace(progress, throttle)))
 
-    def plan(self, *models: type[KvModel]) -> SchemaPlan:
+    def plan(self, *models: type[KvModel]) -> evolution.SchemaPlan:
         """Compare the models with the store: what differs, by which rule, and what ``apply()`` would do about it.
 
         Args:

@@ -19,7 +19,7 @@ from kvmodels.flows import violations as listing
 from kvmodels.flows.pace import Pace, SchemaProgress
 from kvmodels.flows.requests import Flow, OneRead
 from kvmodels.kv_opening import Opening
-from kvmodels.schema.evolution import SchemaPlan
+from kvmodels.schema import evolution
 from kvmodels.schema.model import KvModel
 
 __all__ = ["AsyncSchemaChanges"]
@@ -66,7 +66,7 @@ class AsyncSchemaChanges:
         """
         return await self._run(self._core.build_indexes(models, Pace(progress, throttle)))
 
-    async def plan(self, *models: type[KvModel]) -> SchemaPlan:
+    async def plan(self, *models: type[KvModel]) -> evolution.SchemaPlan:
         """Compare the models with the store: what differs, by which rule, and what ``apply()`` would do about it.
 
         Args:

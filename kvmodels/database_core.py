@@ -14,19 +14,18 @@ from uuid import uuid4
 from kvmodels.engines.base import Engine
 from kvmodels.errors import ClosedError, InvalidArgumentError, ModelDefinitionError
 from kvmodels.flows import build as building
-from kvmodels.flows import bulk_progress, counters, drop, opening, plan_apply, scrub
+from kvmodels.flows import bulk_progress, counters, drop, findings, opening, plan_apply, scrub
 from kvmodels.flows import migrate as migrate_flows
 from kvmodels.flows import plan as plan_flows
 from kvmodels.flows import token as tokens
 from kvmodels.flows import violations as listing
 from kvmodels.flows.arguments import items_of, require_flag, require_text
 from kvmodels.flows.context import DEFAULT_RETRY, Context, RetryPolicy
-from kvmodels.flows.findings import CheckReport
 from kvmodels.flows.pace import UNPACED, Pace
 from kvmodels.flows.requests import Flow
 from kvmodels.kv_opening import store_format
+from kvmodels.schema import evolution
 from kvmodels.schema.definition import ModelSchema
-from kvmodels.schema.evolution import Allowed, SchemaPlan
 from kvmodels.schema.keyspace import RecordLayout, index_prefix
 from kvmodels.schema.polymorphic import collection_schema, root_of, view_of
 from kvmodels.signals import Signals
@@ -216,20 +215,20 @@ class DatabaseCore:
         require_text("name", name, "Give the name of an index, as explain() and db.check() show it.")
         return (yield from drop.drop_index(self.context, self.schema_for(model).collection, name)) > 0
 
-    def plan(self, models: Iterable[type[Any]]) -> Flow[SchemaPlan]:
+    def plan(self, models: Iterable[type[Any]]) -> Flow[evolution.SchemaPlan]:
         """What lies between the models and the store."""
         return plan_flows.plan_schema(self.context, self._chosen(models))
 
     def apply(self, models: Iterable[type[Any]], allow: Iterable[str], pace: Pace) -> Flow[plan_apply.SchemaReport]:
         """Bring the store in line with the models."""
         names = items_of("allow", allow, _ALLOW_HINT)
-        unknown = [name for name in names if name not in get_args(Allowed)]
+        unknown = [name for name in names if name not in get_args(evolution.Allowed)]
         if unknown or isinstance(allow, str):
             raise InvalidArgumentError(
                 "allow= names no rule that can be lifted",
                 argument="allow",
                 value=allow if isinstance(allow, str) else unknown[0],
-                expected=get_args(Allowed),
+                expected=get_args(evolution.Allowed),
                 hint=_ALLOW_HINT,
             )
         return plan_apply.apply_schema(self.context, self._chosen(models), names, pace)
@@ -264,7 +263,7 @@ class DatabaseCore:
         """Look at violations again."""
         return listing.resolve(self.context, self.schema_for(model), index)
 
-    def check(self, model: type[Any] | None, repair: scrub.Repair) -> Flow[CheckReport]:
+    def check(self, model: type[Any] | None, repair: scrub.Repair) -> Flow[findings.CheckReport]:
         """Check the entries of one collection, or of all."""
         if repair not in (True, False, "all"):
             raise InvalidArgumentError(
@@ -284,11 +283,13 @@ class DatabaseCore:
         counted = [schema for schema in chosen if any(index.aggregates for index in schema.indexes.values())]
         return [counters.recount(self.context, schema) for schema in counted]
 
-    def settle(self, report: CheckReport, recounted: counters.Recount, repair: scrub.Repair) -> Flow[CheckReport]:
+    def settle(
+        self, report: findings.CheckReport, recounted: counters.Recount, repair: scrub.Repair
+    ) -> Flow[findings.CheckReport]:
         """The report of a check with what a count has found, mended on request."""
         found = yield from counters.mend_counters(self.context, recounted, repair=repair is not False)
         unchecked = (*report.unchecked, *recounted.unchecked)
-        return CheckReport(report.scanned + recounted.scanned, (*report.findings, *found), unchecked)
+        return findings.CheckReport(report.scanned + recounted.scanned, (*report.findings, *found), unchecked)
 
     def outcome(self, token: str) -> Flow[bool]:
         """Whether the operation with this token was applied; if not, it never will be."""

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 from kvmodels.drivers import run
 from kvmodels.engines.base import Engine
-from kvmodels.flows.keyvalue import commit_operation
+from kvmodels.flows import keyvalue
 from kvmodels.flows.store_format import StoreFormat
 from kvmodels.keys import Key, SetKey
 from kvmodels.kv_atomic import AtomicBuilder
@@ -212,7 +212,7 @@ class AtomicOperation(AtomicBuilder):
             CommitUnknownError: the answer was lost; the operation may have been applied.
         """
         limits = self._form.limits_within(self._engine.limits)
-        return run(self._engine, commit_operation(self._form, limits, self._take()))
+        return run(self._engine, keyvalue.commit_operation(self._form, limits, self._take()))
 
 
 show_public_path(Kv, open_kv)

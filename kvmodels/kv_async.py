@@ -15,7 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from kvmodels.drivers_async import aclose, arun
-from kvmodels.flows.keyvalue import commit_operation
+from kvmodels.flows import keyvalue
 from kvmodels.flows.store_format import StoreFormat
 from kvmodels.keys import Key, SetKey
 from kvmodels.kv_atomic import AtomicBuilder
@@ -234,7 +234,7 @@ class AsyncAtomicOperation(AtomicBuilder):
         pending = self._take()
         engine = await opened(self._opening)
         limits = self._form.limits_within(engine.limits)
-        return await arun(engine, commit_operation(self._form, limits, pending))
+        return await arun(engine, keyvalue.commit_operation(self._form, limits, pending))
 
 
 show_public_path(AsyncKv, open_async_kv)

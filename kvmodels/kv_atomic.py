@@ -14,8 +14,8 @@ from typing import Any, Final, Literal, Self, cast, overload
 
 from kvmodels.encoding.arithmetic import Bounds, Number, sum_function
 from kvmodels.errors import InvalidArgumentError, InvalidValueError
+from kvmodels.flows import keyvalue
 from kvmodels.flows import queue as queueing
-from kvmodels.flows.keyvalue import PendingWrite
 from kvmodels.flows.lifetimes import lifetime_ms
 from kvmodels.flows.store_format import StoreFormat
 from kvmodels.keys import Key, SetKey
@@ -302,11 +302,13 @@ class AtomicBuilder:
                 "the atomic operation was used", hint="Begin another one with kv.atomic(); to repeat it, read again."
             )
 
-    def _take(self) -> PendingWrite:
+    def _take(self) -> keyvalue.PendingWrite:
         """What was built; afterwards the operation is used."""
         self._require_unused()
         self._used = True
-        return PendingWrite(tuple(self._checks), tuple(self._mutations), self._lifetimes, tuple(self._messages))
+        return keyvalue.PendingWrite(
+            tuple(self._checks), tuple(self._mutations), self._lifetimes, tuple(self._messages)
+        )
 
 
 def _require_fitting(kind: object, value: object, bounds: dict[str, object], expire_in: object) -> None:

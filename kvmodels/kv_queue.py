@@ -30,10 +30,10 @@ from kvmodels.errors import (
     KvModelsError,
     StorageFullError,
 )
+from kvmodels.flows import keyvalue
 from kvmodels.flows import queue as queueing
 from kvmodels.flows.arguments import require_callable
 from kvmodels.flows.durations import duration_ms
-from kvmodels.flows.keyvalue import PendingWrite, commit_operation
 from kvmodels.flows.store_format import StoreFormat
 from kvmodels.keys import Key
 from kvmodels.kv_reading import KvReading
@@ -97,7 +97,9 @@ class KvQueueing(KvReading):
             keys_if_undelivered=keys_if_undelivered,
             backoff_schedule=backoff_schedule,
         )
-        return run(self._engine, commit_operation(self._form, self._limits, PendingWrite((), (), {}, (new,))))
+        return run(
+            self._engine, keyvalue.commit_operation(self._form, self._limits, keyvalue.PendingWrite((), (), {}, (new,)))
+        )
 
     def listen(
         self,

@@ -21,8 +21,8 @@ from kvmodels.drivers_async import arun
 from kvmodels.engines.base import Engine
 from kvmodels.engines.signals import RECHECK_S
 from kvmodels.errors import ClosedError, KvModelsError, UnsupportedError
+from kvmodels.flows import keyvalue
 from kvmodels.flows import queue as queueing
-from kvmodels.flows.keyvalue import PendingWrite, commit_operation
 from kvmodels.flows.store_format import StoreFormat
 from kvmodels.keys import Key
 from kvmodels.kv_opening import Opening
@@ -85,7 +85,9 @@ class AsyncKvQueueing(AsyncKvReading):
         )
         engine = await opened(self._opening)
         limits = self._form.limits_within(engine.limits)
-        return await arun(engine, commit_operation(self._form, limits, PendingWrite((), (), {}, (new,))))
+        return await arun(
+            engine, keyvalue.commit_operation(self._form, limits, keyvalue.PendingWrite((), (), {}, (new,)))
+        )
 
     def listen(
         self,

@@ -14,8 +14,8 @@ from typing import Literal, Self
 
 from kvmodels.drivers import run
 from kvmodels.engines.base import Engine, Snapshot
-from kvmodels.flows.keyvalue import get_entries, get_entry
-from kvmodels.flows.listing import Listing, ListOptions, count_entries, select
+from kvmodels.flows import keyvalue
+from kvmodels.flows import listing as listings
 from kvmodels.flows.store_format import StoreFormat
 from kvmodels.keys import Key
 from kvmodels.limits import Limits
@@ -59,7 +59,7 @@ class KvReading:
             ...     kv.get(("nobody",))
             Entry(key=('nobody',), value=None, versionstamp=None, expires_at=None)
         """
-        return run(self._engine, get_entry(self._form, self._limits, key), snapshot=self._snapshot)
+        return run(self._engine, keyvalue.get_entry(self._form, self._limits, key), snapshot=self._snapshot)
 
     def get_many(self, keys: Iterable[Key]) -> builtins.list[Entry]:
         """Read several keys in one snapshot: one read of as many rows.
@@ -75,7 +75,7 @@ class KvReading:
             OperationTooLargeError: more keys than the engine reads at once.
             DecodeError: what is stored cannot be read.
         """
-        return run(self._engine, get_entries(self._form, self._limits, keys), snapshot=self._snapshot)
+        return run(self._engine, keyvalue.get_entries(self._form, self._limits, keys), snapshot=self._snapshot)
 
     def list(
         self,
@@ -128,9 +128,9 @@ class KvReading:
             ['Cleo', 'Bob']
             ['Ada']
         """
-        selection = select(self._form, prefix=prefix, start=start, end=end)
-        options = ListOptions(limit, reverse, cursor, batch_size, consistency, keys_only)
-        return KvListIterator(self._fetch, Listing(self._form, selection, options))
+        selection = listings.select(self._form, prefix=prefix, start=start, end=end)
+        options = listings.ListOptions(limit, reverse, cursor, batch_size, consistency, keys_only)
+        return KvListIterator(self._fetch, listings.Listing(self._form, selection, options))
 
     def count(self, prefix: Key | None = None, *, start: Key | None = None, end: Key | None = None) -> int:
         """Count the keys of a range in one snapshot: one read of keys, without values, for each thousand.
@@ -154,7 +154,9 @@ class KvReading:
             ...     kv.count(("users",)), kv.count(("users",), start=("users", 2))
             (2, 1)
         """
-        counting = count_entries(select(self._form, prefix=prefix, start=start, end=end), self._limits)
+        counting = listings.count_entries(
+            listings.select(self._form, prefix=prefix, start=start, end=end), self._limits
+        )
         with self._pinned() as snapshot:
             return run(self._engine, counting, snapshot=snapshot)
 
@@ -167,7 +169,7 @@ class KvReading:
             return nullcontext(self._snapshot)
         return closing(self._engine.snapshot())
 
-    def _fetch(self, listing: Listing) -> bool:
+    def _fetch(self, listing: listings.Listing) -> bool:
         return run(self._engine, listing.fetch(self._limits), snapshot=self._snapshot)
 
 
@@ -221,7 +223,7 @@ class KvListIterator(Iterator[Entry]):
 
     __slots__ = ("_fetch", "_listing")
 
-    def __init__(self, fetch: Callable[[Listing], bool], listing: Listing) -> None:
+    def __init__(self, fetch: Callable[[listings.Listing], bool], listing: listings.Listing) -> None:
         self._fetch = fetch
         self._listing = listing
 

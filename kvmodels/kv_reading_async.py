@@ -16,8 +16,8 @@ from typing import Literal, Self, TypeVar
 from kvmodels.drivers_async import apin, arelease, arun
 from kvmodels.engines.base import Engine, Snapshot
 from kvmodels.errors import ClosedError
-from kvmodels.flows.keyvalue import get_entries, get_entry
-from kvmodels.flows.listing import Listing, ListOptions, count_entries, select
+from kvmodels.flows import keyvalue
+from kvmodels.flows import listing as listings
 from kvmodels.flows.requests import Flow
 from kvmodels.flows.store_format import StoreFormat
 from kvmodels.keys import Key
@@ -65,7 +65,7 @@ class AsyncKvReading:
             >>> asyncio.run(main())
             Entry(key=('nobody',), value=None, versionstamp=None, expires_at=None)
         """
-        return await self._perform(lambda limits: get_entry(self._form, limits, key))
+        return await self._perform(lambda limits: keyvalue.get_entry(self._form, limits, key))
 
     async def get_many(self, keys: Iterable[Key]) -> builtins.list[Entry]:
         """Read several keys in one snapshot: one read of as many rows.
@@ -81,7 +81,7 @@ class AsyncKvReading:
             OperationTooLargeError: more keys than the engine reads at once.
             DecodeError: what is stored cannot be read.
         """
-        return await self._perform(lambda limits: get_entries(self._form, limits, keys))
+        return await self._perform(lambda limits: keyvalue.get_entries(self._form, limits, keys))
 
     def list(
         self,
@@ -136,9 +136,9 @@ class AsyncKvReading:
             ['Cleo', 'Bob']
             ['Ada']
         """
-        selection = select(self._form, prefix=prefix, start=start, end=end)
-        options = ListOptions(limit, reverse, cursor, batch_size, consistency, keys_only)
-        return AsyncKvListIterator(self._fetch, Listing(self._form, selection, options))
+        selection = listings.select(self._form, prefix=prefix, start=start, end=end)
+        options = listings.ListOptions(limit, reverse, cursor, batch_size, consistency, keys_only)
+        return AsyncKvListIterator(self._fetch, listings.Listing(self._form, selection, options))
 
     async def count(self, prefix: Key | None = None, *, start: Key | None = None, end: Key | None = None) -> int:
         """Count the keys of a range in one snapshot: one read of keys, without values, for each thousand.
@@ -164,9 +164,9 @@ class AsyncKvReading:
             >>> asyncio.run(main())
             (2, 1)
         """
-        selection = select(self._form, prefix=prefix, start=start, end=end)
+        selection = listings.select(self._form, prefix=prefix, start=start, end=end)
         engine, snapshot = await self._source()
-        counting = count_entries(selection, self._form.limits_within(engine.limits))
+        counting = listings.count_entries(selection, self._form.limits_within(engine.limits))
         if snapshot is not None or not engine.traits.snapshots:
             return await arun(engine, counting, snapshot=snapshot)
         pinned = await apin(engine)
@@ -183,7 +183,7 @@ class AsyncKvReading:
         engine, snapshot = await self._source()
         return await arun(engine, make_flow(self._form.limits_within(engine.limits)), snapshot=snapshot)
 
-    async def _fetch(self, listing: Listing) -> bool:
+    async def _fetch(self, listing: listings.Listing) -> bool:
         # An engine in memory waits for nothing: without this a long listing would keep other tasks from running.
         await asyncio.sleep(0)
         return await self._perform(listing.fetch)
@@ -275,7 +275,7 @@ class AsyncKvListIterator(AsyncIterator[Entry]):
 
     __slots__ = ("_fetch", "_listing")
 
-    def __init__(self, fetch: Callable[[Listing], Awaitable[bool]], listing: Listing) -> None:
+    def __init__(self, fetch: Callable[[listings.Listing], Awaitable[bool]], listing: listings.Listing) -> None:
         self._fetch = fetch
         self._listing = listing
 

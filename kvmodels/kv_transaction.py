@@ -11,10 +11,10 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any, overload
 
-from kvmodels.flows.keyvalue import get_entries, get_entry
-from kvmodels.flows.listing import Listing, ListOptions, select
+from kvmodels.flows import keyvalue
+from kvmodels.flows import listing as listings
+from kvmodels.flows import transaction as transaction_flows
 from kvmodels.flows.requests import Flow
-from kvmodels.flows.transaction import TransactionFlows
 from kvmodels.keys import Key, SetKey
 from kvmodels.kv_reading import KvListIterator
 from kvmodels.kv_transaction_writes import TransactionWrite
@@ -42,7 +42,7 @@ class TransactionKv:
         self,
         run: Callable[[Flow[Any]], Any],
         perform: Callable[[Flow[Any]], Any],
-        flows: TransactionFlows,
+        flows: transaction_flows.TransactionFlows,
     ) -> None:
         self._run = run
         self._perform = perform
@@ -62,7 +62,7 @@ class TransactionKv:
             DecodeError: what is stored cannot be read.
             ClosedError: the transaction has ended.
         """
-        entry: Entry = self._run(get_entry(self._flows.form, self._flows.limits, key))
+        entry: Entry = self._run(keyvalue.get_entry(self._flows.form, self._flows.limits, key))
         return entry
 
     def get_many(self, keys: Iterable[Key]) -> builtins.list[Entry]:
@@ -78,7 +78,7 @@ class TransactionKv:
             InvalidKeyError, KeyTooLargeError, OperationTooLargeError, DecodeError, ClosedError: as ``get``, or more
                 keys than the engine reads at once.
         """
-        entries: builtins.list[Entry] = self._run(get_entries(self._flows.form, self._flows.limits, keys))
+        entries: builtins.list[Entry] = self._run(keyvalue.get_entries(self._flows.form, self._flows.limits, keys))
         return entries
 
     def list(
@@ -108,10 +108,12 @@ class TransactionKv:
         Raises:
             InvalidArgumentError, InvalidKeyError: a selector or option that makes no sense.
         """
-        selection = select(self._flows.form, prefix=prefix, start=start, end=end)
-        return KvListIterator(self._fetch, Listing(self._flows.form, selection, ListOptions(limit, reverse)))
+        selection = listings.select(self._flows.form, prefix=prefix, start=start, end=end)
+        return KvListIterator(
+            self._fetch, listings.Listing(self._flows.form, selection, listings.ListOptions(limit, reverse))
+        )
 
-    def _fetch(self, listing: Listing) -> bool:
+    def _fetch(self, listing: listings.Listing) -> bool:
         fetched: bool = self._run(listing.fetch(self._flows.limits))
         return fetched
 

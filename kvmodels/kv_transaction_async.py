@@ -12,10 +12,10 @@ from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
 from typing import Any, overload
 
-from kvmodels.flows.keyvalue import get_entries, get_entry
-from kvmodels.flows.listing import Listing, ListOptions, select
+from kvmodels.flows import keyvalue
+from kvmodels.flows import listing as listings
+from kvmodels.flows import transaction as transaction_flows
 from kvmodels.flows.requests import Flow
-from kvmodels.flows.transaction import TransactionFlows
 from kvmodels.keys import Key, SetKey
 from kvmodels.kv_reading_async import AsyncKvListIterator
 from kvmodels.kv_transaction_writes import TransactionWrite
@@ -43,7 +43,7 @@ class AsyncTransactionKv:
         self,
         run: Callable[[Flow[Any]], Awaitable[Any]],
         perform: Callable[[Flow[Any]], Awaitable[Any]],
-        flows: TransactionFlows,
+        flows: transaction_flows.TransactionFlows,
     ) -> None:
         self._run = run
         self._perform = perform
@@ -63,7 +63,7 @@ class AsyncTransactionKv:
             DecodeError: what is stored cannot be read.
             ClosedError: the transaction has ended.
         """
-        entry: Entry = await self._run(get_entry(self._flows.form, self._flows.limits, key))
+        entry: Entry = await self._run(keyvalue.get_entry(self._flows.form, self._flows.limits, key))
         return entry
 
     async def get_many(self, keys: Iterable[Key]) -> builtins.list[Entry]:
@@ -79,7 +79,9 @@ class AsyncTransactionKv:
             InvalidKeyError, KeyTooLargeError, OperationTooLargeError, DecodeError, ClosedError: as ``get``, or more
                 keys than the engine reads at once.
         """
-        entries: builtins.list[Entry] = await self._run(get_entries(self._flows.form, self._flows.limits, keys))
+        entries: builtins.list[Entry] = await self._run(
+            keyvalue.get_entries(self._flows.form, self._flows.limits, keys)
+        )
         return entries
 
     def list(
@@ -109,10 +111,12 @@ class AsyncTransactionKv:
         Raises:
             InvalidArgumentError, InvalidKeyError: a selector or option that makes no sense.
         """
-        selection = select(self._flows.form, prefix=prefix, start=start, end=end)
-        return AsyncKvListIterator(self._fetch, Listing(self._flows.form, selection, ListOptions(limit, reverse)))
+        selection = listings.select(self._flows.form, prefix=prefix, start=start, end=end)
+        return AsyncKvListIterator(
+            self._fetch, listings.Listing(self._flows.form, selection, listings.ListOptions(limit, reverse))
+        )
 
-    async def _fetch(self, listing: Listing) -> bool:
+    async def _fetch(self, listing: listings.Listing) -> bool:
         # As in a listing of a store, which would keep other tasks from running.
         await asyncio.sleep(0)
         fetched: bool = await self._run(listing.fetch(self._flows.limits))

@@ -5,8 +5,8 @@ Rules of this module: nothing is sent; ``kv_transaction`` and ``kv_transaction_a
 
 from __future__ import annotations
 
+from kvmodels.flows import transaction as transaction_flows
 from kvmodels.flows.requests import Flow
-from kvmodels.flows.transaction import TransactionFlows
 from kvmodels.kv_atomic import AtomicBuilder
 from kvmodels.operations import Set
 
@@ -22,7 +22,7 @@ class TransactionWrite(AtomicBuilder):
 
     __slots__ = ("_flows",)
 
-    def __init__(self, flows: TransactionFlows) -> None:
+    def __init__(self, flows: transaction_flows.TransactionFlows) -> None:
         flows.require_open()
         super().__init__(flows.form)
         self._flows = flows

@@ -9,19 +9,10 @@ from __future__ import annotations
 
 from typing import Any, Generic, Literal, TypeVar, overload
 
-from kvmodels.flows.answers import item_at
+from kvmodels.flows import answers
 from kvmodels.public_path import show_public_path
+from kvmodels.query import projection as projections
 from kvmodels.query.page import Page
-from kvmodels.query.projection import (
-    FieldName,
-    distinct_query,
-    projected,
-    select,
-    shape_of_class,
-    shape_of_dicts,
-    shape_of_tuples,
-    shaped,
-)
 from kvmodels.query.query import OrderColumn, Query
 from kvmodels.queryset_answers import Runner
 from kvmodels.queryset_groups import GroupedQuery, grouped_query
@@ -236,11 +227,11 @@ class QuerySet(Writes[R], Generic[R]):
             >>> towns.values_list("country", flat=True).distinct().to_list()
             ['CH', 'FR', 'IT']
         """
-        return self._with(distinct_query(self._query))
+        return self._with(projections.distinct_query(self._query))
 
     # --- in which shape ---------------------------------------------------------------------------------------
 
-    def values(self, *fields: FieldName) -> QuerySet[dict[str, Any]]:
+    def values(self, *fields: projections.FieldName) -> QuerySet[dict[str, Any]]:
         """Dicts of some fields instead of objects.
 
         Args:
@@ -265,13 +256,15 @@ class QuerySet(Writes[R], Generic[R]):
             >>> cities.filter(pk="Chur").values("people").to_list()
             [{'people': 38000}]
         """
-        selected = select(self._query.schema, fields)
-        return QuerySet(self._runner, projected(self._query, selected), shape_of_dicts(selected))
+        selected = projections.select(self._query.schema, fields)
+        return QuerySet(
+            self._runner, projections.projected(self._query, selected), projections.shape_of_dicts(selected)
+        )
 
     @overload
     def values_list(self, field: FieldRef[T1], /, *, flat: Literal[True]) -> QuerySet[T1]: ...
     @overload
-    def values_list(self, field: FieldName, /, *, flat: Literal[True]) -> QuerySet[Any]: ...
+    def values_list(self, field: projections.FieldName, /, *, flat: Literal[True]) -> QuerySet[Any]: ...
     @overload
     def values_list(self, field: FieldRef[T1], /) -> QuerySet[tuple[T1]]: ...
     @overload
@@ -289,8 +282,8 @@ class QuerySet(Writes[R], Generic[R]):
         self, one: FieldRef[T1], two: FieldRef[T2], three: FieldRef[T3], four: FieldRef[T4], five: FieldRef[T5], /
     ) -> QuerySet[tuple[T1, T2, T3, T4, T5]]: ...
     @overload
-    def values_list(self, *fields: FieldName, flat: bool = False) -> QuerySet[Any]: ...
-    def values_list(self, *fields: FieldName, flat: bool = False) -> QuerySet[Any]:
+    def values_list(self, *fields: projections.FieldName, flat: bool = False) -> QuerySet[Any]: ...
+    def values_list(self, *fields: projections.FieldName, flat: bool = False) -> QuerySet[Any]:
         """Tuples of some fields instead of objects.
 
         Args:
@@ -316,9 +309,9 @@ class QuerySet(Writes[R], Generic[R]):
             >>> stars.values_list(Star.name, flat=True).to_list()
             ['Sirius', 'Vega']
         """
-        selected = select(self._query.schema, fields)
-        shape = shape_of_tuples(selected, flat=flat)
-        return QuerySet(self._runner, projected(self._query, selected), shape)
+        selected = projections.select(self._query.schema, fields)
+        shape = projections.shape_of_tuples(selected, flat=flat)
+        return QuerySet(self._runner, projections.projected(self._query, selected), shape)
 
     def only(self, projection: type[P]) -> QuerySet[P]:
         """Objects of a class with fewer fields.
@@ -351,10 +344,10 @@ class QuerySet(Writes[R], Generic[R]):
             >>> papers.only(Heading).first().title
             'On keys'
         """
-        selected, shape = shape_of_class(self._query.schema, projection)
-        return QuerySet(self._runner, projected(self._query, selected), shape)
+        selected, shape = projections.shape_of_class(self._query.schema, projection)
+        return QuerySet(self._runner, projections.projected(self._query, selected), shape)
 
-    def group_by(self, *fields: FieldName) -> GroupedQuery:
+    def group_by(self, *fields: projections.FieldName) -> GroupedQuery:
         """Records in groups of equal values, to be counted and summed by ``aggregate``.
 
         Args:
@@ -406,8 +399,8 @@ class QuerySet(Writes[R], Generic[R]):
         """
         if isinstance(item, slice):
             return self._with(self._query.within(item))
-        found = self._runner.run(item_at(self._runner.context, self._query, item))
-        result: R = shaped(self._shape, [found])[0]
+        found = self._runner.run(answers.item_at(self._runner.context, self._query, item))
+        result: R = projections.shaped(self._shape, [found])[0]
         return result
 
 

@@ -10,14 +10,12 @@ from collections.abc import Iterator
 from typing import Any, Generic, Protocol, TypeVar
 
 from kvmodels.flows import aggregation, answers
+from kvmodels.flows import scan as scanning
 from kvmodels.flows.context import Context
 from kvmodels.flows.requests import Flow, OneRead
-from kvmodels.flows.scan import PageData
-from kvmodels.query.aggregation import Aggregate, measures_of
-from kvmodels.query.aggregation_plans import AggregatePlan
+from kvmodels.query import aggregation as aggregates
+from kvmodels.query import aggregation_plans, plans, projection
 from kvmodels.query.page import Page
-from kvmodels.query.plans import QueryPlan
-from kvmodels.query.projection import Shape, shaped
 from kvmodels.query.query import Query
 from kvmodels.schema.definition import ModelSchema
 
@@ -52,10 +50,10 @@ class Runner(Protocol):
         ...
 
 
-def as_page(data: PageData, shape: Shape | None) -> Page[Any]:
+def as_page(data: scanning.PageData, shape: projection.Shape | None) -> Page[Any]:
     """What ``page()`` returns."""
     return Page(
-        shaped(shape, data.objects),
+        projection.shaped(shape, data.objects),
         data.next_cursor,
         data.next_cursor is not None,
         data.previous_cursor,
@@ -74,7 +72,7 @@ class Answers(Generic[R]):
 
     __slots__ = ("_query", "_runner", "_shape")
 
-    def __init__(self, runner: Runner, query: Query, shape: Shape | None = None) -> None:
+    def __init__(self, runner: Runner, query: Query, shape: projection.Shape | None = None) -> None:
         self._runner = runner
         self._query = query
         self._shape = shape
@@ -91,7 +89,7 @@ class Answers(Generic[R]):
     def _results(self, batch_size: int | None) -> Iterator[R]:
         scan = answers.results(self._runner.context, self._query, batch_size)
         while not scan.done:
-            yield from shaped(self._shape, self._runner.run(scan.next_batch()))
+            yield from projection.shaped(self._shape, self._runner.run(scan.next_batch()))
 
     def iterator(self, batch_size: int = 500) -> Iterator[R]:
         """The results one by one, read in batches of a fixed size; iterating over the query set itself begins small.
@@ -129,7 +127,7 @@ class Answers(Generic[R]):
             IndexChangedError: the index was dropped while it was being read.
             OperationTooLargeError: more results than ``sort_in_memory`` may hold.
         """
-        return shaped(self._shape, self._runner.run(answers.fetch(self._runner.context, self._query)))
+        return projection.shaped(self._shape, self._runner.run(answers.fetch(self._runner.context, self._query)))
 
     def first(self) -> R | None:
         """The first result.
@@ -141,7 +139,7 @@ class Answers(Generic[R]):
             NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
         """
         found = self._runner.run(answers.fetch(self._runner.context, self._query.end()))
-        return shaped(self._shape, found)[0] if found else None
+        return projection.shaped(self._shape, found)[0] if found else None
 
     def last(self) -> R | None:
         """The last result.
@@ -154,7 +152,7 @@ class Answers(Generic[R]):
             NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
         """
         found = self._runner.run(answers.fetch(self._runner.context, self._query.end(last=True)))
-        return shaped(self._shape, found)[0] if found else None
+        return projection.shaped(self._shape, found)[0] if found else None
 
     def count(self) -> int:
         """How many results there are.
@@ -231,7 +229,7 @@ class Answers(Generic[R]):
         data = self._runner.run(answers.page(self._runner.context, self._query, size, after, before))
         return as_page(data, self._shape)
 
-    def explain(self, *, analyze: bool = False) -> QueryPlan:
+    def explain(self, *, analyze: bool = False) -> plans.QueryPlan:
         """How the query is answered.
 
         Args:
@@ -257,7 +255,7 @@ class Answers(Generic[R]):
         """
         return self._runner.run(answers.explain(self._runner.context, self._query, analyze=analyze))
 
-    def aggregate(self, *functions: Aggregate, **named: Aggregate) -> dict[str, Any]:
+    def aggregate(self, *functions: aggregates.Aggregate, **named: aggregates.Aggregate) -> dict[str, Any]:
         """The number, sums, extremes and averages of all the records of the query together.
 
         None is left out, and of nothing everything is None, except that a count is 0. Ints, Decimals and timedeltas
@@ -287,10 +285,12 @@ class Answers(Generic[R]):
             >>> orders.aggregate(Count(), Sum("amount"), mean=Avg("amount"), most=Max("amount"))
             {'count': 4, 'amount__sum': 100, 'mean': 25.0, 'most': 40}
         """
-        measures = measures_of(self._query.schema, functions, named)
+        measures = aggregates.measures_of(self._query.schema, functions, named)
         return self._runner.run(aggregation.aggregate(self._runner.context, self._query, measures))
 
-    def explain_aggregate(self, *functions: Aggregate, analyze: bool = False, **named: Aggregate) -> AggregatePlan:
+    def explain_aggregate(
+        self, *functions: aggregates.Aggregate, analyze: bool = False, **named: aggregates.Aggregate
+    ) -> aggregation_plans.AggregatePlan:
         """Where ``aggregate`` with these functions takes its results from.
 
         Args:
@@ -306,5 +306,5 @@ class Answers(Generic[R]):
             UnknownFieldError, UnknownLookupError, InvalidArgumentError, InvalidValueError: as in ``aggregate``.
             NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
         """
-        measures = measures_of(self._query.schema, functions, named)
+        measures = aggregates.measures_of(self._query.schema, functions, named)
         return self._runner.run(answers.explain_aggregate(self._runner.context, self._query, measures, analyze=analyze))

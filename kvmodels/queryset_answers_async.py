@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from kvmodels.flows import aggregation, answers
 from kvmodels.flows.context import Context
 from kvmodels.flows.requests import Flow, OneRead
-from kvmodels.query.aggregation import Aggregate, measures_of
-from kvmodels.query.aggregation_plans import AggregatePlan
+from kvmodels.query import aggregation as aggregates
+from kvmodels.query import aggregation_plans, plans, projection
 from kvmodels.query.page import Page
-from kvmodels.query.plans import QueryPlan
-from kvmodels.query.projection import Shape, shaped
 from kvmodels.query.query import Query
 from kvmodels.queryset_answers import as_page
 from kvmodels.schema.definition import ModelSchema
@@ -62,7 +60,7 @@ class AsyncAnswers(Generic[R]):
 
     __slots__ = ("_query", "_runner", "_shape")
 
-    def __init__(self, runner: AsyncRunner, query: Query, shape: Shape | None = None) -> None:
+    def __init__(self, runner: AsyncRunner, query: Query, shape: projection.Shape | None = None) -> None:
         self._runner = runner
         self._query = query
         self._shape = shape
@@ -87,7 +85,7 @@ class AsyncAnswers(Generic[R]):
     async def _results(self, batch_size: int | None) -> AsyncIterator[R]:
         scan = answers.results(self._runner.context, self._query, batch_size)
         while not scan.done:
-            for result in shaped(self._shape, await self._runner.run(scan.next_batch())):
+            for result in projection.shaped(self._shape, await self._runner.run(scan.next_batch())):
                 yield result
 
     def iterator(self, batch_size: int = 500) -> AsyncIterator[R]:
@@ -117,7 +115,7 @@ class AsyncAnswers(Generic[R]):
             IndexChangedError: the index was dropped while it was being read.
             OperationTooLargeError: more results than ``sort_in_memory`` may hold.
         """
-        return shaped(self._shape, await self._runner.run(answers.fetch(self._runner.context, self._query)))
+        return projection.shaped(self._shape, await self._runner.run(answers.fetch(self._runner.context, self._query)))
 
     async def first(self) -> R | None:
         """The first result.
@@ -129,7 +127,7 @@ class AsyncAnswers(Generic[R]):
             NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
         """
         found = await self._runner.run(answers.fetch(self._runner.context, self._query.end()))
-        return shaped(self._shape, found)[0] if found else None
+        return projection.shaped(self._shape, found)[0] if found else None
 
     async def last(self) -> R | None:
         """The last result.
@@ -142,7 +140,7 @@ class AsyncAnswers(Generic[R]):
             NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
         """
         found = await self._runner.run(answers.fetch(self._runner.context, self._query.end(last=True)))
-        return shaped(self._shape, found)[0] if found else None
+        return projection.shaped(self._shape, found)[0] if found else None
 
     async def count(self) -> int:
         """How many results there are.
@@ -192,7 +190,7 @@ class AsyncAnswers(Generic[R]):
         data = await self._runner.run(answers.page(self._runner.context, self._query, size, after, before))
         return as_page(data, self._shape)
 
-    async def explain(self, *, analyze: bool = False) -> QueryPlan:
+    async def explain(self, *, analyze: bool = False) -> plans.QueryPlan:
         """How the query is answered.
 
         Args:
@@ -207,7 +205,7 @@ class AsyncAnswers(Generic[R]):
         """
         return await self._runner.run(answers.explain(self._runner.context, self._query, analyze=analyze))
 
-    async def aggregate(self, *functions: Aggregate, **named: Aggregate) -> dict[str, Any]:
+    async def aggregate(self, *functions: aggregates.Aggregate, **named: aggregates.Aggregate) -> dict[str, Any]:
         """The number, sums, extremes and averages of all the records of the query together.
 
         None is left out, and of nothing everything is None, except that a count is 0. Ints, Decimals and timedeltas
@@ -227,12 +225,12 @@ class AsyncAnswers(Generic[R]):
             InvalidValueError: no function of this kind, or a result that its type cannot hold.
             NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
         """
-        measures = measures_of(self._query.schema, functions, named)
+        measures = aggregates.measures_of(self._query.schema, functions, named)
         return await self._runner.run(aggregation.aggregate(self._runner.context, self._query, measures))
 
     async def explain_aggregate(
-        self, *functions: Aggregate, analyze: bool = False, **named: Aggregate
-    ) -> AggregatePlan:
+        self, *functions: aggregates.Aggregate, analyze: bool = False, **named: aggregates.Aggregate
+    ) -> aggregation_plans.AggregatePlan:
         """Where ``aggregate`` with these functions takes its results from.
 
         Args:
@@ -248,7 +246,7 @@ class AsyncAnswers(Generic[R]):
             UnknownFieldError, UnknownLookupError, InvalidArgumentError, InvalidValueError: as in ``aggregate``.
             NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
         """
-        measures = measures_of(self._query.schema, functions, named)
+        measures = aggregates.measures_of(self._query.schema, functions, named)
         return await self._runner.run(
             answers.explain_aggregate(self._runner.context, self._query, measures, analyze=analyze)
         )

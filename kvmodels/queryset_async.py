@@ -8,18 +8,9 @@ from __future__ import annotations
 from collections.abc import Awaitable
 from typing import Any, Generic, Literal, TypeVar, overload
 
-from kvmodels.flows.answers import item_at
+from kvmodels.flows import answers
 from kvmodels.public_path import show_public_path
-from kvmodels.query.projection import (
-    FieldName,
-    distinct_query,
-    projected,
-    select,
-    shape_of_class,
-    shape_of_dicts,
-    shape_of_tuples,
-    shaped,
-)
+from kvmodels.query import projection as projections
 from kvmodels.query.query import OrderColumn, Query
 from kvmodels.queryset_answers_async import AsyncRunner
 from kvmodels.queryset_groups_async import AsyncGroupedQuery, grouped_query
@@ -183,11 +174,11 @@ class AsyncQuerySet(AsyncWrites[R], Generic[R]):
         Raises:
             InvalidArgumentError: a slice has been taken.
         """
-        return self._with(distinct_query(self._query))
+        return self._with(projections.distinct_query(self._query))
 
     # --- in which shape ---------------------------------------------------------------------------------------
 
-    def values(self, *fields: FieldName) -> AsyncQuerySet[dict[str, Any]]:
+    def values(self, *fields: projections.FieldName) -> AsyncQuerySet[dict[str, Any]]:
         """Dicts of some fields instead of objects.
 
         Args:
@@ -202,13 +193,15 @@ class AsyncQuerySet(AsyncWrites[R], Generic[R]):
             UnknownFieldError: the model has no such field.
             InvalidValueError: something that names no field.
         """
-        selected = select(self._query.schema, fields)
-        return AsyncQuerySet(self._runner, projected(self._query, selected), shape_of_dicts(selected))
+        selected = projections.select(self._query.schema, fields)
+        return AsyncQuerySet(
+            self._runner, projections.projected(self._query, selected), projections.shape_of_dicts(selected)
+        )
 
     @overload
     def values_list(self, field: FieldRef[T1], /, *, flat: Literal[True]) -> AsyncQuerySet[T1]: ...
     @overload
-    def values_list(self, field: FieldName, /, *, flat: Literal[True]) -> AsyncQuerySet[Any]: ...
+    def values_list(self, field: projections.FieldName, /, *, flat: Literal[True]) -> AsyncQuerySet[Any]: ...
     @overload
     def values_list(self, field: FieldRef[T1], /) -> AsyncQuerySet[tuple[T1]]: ...
     @overload
@@ -226,8 +219,8 @@ class AsyncQuerySet(AsyncWrites[R], Generic[R]):
         self, one: FieldRef[T1], two: FieldRef[T2], three: FieldRef[T3], four: FieldRef[T4], five: FieldRef[T5], /
     ) -> AsyncQuerySet[tuple[T1, T2, T3, T4, T5]]: ...
     @overload
-    def values_list(self, *fields: FieldName, flat: bool = False) -> AsyncQuerySet[Any]: ...
-    def values_list(self, *fields: FieldName, flat: bool = False) -> AsyncQuerySet[Any]:
+    def values_list(self, *fields: projections.FieldName, flat: bool = False) -> AsyncQuerySet[Any]: ...
+    def values_list(self, *fields: projections.FieldName, flat: bool = False) -> AsyncQuerySet[Any]:
         """Tuples of some fields instead of objects.
 
         Args:
@@ -241,9 +234,9 @@ class AsyncQuerySet(AsyncWrites[R], Generic[R]):
             UnknownFieldError, InvalidValueError: as in ``values``.
             InvalidArgumentError: ``flat`` with none or several fields.
         """
-        selected = select(self._query.schema, fields)
-        shape = shape_of_tuples(selected, flat=flat)
-        return AsyncQuerySet(self._runner, projected(self._query, selected), shape)
+        selected = projections.select(self._query.schema, fields)
+        shape = projections.shape_of_tuples(selected, flat=flat)
+        return AsyncQuerySet(self._runner, projections.projected(self._query, selected), shape)
 
     def only(self, projection: type[P]) -> AsyncQuerySet[P]:
         """Objects of a class with fewer fields.
@@ -260,10 +253,10 @@ class AsyncQuerySet(AsyncWrites[R], Generic[R]):
             InvalidValueError, InvalidArgumentError: no such class, or a stored model.
             pydantic.ValidationError: while reading: a value is not what the class declares.
         """
-        selected, shape = shape_of_class(self._query.schema, projection)
-        return AsyncQuerySet(self._runner, projected(self._query, selected), shape)
+        selected, shape = projections.shape_of_class(self._query.schema, projection)
+        return AsyncQuerySet(self._runner, projections.projected(self._query, selected), shape)
 
-    def group_by(self, *fields: FieldName) -> AsyncGroupedQuery:
+    def group_by(self, *fields: projections.FieldName) -> AsyncGroupedQuery:
         """Records in groups of equal values, to be counted and summed by ``aggregate``.
 
         Args:
@@ -304,8 +297,8 @@ class AsyncQuerySet(AsyncWrites[R], Generic[R]):
         return self._item(item)
 
     async def _item(self, position: int) -> R:
-        found = await self._runner.run(item_at(self._runner.context, self._query, position))
-        result: R = shaped(self._shape, [found])[0]
+        found = await self._runner.run(answers.item_at(self._runner.context, self._query, position))
+        result: R = projections.shaped(self._shape, [found])[0]
         return result
 
 

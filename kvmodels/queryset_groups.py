@@ -10,18 +10,17 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kvmodels.flows import aggregation, answers
-from kvmodels.query.aggregation import Aggregate, Grouping, grouping_of
-from kvmodels.query.aggregation_plans import GroupPlan
-from kvmodels.query.projection import FieldName
+from kvmodels.query import aggregation as aggregates
+from kvmodels.query import aggregation_plans, projection
 from kvmodels.query.query import Query
 from kvmodels.queryset_answers import Runner
 
 __all__ = ["GroupedQuery", "Groups", "grouped_query"]
 
 
-def grouped_query(runner: Runner, query: Query, fields: Sequence[FieldName]) -> GroupedQuery:
+def grouped_query(runner: Runner, query: Query, fields: Sequence[projection.FieldName]) -> GroupedQuery:
     """What ``group_by()`` returns."""
-    return GroupedQuery(runner, grouping_of(query, fields))
+    return GroupedQuery(runner, aggregates.grouping_of(query, fields))
 
 
 class GroupedQuery:
@@ -34,7 +33,7 @@ class GroupedQuery:
 
     __slots__ = ("_grouping", "_runner")
 
-    def __init__(self, runner: Runner, grouping: Grouping) -> None:
+    def __init__(self, runner: Runner, grouping: aggregates.Grouping) -> None:
         self._runner = runner
         self._grouping = grouping
 
@@ -44,7 +43,7 @@ class GroupedQuery:
     def __bool__(self) -> bool:
         raise self._grouping.query.no_truth()
 
-    def aggregate(self, *functions: Aggregate, **named: Aggregate) -> Groups:
+    def aggregate(self, *functions: aggregates.Aggregate, **named: aggregates.Aggregate) -> Groups:
         """One row for each group, with these results.
 
         Args:
@@ -78,7 +77,7 @@ class Groups:
 
     __slots__ = ("_grouping", "_runner")
 
-    def __init__(self, runner: Runner, grouping: Grouping) -> None:
+    def __init__(self, runner: Runner, grouping: aggregates.Grouping) -> None:
         self._runner = runner
         self._grouping = grouping
 
@@ -107,7 +106,7 @@ class Groups:
         """
         return self._runner.run(aggregation.fetch_groups(self._runner.context, self._grouping))
 
-    def explain(self, *, analyze: bool = False) -> GroupPlan:
+    def explain(self, *, analyze: bool = False) -> aggregation_plans.GroupPlan:
         """Where the rows come from.
 
         Args:

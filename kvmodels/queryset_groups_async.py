@@ -9,18 +9,17 @@ from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from kvmodels.flows import aggregation, answers
-from kvmodels.query.aggregation import Aggregate, Grouping, grouping_of
-from kvmodels.query.aggregation_plans import GroupPlan
-from kvmodels.query.projection import FieldName
+from kvmodels.query import aggregation as aggregates
+from kvmodels.query import aggregation_plans, projection
 from kvmodels.query.query import Query
 from kvmodels.queryset_answers_async import AsyncRunner
 
 __all__ = ["AsyncGroupedQuery", "AsyncGroups", "grouped_query"]
 
 
-def grouped_query(runner: AsyncRunner, query: Query, fields: Sequence[FieldName]) -> AsyncGroupedQuery:
+def grouped_query(runner: AsyncRunner, query: Query, fields: Sequence[projection.FieldName]) -> AsyncGroupedQuery:
     """What ``group_by()`` returns."""
-    return AsyncGroupedQuery(runner, grouping_of(query, fields))
+    return AsyncGroupedQuery(runner, aggregates.grouping_of(query, fields))
 
 
 class AsyncGroupedQuery:
@@ -33,7 +32,7 @@ class AsyncGroupedQuery:
 
     __slots__ = ("_grouping", "_runner")
 
-    def __init__(self, runner: AsyncRunner, grouping: Grouping) -> None:
+    def __init__(self, runner: AsyncRunner, grouping: aggregates.Grouping) -> None:
         self._runner = runner
         self._grouping = grouping
 
@@ -43,7 +42,7 @@ class AsyncGroupedQuery:
     def __bool__(self) -> bool:
         raise self._grouping.query.no_truth()
 
-    def aggregate(self, *functions: Aggregate, **named: Aggregate) -> AsyncGroups:
+    def aggregate(self, *functions: aggregates.Aggregate, **named: aggregates.Aggregate) -> AsyncGroups:
         """One row for each group, with these results.
 
         Args:
@@ -77,7 +76,7 @@ class AsyncGroups:
 
     __slots__ = ("_grouping", "_runner")
 
-    def __init__(self, runner: AsyncRunner, grouping: Grouping) -> None:
+    def __init__(self, runner: AsyncRunner, grouping: aggregates.Grouping) -> None:
         self._runner = runner
         self._grouping = grouping
 
@@ -112,7 +111,7 @@ class AsyncGroups:
         """
         return await self._runner.run(aggregation.fetch_groups(self._runner.context, self._grouping))
 
-    async def explain(self, *, analyze: bool = False) -> GroupPlan:
+    async def explain(self, *, analyze: bool = False) -> aggregation_plans.GroupPlan:
         """Where the rows come from.
 
         Args:

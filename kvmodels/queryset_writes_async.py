@@ -9,9 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Generic, TypeVar
 
-from kvmodels.flows import bulk_query
-from kvmodels.flows.bulk_results import BulkProgress, BulkResult, OnError
-from kvmodels.flows.bulk_run import BulkOptions
+from kvmodels.flows import bulk_query, bulk_results, bulk_run
 from kvmodels.queryset_answers_async import AsyncAnswers
 
 __all__ = ["AsyncWrites"]
@@ -30,11 +28,11 @@ class AsyncWrites(AsyncAnswers[R], Generic[R]):
         /,
         *,
         batch_size: int | None = None,
-        on_error: OnError = "raise",
-        progress: Callable[[BulkProgress], object] | None = None,
+        on_error: bulk_results.OnError = "raise",
+        progress: Callable[[bulk_results.BulkProgress], object] | None = None,
         resume_id: str | None = None,
         **fields: Any,
-    ) -> BulkResult:
+    ) -> bulk_results.BulkResult:
         """Change all records of the query, in batches that are one commit each; a slice changes its records only.
 
         The records go in the order of their primary keys, or their keys are collected first, so that none is met twice
@@ -76,7 +74,7 @@ class AsyncWrites(AsyncAnswers[R], Generic[R]):
             >>> asyncio.run(main())
             4
         """
-        options = BulkOptions(batch_size, on_error, progress, resume_id)
+        options = bulk_run.BulkOptions(batch_size, on_error, progress, resume_id)
         wanted = {**(changes or {}), **fields}
         return await self._runner.run(bulk_query.update_all(self._runner.context, self._query, wanted, options))
 
@@ -84,10 +82,10 @@ class AsyncWrites(AsyncAnswers[R], Generic[R]):
         self,
         *,
         batch_size: int | None = None,
-        on_error: OnError = "raise",
-        progress: Callable[[BulkProgress], object] | None = None,
+        on_error: bulk_results.OnError = "raise",
+        progress: Callable[[bulk_results.BulkProgress], object] | None = None,
         resume_id: str | None = None,
-    ) -> BulkResult:
+    ) -> bulk_results.BulkResult:
         """Remove all records of the query, in batches that are one commit each; a slice removes its records only.
 
         Each record is read again and judged by the filter in the attempt that removes it. In a transaction all of it
@@ -120,5 +118,5 @@ class AsyncWrites(AsyncAnswers[R], Generic[R]):
             >>> asyncio.run(main())
             2
         """
-        options = BulkOptions(batch_size, on_error, progress, resume_id)
+        options = bulk_run.BulkOptions(batch_size, on_error, progress, resume_id)
         return await self._runner.run(bulk_query.remove_all(self._runner.context, self._query, options))

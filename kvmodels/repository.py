@@ -20,9 +20,9 @@ from kvmodels.public_path import show_public_path
 from kvmodels.query.query import Query
 from kvmodels.queryset import Runner
 from kvmodels.repository_bulk import BulkVerbs
+from kvmodels.schema import partial_model
 from kvmodels.schema.expressions import Expression
 from kvmodels.schema.model import KvModel
-from kvmodels.schema.partial_model import sent_values
 from kvmodels.schema.polymorphic import made_of
 
 __all__ = ["Repository"]
@@ -241,7 +241,7 @@ class Repository(BulkVerbs[M], Generic[M]):
             InvalidArgumentError: the body is no pydantic model, or the library sets the field.
             UniqueViolationError, RetriesExhaustedError: nothing was written.
         """
-        sent = sent_values(body, changes)
+        sent = partial_model.sent_values(body, changes)
         patched: M = self._runner.run(
             direct_writes.patch(self._runner.context, self._runner.schema, key, sent, deadline_of(expire_in))
         )

@@ -20,9 +20,9 @@ from kvmodels.public_path import show_public_path
 from kvmodels.query.query import Query
 from kvmodels.queryset_async import AsyncRunner
 from kvmodels.repository_bulk_async import AsyncBulkVerbs
+from kvmodels.schema import partial_model
 from kvmodels.schema.expressions import Expression
 from kvmodels.schema.model import KvModel
-from kvmodels.schema.partial_model import sent_values
 from kvmodels.schema.polymorphic import made_of
 
 __all__ = ["AsyncRepository"]
@@ -246,7 +246,7 @@ class AsyncRepository(AsyncBulkVerbs[M], Generic[M]):
             InvalidArgumentError: the body is no pydantic model, or the library sets the field.
             UniqueViolationError, RetriesExhaustedError: nothing was written.
         """
-        sent = sent_values(body, changes)
+        sent = partial_model.sent_values(body, changes)
         patched: M = await self._runner.run(
             direct_writes.patch(self._runner.context, self._runner.schema, key, sent, deadline_of(expire_in))
         )

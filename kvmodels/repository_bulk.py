@@ -10,10 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any, Generic, NoReturn, TypeVar
 
-from kvmodels.flows import bulk, bulk_query, upsert
+from kvmodels.flows import bulk, bulk_query, bulk_results, bulk_run, upsert
 from kvmodels.flows import bulk_update as updating
-from kvmodels.flows.bulk_results import BulkProgress, BulkResult, OnError
-from kvmodels.flows.bulk_run import BulkOptions
 from kvmodels.flows.lifetimes import deadline_of
 from kvmodels.flows.storing import KEEP, Keep
 from kvmodels.queryset import QuerySet
@@ -98,7 +96,7 @@ class BulkVerbs(QuerySet[M], Generic[M]):
         batch_size: int | None = None,
         on_conflict: bulk.OnConflict = "error",
         expire_in: float | timedelta | Keep | None = KEEP,
-        progress: Callable[[BulkProgress], object] | None = None,
+        progress: Callable[[bulk_results.BulkProgress], object] | None = None,
         resume_id: str | None = None,
     ) -> list[bulk.BulkItem[M]]:
         """Insert many objects in batches, each one atomic operation.
@@ -145,10 +143,10 @@ class BulkVerbs(QuerySet[M], Generic[M]):
         fields: Iterable[str] | None = None,
         *,
         batch_size: int | None = None,
-        on_error: OnError = "raise",
-        progress: Callable[[BulkProgress], object] | None = None,
+        on_error: bulk_results.OnError = "raise",
+        progress: Callable[[bulk_results.BulkProgress], object] | None = None,
         resume_id: str | None = None,
-    ) -> BulkResult:
+    ) -> bulk_results.BulkResult:
         """Store many loaded objects in batches, each one commit; each if nobody else changed its record since.
 
         Args:
@@ -190,7 +188,7 @@ class BulkVerbs(QuerySet[M], Generic[M]):
             >>> prices.get("nut").cents
             11
         """
-        options = BulkOptions(batch_size, on_error, progress, resume_id)
+        options = bulk_run.BulkOptions(batch_size, on_error, progress, resume_id)
         return self._runner.run(updating.bulk_update(self._runner.context, self._runner.schema, objs, fields, options))
 
     def delete(self, **_: Any) -> NoReturn:

@@ -10,10 +10,8 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import timedelta
 from typing import Any, Generic, NoReturn, TypeVar
 
-from kvmodels.flows import bulk, bulk_query, upsert
+from kvmodels.flows import bulk, bulk_query, bulk_results, bulk_run, upsert
 from kvmodels.flows import bulk_update as updating
-from kvmodels.flows.bulk_results import BulkProgress, BulkResult, OnError
-from kvmodels.flows.bulk_run import BulkOptions
 from kvmodels.flows.lifetimes import deadline_of
 from kvmodels.flows.storing import KEEP, Keep
 from kvmodels.queryset_async import AsyncQuerySet
@@ -102,7 +100,7 @@ class AsyncBulkVerbs(AsyncQuerySet[M], Generic[M]):
         batch_size: int | None = None,
         on_conflict: bulk.OnConflict = "error",
         expire_in: float | timedelta | Keep | None = KEEP,
-        progress: Callable[[BulkProgress], object] | None = None,
+        progress: Callable[[bulk_results.BulkProgress], object] | None = None,
         resume_id: str | None = None,
     ) -> list[bulk.BulkItem[M]]:
         """Insert many objects in batches, each one atomic operation.
@@ -149,10 +147,10 @@ class AsyncBulkVerbs(AsyncQuerySet[M], Generic[M]):
         fields: Iterable[str] | None = None,
         *,
         batch_size: int | None = None,
-        on_error: OnError = "raise",
-        progress: Callable[[BulkProgress], object] | None = None,
+        on_error: bulk_results.OnError = "raise",
+        progress: Callable[[bulk_results.BulkProgress], object] | None = None,
         resume_id: str | None = None,
-    ) -> BulkResult:
+    ) -> bulk_results.BulkResult:
         """Store many loaded objects in batches, each one commit; each if nobody else changed its record since.
 
         Args:
@@ -194,7 +192,7 @@ class AsyncBulkVerbs(AsyncQuerySet[M], Generic[M]):
             >>> asyncio.run(main())
             11
         """
-        options = BulkOptions(batch_size, on_error, progress, resume_id)
+        options = bulk_run.BulkOptions(batch_size, on_error, progress, resume_id)
         return await self._runner.run(
             updating.bulk_update(self._runner.context, self._runner.schema, objs, fields, options)
         )

@@ -16,11 +16,11 @@ from types import TracebackType
 from typing import Any, Concatenate, NoReturn, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from kvmodels.errors import InvalidArgumentError, TransactionConflictError
+from kvmodels.flows import transaction as transaction_flows
 from kvmodels.flows.arguments import require_callable, require_text
 from kvmodels.flows.context import Context
 from kvmodels.flows.operation import run_after
 from kvmodels.flows.requests import Flow, OneRead
-from kvmodels.flows.transaction import TransactionFlows
 from kvmodels.keys import KeyPart
 from kvmodels.kv_transaction_async import AsyncTransactionKv
 from kvmodels.operations import format_versionstamp
@@ -201,7 +201,7 @@ class AsyncTransactionBlock:
         self._begin = begin
         self._scope = scope
         self._attempt = attempt
-        self._outer: TransactionFlows | None = None
+        self._outer: transaction_flows.TransactionFlows | None = None
         self._session: AsyncSession | None = None
         self.conflict: TransactionConflictError | None = None
         """The conflict that ended this very transaction."""

@@ -15,9 +15,9 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from kvmodels.engines.base import Engine
 from kvmodels.errors import InvalidArgumentError, RetriesExhaustedError, TransactionConflictError
+from kvmodels.flows import transaction as transaction_flows
 from kvmodels.flows.context import Context
 from kvmodels.flows.store_format import StoreFormat
-from kvmodels.flows.transaction import TransactionFlows
 from kvmodels.schema.definition import ModelSchema
 
 __all__ = ["Joined", "Rerun", "Scope", "Store"]
@@ -38,7 +38,7 @@ class Joined(NamedTuple, Generic[X]):
     """A transaction as its code sees it, and its state."""
 
     transaction: X
-    flows: TransactionFlows
+    flows: transaction_flows.TransactionFlows
 
 
 class _Open(NamedTuple):
@@ -82,12 +82,12 @@ class Scope(Generic[X]):
                 return joined
         return None
 
-    def enter(self, transaction: X, flows: TransactionFlows) -> None:
+    def enter(self, transaction: X, flows: transaction_flows.TransactionFlows) -> None:
         """From now on this is the current transaction."""
         kept = (one for one in _open.get() if not one.joined.flows.ended)
         _open.set((*kept, _Open(self, self._owner(), Joined(transaction, flows))))
 
-    def leave(self, flows: TransactionFlows) -> None:
+    def leave(self, flows: transaction_flows.TransactionFlows) -> None:
         """The transaction is current no more."""
         _open.set(tuple(one for one in _open.get() if one.joined.flows is not flows))
 

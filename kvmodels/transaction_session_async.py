@@ -12,9 +12,9 @@ from typing import TypeVar
 
 from kvmodels.drivers_async import apin, arelease, arun
 from kvmodels.engines.base import Snapshot
+from kvmodels.flows import transaction as transaction_flows
+from kvmodels.flows import transaction_commit
 from kvmodels.flows.requests import Flow, OneRead, steps_of
-from kvmodels.flows.transaction import TransactionFlows
-from kvmodels.flows.transaction_commit import send
 from kvmodels.transaction_scope import Store
 
 __all__ = ["AsyncSession"]
@@ -34,7 +34,7 @@ class AsyncSession:
 
     def __init__(self, store: Store, attempt: int) -> None:
         self.store = store
-        self.flows = TransactionFlows(store.context, store.form, attempt)
+        self.flows = transaction_flows.TransactionFlows(store.context, store.form, attempt)
         self.versionstamp: bytes | None = None
         self._lock = asyncio.Lock()
         self._snapshot: Snapshot | None = None
@@ -84,7 +84,7 @@ class AsyncSession:
         await self._release()
         self._sent = True
         flows = self.flows
-        sending = send(self.store.context, write, flows.view.live.values(), flows.conflict)
+        sending = transaction_commit.send(self.store.context, write, flows.view.live.values(), flows.conflict)
         self.versionstamp = await self._send(sending)
         return flows.commit(self.versionstamp)
 

@@ -45,7 +45,8 @@ def facade_classes() -> dict[str, type]:
 
 def facade_functions() -> dict[str, Callable[..., Any]]:
     """The exported functions of the package."""
-    return {name: value for name, value in vars(kvmodels).items() if inspect.isfunction(value)}
+    exported = {name: getattr(kvmodels, name) for name in kvmodels.__all__}
+    return {name: value for name, value in exported.items() if inspect.isfunction(value)}
 
 
 def public_methods(cls: type) -> dict[str, Callable[..., Any]]:

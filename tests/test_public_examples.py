@@ -23,8 +23,8 @@ def defining_modules() -> dict[str, str]:
     tree = ast.parse((REPOSITORY / "kvmodels" / "__init__.py").read_text("utf-8"))
     return {
         alias.name: str(node.module)
-        for node in tree.body
-        if isinstance(node, ast.ImportFrom) and node.module != "__future__"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("kvmodels.")
         for alias in node.names
     }
 

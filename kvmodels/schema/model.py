@@ -18,13 +18,13 @@ from pydantic._internal._model_construction import ModelMetaclass
 
 from kvmodels.errors import DoesNotExist, ModelDefinitionError, MultipleObjectsReturned
 from kvmodels.public_path import show_public_path
+from kvmodels.schema import partial_model as partials
 from kvmodels.schema.compile import SCHEMA_ATTRIBUTE, schema_of
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.expressions import FieldRef, MultiFieldRef, reference
 from kvmodels.schema.hooks import check_hooks, no_hook
 from kvmodels.schema.markers import Field
 from kvmodels.schema.options import check_class_keywords, resolve_options
-from kvmodels.schema.partial_model import partial_model
 from kvmodels.schema.state import STATE_SLOT, PendingStamp, set_state, state_of, with_state_of
 from kvmodels.schema.time_fields import AutoNow, AutoNowAdd, Version
 
@@ -168,7 +168,7 @@ class KvModel(BaseModel, metaclass=KvModelMeta):
             >>> heroes.patch(1, body)
             Hero(id=1, name='Eve', age=36)
         """
-        return partial_model(cls)
+        return partials.partial_model(cls)
 
     @no_hook
     def before_insert(self) -> None:

@@ -20,6 +20,14 @@ def test_imports_are_timed_in_turns():
 
 def test_every_library_but_deno_has_an_import():
     assert {imported_by(column) for column in COLUMNS.values()} - {"Deno KV"} == set(imports.IMPORTS) - {"pydantic"}
+    assert set(imports.IMPORTS) < set(imports.EVERYTHING)
+
+
+def test_an_import_finds_its_bytecode_compiled_where_nothing_may_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path):
+    monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+    imports.import_ms("import kvmodels.errors", str(tmp_path))
+    compiled = {path.name.partition(".")[0] for path in tmp_path.rglob("*.pyc")}
+    assert {"errors", "public_path"} <= compiled
 
 
 def test_growth_measures_the_same_rows_at_every_size():

@@ -24,6 +24,7 @@ from tests.docs.test_blocks import blocks_of
 from tests.source_tree import REPOSITORY
 
 FOLDER = REPOSITORY / "docs" / "indexes"
+EXPORTED = {name: getattr(kvmodels, name) for name in kvmodels.__all__}
 KINDS = sorted(path.stem for path in FOLDER.glob("*.md") if path.stem != "index")
 COST = re.compile(r"^\| `(.*?)` \|(?: *\d* *\|){5}$", re.MULTILINE)
 STORED = re.compile(r"^\| `(\(.*?\))` \| (.*?) \|$", re.MULTILINE)
@@ -63,7 +64,7 @@ class Page:
 
     def run(self, call: str, db: Database) -> None:
         """Evaluate a call; declare a model with the index, or the marked field, that it gives."""
-        result = eval(call, {"Annotated": Annotated, **vars(kvmodels), **self.names, self.variable: db[self.model]})
+        result = eval(call, {"Annotated": Annotated, **EXPORTED, **self.names, self.variable: db[self.model]})
         if isinstance(result, DeclaredIndex):
             self._declare({}, result)
         elif get_origin(result) is not None or hasattr(result, "__metadata__"):
