@@ -7,6 +7,7 @@ before it changes anything.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any, Final
 
 from kvmodels.errors import InvalidValueError
 from kvmodels.operations import Delete, Mutation, Row, Set
@@ -23,6 +24,9 @@ __all__ = [
     "versionstamped_key",
     "visible",
 ]
+
+
+_new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
 
 
 def to_versionstamp(counter: int) -> bytes:
@@ -89,7 +93,7 @@ def evaluate(
             if expire_at is not None:
                 require_storable_deadline(expire_at, key)
                 earliest = expire_at if earliest is None else min(earliest, expire_at)
-            changes[key] = Row(key, value, encoding, stamp, expire_at)
+            changes[key] = _new(Row, (key, value, encoding, stamp, expire_at))
         elif isinstance(mutation, Delete):
             changes[mutation.key] = None
         else:

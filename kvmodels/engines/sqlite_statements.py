@@ -193,6 +193,8 @@ def read_ranges(
 
 def failed_checks(connection: sqlite3.Connection, checks: Sequence[Check], now: int) -> tuple[int, ...]:
     """The positions of the checks that do not hold."""
+    if len(checks) < CHECKS_PER_STATEMENT:
+        return tuple([at for at, check in enumerate(checks) if not _holds(connection, check, now)])
     stored = _stored_versions(connection, checks)
     failed: list[int] = []
     for position, (key, versionstamp, physical) in enumerate(checks):
@@ -202,6 +204,17 @@ def failed_checks(connection: sqlite3.Connection, checks: Sequence[Check], now: 
         if (None if version is None else to_versionstamp(version)) != versionstamp:
             failed.append(position)
     return tuple(failed)
+
+
+def _holds(connection: sqlite3.Connection, check: Check, now: int) -> bool:
+    key, versionstamp, physical = check
+    found = connection.execute(CHECK, (key,)).fetchall()
+    if not found:
+        return versionstamp is None
+    version, expire_at = found[0]
+    if expire_at is not None and not physical and expire_at <= now:
+        return versionstamp is None
+    return versionstamp is not None and to_versionstamp(version) == versionstamp
 
 
 def evaluate(connection: sqlite3.Connection, mutations: Sequence[Mutation], version: int, now: int) -> Evaluated:

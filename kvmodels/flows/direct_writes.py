@@ -23,7 +23,7 @@ from kvmodels.flows.retry import FirstAttempt
 from kvmodels.flows.storing import KEEP, Deadline, encoded
 from kvmodels.maintenance.budget import check_budget
 from kvmodels.maintenance.plain import Entries, PlainWrites, plain_writes
-from kvmodels.operations import AtomicWrite, Committed, Conflict, GuardFailed, ReadRange, ReadResult, Row
+from kvmodels.operations import AtomicWrite, Committed, Conflict, ReadRange, ReadResult, Row
 from kvmodels.schema.definition import Document, ModelSchema, Straight
 from kvmodels.schema.live import LiveCollection
 from kvmodels.schema.operands import key_values
@@ -52,7 +52,6 @@ class _Way:
 
     __slots__ = (
         "_decoders",
-        "_guard",
         "_names",
         "_unpack_key",
         "_validate",
@@ -64,30 +63,26 @@ class _Way:
         "writes",
     )
 
-    def __init__(self, view: HeaderView, live: LiveCollection, writes: PlainWrites, straight: Straight) -> None:
+    def __init__(self, live: LiveCollection, writes: PlainWrites, straight: Straight) -> None:
         self.schema = live.schema
         self.writes = writes
         self.pack: Callable[[Any], bytes] = _packer(live, live.schema)
         self.pack_document = live.layout.document_packer()
         self.prefix = live.layout.prefix
         self.collections = (live,)
-        self._guard = view.guard
         self._unpack_key = live.layout.unpack_key
         self._names = [] if straight.marked else [*straight.names]
         self._decoders = straight.decoders
         self._validate = straight.validate
 
     def read(self, pk: bytes) -> Read:
-        """The read of a record, expired or not, under the header that its entries are computed by."""
-        return _new(Read, ((_new(ReadRange, (self.prefix + pk, None, None, False, False)),), self._guard, True, None))
-
-    def row(self, found: ReadResult) -> Row | None:
-        """The row that was read; None if there is none, or it has a deadline."""
-        rows = found[0][0]
-        return rows[0] if rows and rows[0][4] is None else None
+        """The read of a record, expired or not; no guard, because the commit checks the header."""
+        return _new(Read, ((_new(ReadRange, (self.prefix + pk, None, None, False, False)),), None, True, None))
 
     def known(self, context: Context, row: Row, pk: bytes) -> tuple[Document, Entries] | None:
         """The document of a record and its entries; None where the full way must look at it."""
+        if row[4] is not None:
+            return None
         try:
             document = context.codec.decode_document(row[1], row[2], row[0])
         except DecodeError:
@@ -144,7 +139,7 @@ def _compiled(context: Context, view: HeaderView, live: LiveCollection) -> _Way 
     if straight is None or schema.variants is not None or schema.time_fields or schema.ttl_ms is not None:
         return None
     writes = plain_writes(live, view.guard, context.codec)
-    return None if writes is None else _Way(view, live, writes, straight)
+    return None if writes is None else _Way(live, writes, straight)
 
 
 def _failed(started: float, write: AtomicWrite, outcome: Conflict) -> FirstAttempt:
@@ -216,12 +211,13 @@ def _changed(
 
 def _mutated(context: Context, way: _Way, pk: bytes, given: Any, function: Callable[[Any], Any]) -> Flow[Any]:
     started, schema, writes = context.monotonic(), way.schema, way.writes
-    found: ReadResult | GuardFailed = yield way.read(pk)
-    row = None if isinstance(found, GuardFailed) else way.row(found)
-    known = None if row is None else way.known(context, row, pk)
-    if row is None or known is None:
-        if isinstance(found, ReadResult) and not found.ranges[0]:
-            raise crud.absent(schema, key_values(schema, given))
+    found: ReadResult = yield way.read(pk)
+    rows = found[0][0]
+    if not rows:
+        raise crud.absent(schema, key_values(schema, given))
+    row = rows[0]
+    known = way.known(context, row, pk)
+    if known is None:
         return (yield from crud.mutate(context, schema, key_values(schema, given), function))
     stored, before = known
     instance, changed = crud.changed_by(schema, function, way.object(context, row, stored))
@@ -254,12 +250,13 @@ def remove_key(context: Context, schema: ModelSchema, given: Any) -> Flow[bool]:
 
 def _removed(context: Context, way: _Way, pk: bytes, given: Any) -> Flow[bool]:
     started, schema = context.monotonic(), way.schema
-    found: ReadResult | GuardFailed = yield way.read(pk)
-    row = None if isinstance(found, GuardFailed) else way.row(found)
-    known = None if row is None else way.known(context, row, pk)
-    if row is None or known is None:
-        if isinstance(found, ReadResult) and not found.ranges[0]:
-            return False
+    found: ReadResult = yield way.read(pk)
+    rows = found[0][0]
+    if not rows:
+        return False
+    row = rows[0]
+    known = way.known(context, row, pk)
+    if known is None:
         return (yield from crud.remove_key(context, schema, key_values(schema, given)))
     write = way.writes.remove(pk, row, known[1])
     check_budget(write, context.limits, way.collections)

@@ -1,0 +1,220 @@
+"""A record that is written by the shortest way ends as the full way ends it: result, error, state and stored rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kvmodels import (
+    AlreadyExistsError,
+    Database,
+    Field,
+    Index,
+    KvModel,
+    PrimaryKey,
+    RetryPolicy,
+    Unique,
+    UniqueViolationError,
+)
+from kvmodels.database_core import DatabaseCore
+from kvmodels.engines.memory import MemoryEngine
+from kvmodels.errors import RetriesExhaustedError
+from kvmodels.flows import direct_writes
+from kvmodels.operations import AtomicWrite, Committed, Conflict, ReadRange, ReadResult, Row
+from kvmodels.schema.state import state_of
+from tests.passing_engine import PassingEngine
+
+NOW = 1_700_000_000_000
+
+
+class Person(KvModel, collection="people"):
+    """Plain indexes, few values, and a validator that refuses some."""
+
+    id: PrimaryKey[int]
+    email: Unique[str | None] = Field(default=None)
+    name: str = Field(default="", max_length=3)
+    tags: list[str] = []
+
+    class Meta:
+        indexes = (Index("name", "-id"), Index("email", "name", name="both"))
+
+
+IDS = st.one_of(st.integers(0, 2), st.integers(0, 3), st.sampled_from(["1", 2.0, None, True, (1,), 2**70]))
+EMAILS = st.sampled_from([None, "a", "b", "c\0", "d", "\ud800", 7])
+NAMES = st.sampled_from(["", "x", "y\0", "long", 5])
+FIELDS = st.fixed_dictionaries(
+    {}, optional={"email": EMAILS, "name": NAMES, "id": IDS, "tags": st.just(["t"]), "no": NAMES}
+)
+STEPS = st.one_of(
+    st.tuples(st.just("create"), IDS, FIELDS),
+    st.tuples(st.just("patch"), IDS, FIELDS),
+    st.tuples(st.just("mutate"), IDS, FIELDS),
+    st.tuples(st.just("replace"), IDS, FIELDS),
+    st.tuples(st.just("remove"), IDS, FIELDS),
+    st.tuples(st.just("foreign"), st.integers(0, 3), st.sampled_from([{"more": 1}, {"name": 9}, {"id": 3}, None])),
+    st.tuples(st.just("expire"), st.integers(0, 2), st.just({})),
+)
+
+
+def mutated(fields: dict[str, Any]) -> Callable[[Person], None]:
+    def change(person: Person) -> None:
+        values: dict[str, Any] = vars(person)
+        values.update({name: value for name, value in fields.items() if name in Person.model_fields})
+
+    return change
+
+
+def foreign(db: Database, number: int, change: dict[str, Any] | None) -> Any:
+    """What another program may put under the key of a record."""
+    key = ("people", number)
+    stored = db.kv.get(key).value
+    if change is None or not isinstance(stored, dict):
+        return db.kv.unsafe().set(key, change).ok
+    return db.kv.unsafe().set(key, {**stored, **change}).ok
+
+
+def carry_out(db: Database, step: tuple[str, Any, Any]) -> Any:
+    verb, number, fields = step
+    people = db[Person]
+    if verb == "create":
+        return people.create(**{"id": number, **fields})
+    if verb == "patch":
+        return people.patch(number, **fields)
+    if verb == "mutate":
+        return people.mutate(number, mutated(fields))
+    if verb == "replace":
+        return people.mutate(number, lambda person: person.model_copy(update=fields))
+    if verb == "expire":
+        return people.patch(number, expire_in=60)
+    return foreign(db, number, fields) if verb == "foreign" else people.remove(number)
+
+
+def outcome(db: Database, step: tuple[str, Any, Any]) -> Any:
+    try:
+        found = carry_out(db, step)
+    except Exception as error:  # noqa: BLE001 - every error is compared
+        return type(error), str(error)
+    if not isinstance(found, Person):
+        return found
+    return found.__dict__, found.model_fields_set, found.__pydantic_extra__, state_of(found)
+
+
+def story(steps: list[tuple[str, Any, Any]]) -> tuple[list[Any], list[Row]]:
+    """What each step ended with, and what is stored at last."""
+    engine = MemoryEngine(clock=lambda: NOW)
+    db = Database.from_engine(engine, DatabaseCore((Person,)))
+    begun = [("create", number, {"email": email, "name": "x"}) for number, email in enumerate(("a", None, "b"))]
+    outcomes = [outcome(db, step) for step in (*begun, *steps)]
+    found = engine.read([ReadRange(b"", b"\xff")], include_expired=True)
+    assert isinstance(found, ReadResult)
+    return outcomes, found.ranges[0]
+
+
+def in_full(patch: pytest.MonkeyPatch) -> None:
+    patch.setattr(direct_writes, "_way", lambda *_: None)
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(STEPS, min_size=1, max_size=12))
+def test_both_ways_tell_and_store_the_same(steps: list[tuple[str, Any, Any]]):
+    short = story(steps)
+    with pytest.MonkeyPatch.context() as patch:
+        in_full(patch)
+        assert story(steps) == short
+
+
+class Rivalled(PassingEngine):
+    """Somebody else writes right before each of the next commits."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryEngine())
+        self.rivals: list[Callable[[], object]] = []
+        self.commits = 0
+
+    def commit(self, write: AtomicWrite) -> Committed | Conflict:
+        self.commits += 1
+        if self.rivals:
+            self.rivals.pop(0)()
+        return super().commit(write)
+
+
+def rivalled(attempts: int = 50) -> tuple[Rivalled, Database]:
+    engine = Rivalled()
+    db = Database.from_engine(engine, DatabaseCore((Person,), retry=RetryPolicy(attempts=attempts, initial_s=0.0)))
+    db[Person].create(id=1, email="a", name="x")
+    return engine, db
+
+
+def test_a_value_that_is_taken_meanwhile_is_found_out_by_the_next_attempt():
+    engine, db = rivalled()
+    people = db[Person]
+    engine.rivals = [lambda: people.create(id=2, email="b")]
+    with pytest.raises(UniqueViolationError) as taken:
+        people.patch(1, email="b")
+    assert (taken.value.existing_key, people.get(1).email) == (2, "a")
+    engine.rivals = [lambda: people.create(id=3)]
+    with pytest.raises(AlreadyExistsError):
+        people.create(id=3, email="c")
+    with pytest.raises(UniqueViolationError):
+        people.create(id=4, email="a")
+    assert db.check().ok
+
+
+def test_a_change_begins_again_with_what_somebody_else_has_written():
+    engine, db = rivalled()
+    people, seen = db[Person], list[str]()
+
+    def rename(person: Person) -> None:
+        seen.append(person.name)
+        person.name += "z"
+
+    engine.rivals = [lambda: people.patch(1, name="y", email="b"), lambda: None, lambda: people.patch(1, name="w")]
+    assert people.mutate(1, rename).name == "wz"
+    assert seen == ["x", "y", "w"]
+    engine.rivals = [lambda: people.patch(1, name="v")]
+    assert people.remove(1)
+    assert not people.remove(1)
+    assert db.check().ok
+
+
+def exhausted(attempts: int) -> tuple[int, list[Any]]:
+    """How often a function was called that met a rival every time, and what was raised of it and of a removal."""
+    engine, db = rivalled(attempts)
+    people, calls = db[Person], list[None]()
+
+    def touch(person: Person) -> None:
+        calls.append(None)
+
+    def rival() -> None:
+        rest, engine.rivals = engine.rivals, []
+        people.patch(1, name="y")
+        engine.rivals = rest
+
+    raised: list[Any] = []
+    for write in (lambda: people.mutate(1, touch), lambda: people.remove(1)):
+        engine.rivals = [rival] * 9
+        with pytest.raises(RetriesExhaustedError) as error:
+            write()
+        raised += [error.value.attempts, error.value.failed_checks]
+    return len(calls), raised
+
+
+@pytest.mark.parametrize("attempts", [1, 2, 5])
+def test_the_first_attempt_counts(attempts: int, monkeypatch: pytest.MonkeyPatch):
+    calls, raised = exhausted(attempts)
+    assert raised == [attempts, (("people", 1),)] * 2
+    in_full(monkeypatch)
+    assert exhausted(attempts) == (calls, raised)
+
+
+def test_an_insert_is_one_commit_and_a_change_one_read_more():
+    engine, db = rivalled()
+    before = engine.commits
+    db[Person].create(id=2, email="b")
+    db[Person].patch(2, email="c")
+    db[Person].remove(2)
+    assert engine.commits - before == 3
