@@ -59,6 +59,8 @@ SCHEMA = (
 DEADLINES = "CREATE INDEX IF NOT EXISTS kv_x ON kv (x) WHERE x IS NOT NULL"
 """Finds what has expired. Added whenever a file is opened for writing: files without it stay readable."""
 
+RAISE_COUNTER = "UPDATE meta SET version = max(version + 1, ?) WHERE id = 0"
+
 
 class Connection(sqlite3.Connection):
     """A connection that its store can find again.
@@ -220,7 +222,7 @@ def initialise(connection: sqlite3.Connection, url: str, patience: Patience, clo
         ForeignFileError: another process has put something else there meanwhile.
         UnsupportedError: the file system cannot hold a write-ahead log.
     """
-    with_patience(patience, lambda: _create_tables(connection, url))
+    is_new = with_patience(patience, lambda: _create_tables(connection, url, clock))
     mode = with_patience(patience, lambda: connection.execute("PRAGMA journal_mode = WAL").fetchall())[0][0]
     if mode != "wal":
         raise UnsupportedError(
@@ -229,27 +231,33 @@ def initialise(connection: sqlite3.Connection, url: str, patience: Patience, clo
             reason=f"journal mode {mode}",
             hint="Put the file on a local disk that supports shared memory maps.",
         )
-    with_patience(patience, lambda: _raise_counter(connection, clock))
+    if not is_new:
+        with_patience(patience, lambda: _raise_counter(connection, clock))
 
 
-def _create_tables(connection: sqlite3.Connection, url: str) -> None:
+def _create_tables(connection: sqlite3.Connection, url: str, clock: EngineClock) -> bool:
+    """Make what is missing; whether that was everything."""
     try:
         connection.execute("BEGIN IMMEDIATE")
-        if not recognise(connection, url):
+        is_new = not recognise(connection, url)
+        if is_new:
             for statement in SCHEMA:
                 connection.execute(statement)
+            # In the commit that makes the file: another one would wait for the disk once more.
+            connection.execute(RAISE_COUNTER, (clock.counter_floor(),))
         connection.execute(DEADLINES)
         connection.execute("COMMIT")
     except BaseException:
         connection.rollback()
         raise
+    return is_new
 
 
 def _raise_counter(connection: sqlite3.Connection, clock: EngineClock) -> None:
     """Commit max(counter + 1, wall clock in microseconds), and take over the stored high-water mark."""
     try:
         connection.execute("BEGIN IMMEDIATE")
-        connection.execute("UPDATE meta SET version = max(version + 1, ?) WHERE id = 0", (clock.counter_floor(),))
+        connection.execute(RAISE_COUNTER, (clock.counter_floor(),))
         rows = connection.execute("SELECT clock FROM meta WHERE id = 0").fetchall()
         connection.execute("COMMIT")
     except BaseException:
