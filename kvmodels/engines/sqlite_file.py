@@ -59,8 +59,6 @@ SCHEMA = (
 DEADLINES = "CREATE INDEX IF NOT EXISTS kv_x ON kv (x) WHERE x IS NOT NULL"
 """Finds what has expired. Added whenever a file is opened for writing: files without it stay readable."""
 
-RAISE_COUNTER = "UPDATE meta SET version = max(version + 1, ?) WHERE id = 0"
-
 
 class Connection(sqlite3.Connection):
     """A connection that its store can find again.
@@ -222,7 +220,7 @@ def initialise(connection: sqlite3.Connection, url: str, patience: Patience, clo
         ForeignFileError: another process has put something else there meanwhile.
         UnsupportedError: the file system cannot hold a write-ahead log.
     """
-    is_new = with_patience(patience, lambda: _create_tables(connection, url, clock))
+    with_patience(patience, lambda: _make_ours(connection, url, clock))
     mode = with_patience(patience, lambda: connection.execute("PRAGMA journal_mode = WAL").fetchall())[0][0]
     if mode != "wal":
         raise UnsupportedError(
@@ -231,41 +229,33 @@ def initialise(connection: sqlite3.Connection, url: str, patience: Patience, clo
             reason=f"journal mode {mode}",
             hint="Put the file on a local disk that supports shared memory maps.",
         )
-    if not is_new:
-        with_patience(patience, lambda: _raise_counter(connection, clock))
 
 
-def _create_tables(connection: sqlite3.Connection, url: str, clock: EngineClock) -> bool:
-    """Make what is missing; whether that was everything."""
+def _make_ours(connection: sqlite3.Connection, url: str, clock: EngineClock) -> None:
+    """Make what is missing, and raise the counter in the same commit: another one would wait for the disk once more."""
     try:
         connection.execute("BEGIN IMMEDIATE")
-        is_new = not recognise(connection, url)
-        if is_new:
+        if not recognise(connection, url):
             for statement in SCHEMA:
                 connection.execute(statement)
-            # In the commit that makes the file: another one would wait for the disk once more.
-            connection.execute(RAISE_COUNTER, (clock.counter_floor(),))
         connection.execute(DEADLINES)
+        high_water = _raise_counter(connection, clock)
         connection.execute("COMMIT")
     except BaseException:
         connection.rollback()
         raise
-    return is_new
+    clock.raise_to(high_water)
 
 
-def _raise_counter(connection: sqlite3.Connection, clock: EngineClock) -> None:
-    """Commit max(counter + 1, wall clock in microseconds), and take over the stored high-water mark."""
-    try:
-        connection.execute("BEGIN IMMEDIATE")
-        connection.execute(RAISE_COUNTER, (clock.counter_floor(),))
-        rows = connection.execute("SELECT clock FROM meta WHERE id = 0").fetchall()
-        connection.execute("COMMIT")
-    except BaseException:
-        connection.rollback()
-        raise
+def _raise_counter(connection: sqlite3.Connection, clock: EngineClock) -> int:
+    """Set the counter to max(counter + 1, wall clock in microseconds); returns the stored high-water mark."""
+    floor = clock.counter_floor()
+    connection.execute("UPDATE meta SET version = max(version + 1, ?) WHERE id = 0", (floor,))
+    rows = connection.execute("SELECT clock FROM meta WHERE id = 0").fetchall()
     if not rows:
         raise DecodeError("the SQLite file is damaged", reason="its counter is missing", hint="Restore a backup.")
-    clock.raise_to(rows[0][0])
+    high_water: int = rows[0][0]
+    return high_water
 
 
 def refuse_uninitialised(connection: sqlite3.Connection, url: str) -> None:
@@ -286,4 +276,4 @@ def initialise_memory(connection: sqlite3.Connection, clock: EngineClock) -> Non
     """Make the tables of a private database in memory, which nobody else can open."""
     for statement in (*SCHEMA, DEADLINES):
         connection.execute(statement)
-    _raise_counter(connection, clock)
+    clock.raise_to(_raise_counter(connection, clock))
