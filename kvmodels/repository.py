@@ -210,7 +210,9 @@ class Repository(BulkVerbs[M], Generic[M]):
             AlreadyExistsError, UniqueViolationError: nothing was written.
         """
         self._runner.run(
-            crud.save(self._runner.context, self._runner.schema, obj, force=force, expire_in=deadline_of(expire_in))
+            direct_writes.save(
+                self._runner.context, self._runner.schema, obj, force=force, expire_in=deadline_of(expire_in)
+            )
         )
         return obj
 

@@ -215,7 +215,9 @@ class AsyncRepository(AsyncBulkVerbs[M], Generic[M]):
             AlreadyExistsError, UniqueViolationError: nothing was written.
         """
         await self._runner.run(
-            crud.save(self._runner.context, self._runner.schema, obj, force=force, expire_in=deadline_of(expire_in))
+            direct_writes.save(
+                self._runner.context, self._runner.schema, obj, force=force, expire_in=deadline_of(expire_in)
+            )
         )
         return obj
 

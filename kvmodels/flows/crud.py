@@ -115,9 +115,17 @@ def _one(
 
 
 def save(
-    context: Context, schema: ModelSchema, instance: Any, *, force: bool = False, expire_in: Deadline = KEEP
+    context: Context,
+    schema: ModelSchema,
+    instance: Any,
+    *,
+    force: bool = False,
+    expire_in: Deadline = KEEP,
+    first: FirstAttempt | None = None,
 ) -> Flow[Any]:
     """Store an object: insert a new one, update a loaded one if nobody else did since.
+
+    ``first`` is an attempt to update it that met a conflict.
 
     Raises:
         InvalidArgumentError: ``force`` is neither True nor False.
@@ -132,10 +140,12 @@ def save(
     state = state_of(instance)
     if state is None and not force:
         return insert(context, schema, instance, expire_in)
-    return writing(context, schema, expire_in, partial(_save, instance, state, force))
+    return writing(context, schema, expire_in, partial(_save, instance, state, force, first))
 
 
-def _save(instance: Any, state: ObjectState | None, force: bool, writer: Writer) -> Flow[Any]:
+def _save(
+    instance: Any, state: ObjectState | None, force: bool, first: FirstAttempt | None, writer: Writer
+) -> Flow[Any]:
     context, schema, expire_in = writer.context, writer.schema, writer.deadline
     item = writer.first(instance, _loaded_document(context, schema, state))
     key = item.layout.key(item.pk)
@@ -160,7 +170,7 @@ def _save(instance: Any, state: ObjectState | None, force: bool, writer: Writer)
 
     may_expire = loaded is not None and loaded.expire_at is not None
     timed = not isinstance(expire_in, Keep) or may_expire or needs_clock(schema, expire_in)
-    return execute(context, _one(schema, (key,), propose, reads=force or may_expire, timed=timed))
+    return execute(context, _one(schema, (key,), propose, reads=force or may_expire, timed=timed), first)
 
 
 def _loaded_document(context: Context, schema: ModelSchema, state: ObjectState | None) -> Document | None:

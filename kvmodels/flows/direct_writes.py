@@ -27,9 +27,9 @@ from kvmodels.operations import AtomicWrite, Committed, Conflict, ReadRange, Rea
 from kvmodels.schema.definition import Document, ModelSchema, Straight
 from kvmodels.schema.live import LiveCollection
 from kvmodels.schema.operands import key_values
-from kvmodels.schema.state import set_loaded
+from kvmodels.schema.state import ObjectState, set_loaded, state_of
 
-__all__ = ["insert", "mutate", "patch", "remove_key"]
+__all__ = ["insert", "mutate", "patch", "remove_key", "save"]
 
 _new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
 _WRITES: Final = "writes"
@@ -172,6 +172,40 @@ def _inserted(context: Context, way: _Way, instance: Any) -> Flow[Any]:
     schema.accept(instance, prepared)
     way.remember(instance, _new(Row, (way.prefix + pk, *value, outcome[0], None)), prepared.unknown)
     return instance
+
+
+def save(
+    context: Context, schema: ModelSchema, instance: Any, *, force: bool = False, expire_in: Deadline = KEEP
+) -> Flow[Any]:
+    """Store an object: insert a new one, update a loaded one if nobody else did since; see ``crud.save``."""
+    way = None if force is not False or instance.__class__ is not schema.model else _way(context, schema, expire_in)
+    if way is not None:
+        state = state_of(instance)
+        if state is None:
+            return _inserted(context, way, instance)
+        if state.expire_at is None and type(state.versionstamp) is bytes:
+            return _saved(context, way, instance, state)
+    return crud.save(context, schema, instance, force=force, expire_in=expire_in)
+
+
+def _saved(context: Context, way: _Way, instance: Any, state: ObjectState) -> Flow[Any]:
+    started, schema, writes = context.monotonic(), way.schema, way.writes
+    prepared = schema.prepare(instance)
+    value = encoded(context, schema, prepared.document)
+    if prepared.primary_key == state.key:
+        pk = context.layouts[schema.collection].pack(state.key)
+        row = Row(way.prefix + pk, state.value, state.encoding, state.versionstamp, None)
+        known, after = way.known(context, row, pk), writes.entries(prepared.document, pk)
+        if known is not None and after is not None:
+            write = writes.store(pk, row, known[1], after, (prepared.document, value))
+            check_budget(write, context.limits, way.collections)
+            outcome: Committed | Conflict = yield _new(Commit, (write,))
+            if isinstance(outcome, Conflict):
+                return (yield from crud.save(context, schema, instance, first=_failed(started, write, outcome)))
+            schema.accept(instance, prepared)
+            way.remember(instance, _new(Row, (row[0], *value, outcome[0], None)), prepared.unknown)
+            return instance
+    return (yield from crud.save(context, schema, instance))
 
 
 def patch(

@@ -54,6 +54,7 @@ STEPS = st.one_of(
     st.tuples(st.just("patch"), IDS, FIELDS),
     st.tuples(st.just("mutate"), IDS, FIELDS),
     st.tuples(st.just("replace"), IDS, FIELDS),
+    st.tuples(st.just("save"), IDS, FIELDS),
     st.tuples(st.just("remove"), IDS, FIELDS),
     st.tuples(st.just("foreign"), st.integers(0, 3), st.sampled_from([{"more": 1}, {"name": 9}, {"id": 3}, None])),
     st.tuples(st.just("expire"), st.integers(0, 2), st.just({})),
@@ -88,6 +89,13 @@ def carry_out(db: Database, step: tuple[str, Any, Any]) -> Any:
         return people.mutate(number, mutated(fields))
     if verb == "replace":
         return people.mutate(number, lambda person: person.model_copy(update=fields))
+    if verb == "save":
+        held = people.get_or_none(number) if isinstance(number, int) else None
+        held = held or Person(id=0, name="new")
+        if fields.get("tags"):
+            people.patch(held.id, name="z")  # so that the object is behind
+        mutated(fields)(held)
+        return people.save(held)
     if verb == "expire":
         return people.patch(number, expire_in=60)
     return foreign(db, number, fields) if verb == "foreign" else people.remove(number)
