@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib
 import re
 from types import FunctionType, ModuleType
@@ -34,8 +35,8 @@ def imported_names() -> dict[str, str]:
     tree = ast.parse((REPOSITORY / "kvmodels" / "__init__.py").read_text("utf-8"))
     return {
         alias.name: f"{node.module}.{alias.name}"
-        for node in tree.body
-        if isinstance(node, ast.ImportFrom) and node.module != "__future__"
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("kvmodels.")
         for alias in node.names
     }
 
@@ -56,6 +57,8 @@ def shown_classes() -> set[type]:
     shown: set[type] = set()
     for page in REFERENCE.glob("*.md"):
         for target, options in re.findall(r"^::: (\S+)\n((?: .*\n)*)", page.read_text("utf-8") + "\n", re.MULTILINE):
+            with contextlib.suppress(ModuleNotFoundError):  # it is a name in a module
+                importlib.import_module(target)
             parent, _, name = target.rpartition(".")
             found = getattr(importlib.import_module(parent), name)
             names = found.__all__ if isinstance(found, ModuleType) else ()
