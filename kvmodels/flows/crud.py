@@ -216,7 +216,7 @@ def patch(
         PrimaryKeyChangedError: a field of the primary key is among the changes.
         UniqueViolationError, RetriesExhaustedError: nothing was written.
 
-    Cost: an attempt is one read, a second one when a unique value changes, and one commit.
+    Cost: an attempt is one read, here a second one when a unique value changes, and one commit.
     """
     return mutate(context, schema, key_values, changing(schema, changes), expire_in)
 
