@@ -55,9 +55,7 @@ def run(
         >>> run(MemoryEngine(), write_and_read())
         b'v'
     """
-    if not isinstance(flow, OneRead):
-        return _run_through(engine, flow, snapshot, sleep)
-    if snapshot is None:
+    if isinstance(flow, OneRead) and snapshot is None:
         ranges, guard, follow, meaning, otherwise = flow
         found = engine.read(ranges, guard, follow=follow)
         if isinstance(found, ReadResult):

@@ -39,8 +39,8 @@ _CODE_POSITION: Final = {0xC7: 2, 0xC8: 3, 0xC9: 5, 0xD4: 1, 0xD5: 1, 0xD6: 1, 0
 def has_shared_containers(value: object) -> bool:
     """Whether some list, dict or set is reached twice, as in a cycle; linear in the number of elements."""
     if type(value) is list:
-        items = cast("list[object]", value)
-        if len(items) == 1 and type(items[0]) not in CONTAINERS:
+        listed = cast("list[object]", value)
+        if len(listed) == 1 and type(listed[0]) not in CONTAINERS:
             return False  # the primary key in a slot, once for each unique value that is written
     seen: set[int] = set()
     pending: list[Any] = [value]

@@ -100,12 +100,13 @@ def both(at: Place, old: Any, new: Any) -> tuple[AtomicWrite, AtomicWrite]:
     codec, live, writes = at.db._core.context.codec, at.live, at.writes
     pk = live.layout.pack(live.schema.primary_key_of(old if new is None else new))
     row, old_document = None, None
-    before: Entries | None = []
+    before: Entries = []
     if old is not None:
         old_document = live.schema.prepare(old).document
         row = Row(live.layout.key(pk), *codec.encode_document(old_document), b"\0" * 9 + b"\1", None)
-        before = writes.entries(old_document, pk)
-        assert before is not None
+        found = writes.entries(old_document, pk)
+        assert found is not None
+        before = found
     if new is None:
         assert row is not None
         return compiled(at, [RecordChange(live, pk, row, old_document, None)]), writes.remove(pk, row, before)
