@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Any, cast
 
-from kvmodels.engines.backup import SHARED_FILE_MODE, copy_snapshot
+from kvmodels.engines import backup as backups
 from kvmodels.engines.clock import EngineClock
 from kvmodels.engines.evaluation import (
     combine,
@@ -58,7 +58,7 @@ MEMORY_TRAITS = Traits(may_lose_answers=False, snapshots=True, hides_expired=Tru
 
 SCHEME = "memory://"
 
-_new = tuple.__new__  # of a named tuple, without the call of its own constructor
+_new = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
 
 _named: StoreRegistry[MemoryStore] = StoreRegistry()
 _last_counters: dict[str, int] = {}
@@ -285,7 +285,7 @@ class MemoryEngine:
             ClosedError: the engine is closed.
         """
         with self.snapshot() as state:
-            copy_snapshot(state, path, self._url, SHARED_FILE_MODE, self.now_ms())
+            backups.copy_snapshot(state, path, self._url, backups.SHARED_FILE_MODE, self.now_ms())
 
     def close(self) -> None:
         """Wait for running calls, then let go of the store; idempotent."""
@@ -371,7 +371,7 @@ def _without_lock(
         if guard is not None or follow is not None:
             return None
         if row is not None and row[4] is not None and visible(row, store.clock.now_ms()) is None:
-            found = [[]]
+            found[0] = []
     return _new(ReadResult, (found, followed, stamp))
 
 

@@ -102,6 +102,7 @@ def test_a_file_without_write_permission_is_read_and_every_write_says_so():
         printed = run(
             """
             import json, os, sys
+            import kvmodels.engines.sqlite  # while this user may still read the package
             from kvmodels import Database, KvModelsError
             from tests.robustness.models import MODELS, Member
             from tests.robustness.test_closed_stores import READS, WRITES
