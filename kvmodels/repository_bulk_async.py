@@ -12,7 +12,7 @@ from typing import Any, Generic, NoReturn, TypeVar
 
 from kvmodels.flows import bulk, upsert
 from kvmodels.flows.bulk import BulkItem, OnConflict
-from kvmodels.flows.bulk_query import refused_removal
+from kvmodels.flows.bulk_query import refused_removal, refused_update
 from kvmodels.flows.bulk_results import BulkProgress, BulkResult, OnError
 from kvmodels.flows.bulk_run import BulkOptions
 from kvmodels.flows.bulk_update import bulk_update
@@ -198,6 +198,34 @@ class AsyncBulkVerbs(AsyncQuerySet[M], Generic[M]):
         """
         options = BulkOptions(batch_size, on_error, progress, resume_id)
         return await self._runner.run(bulk_update(self._runner.context, self._runner.schema, objs, fields, options))
+
+    async def update(self, *_: Any, **__: Any) -> NoReturn:
+        """Refused: a whole collection is changed by ``all().update(...)``, so that nobody does it by mistake.
+
+        Args:
+            _: changes of ``update`` of a query set.
+            __: options and changes of the same.
+
+        Returns:
+            Nothing, because it raises. Cost: nothing is read or written.
+
+        Raises:
+            InvalidArgumentError: always.
+
+        Examples:
+            >>> import asyncio
+            >>> from kvmodels import AsyncDatabase, KvModel, PrimaryKey
+            >>> class Cup(KvModel, collection="cups"):
+            ...     id: PrimaryKey[int]
+            ...     full: bool = True
+            >>> async def main():
+            ...     async with AsyncDatabase("memory://", models=[Cup]) as db:
+            ...         await db[Cup].create(id=1)
+            ...         return (await db[Cup].all().update(full=False)).written
+            >>> asyncio.run(main())
+            1
+        """
+        raise refused_update()
 
     async def delete(self, **_: Any) -> NoReturn:
         """Refused: a whole collection is emptied by ``all().delete()``, so that nobody does it by mistake.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 from pydantic import ValidationError
 
 from kvmodels import (
+    AsyncDatabase,
     Database,
     F,
     Field,
@@ -209,6 +211,29 @@ def test_a_whole_collection_is_not_emptied_by_mistake():
     with pytest.raises(InvalidArgumentError):
         things.delete()
     assert things.all().delete().written == 3
+
+
+@pytest.mark.parametrize("arguments", [((), {"label": "x"}), (({"label": "x"},), {"batch_size": 1}), ((), {})])
+def test_a_whole_collection_is_not_changed_by_mistake(arguments: tuple[tuple[Any, ...], dict[str, Any]]):
+    db = memory(3)
+    given, named = arguments
+    for verb in (db[Thing].update, db.repository(Thing).update):
+        with pytest.raises(InvalidArgumentError, match=r"all\(\)\.update"):
+            verb(*given, **named)
+    with db.transaction() as tx, pytest.raises(InvalidArgumentError, match=r"all\(\)\.update"):
+        tx[Thing].update(*given, **named)
+    assert db[Thing].all().update(label="x").written == 3
+
+
+def test_a_whole_collection_is_not_changed_or_emptied_by_mistake_asynchronously():
+    async def tried() -> None:
+        async with AsyncDatabase("memory://", models=[Thing]) as db:
+            with pytest.raises(InvalidArgumentError, match=r"all\(\)\.update"):
+                await db[Thing].update(label="x")
+            with pytest.raises(InvalidArgumentError, match=r"all\(\)\.delete"):
+                await db[Thing].delete()
+
+    asyncio.run(tried())
 
 
 class Coded(KvModel, collection="coded"):
