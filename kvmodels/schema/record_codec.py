@@ -32,7 +32,7 @@ from kvmodels.schema.forms import Form, Function
 from kvmodels.schema.paths import COMPUTED, RESERVED_FIELD
 from kvmodels.schema.sameness import same_stored, unchanged
 from kvmodels.schema.state import state_of
-from kvmodels.schema.upgrades import Upgrades
+from kvmodels.schema.upgrades import Upgrades, version_of
 
 __all__ = ["RESERVED_FIELD", "Prepared", "RecordCodec", "apply_changes"]
 
@@ -194,8 +194,8 @@ class RecordCodec:
                 "what the upgrades make of a stored record is not a valid object of its model",
                 key=key,
                 model=self._name,
-                field=RESERVED_FIELD,  # not the field: what is stored may be right, so that no repair removes it
-                reason=f"{error.field}: {error.reason}",
+                field=error.field,
+                reason=f"to {version_of(document)}: {error.reason}",
                 hint="Mend the upgrade functions, or the record with kv.unsafe().",
             ) from error
 
