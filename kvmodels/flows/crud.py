@@ -276,10 +276,10 @@ def _require_changed(schema: ModelSchema, returned: Any) -> None:
 
 
 def _row_of(context: Context, schema: ModelSchema, row: Row | None) -> Row | None:
-    """A row, None when it is one of another class that shares the collection."""
-    if row is None or schema.variants is None or schema.variants.of_document(document_of(context, row)) is not None:
+    """A row, None when it is one of another class that shares the collection; for the first class none is."""
+    if row is None or schema.variants is None or not schema.variants.where:
         return row
-    return None
+    return None if schema.variants.of_document(document_of(context, row)) is None else row
 
 
 def absent(schema: ModelSchema, key_values: tuple[Any, ...]) -> DoesNotExist:

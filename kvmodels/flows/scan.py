@@ -17,14 +17,15 @@ from kvmodels.flows.context import Context, live_collection
 from kvmodels.flows.direct import direct_one
 from kvmodels.flows.entries import Hit, result_of
 from kvmodels.flows.paging import FEWEST_TESTED, PageData, page
-from kvmodels.flows.records import object_of
+from kvmodels.flows.records import document_of, object_of
 from kvmodels.flows.requests import Flow, read
 from kvmodels.flows.sorting import Sorted, Wanted, sorted_hits
 from kvmodels.flows.walking import Position
-from kvmodels.operations import point
+from kvmodels.operations import Row, point
 from kvmodels.query.plans import QueryPlan
 from kvmodels.query.query import Query
 from kvmodels.schema.definition import ModelSchema
+from kvmodels.schema.live import LiveCollection
 from kvmodels.schema.names import PRIMARY_KEY
 from kvmodels.schema.predicate import conditions_of
 
@@ -169,16 +170,22 @@ def get_by_key(context: Context, schema: ModelSchema, key_values: tuple[Any, ...
     layout = live.layout
     result = yield from read((point(layout.key(layout.pack(key_values))),))
     rows = result.ranges[0]
-    found = object_of(context, live, rows[0]) if rows else None
-    if found is None or not _is_of(schema, found):
+    found = _object(context, schema, live, rows)
+    if found is None:
         shown = key_values[0] if len(key_values) == 1 else key_values
         raise schema.model.DoesNotExist("no record has this primary key", model=schema.name, lookup=shown)
     return found
 
 
-def _is_of(schema: ModelSchema, found: Any) -> bool:
-    """Whether a record is one of the model, which may share its collection with other classes."""
-    return schema.variants is None or isinstance(found, schema.model)
+def _object(context: Context, schema: ModelSchema, live: LiveCollection, rows: Sequence[Row]) -> Any | None:
+    """The object of a row, None when there is none, or one of another class that shares the collection."""
+    if not rows:
+        return None
+    variants = schema.variants
+    # Before it is read as an object: its class may be one that only another program knows.
+    if variants is not None and variants.where and variants.of_document(document_of(context, rows[0])) is None:
+        return None
+    return object_of(context, live, rows[0])
 
 
 def get_many_by_key(context: Context, schema: ModelSchema, keys: Sequence[tuple[Any, ...]]) -> Flow[list[Any | None]]:
@@ -195,8 +202,8 @@ def get_many_by_key(context: Context, schema: ModelSchema, keys: Sequence[tuple[
     objects: list[Any | None] = []
     for start in range(0, len(packed), context.limits.max_ranges):
         result = yield from read(packed[start : start + context.limits.max_ranges])
-        objects += [object_of(context, live, rows[0]) if rows else None for rows in result.ranges]
-    return [found if found is not None and _is_of(schema, found) else None for found in objects]
+        objects += [_object(context, schema, live, rows) for rows in result.ranges]
+    return objects
 
 
 def fetch(context: Context, query: Query) -> Flow[list[Any]]:

@@ -78,12 +78,20 @@ def plan_query(query: Query, live: LiveCollection, *, through: frozenset[str] | 
 
 
 def _decided(schema: ModelSchema, shape: QueryShape, paths: Sequence[Path]) -> Decision | None:
-    """The decision; by the index on the classes of a collection only when no other index narrows the query down."""
+    """The decision; by the index on the classes of a collection only when no other index narrows the query down.
+
+    Nobody has asked for an order by class then, so what it finds comes in the order of the primary key.
+    """
     variants = schema.variants
     if variants is not None and variants.where and shape.using is None:
         decision = decide(schema, shape, [path for path in paths if path.name != variants.discriminator])
         if decision is not None and not decision.full_scan:
             return decision
+        if not shape.order:
+            keys = tuple((column.field, shape.reverse) for column in schema.primary_key)
+            in_order = decide(schema, shape._replace(order=keys, sorts=False, scans=False), paths)
+            if in_order is not None:
+                return in_order
     return decide(schema, shape, paths)
 
 

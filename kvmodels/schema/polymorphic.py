@@ -39,7 +39,7 @@ from kvmodels.schema.partial import partial_of
 from kvmodels.schema.predicates import parse
 from kvmodels.schema.sources import column_of
 
-__all__ = ["collection_schema", "made_of", "root_of", "view_of"]
+__all__ = ["collection_schema", "made_of", "require_known_class", "root_of", "view_of"]
 
 _OPTIONS = "__kv_options__"
 
@@ -110,6 +110,39 @@ def made_of(schema: ModelSchema, fields: Mapping[str, Any]) -> Any:
             hint="Give the field by which classes are told, or create the object with the repository of its class.",
         )
     return made.model(**fields)
+
+
+def require_known_class(collection: ModelSchema, document: Document, key: tuple[Any, ...]) -> None:
+    """Refuse to write over a record of a class that another program has, and this one does not know.
+
+    A record that says no class at all is of none that anybody knows.
+
+    Args:
+        collection: the schema of the whole collection.
+        document: as it is stored.
+        key: its primary key.
+
+    Raises:
+        DecodeError: the class is not known.
+    """
+    variants = collection.variants
+    if variants is None:
+        return
+    tag = variants.tag_of(document)
+    if tag is not None and variants.of_tag(tag) is None:
+        raise _unknown_class(collection.name, variants.discriminator, tag, key)
+
+
+def _unknown_class(model: str, discriminator: str, tag: Any, key: tuple[Any, ...]) -> DecodeError:
+    shown = repr(tag) if type(tag) in (str, int, bool, bytes) else type(tag).__name__
+    return DecodeError(
+        "a stored record is of a class that this program does not know",
+        key=key,
+        model=model,
+        field=discriminator,
+        reason="missing" if tag is None else f"stored {shown}",
+        hint="Import the class before the database is opened, or run the program that has it.",
+    )
 
 
 class _Collection:
@@ -303,7 +336,7 @@ def _view(collection: ModelSchema, variants: Variants, model: type[Any]) -> Mode
     own = Variants(variants.discriminator, by_class, by_tag)
     base = compile_schema(model, _shape(model, own))
     own = replace(own, upgrade=_telling(base, own.discriminator))
-    if len(by_class) < len(variants.by_class):
+    if model is not collection.model:
         condition = Q(**{f"{own.discriminator}__in": _values(by_class, own.discriminator)})
         own = replace(own, where=parse(base, (condition,), {}))
     return replace(
@@ -350,14 +383,7 @@ class _Dispatcher:
         tag = document.get(read.discriminator)
         schema = read.of_tag(tag)
         if schema is None:
-            raise DecodeError(
-                "a stored record is of a class that this program does not know",
-                key=key,
-                model=self._name,
-                field=read.discriminator,
-                reason="missing" if tag is None else f"stored {type(tag).__name__}",
-                hint="Import the class before the database is opened, or run the program that has it.",
-            )
+            raise _unknown_class(self._name, read.discriminator, tag, key)
         return schema.decode(document, key)
 
     def encode(self, instance: Any) -> Document:
