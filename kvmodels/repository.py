@@ -22,7 +22,7 @@ from kvmodels.repository_bulk import BulkVerbs
 from kvmodels.schema.expressions import Expression
 from kvmodels.schema.model import KvModel
 from kvmodels.schema.partial_model import sent_values
-from kvmodels.schema.polymorphic import made_of
+from kvmodels.schema.variants import made_of
 
 __all__ = ["Repository"]
 

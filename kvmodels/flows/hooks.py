@@ -28,8 +28,8 @@ from kvmodels.operations import Row
 from kvmodels.schema.automatic import TimeField
 from kvmodels.schema.definition import Document, ModelSchema
 from kvmodels.schema.hooks import Hooks
-from kvmodels.schema.polymorphic import require_known_class
 from kvmodels.schema.state import drop_state
+from kvmodels.schema.variants import require_known_class
 
 __all__ = ["Calls", "Event", "Lifecycle", "Step", "Writer", "writing"]
 

@@ -56,6 +56,8 @@ class KvModelMeta(ModelMetaclass):
         def __getattr__(cls, name: str) -> Any:  # noqa: N805
             if name in cls.__dict__.get("__pydantic_fields__", ()) and not _asked_by_pydantic(currentframe()):
                 return _reference(cls, name)
+            if _tells_classes(cls, name) and not _asked_by_pydantic(currentframe()):
+                return FieldRef(name, cls)
             return super().__getattr__(name)
 
 
@@ -67,6 +69,12 @@ def _reference(cls: type[Any], name: str) -> FieldRef[Any] | MultiFieldRef[Any]:
     one: FieldRef[Any] = FieldRef(name, cls)
     several: MultiFieldRef[Any] = MultiFieldRef(name, cls)
     return several if source is not None and source.many else one
+
+
+def _tells_classes(cls: type[Any], name: str) -> bool:
+    """Whether it is the field by which classes are told, which the first class need not declare."""
+    options = (base.__dict__.get(_OPTIONS) for base in cls.__mro__)
+    return any(one is not None and one.discriminator == name for one in options)
 
 
 def _asked_by_pydantic(frame: FrameType | None) -> bool:

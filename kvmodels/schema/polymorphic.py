@@ -18,7 +18,7 @@ from typing import Any, Literal, cast
 
 import pydantic
 
-from kvmodels.errors import DecodeError, InvalidArgumentError, InvalidValueError, ModelDefinitionError
+from kvmodels.errors import ModelDefinitionError
 from kvmodels.schema.annotations import literal_values, plain
 from kvmodels.schema.compile import compile_schema, schema_of, tags_of
 from kvmodels.schema.declarations import Index
@@ -38,8 +38,9 @@ from kvmodels.schema.options import ModelOptions
 from kvmodels.schema.partial import partial_of
 from kvmodels.schema.predicates import parse
 from kvmodels.schema.sources import column_of
+from kvmodels.schema.variants import foreign_object, unknown_class
 
-__all__ = ["collection_schema", "made_of", "require_known_class", "root_of", "view_of"]
+__all__ = ["collection_schema", "root_of", "view_of"]
 
 _OPTIONS = "__kv_options__"
 
@@ -82,67 +83,6 @@ def view_of(collection: ModelSchema, model: type[Any]) -> ModelSchema | None:
         return collection if collection.model is model else None
     options = None if not issubclass(model, collection.model) else _options(model)
     return None if options is None else _view(collection, collection.variants, model)
-
-
-def made_of(schema: ModelSchema, fields: Mapping[str, Any]) -> Any:
-    """A new object of the model, or of the class of it that the discriminator among the fields says.
-
-    Raises:
-        InvalidArgumentError: it is needed, and is not there or says no class.
-        pydantic.ValidationError: the values do not make a valid object.
-    """
-    variants = schema.variants
-    if variants is None:
-        return schema.model(**fields)
-    if len(variants.by_class) == 1:
-        return next(iter(variants.by_class))(**fields)
-    tag = fields.get(variants.discriminator, schema.model)
-    tag = getattr(tag, "value", tag)
-    if tag is schema.model and schema.model in variants.by_class:
-        return schema.model(**fields)
-    made = variants.of_tag(tag)
-    if made is None:
-        raise InvalidArgumentError(
-            "a new object is of no class of the collection",
-            argument=variants.discriminator,
-            value=None if tag is schema.model else tag,
-            expected=tuple(variants.by_tag),
-            hint="Give the field by which classes are told, or create the object with the repository of its class.",
-        )
-    return made.model(**fields)
-
-
-def require_known_class(collection: ModelSchema, document: Document, key: tuple[Any, ...]) -> None:
-    """Refuse to write over a record of a class that another program has, and this one does not know.
-
-    A record that says no class at all is of none that anybody knows.
-
-    Args:
-        collection: the schema of the whole collection.
-        document: as it is stored.
-        key: its primary key.
-
-    Raises:
-        DecodeError: the class is not known.
-    """
-    variants = collection.variants
-    if variants is None:
-        return
-    tag = variants.tag_of(document)
-    if tag is not None and variants.of_tag(tag) is None:
-        raise _unknown_class(collection.name, variants.discriminator, tag, key)
-
-
-def _unknown_class(model: str, discriminator: str, tag: Any, key: tuple[Any, ...]) -> DecodeError:
-    shown = repr(tag) if type(tag) in (str, int, bool, bytes) else type(tag).__name__
-    return DecodeError(
-        "a stored record is of a class that this program does not know",
-        key=key,
-        model=model,
-        field=discriminator,
-        reason="missing" if tag is None else f"stored {shown}",
-        hint="Import the class before the database is opened, or run the program that has it.",
-    )
 
 
 class _Collection:
@@ -363,18 +303,14 @@ class _Dispatcher:
 
     def __init__(self, shaped: ModelSchema, variants: Variants, by_tag: Mapping[Any, ModelSchema]) -> None:
         self._name = shaped.name
+        self._shaped = replace(shaped, variants=variants)
         self._by_class = variants.by_class
         self._read = replace(variants, by_tag=by_tag)
 
     def _of(self, instance: Any) -> ModelSchema:
         schema = self._by_class.get(instance.__class__)
         if schema is None:
-            raise InvalidValueError(
-                "this is not an object of the model",
-                model=self._name,
-                type=type(instance).__name__,
-                hint="Use the repository of the object's own class.",
-            )
+            raise foreign_object(self._shaped, instance)
         return schema
 
     def decode(self, document: Document, key: tuple[Any, ...]) -> tuple[Any, dict[str, Any]]:
@@ -383,7 +319,7 @@ class _Dispatcher:
         tag = document.get(read.discriminator)
         schema = read.of_tag(tag)
         if schema is None:
-            raise _unknown_class(self._name, read.discriminator, tag, key)
+            raise unknown_class(self._name, read.discriminator, tag, key)
         return schema.decode(document, key)
 
     def encode(self, instance: Any) -> Document:
