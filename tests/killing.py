@@ -16,6 +16,7 @@ import signal
 import subprocess
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from importlib import import_module
 from itertools import pairwise
@@ -47,7 +48,7 @@ class Report(NamedTuple):
     """What became of the processes.
 
     Attributes:
-        places: how far the work was each time one was killed; the versionstamp of what was noted last.
+        places: how far the work was each time one was killed; see ``place``.
         inside: so many were in the middle of a batch, not at its end.
         before, after: how far it was at the beginning and in the end.
     """
@@ -78,6 +79,9 @@ class Worker:
 
         try:
             story.work(path, tell)
+        except Exception:
+            traceback.print_exc()
+            raise
         finally:
             os.write(told, b"!")
             os._exit(0)
@@ -104,10 +108,10 @@ class Worker:
 
 
 def place(path: str) -> str:
-    """How far the work is, as a text that grows."""
+    """How far the work is, as a text that grows: the row that was set last, behind its versionstamp."""
     with Database(path, readonly=True) as db:
         rows = [row for row in db.kv.list(prefix=("__kvmodels__",)) if row.key[1] in PROGRESS]
-    return max(row.versionstamp for row in rows)
+    return max(" ".join(map(str, (row.versionstamp, *row.key[1:]))) for row in rows)
 
 
 def play(story: Story, path: str, seed: int) -> Report:
@@ -118,7 +122,7 @@ def play(story: Story, path: str, seed: int) -> Report:
     assert most > 0, "too little work for so many blows"
     for _ in range(KILLS):
         worker = Worker(story, path)
-        for _ in range(chance.randint(1, most) - 1):
+        for _ in range(chance.randint(max(1, most - 2), most) - 1):
             worker.batch()
             worker.leave()
         worker.batch()
@@ -138,7 +142,11 @@ def killed_until_done(module: str, story: str, path: Path, seed: int) -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     report = Report(*json.loads(done.stdout))
-    print(f"{story}, seed {seed}: {report.inside} of {KILLS} were killed in the middle of a batch: {report.places}")
+    print(
+        f"{story}, seed {seed}: {report.inside} of {KILLS} were killed in the middle of a batch",
+        *report.places,
+        sep="\n",
+    )
     assert len(report.places) == KILLS
     assert all(one < other for one, other in pairwise([report.before, *report.places, report.after]))
     assert report.inside > 0
