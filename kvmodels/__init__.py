@@ -75,7 +75,7 @@ from kvmodels.queryset_async import AsyncQuerySet
 from kvmodels.repository import Repository
 from kvmodels.repository_async import AsyncRepository
 from kvmodels.schema.changes import F
-from kvmodels.schema.evolution import PlanStep, SchemaPlan
+from kvmodels.schema.evolution import PlanStep, RefusedRecord, SchemaPlan
 from kvmodels.schema.expressions import Expression, FieldRef, MultiFieldRef, Q, col
 from kvmodels.schema.markers import (
     AggregateIndex,
@@ -170,6 +170,7 @@ __all__ = [
     "QuerySet",
     "ReadOnlyError",
     "RecordViolation",
+    "RefusedRecord",
     "Repository",
     "ReservedKeyError",
     "ResumeExpiredError",

@@ -23,7 +23,7 @@ from kvmodels.flows.findings import CheckReport
 from kvmodels.flows.migrate import MigrationReport, migrate
 from kvmodels.flows.opening import open_database, require_current
 from kvmodels.flows.pace import UNPACED, Pace
-from kvmodels.flows.plan import plan_schema
+from kvmodels.flows.plan import SAMPLE, plan_schema
 from kvmodels.flows.plan_apply import SchemaReport, apply_schema, build_indexes
 from kvmodels.flows.requests import Flow
 from kvmodels.flows.scrub import Repair, check_collection, check_database
@@ -42,6 +42,16 @@ GENERATION_MARK = "~"
 
 _ALLOW_HINT = 'Give names in a tuple: allow=("drop_index",). print(db.plan()) shows which steps need one.'
 _FORGET_HINT = 'Give names of fields that the model does not declare, in a tuple: forget=("nick",).'
+
+
+def _require_sample(sample: object) -> None:
+    if sample is not None and (type(sample) is not int or sample < 0):
+        raise InvalidArgumentError(
+            "a sample is not a number of records",
+            argument="sample",
+            value=sample,
+            hint="Give how many records of each collection to try the models on: 0 for none, None for all.",
+        )
 
 
 class ReservedParts(Mapping[str, str]):
@@ -219,11 +229,14 @@ class DatabaseCore:
         require_text("name", name, "Give the name of an index, as explain() and db.check() show it.")
         return (yield from drop_index(self.context, self.schema_for(model).collection, name)) > 0
 
-    def plan(self, models: Iterable[type[Any]]) -> Flow[SchemaPlan]:
+    def plan(self, models: Iterable[type[Any]], sample: int | None = SAMPLE) -> Flow[SchemaPlan]:
         """What lies between the models and the store."""
-        return plan_schema(self.context, self._chosen(models))
+        _require_sample(sample)
+        return plan_schema(self.context, self._chosen(models), sample)
 
-    def apply(self, models: Iterable[type[Any]], allow: Iterable[str], pace: Pace) -> Flow[SchemaReport]:
+    def apply(
+        self, models: Iterable[type[Any]], allow: Iterable[str], pace: Pace, sample: int | None = SAMPLE
+    ) -> Flow[SchemaReport]:
         """Bring the store in line with the models."""
         names = items_of("allow", allow, _ALLOW_HINT)
         unknown = [name for name in names if name not in get_args(Allowed)]
@@ -235,7 +248,8 @@ class DatabaseCore:
                 expected=get_args(Allowed),
                 hint=_ALLOW_HINT,
             )
-        return apply_schema(self.context, self._chosen(models), names, pace)
+        _require_sample(sample)
+        return apply_schema(self.context, self._chosen(models), names, pace, sample)
 
     def migrate(self, model: type[Any], forget: Iterable[str], pace: Pace) -> Flow[MigrationReport]:
         """Rewrite the records of older schema versions."""

@@ -79,6 +79,7 @@ PUBLIC = [
     "QuerySet",
     "ReadOnlyError",
     "RecordViolation",
+    "RefusedRecord",
     "Repository",
     "ReservedKeyError",
     "ResumeExpiredError",

@@ -17,7 +17,7 @@ from kvmodels.flows.headers import commit_header, raise_schema_version
 from kvmodels.flows.migrate import MigrationReport, migrate
 from kvmodels.flows.opening import list_collections
 from kvmodels.flows.pace import Pace
-from kvmodels.flows.plan import plan_schema
+from kvmodels.flows.plan import SAMPLE, plan_schema
 from kvmodels.flows.requests import Flow
 from kvmodels.schema.catalogue import IndexState
 from kvmodels.schema.definition import ModelSchema
@@ -56,24 +56,27 @@ class SchemaReport:
 
 
 def apply_schema(
-    context: Context, schemas: Sequence[ModelSchema], allow: Sequence[str], pace: Pace
+    context: Context, schemas: Sequence[ModelSchema], allow: Sequence[str], pace: Pace, sample: int | None = SAMPLE
 ) -> Flow[SchemaReport]:
     """Bring some collections in line with their declarations.
 
     Args:
         allow: names of what would be refused, or not be done, otherwise.
+        sample: how many records of each collection the model is tried on first; None: all.
 
     Raises:
         SchemaChangeRefusedError: a step is refused; nothing was done.
         SchemaMismatchError: a newer release was brought up meanwhile.
         RetriesExhaustedError: one batch met a conflict in every attempt.
     """
-    plan = (yield from plan_schema(context, schemas)).allowing(allow)
+    plan = (yield from plan_schema(context, schemas, sample)).allowing(allow)
     if plan.refused:
         raise SchemaChangeRefusedError(
             "some changes of the schema are refused",
             steps=tuple(
-                f"{one.collection}{f'.{one.subject}' if one.subject else ''}: {one.rule}" for one in plan.refused
+                f"{one.collection}{f'.{one.subject}' if one.subject else ''}: {one.rule}"
+                f"{f' ({one.detail})' if one.records else ''}"
+                for one in plan.refused
             ),
         )
     yield from list_collections(context)

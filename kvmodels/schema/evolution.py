@@ -7,17 +7,27 @@ refused, and what only the user can judge is refused until it is allowed by name
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from kvmodels.schema.catalogue import IndexState, StoredCollection, StoredIndex
 from kvmodels.schema.definition import IndexDefinition, ModelSchema
 from kvmodels.schema.live import LiveCollection, missing_upgrades, needed_version, retyped_columns
 
-__all__ = ["RULES", "Allowed", "PlanStep", "Rule", "SchemaPlan", "StepKind", "plan_collection"]
+__all__ = [
+    "RULES",
+    "Allowed",
+    "PlanStep",
+    "RefusedRecord",
+    "Rule",
+    "SchemaPlan",
+    "StepKind",
+    "Tried",
+    "plan_collection",
+]
 
-Allowed = Literal["drop_index", "forget_field", "change_type"]
+Allowed = Literal["drop_index", "forget_field", "change_type", "leave_records"]
 """What ``db.apply(allow=...)`` may be told to do although something is lost by it, or may turn out to be unreadable."""
 
 
@@ -49,6 +59,8 @@ _SAFE, _REBUILD, _REFUSED = StepKind.SAFE, StepKind.NEEDS_REBUILD, StepKind.REFU
 
 NOTHING: Final = "nothing"
 
+CAUSES_SHOWN: Final = 3
+
 RULES: Final[dict[str, Rule]] = {
     "collection_added": Rule(_SAFE, "the store does not list the collection", "list it, with every index readable"),
     "primary_key_changed": Rule(
@@ -69,6 +81,18 @@ RULES: Final[dict[str, Rule]] = {
         _SAFE,
         "records of older schema versions are upgraded when they are read",
         NOTHING + "; db.migrate() rewrites them",
+    ),
+    "upgrade_fails": Rule(
+        _REFUSED,
+        "records that were tried could not be read or written by this release, and a raised version is not lowered",
+        "mend the upgrade; or change or remove the records with the older release, which still writes; with allow they "
+        "stay as they are",
+        "leave_records",
+    ),
+    "records_refused": Rule(
+        _SAFE,
+        "stored records are refused by the models of this release: they cannot be read, or not be rewritten",
+        NOTHING + "; db.check() lists all of them, and an upgrade can give them values that fit",
     ),
     "field_added": Rule(_SAFE, "a field was added that has a default", "list it; records without it have the default"),
     "field_filled": Rule(_SAFE, "a field was added that an upgrade fills", "list it; the upgrade gives its value"),
@@ -127,6 +151,38 @@ RULES: Final[dict[str, Rule]] = {
 }
 
 
+class RefusedRecord(NamedTuple):
+    """A stored record that the models of this release cannot read, or that they could not write anew.
+
+    Attributes:
+        key: its primary key.
+        cause: the field and what is wrong, or the index that could not hold it.
+    """
+
+    key: Any
+    cause: str
+
+
+class Tried(NamedTuple):
+    """How some records of a collection were taken by the model.
+
+    Attributes:
+        number: how many were tried.
+        refused: those that were not taken.
+    """
+
+    number: int
+    refused: tuple[RefusedRecord, ...]
+
+    def __str__(self) -> str:
+        causes: dict[str, list[RefusedRecord]] = {}
+        for one in self.refused:
+            causes.setdefault(one.cause, []).append(one)
+        most = sorted(causes.values(), key=len, reverse=True)[:CAUSES_SHOWN]
+        told = "; ".join(f"{found[0].cause} ({len(found)}, first {found[0].key!r})" for found in most)
+        return f"{len(self.refused)} of {self.number} tried: {told}"
+
+
 @dataclass(frozen=True, slots=True)
 class PlanStep:
     """One difference between the models and the store.
@@ -137,6 +193,7 @@ class PlanStep:
         rule: name of the rule, a key of the table in the guide on evolving a schema.
         detail: what is stored and what is declared, in short; empty when there is no more to say.
         allowed: whether ``allow=`` named what the rule asks for.
+        records: of a step about records, those that were tried and refused.
     """
 
     collection: str
@@ -144,6 +201,7 @@ class PlanStep:
     rule: str
     detail: str = ""
     allowed: bool = False
+    records: tuple[RefusedRecord, ...] = ()
 
     @property
     def kind(self) -> StepKind:
@@ -202,12 +260,7 @@ class SchemaPlan:
     def allowing(self, names: Iterable[str]) -> SchemaPlan:
         """The plan with the steps that these names allow."""
         given = frozenset(names)
-        return SchemaPlan(
-            tuple(
-                PlanStep(step.collection, step.subject, step.rule, step.detail, step.allow in given)
-                for step in self.steps
-            )
-        )
+        return SchemaPlan(tuple(replace(step, allowed=step.allow in given) for step in self.steps))
 
     def of(self, collection: str, *rules: str) -> tuple[PlanStep, ...]:
         """The steps of one collection, of some rules or of all."""
@@ -217,13 +270,16 @@ class SchemaPlan:
         return "\n".join(map(str, self.steps)) if self.steps else "the store is as the models declare it"
 
 
-def plan_collection(live: LiveCollection, stored: StoredCollection | None, *, empty: bool) -> Iterator[PlanStep]:
+def plan_collection(
+    live: LiveCollection, stored: StoredCollection | None, *, empty: bool, tried: Tried
+) -> Iterator[PlanStep]:
     """The steps of one collection.
 
     Args:
         live: the declaration joined with the header.
         stored: what the header lists; None when it does not list the collection.
         empty: the collection has no records, so no field can be missing in any.
+        tried: what became of records that the model was tried on.
     """
     schema = live.schema
     if stored is None:
@@ -236,6 +292,9 @@ def plan_collection(live: LiveCollection, stored: StoredCollection | None, *, em
         return  # nothing else can be said before
     fields = list(difference.of_fields())
     yield from fields
+    if tried.refused and all(step.rule != "field_required" for step in fields):  # which says it of every record
+        rule = "upgrade_fails" if schema.schema_version > stored.schema_version else "records_refused"
+        yield PlanStep(schema.collection, None, rule, str(tried), records=tried.refused)
     if live.refused is None:
         yield from difference.of_indexes()
         yield from difference.of_records()

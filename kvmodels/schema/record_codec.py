@@ -195,7 +195,7 @@ class RecordCodec:
                 key=key,
                 model=self._name,
                 field=error.field,
-                reason=f"to {version_of(document)}: {error.reason}",
+                reason=f"upgrade to {version_of(document)}: {error.reason}",
                 hint="Mend the upgrade functions, or the record with kv.unsafe().",
             ) from error
 

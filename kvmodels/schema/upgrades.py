@@ -272,7 +272,7 @@ class Upgrades:
             key=key,
             model=self._model,
             field=field or (step.touches[0] if len(step.touches) == 1 else None),
-            reason=f"to {step.to}: {reason}",
+            reason=f"upgrade to {step.to}: {reason}",
             hint="The record is as it was. Mend the function, or the record with kv.unsafe(): an upgrade must take "
             "every record of the versions below its own.",
         ) from error

@@ -139,6 +139,22 @@ class UniqueColor(KvModel, collection="users"):
     name: str = ""
 
 
+def failing(document: dict[str, Any]) -> dict[str, Any]:
+    return {**document, "name": {"0": "zero", "1": 1}[document["name"][-1]]}
+
+
+class Failing(Same, collection="users"):
+    class Meta:
+        schema_version: ClassVar = 2
+        upgrades: ClassVar = (Upgrade(2, failing, touches=("name",)),)
+
+
+class Narrower(Same, collection="users"):
+    """The names of types are the same, so that only the records tell."""
+
+    name: str = Field(default="", max_length=6, pattern="[02]$")
+
+
 class Case(NamedTuple):
     """A release over the store of the first, what its plan says, and the names that its plan needs."""
 
@@ -182,6 +198,12 @@ CASES = {
         ],
     ),
     "another type of a column": Case(RetypedColumn, [("color", "column_retyped")]),
+    "an upgrade that does not take some records": Case(
+        Failing,
+        [(None, "schema_version_raised"), (None, "upgrade_fails"), (None, "records_outdated")],
+        ("leave_records",),
+    ),
+    "a tighter bound": Case(Narrower, [(None, "records_refused")]),
     "another primary key": Case(OtherKey, [(None, "primary_key_changed")]),
     "a higher version": Case(Higher, [(None, "schema_version_raised")]),
     "another definition": Case(Changed, [("color", "index_changed")]),
@@ -207,12 +229,13 @@ def test_the_plan_names_every_difference_and_apply_does_what_it_says(opened, nam
     plan = db.plan()
     assert steps_of(plan) == case.steps
     assert contents(db) == before
+    spoilt = [one.key for step in plan.steps for one in step.records]
     refused = any(step.kind is StepKind.REFUSED for step in plan.steps)
     if refused:
         with pytest.raises(SchemaChangeRefusedError) as caught:
             db.apply()
         rules = [rule for _, rule in case.steps if RULES[rule].kind is StepKind.REFUSED]
-        assert [text.partition(": ")[2] for text in caught.value.steps] == rules
+        assert [text.partition(": ")[2].partition(" ")[0] for text in caught.value.steps] == rules
         require_readable(caught.value)
         assert contents(db) == before
         if not case.allow:
@@ -220,10 +243,14 @@ def test_the_plan_names_every_difference_and_apply_does_what_it_says(opened, nam
     report = db.apply(allow=case.allow)
     assert report.complete
     assert db.plan().is_current
+    assert [found.primary_key for found in db.check().findings] == spoilt
+    for key in spoilt:
+        assert db[case.model].remove(key)
     assert db.check().ok
     assert audit(read_store(db.kv), [spec_of(case.model)]) == []
-    assert len(db[case.model].all().to_list()) == case.records
-    assert steps_of(db.apply(allow=case.allow).plan) == [step for step in case.steps if step[1] == "field_removed"]
+    assert len(db[case.model].all().to_list()) == case.records - len(spoilt)
+    again = [step for step in steps_of(db.apply(allow=case.allow).plan) if step[1] != "records_outdated"]
+    assert again == [step for step in case.steps if step[1] == "field_removed"]
 
 
 def test_states_of_builds_that_were_begun_dropped_or_are_pending(opened):
@@ -349,6 +376,10 @@ def test_a_plan_is_shown_step_by_step_and_can_be_pickled(opened):
         lambda db: db.apply(throttle=True),
         lambda db: db.apply(progress=1),
         lambda db: db.plan(City),
+        lambda db: db.plan(sample=-1),
+        lambda db: db.plan(sample=True),
+        lambda db: db.apply(sample=1.5),
+        lambda db: db.apply(sample="all"),
         lambda db: db.migrate(City),
         lambda db: db.migrate(First, forget="name"),
         lambda db: db.migrate(First, forget=("name",)),

@@ -301,7 +301,7 @@ def test_what_an_upgrade_does_wrong_is_an_error_that_names_the_record_and_loses_
     assert not report.complete
     (listed,) = report.violations
     assert listed[:2] == (1, "not_decodable")
-    assert str(listed.reason).startswith(f"{caught.value.field}: to 2: ")
+    assert str(listed.reason).startswith(f"{caught.value.field}: upgrade to 2: ")
     assert reason in str(listed.reason)
     assert db.kv.get(("notes", 1)) == before
     assert db[model].remove(1) is True
