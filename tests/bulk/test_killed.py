@@ -62,9 +62,7 @@ def parts(count: int, shelf: int) -> list[Part]:
 
 def create(db: Database, tell: Tell | None = None) -> Any:
     """Half of them are there, and are overwritten."""
-    return db[Part].bulk_create(
-        parts(COUNT, 1), on_conflict="update", batch_size=SIZE, resume_id="job", progress=tell
-    )
+    return db[Part].bulk_create(parts(COUNT, 1), on_conflict="update", batch_size=SIZE, resume_id="job", progress=tell)
 
 
 def update(db: Database, tell: Tell | None = None) -> Any:
