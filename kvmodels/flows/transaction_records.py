@@ -17,6 +17,7 @@ from kvmodels.encoding.values import ValueCodec
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, KvModelsError
 from kvmodels.flows.operation import Operation, Proposal
 from kvmodels.flows.overlay import Layer, Overlay
+from kvmodels.flows.storing import shown_key
 from kvmodels.maintenance import aggregates
 from kvmodels.maintenance.changes import RecordChange, Violation
 from kvmodels.maintenance.entries import entry_keys, entry_value, require_fan_out
@@ -192,6 +193,7 @@ def _layer(codec: ValueCodec, record: _Record) -> Layer:
                 rows[key] = Row(key, value, encoding, record.stamp, last.expire_at)
     except InvalidValueError as error:
         error.model = error.model or last.live.schema.name
+        error.key = shown_key(last.live.layout.unpack(last.pk))
         raise
     return Layer(frozenset(hidden), rows, sums)
 

@@ -179,14 +179,23 @@ class Arithmetic(Term):
                 "a new value cannot be computed from the stored ones",
                 model=model,
                 field=", ".join(dict.fromkeys(self.names())),
-                path=self.operator,
-                type=f"{type(left).__name__} and {type(right).__name__}",
-                hint="None takes no part in arithmetic, and nothing is divided by 0: filter such records out first.",
+                type=f"{type(left).__name__} {self.operator} {type(right).__name__}",
+                hint=_remedy(error, left, right),
             ) from error
 
     def names(self) -> Iterable[str]:
         """The fields that it reads."""
         return [name for part in (self.left, self.right) if isinstance(part, Term) for name in part.names()]
+
+
+def _remedy(error: Exception, left: Any, right: Any) -> str:
+    if left is None or right is None:
+        return "None takes no part in arithmetic: filter such records out first."
+    if isinstance(error, ZeroDivisionError):
+        return "Nothing is divided by 0: filter such records out first."
+    if isinstance(error, TypeError):
+        return "Python has no such operation: give an operand that goes with the type of the field, or use mutate()."
+    return "The result is out of the range of its type: filter such records out first."
 
 
 def _shown(part: Any) -> str:

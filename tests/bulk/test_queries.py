@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -158,6 +159,24 @@ def test_changes_see_the_record_as_it_was():
     assert pairs.get(1).a == 100 - 5 // 2 % 2 - 6
     pairs.patch(1, a=F("a") + 1)
     assert pairs.get(1).a == 95
+
+
+NO_VALUE: dict[str, tuple[dict[str, Any], str, str]] = {
+    "a text and a number": ({"kind": F("kind") + 1}, "str + int", "goes with the type"),
+    "None": ({"n": F("n") + F("label")}, "int + NoneType", "None takes no part"),
+    "division by 0": ({"n": F("n") // (F("n") - F("n"))}, "int // int", "divided by 0"),
+    "remainder by 0": ({"n": F("n") % 0}, "int % int", "divided by 0"),
+    "too large": ({"n": 10**400 / (F("n") + 1)}, "int / int", "out of the range"),
+}
+
+
+@pytest.mark.parametrize("case", NO_VALUE)
+def test_a_term_without_a_value_says_what_is_wrong_with_it(case: str):
+    changes, types, hint = NO_VALUE[case]
+    with pytest.raises(InvalidValueError, match="cannot be computed") as caught:
+        memory(3)[Thing].all().update(changes)
+    assert caught.value.type == types
+    assert re.search(hint, caught.value.hint or "")
 
 
 def test_terms_of_fields_that_a_model_does_not_have_are_refused():
