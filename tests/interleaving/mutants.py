@@ -101,6 +101,16 @@ def _builder_skips_all(patch: Patch) -> None:
     patch.setattr(build_batch, "_index_rows", skipping)
 
 
+def _no_build_progress_check(patch: Patch) -> None:
+    real = build_batch._index_rows
+
+    def unchecked(context: Any, live: Any, index: Any, view: Any, rows: Any, *, advance: Any) -> Any:
+        header: Any = rules.header_check(view.guard)
+        return real(context, live, index, view, rows, advance=(header, advance[1]))
+
+    patch.setattr(build_batch, "_index_rows", unchecked)
+
+
 def _any_deadline(patch: Patch) -> None:
     patch.setattr(rules, "same_deadline", lambda change: True)
 
@@ -230,6 +240,7 @@ MUTANTS = (
     Mutant("guard", "a read through an index does not look at the header", _no_guard),
     Mutant("fence", "a writer takes the entries of an old record for present", _no_fence),
     Mutant("fence-builder", "a build takes every record for indexed", _builder_skips_all),
+    Mutant("progress", "a batch of a build is committed without a look at the progress", _no_build_progress_check),
     Mutant("deadline", "entries keep their old deadline", _any_deadline),
     Mutant("fold", "the records of a commit are compiled one by one", _one_by_one),
 )
