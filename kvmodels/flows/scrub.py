@@ -28,6 +28,7 @@ from kvmodels.operations import GuardFailed, ReadRange, Row, after_prefix, point
 from kvmodels.schema.catalogue import IndexState
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.live import LiveCollection, LiveIndex
+from kvmodels.schema.variants import require_known_class
 
 __all__ = ["Repair", "check_collection", "check_database"]
 
@@ -120,6 +121,10 @@ class _Scrub:
             return Suspect("undecodable", row, None, pk, cause_of(error), hint=_REMOVE_ALL, worthless=True)
         if not live.layout.names(document, row.key):
             return Suspect("undecodable", row, None, pk, "it has the primary key of another record", hint=_REMOVE_ONE)
+        try:
+            require_known_class(live.schema, document, live.layout.unpack(pk))
+        except DecodeError as error:  # no repair deletes it, and no verb of this program
+            return Suspect("undecodable", row, None, pk, cause_of(error), hint=error.hint)
         try:
             object_of(self._context, live, row)
         except KvModelsError as error:

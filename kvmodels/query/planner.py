@@ -80,19 +80,28 @@ def plan_query(query: Query, live: LiveCollection, *, through: frozenset[str] | 
 def _decided(schema: ModelSchema, shape: QueryShape, paths: Sequence[Path]) -> Decision | None:
     """The decision; by the index on the classes of a collection only when no other index narrows the query down.
 
-    Nobody has asked for an order by class then, so what it finds comes in the order of the primary key.
+    Where nothing but the class narrows it down, nobody has asked for the order of an index: the results come in that of
+    the primary key.
     """
     variants = schema.variants
-    if variants is not None and variants.where and shape.using is None:
-        decision = decide(schema, shape, [path for path in paths if path.name != variants.discriminator])
-        if decision is not None and not decision.full_scan:
-            return decision
-        if not shape.order:
-            keys = tuple((column.field, shape.reverse) for column in schema.primary_key)
-            in_order = decide(schema, shape._replace(order=keys, sorts=False, scans=False), paths)
-            if in_order is not None:
-                return in_order
-    return decide(schema, shape, paths)
+    if variants is None or not variants.where or shape.using is not None:
+        return decide(schema, shape, paths)
+    decision = decide(schema, shape, [path for path in paths if path.name != variants.discriminator])
+    if decision is not None and decision.full_scan:
+        decision = None
+    if not shape.order and (decision is None or _by_class_alone(decision, shape, variants.discriminator)):
+        keys = tuple((column.field, shape.reverse) for column in schema.primary_key)
+        decision = decide(schema, shape._replace(order=keys, sorts=False, scans=False), paths)
+    return decision or decide(schema, shape, paths)
+
+
+def _by_class_alone(decision: Decision, shape: QueryShape, discriminator: str) -> bool:
+    """Whether all that its accesses answer is of which classes the records are."""
+    for step in decision.steps:
+        branch = shape.stem if step.branch is None or shape.branches is None else shape.branches[step.branch]
+        if any(branch.parts[at] != (discriminator,) for at in step.access.served):
+            return False
+    return True
 
 
 def _alternatives(query: Query) -> _Alternatives | None:

@@ -3,7 +3,7 @@
 The records of all of them lie under one prefix, each told by the value of its Literal field, so that they are found
 together and have one primary key. There is one schema of the collection, which keeps every index of every class, and
 one of each class, by which it is written and asked for: it knows the fields that all its objects have, and its queries
-find no others. An index that not every class has is a partial one: it holds the records of those that have it.
+find no others. An index that the first class does not declare is a partial one: it holds the records of those that do.
 
 Rules of this module: made when a database is opened, of the classes that exist then; the stored form of a record is
 that of its class alone.
@@ -152,7 +152,8 @@ class _Collection:
                 for column in index.columns
             )
             index = replace(index, columns=columns)
-            if len(holders) < len(self._by_class):
+            if name not in self._own.indexes:
+                # Even if all classes have it now: a later one may not, and queries of a class ask for the class anyway.
                 index = replace(index, where=self._only(shaped, kind.field, [one for one, _ in holders], index.where))
             found[name] = index
         if self._discriminator not in found:
@@ -161,7 +162,7 @@ class _Collection:
         return found
 
     def _only(self, shaped: ModelSchema, field: str, holders: list[ModelSchema], where: Partial | None) -> Partial:
-        """The condition of an index that some of the classes have."""
+        """The condition of an index that only these classes have."""
         values = _values([one.model for one in holders], self._discriminator)
         kinds = partial_of(shaped, Q(**{f"{field}__in": values}), f"index of {holders[0].name}")
         ((test,),) = kinds.alternatives

@@ -127,6 +127,31 @@ def test_values_pages_orders_and_slices_of_a_class(full: Any):
     assert full[Square].exclude(name="tile").allow_scan().count() == 1
 
 
+def test_what_nobody_has_put_in_order_is_in_that_of_the_primary_key_whatever_the_classes(full: Any):
+    for park in ("a", "z"):
+        for number in range(4):
+            name = f"{park}{number}"
+            if number % 2:
+                full[Square].create(park=park, number=number, name=name, side=1.0, corners=number)
+            else:
+                kind = "star" if number == 2 else "polygon"
+                full[Polygon].create(park=park, number=number, name=name, corners=9 - number, kind=kind)
+    for model in (Shape, Cornered, Square, Polygon):
+        expected = sorted(one.pk for one in full[Shape].all() if isinstance(one, model))
+        repository = full[model]
+        assert [one.pk for one in repository.all()] == expected
+        assert [one.pk for one in repository.all().reverse()] == expected[::-1]
+        assert [one.pk for one in repository.all()[2:5]] == expected[2:5]
+        assert list(repository.all().values_list("park", "number")) == expected
+        pages = [repository.all().page(size=3)]
+        while pages[-1].next_cursor is not None:
+            pages.append(repository.all().page(size=3, after=pages[-1].next_cursor))
+        assert [one.pk for page in pages for one in page] == expected
+        assert repository.count() == len(expected)
+        repository.all()[:1].delete()
+        assert [one.pk for one in repository.all()] == expected[1:]
+
+
 def test_counters_of_a_class_and_of_all(full: Any):
     grouped = full[Square].group_by("corners").aggregate(n=Count(), all=Sum("corners"))
     assert list(grouped) == [{"corners": 4, "n": 2, "all": 8}]
@@ -223,6 +248,31 @@ def test_a_record_may_be_replaced_by_one_of_another_class(full: Any):
     loaded = Circle(park="p", number=1, name="Ring", radius=1)
     with pytest.raises(DoesNotExist):
         full[Shape].refresh(loaded)
+
+
+def test_an_object_of_a_class_that_only_others_derive_from_is_refused(db: Any):
+    for write in (
+        lambda one: db[Shape].insert(one),
+        lambda one: db[Shape].save(one, force=True),
+        lambda one: db[Shape].bulk_create([one]),
+        lambda one: db[Circle].insert(one),
+    ):
+        with pytest.raises(InvalidValueError, match="of no kind, so it cannot be stored") as caught:
+            write(Shape(park="p", number=1, name="S"))
+        assert (caught.value.field, caught.value.type) == ("kind", "Shape")
+        assert "Make an object of a class that derives from it: Circle" in str(caught.value)
+    with pytest.raises(InvalidValueError, match="not an object of the model"):
+        db[Circle].insert(Polygon(park="p", number=1, name="S", corners=5))
+    assert db[Shape].count() == 0
+
+
+def test_the_field_by_which_classes_are_told_is_asked_for_on_every_class(full: Any):
+    shape: Any = Shape  # which does not declare it, so type checkers do not know it
+    cornered: Any = Cornered
+    assert names(full[Shape].filter(shape.kind == "star")) == ["Nova"]
+    assert names(full[Cornered].filter(cornered.kind == "polygon")) == ["Hex"]
+    assert names(full[Shape].filter(shape.kind.in_(["circle", "star"])).order_by(shape.kind.desc())) == ["Nova", "Ring"]
+    assert not hasattr(Shape, "genus")
 
 
 def test_new_objects_of_the_first_class_are_of_the_class_that_their_kind_says(db: Any):
