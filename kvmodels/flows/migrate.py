@@ -56,7 +56,9 @@ class MigrationReport:
 
     def __str__(self) -> str:
         left = "complete" if self.complete else f"{len(self.violations)} left"
-        return f"{self.collection}: version {self.version}, {self.scanned} scanned, {self.written} written, {left}"
+        rest = self.scanned - self.written if self.complete else 0
+        written = f"{self.written} written" + (f" ({rest} had nothing left to change)" if rest else "")
+        return f"{self.collection}: version {self.version}, {self.scanned} scanned, {written}, {left}"
 
 
 @dataclass(slots=True)

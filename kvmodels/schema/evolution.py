@@ -323,8 +323,8 @@ class _Difference:
         schema, stored = self._schema, self._stored
         declared = tuple(tuple(column.signature()) for column in schema.primary_key)
         if declared != stored.primary_key:
-            names = [", ".join(str(column[0]) for column in key) for key in (stored.primary_key, declared)]
-            yield self._step(None, "primary_key_changed", " -> ".join(names))
+            keys = [", ".join(f"{name}: {codec}" for name, codec, *_ in key) for key in (stored.primary_key, declared)]
+            yield self._step(None, "primary_key_changed", " -> ".join(keys))
         versions = f"{stored.schema_version} -> {schema.schema_version}"
         if schema.schema_version < stored.schema_version:
             yield self._step(None, "schema_version_lower", versions)
@@ -341,7 +341,8 @@ class _Difference:
             known = self._stored.fields.get(name)
             if known is None:
                 added = self._added(name)
-                yield self._step(name, added, field.type_name + self._former(added, field.type_name))
+                detail = field.type_name + self._factory(added, name) + self._former(added, field.type_name)
+                yield self._step(name, added, detail)
                 continue
             rule = self._retyped(name, known, field.type_name)
             if rule is not None:
@@ -349,6 +350,13 @@ class _Difference:
         for name, known in self._stored.fields.items():
             if name not in self._schema.fields and not self._upgrades(name):  # else the upgrade deals with it
                 yield self._step(name, "field_removed", known)
+
+    def _factory(self, rule: str, name: str) -> str:
+        """Why a field that has a ``default_factory`` has no default that stored records could have."""
+        info = self._schema.model.model_fields.get(name) if rule == "field_required" else None
+        if info is None or info.default_factory is None:
+            return ""
+        return "; its default_factory may give another value in every read, so it is no default of what is stored"
 
     def _former(self, rule: str, type_name: str) -> str:
         """The question whether an added field is one that went: as it is, the values would stay under the old name."""

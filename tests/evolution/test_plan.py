@@ -19,6 +19,7 @@ from kvmodels import (
     PrimaryKey,
     SchemaChangeRefusedError,
     SchemaMismatchError,
+    ULID,
     Unique,
     UnknownFieldError,
     Upgrade,
@@ -276,6 +277,27 @@ def test_states_of_builds_that_were_begun_dropped_or_are_pending(opened):
     assert steps_of(old.plan()) == [("color", "index_superseded")]
     with pytest.raises(SchemaChangeRefusedError):
         old.apply()
+
+
+class TextKey(KvModel, collection="users"):
+    id: PrimaryKey[str]
+    email: Unique[str]
+    color: Indexed[str]
+    name: str = ""
+
+
+class Drawn(Same, collection="users"):
+    token: ULID = Field(default_factory=ULID)
+
+
+def test_details_say_what_differs_where_names_do_not(opened):
+    opened(First)[First].create(**user(1))
+    details = [step.detail for model in (TextKey, OtherKey, Drawn) for step in opened(model).plan().steps]
+    assert details == [
+        "id: int -> id: str",
+        "id: int -> email: str",
+        "ulid; its default_factory may give another value in every read, so it is no default of what is stored",
+    ]
 
 
 def test_a_drop_that_was_interrupted_is_a_step(opened):
