@@ -10,6 +10,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 import pytest
 
 from kvmodels import (
+    ULID,
     Database,
     Field,
     Index,
@@ -19,7 +20,6 @@ from kvmodels import (
     PrimaryKey,
     SchemaChangeRefusedError,
     SchemaMismatchError,
-    ULID,
     Unique,
     UnknownFieldError,
     Upgrade,
