@@ -58,7 +58,7 @@ THROUGH: dict[str, Narrow] = {
 
 @pytest.mark.parametrize("batch_size", [None, 3])
 @pytest.mark.parametrize("through", THROUGH)
-def test_p12_no_update_meets_its_own_changes(through: str, batch_size: int | None):
+def test_review_12_no_update_meets_its_own_changes(through: str, batch_size: int | None):
     db = memory(40)
     things = db[Thing]
     query = THROUGH[through](things)
@@ -90,7 +90,7 @@ SLICES = (slice(1), slice(5), slice(2, 6), slice(4, None), slice(3, 3), slice(10
 
 @pytest.mark.parametrize("through", [name for name in THROUGH if name not in ("several values", "union")])
 @pytest.mark.parametrize("verb", ["update", "delete"])
-def test_k12_a_slice_limits_what_is_written(through: str, verb: str):
+def test_K12_a_slice_limits_what_is_written(through: str, verb: str):
     for number, part in enumerate(SLICES):
         db, batch_size = memory(20), (None, 1, 3)[number % 3]
         query = THROUGH[through](db[Thing])[part]
@@ -105,13 +105,13 @@ def test_k12_a_slice_limits_what_is_written(through: str, verb: str):
         assert db.check().ok, part
 
 
-def test_k12_delete_of_a_slice_of_one_removes_one():
+def test_K12_delete_of_a_slice_of_one_removes_one():
     things = memory(5)[Thing]
     assert things.filter(n__gte=0)[:1].delete().written == 1
     assert things.count() == 4
 
 
-def test_p8_only_what_satisfies_the_filter_at_its_commit_is_removed():
+def test_P8_only_what_satisfies_the_filter_at_its_commit_is_removed():
     """Another writer changes a record between the read of the query and its batch: it is left alone."""
     db = memory(6)
     things = db[Thing]
@@ -127,7 +127,7 @@ def test_p8_only_what_satisfies_the_filter_at_its_commit_is_removed():
 
 @pytest.mark.parametrize("count", [*range(39, 44), *range(81, 85)])
 @pytest.mark.parametrize("batch_size", [None, 20, 40, 41])
-def test_k8_every_record_is_written_wherever_the_batches_end(count: int, batch_size: int | None):
+def test_K8_every_record_is_written_wherever_the_batches_end(count: int, batch_size: int | None):
     db = memory(count)
     things = db[Thing]
     told: list[BulkProgress] = []

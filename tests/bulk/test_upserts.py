@@ -64,7 +64,7 @@ def at_once(*calls: Callable[[], Any]) -> list[Any]:
 
 @pytest.mark.parametrize("lookup", ["id", "email"])
 @pytest.mark.parametrize("url", ["memory://", "sqlite:///upserts.db"])
-def test_k19_five_of_five_concurrent_upserts_succeed(lookup: str, url: str, tmp_path, monkeypatch):
+def test_K19_five_of_five_concurrent_upserts_succeed(lookup: str, url: str, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with Database(url, models=[Account]) as db:
         accounts = db[Account]
