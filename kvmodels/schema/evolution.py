@@ -95,6 +95,14 @@ RULES: Final[dict[str, Rule]] = {
         NOTHING + "; db.check() lists all of them, and an upgrade can give them values that fit",
     ),
     "field_added": Rule(_SAFE, "a field was added that has a default", "list it; records without it have the default"),
+    "field_unmissed": Rule(
+        _SAFE, "a field was added without a default, and no records are stored that could lack it", "list it"
+    ),
+    "field_of_class": Rule(
+        _SAFE,
+        "a field was added without a default to some classes of the collection, or came with a new class",
+        "list it; records of these classes that lack it cannot be read, unless an upgrade fills it",
+    ),
     "field_filled": Rule(_SAFE, "a field was added that an upgrade fills", "list it; the upgrade gives its value"),
     "field_required": Rule(
         _REFUSED,
@@ -372,9 +380,16 @@ class _Difference:
     def _added(self, name: str) -> str:
         if self._upgrades(name):
             return "field_filled"
-        if not self._schema.fields[name].required:
-            return "field_added"
-        return "field_added" if self._empty else "field_required"
+        rule = "field_required" if self._schema.fields[name].required else self._of_class(name)
+        return "field_unmissed" if self._empty and rule != "field_added" else rule
+
+    def _of_class(self, name: str) -> str:
+        """The rule for an added field that not every class of a shared collection needs to have."""
+        variants = self._schema.variants
+        classes = () if variants is None else variants.by_class.values()
+        # The catalogue lists no classes, so a new one is not told from one that got a field.
+        needed = any(name in one.fields and one.fields[name].required for one in classes)
+        return "field_of_class" if needed else "field_added"
 
     def _retyped(self, name: str, known: str, declared: str) -> str | None:
         codec = self._schema.column_codecs.get(name)
