@@ -22,11 +22,14 @@ from kvmodels import (
     DecodeError,
     DoesNotExist,
     Field,
+    Index,
     Indexed,
     KvModel,
     PrimaryKey,
+    SchemaChangeRefusedError,
     Unique,
     UniqueViolationError,
+    Upgrade,
 )
 from kvmodels.database_core import DatabaseCore
 from kvmodels.engines.memory import MemoryEngine
@@ -198,6 +201,41 @@ def test_no_build_migration_or_repair_touches_a_record_of_an_unknown_class(progr
     assert "run the program that has it" in finding.hint
     after = new.of("z").get(2)
     assert (after.model_dump(), new.db.check().ok) == (before.model_dump(), True)
+
+
+def shouted(document: dict[str, Any]) -> dict[str, Any]:
+    return {**document, "place": document["place"].upper()}
+
+
+def test_an_upgrade_of_a_program_that_lacks_a_class_lists_its_records_and_keeps_them():
+    class Event(KvModel, collection="events", discriminator="kind"):
+        id: PrimaryKey[int]
+        place: Indexed[str] = Field(default="here")
+        code: Unique[str | None] = Field(default=None)
+
+        class Meta:
+            schema_version = 2
+            upgrades = (Upgrade(2, shouted, touches=("place",)),)
+            indexes = (Index("code", store="record", name="copy"), AggregateIndex("place", name="per_place"))
+
+    class Known(Event):
+        kind: Literal["a"] = "a"
+
+    engine = MemoryEngine()
+    other = program(engine, "az")
+    for number in range(4):
+        other.of("az"[number % 2]).create(id=number)
+    db = Database.from_engine(engine, DatabaseCore([Event]))
+    with pytest.raises(SchemaChangeRefusedError, match="stored 'z'"):
+        db.apply()
+    assert not db.apply(allow=("leave_records",)).complete
+    assert {violation.key for violation in db.violations(Event)} == {1, 3}
+    db.resolve(Event)
+    db.check(repair="all")
+    stored = {entry.key[1]: (entry.value["kind"], entry.value["place"]) for entry in db.kv.list(prefix=("events",))}
+    assert stored == {0: ("a", "HERE"), 1: ("z", "here"), 2: ("a", "HERE"), 3: ("z", "here")}
+    assert [one.id for one in db[Known].all()] == [0, 2]
+    assert [one.place for one in (other.of("z").get(1), other.of("z").get(3))] == ["here", "here"]
 
 
 def test_a_record_that_says_no_class_at_all_can_be_removed_and_replaced():
