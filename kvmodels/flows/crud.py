@@ -169,6 +169,14 @@ def stale_error(schema: ModelSchema, key: tuple[Any, ...], loaded: Row, current:
             key=shown_key(key),
             hint="Its transaction failed, has not ended, or wrote the record again by another object. Load it again.",
         )
+    if current is not None and isinstance(current.versionstamp, PendingStamp):
+        return StaleObjectError(
+            "another object of this record was saved in the transaction",
+            model=schema.name,
+            key=shown_key(key),
+            expected=format_versionstamp(loaded.versionstamp),
+            hint="Two objects of one record were loaded: change and save one of them, or use patch().",
+        )
     names = {"model": schema.name, "key": shown_key(key), "expected": format_versionstamp(loaded.versionstamp)}
     if current is None:
         return StaleObjectError(

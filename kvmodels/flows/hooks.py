@@ -160,13 +160,23 @@ class Lifecycle:
         return (partial(drop_state, instance), *after) if after else ()
 
     def _set_time(self, fresh: Any, old: Document | None) -> None:
+        counted = old is not None and self._is_counted(old)
         for field in self._schema.variant_of(fresh).time_fields:
             if old is None:
                 value = field.first(self.now_ms)
             else:
-                value = field.next(self._stored(field, old, self._schema.variant_of(fresh)), self.now_ms)
+                stored = self._stored(field, old, self._schema.variant_of(fresh))
+                value = field.next(stored, self.now_ms, counted=counted)
             fresh.__dict__[field.name] = value
             fresh.__pydantic_fields_set__.add(field.name)
+
+    def _is_counted(self, old: Document) -> bool:
+        """Whether a document is one that the same transaction has stored."""
+        transaction = self._context.transaction
+        if transaction is None:
+            return False
+        layout = self._context.layouts[self._schema.collection]
+        return transaction.wrote(layout.key(layout.pack_document(old)))
 
     def _stored(self, field: TimeField, document: Document, schema: ModelSchema) -> Any:
         if schema.upgrade is not None:

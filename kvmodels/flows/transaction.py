@@ -239,6 +239,10 @@ class TransactionFlows:
             return proposal.done(b"")
         return self._records.take(operation, proposal)
 
+    def wrote(self, key: bytes) -> bool:
+        """Whether the transaction has stored the record of this key."""
+        return self._records.has(key)
+
     def write(self, mutation: Mutation) -> None:
         """Add a raw write."""
         self.require_open()
@@ -272,9 +276,14 @@ class TransactionFlows:
         self._note(key, stored)
 
     def guard(self, name: str, parts: tuple[Any, ...]) -> Flow[None]:
-        """Meet every other transaction with the same guard."""
+        """Meet every other transaction with the same guard.
+
+        Raises:
+            KeyTooLargeError: name and parts together are too long.
+        """
         self.require_open()
         key = guard_key(name, parts)
+        check_budget(AtomicWrite((Check(key, None),)), self.context.limits)
         if key not in self._guards:
             found = yield from read((point(key),), include_expired=True)
             self._guards[key] = found.ranges[0][0].versionstamp if found.ranges[0] else None

@@ -97,6 +97,11 @@ class WrittenRecords:
         self._saves.append(_Save(proposal, stamps, tuple(_give_states(proposal, stamps))))
         return result
 
+    def has(self, key: bytes) -> bool:
+        """Whether the record of a key was stored, and not removed since."""
+        record = self._records.get(key)
+        return record is not None and record.last.new_document is not None
+
     def versions(self, keys: Iterable[bytes]) -> list[bytes | None]:
         """The stamps of the last saves of some records, None for one that was not saved."""
         return [record.stamp if (record := self._records.get(key)) else None for key in keys]

@@ -9,14 +9,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, Final, Literal, cast
 
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, PrimaryKeyChangedError, UnknownFieldError
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.expressions import FieldRef, MultiFieldRef, origin
+from kvmodels.schema.names import nearest_field
 
-__all__ = ["Arithmetic", "F", "Operator", "Term", "evaluated", "require_changes", "require_terms"]
+__all__ = ["Arithmetic", "F", "Operator", "Term", "evaluated", "require_changes", "require_terms", "unknown_field"]
 
 Operator = Literal["+", "-", "*", "/", "//", "%"]
 
@@ -240,7 +240,7 @@ def require_changes(schema: ModelSchema, changes: Mapping[str, Any]) -> None:
                 hint="Leave it out: every write sets it.",
             )
         if name not in schema.fields and schema.model.model_config.get("extra") != "allow":
-            raise _unknown(schema, name, "a change names a field that the model does not have")
+            raise unknown_field(schema, name, "a change names a field that the model does not have")
     require_terms(schema, changes)
 
 
@@ -251,15 +251,15 @@ def require_terms(schema: ModelSchema, changes: Mapping[str, Any]) -> None:
             head, _, rest = name.partition(".")
             source = schema.source(name) if rest else None
             if head not in schema.fields or (rest and (source is None or source.many)):
-                raise _unknown(schema, name, "a term names a field that the model does not have")
+                raise unknown_field(schema, name, "a term names a field that the model does not have")
 
 
-def _unknown(schema: ModelSchema, name: str, message: str) -> UnknownFieldError:
-    close = get_close_matches(name, schema.fields, 1)
+def unknown_field(schema: ModelSchema, name: str, message: str) -> UnknownFieldError:
+    """The error for a change or term of a field that the model does not have."""
     return UnknownFieldError(
         message,
         model=schema.name,
         field=name,
-        suggestion=close[0] if close else None,
+        suggestion=nearest_field(schema, name),
         hint="Use the names of fields, not aliases.",
     )

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
-from difflib import get_close_matches
 from types import MappingProxyType
 from typing import Any, NoReturn, cast
 
@@ -22,9 +21,8 @@ from kvmodels.errors import (
     InvalidValueError,
     KvModelsError,
     NonIdempotentValidatorError,
-    UnknownFieldError,
 )
-from kvmodels.schema.changes import evaluated
+from kvmodels.schema.changes import evaluated, unknown_field
 from kvmodels.schema.composites import must_be_stored
 from kvmodels.schema.computed import ComputedValues
 from kvmodels.schema.definition import ColumnSource, Document, ModelSchema
@@ -348,14 +346,7 @@ def apply_changes(schema: ModelSchema, instance: Any, changes: Mapping[str, Any]
     extra = instance.__pydantic_extra__
     for name in changes:
         if name not in schema.fields and extra is None:
-            close = get_close_matches(name, schema.fields, 1)
-            raise UnknownFieldError(
-                "a change names a field that the model does not have",
-                model=schema.name,
-                field=name,
-                suggestion=close[0] if close else None,
-                hint="Use the names of fields, not aliases.",
-            )
+            raise unknown_field(schema, name, "a change names a field that the model does not have")
     for field in schema.time_fields:
         if field.name in changes:
             raise InvalidArgumentError(

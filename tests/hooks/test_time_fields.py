@@ -324,18 +324,17 @@ def test_a_frozen_model_gets_them_too(clock: Clock):
         assert db[Frozen].patch(1).revision == 2
 
 
-def test_in_a_transaction_every_write_counts(db: Database, clock: Clock):
+def test_a_transaction_counts_once_however_often_it_writes(db: Database, clock: Clock):
     with db.transaction() as tx:
         note = tx[Note].create(id=1)
         tx[Note].patch(1, text="x")
-        assert tx[Note].get(1).revision == 2
-    assert db[Note].get(1).revision == 2
-    assert note.revision in (1, 2)
+        assert tx[Note].get(1).revision == 1
+    assert db[Note].get(1).revision == note.revision == 1
     with db.transaction() as tx:
         loaded = tx[Note].get(1)
         loaded.text = "y"
         tx[Note].save(loaded)
         loaded.text = "z"
         tx[Note].save(loaded)
-    assert (db[Note].get(1).revision, loaded.revision, loaded.text) == (4, 4, "z")
+    assert (db[Note].get(1).revision, loaded.revision, loaded.text) == (2, 2, "z")
     assert loaded.versionstamp == db[Note].get(1).versionstamp
