@@ -69,7 +69,7 @@ class Work(Protocol[T_contra]):
         """The packed primary key of a record."""
         ...
 
-    def position_of(self, item: T_contra) -> int | None:
+    def position_of(self, item: T_contra, /) -> int | None:
         """The place of an object in the list of the caller; None where a query has found the record."""
         ...
 
