@@ -147,7 +147,8 @@ RULES: Final[dict[str, Rule]] = {
     "index_undeclared": Rule(
         _REFUSED,
         "the store keeps an index that is not declared, so this process may not write",
-        "declare it; with allow it is dropped",
+        "declare it; with allow it is dropped (raise schema_version with it, or a build of an older release brings it "
+        "back)",
         "drop_index",
     ),
     "index_superseded": Rule(
