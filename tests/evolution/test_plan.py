@@ -378,8 +378,8 @@ def test_a_plan_is_shown_step_by_step_and_can_be_pickled(opened):
     db = opened(Fewer, City)
     assert str(db.plan()) == (
         "REFUSED        users.color  index_undeclared: the store keeps an index that is not declared, so this process "
-        "may not write\n               -> declare it; with allow it is dropped (raise schema_version with it, or a build of "
-        "an older release brings it back) [allow='drop_index']"
+        "may not write\n               -> declare it; with allow it is dropped (raise schema_version with it, or a "
+        "build of an older release brings it back) [allow='drop_index']"
     )
     assert pickle.loads(pickle.dumps(db.plan())) == db.plan()
     assert steps_of(db.plan(City)) == []
