@@ -153,7 +153,8 @@ def _too_new(schema: ModelSchema, stored: StoredCollection) -> SchemaMismatchErr
         None,
         stored.schema_version,
         schema.schema_version,
-        hint="Run db.apply() in this release: from then on it writes, and older releases only read.",
+        hint="Run db.apply() in this release: from then on it writes, and older releases only read. Until then only "
+        "they write and remove records.",
     )
 
 
