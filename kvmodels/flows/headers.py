@@ -7,6 +7,7 @@ mix, and a second delivery is refused.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from kvmodels.errors import CommitUnknownError
 from kvmodels.flows.context import Context, HeaderView, reload_header
@@ -16,7 +17,7 @@ from kvmodels.schema.catalogue import Header
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.keyspace import HEADER_KEY
 
-__all__ = ["commit_header", "raise_schema_version"]
+__all__ = ["commit_header", "list_fields", "raise_schema_version"]
 
 
 def commit_header(
@@ -67,3 +68,18 @@ def raise_schema_version(context: Context, schema: ModelSchema) -> Flow[None]:
         if stored.schema_version >= schema.schema_version:
             return
         yield from commit_header(context, view, view.header.with_collection(stored.raised_to(schema)))
+
+
+def list_fields(context: Context, schema: ModelSchema) -> Flow[None]:
+    """List the declared fields and raise the schema version; fields that are not declared stay listed."""
+    while True:
+        view = yield from reload_header(context)
+        stored = view.header.collections[schema.collection]
+        listed = replace(
+            stored.raised_to(schema),
+            fields={**stored.fields, **{name: field.type_name for name, field in schema.fields.items()}},
+            columns={**stored.columns, **{name: codec.name for name, codec in schema.column_codecs.items()}},
+        )
+        if listed == stored:
+            return
+        yield from commit_header(context, view, view.header.with_collection(listed))
