@@ -7,7 +7,6 @@ mix, and a second delivery is refused.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from kvmodels.errors import CommitUnknownError
 from kvmodels.flows.context import Context, HeaderView, reload_header
@@ -75,11 +74,7 @@ def list_fields(context: Context, schema: ModelSchema) -> Flow[None]:
     while True:
         view = yield from reload_header(context)
         stored = view.header.collections[schema.collection]
-        listed = replace(
-            stored.raised_to(schema),
-            fields={**stored.fields, **{name: field.type_name for name, field in schema.fields.items()}},
-            columns={**stored.columns, **{name: codec.name for name, codec in schema.column_codecs.items()}},
-        )
+        listed = stored.raised_to(schema).listing(schema)
         if listed == stored:
             return
         yield from commit_header(context, view, view.header.with_collection(listed))

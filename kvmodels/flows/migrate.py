@@ -222,7 +222,8 @@ def _finish(context: Context, schema: ModelSchema, at_end: Migration) -> Flow[tu
         return None
     if listed:
         return _violations_in(context, schema, prefix, listed)
-    stored = view.header.collections[schema.collection]
+    # Every record is as the model has it now.
+    stored = view.header.collections[schema.collection].listing(schema)
     # What an upgrade has dealt with, and the model does not declare, is in no record any more.
     gone = {*at_end.forget, *(schema.touched.keys() - schema.fields.keys())}
     fields = {name: kind for name, kind in stored.fields.items() if name not in gone}

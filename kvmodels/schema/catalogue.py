@@ -124,6 +124,14 @@ class StoredCollection:
             versions[name] = max(version, versions.get(name, 1))
         return replace(self, schema_version=max(self.schema_version, schema.schema_version), upgraded=versions)
 
+    def listing(self, schema: ModelSchema) -> StoredCollection:
+        """This collection with the fields of a release; those that it does not declare stay listed."""
+        return replace(
+            self,
+            fields={**self.fields, **{name: field.type_name for name, field in schema.fields.items()}},
+            columns={**self.columns, **{name: codec.name for name, codec in schema.column_codecs.items()}},
+        )
+
     def index(self, name: str, generation: int) -> StoredIndex | None:
         """The listed generation of an index, or None."""
         return next((ix for ix in self.indexes if ix.name == name and ix.generation == generation), None)

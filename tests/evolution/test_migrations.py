@@ -38,6 +38,7 @@ from kvmodels.operations import AtomicWrite, Committed, Conflict
 from tests.evolution.accounts import Account, NewAccount, Touched, account
 from tests.evolution.releases import database
 from tests.oracle import audit, read_engine, read_store, spec_of
+from tests.stateful import cards
 
 
 class Stopped(BaseException):
@@ -52,6 +53,18 @@ def filled(opened: Any, records: int) -> Any:
 
 def own_keys(db: Any) -> set[Any]:
     return {entry.key[1] for entry in db.kv.list(prefix=("__kvmodels__",))}
+
+
+def test_what_a_migration_has_rewritten_is_no_reason_to_refuse_anything_afterwards(opened):
+    """A field without a default, which the upgrade has made in every record."""
+    opened(cards.First)[cards.First].create(id=1, code="A", note="n")
+    db = opened(cards.Renamed)
+    assert db.migrate(cards.Renamed).complete
+    assert db.plan().refused == ()
+    assert db.apply().complete
+    assert db.plan().is_current
+    assert db[cards.Renamed].get(1).remark == "n!"
+    assert db.check().ok
 
 
 def test_a_migration_goes_on_where_it_stopped_and_counts_every_record_once(opened):
