@@ -374,6 +374,7 @@ def test_every_rule_has_a_case_and_a_line_in_the_guide():
         "index_superseded",
         "index_dropping",
         "schema_version_lower",
+        "field_unmissed",
         "field_of_class",  # tests/shapes/test_union_releases.py
     }
     assert seen | {"collection_added"} == RULES.keys()
