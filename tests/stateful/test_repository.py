@@ -11,7 +11,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from tests.stateful.faces import World
 from tests.stateful.reads import Repository
 
-EXAMPLES = 60
+EXAMPLES = 100
 STEPS = 50
 
 VERBS = {
