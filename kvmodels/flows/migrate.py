@@ -222,8 +222,11 @@ def _finish(context: Context, schema: ModelSchema, at_end: Migration) -> Flow[tu
         return None
     if listed:
         return _violations_in(context, schema, prefix, listed)
-    # Every record is as the model has it now.
-    stored = view.header.collections[schema.collection].listing(schema)
+    stored = view.header.collections[schema.collection]
+    # Only of what upgrades have made it is known that every record has it: records of this version were passed over, so
+    # that another new field may be missing in them, or have its former type, which the next plan is to say.
+    made = [name for name, version in schema.touched.items() if version > stored.oldest]
+    stored = stored.listing(schema, made)
     # What an upgrade has dealt with, and the model does not declare, is in no record any more.
     gone = {*at_end.forget, *(schema.touched.keys() - schema.fields.keys())}
     fields = {name: kind for name, kind in stored.fields.items() if name not in gone}

@@ -67,6 +67,33 @@ def test_what_a_migration_has_rewritten_is_no_reason_to_refuse_anything_afterwar
     assert db.check().ok
 
 
+def test_what_a_migration_has_passed_over_is_still_said_by_the_next_plan(tmp_path):
+    """Fields are forgotten in records that have them; a new field may be missing in all others."""
+
+    class Old(KvModel, collection="notes"):
+        id: PrimaryKey[int]
+        size: int = 0
+
+    class Nick(Old, collection="notes"):
+        nick: str = ""
+
+    class Required(KvModel, collection="notes"):
+        id: PrimaryKey[int]
+        size: str = ""
+        need: str
+
+    path = str(tmp_path / "app.db")
+    with Database(path, models=[Old]) as db:
+        db[Old].create(id=1)
+    with Database(path, models=[Nick]) as db:
+        db.apply()
+    with Database(path, models=[Required]) as db:
+        before = {(step.subject, step.rule) for step in db.plan().refused}
+        assert before == {("size", "field_retyped"), ("need", "field_required")}
+        assert db.migrate(Required, forget=("nick",)).complete
+        assert {(step.subject, step.rule) for step in db.plan().refused} == before
+
+
 def test_a_migration_goes_on_where_it_stopped_and_counts_every_record_once(opened):
     filled(opened, 700)
     db = opened(Touched)
