@@ -27,6 +27,7 @@ from kvmodels import (
     PrimaryKey,
     RetriesExhaustedError,
     SchemaMismatchError,
+    SchemaProgress,
     Unique,
     upgrade,
 )
@@ -38,8 +39,9 @@ MOVING = 60
 FIXED = range(1_000, 1_040)
 """Records that nobody changes, so that every answer must have all of them."""
 
-PHASE_S = 0.5
+PHASE_S = 0.3
 PATIENCE_S = 5
+PATIENCE_OF_ROUNDS_S = 30
 
 processes = multiprocessing.get_context("fork")
 
@@ -183,6 +185,7 @@ class Actor:
     def __init__(self, path: str, model: Any, act: Callable[..., bool], seed: int) -> None:
         self.name = f"{model.__name__} {act.__name__}"
         self._stop = processes.Event()
+        self._rounds = processes.Value("i", 0)
         self._answers, self._answer = processes.Pipe(duplex=False)
         self._process = processes.Process(target=self._run, args=(path, model, act, seed))
         self._process.start()
@@ -194,11 +197,19 @@ class Actor:
         try:
             with Database(path, models=[model], durability="relaxed", busy_timeout=60) as db:
                 while not self._stop.is_set() and act(db, model, told, rng):
-                    continue
+                    self._rounds.value += 1  # nobody else adds to it
         except Exception as error:  # noqa: BLE001 - whatever it is, it is told
             told[f"WRONG {error!r}"] += 1
         finally:
             self._answer.send(dict(told))
+
+    def awaited(self) -> None:
+        """Wait until it has done all it does in a round that begins from now on, however slow the machine is."""
+        begun = self._rounds.value
+        deadline = time.monotonic() + PATIENCE_OF_ROUNDS_S
+        # One round may be under way, so that the second one is the first that has begun later.
+        while self._rounds.value < begun + 2 and self._process.is_alive() and time.monotonic() < deadline:
+            time.sleep(0.002)
 
     def stopped(self, *, told: bool) -> dict[str, int]:
         """What it has met; ``told``: it goes on until it is told to stop, else it is to be stopped by an error."""
@@ -220,6 +231,8 @@ def evolve(path: str, seed: int) -> dict[str, Any]:
         new_writer = Actor(path, model, write, seed + number)
         new_reader = Actor(path, model, read, seed + number)
         time.sleep(PHASE_S)
+        for actor in (writer, reader, new_writer, new_reader):
+            actor.awaited()
         # One may not write while the store keeps an index that it does not declare, the other while older ones write.
         waits = model in (DroppedIndex, Upgraded)
         if waits:
@@ -227,13 +240,22 @@ def evolve(path: str, seed: int) -> dict[str, Any]:
         with Database(path, models=[model], durability="relaxed", busy_timeout=60) as db:
             plans.append([step.rule for step in db.plan().steps])
             applying.value = number
-            met[f"{model.__name__} applied"] = db.apply(allow=("drop_index",), throttle=250).complete
+            waiting = [reader, new_reader]
+
+            def told(_: SchemaProgress, waiting: list[Actor] = waiting) -> None:
+                # In the middle of the change, after its first batch, each reader asks all that it asks.
+                while waiting:
+                    waiting.pop().awaited()
+
+            met[f"{model.__name__} applied"] = db.apply(allow=("drop_index",), throttle=250, progress=told).complete
             applying.value = 0
             # Beside everybody else: entry by entry, in both directions.
             met[f"{model.__name__} checked"] = [str(finding) for finding in db.check().findings]
         if waits:
             new_writer = Actor(path, model, write, seed + number)
         time.sleep(PHASE_S)
+        for actor in (writer, reader, new_writer, new_reader):
+            actor.awaited()
         # Where an index was only dropped, the release that declares it may write on.
         met[writer.name] = writer.stopped(told=model is DroppedIndex)
         met[reader.name] = reader.stopped(told=True)
