@@ -31,7 +31,8 @@ from kvmodels.flows.token import Token, burn
 from kvmodels.flows.violations import RecordViolation, list_violations, resolve
 from kvmodels.kv_opening import store_format
 from kvmodels.schema.definition import ModelSchema
-from kvmodels.schema.evolution import Allowed, SchemaPlan
+from kvmodels.schema.evolution import SchemaPlan
+from kvmodels.schema.evolution_rules import Allowed
 from kvmodels.schema.keyspace import RecordLayout, index_prefix
 from kvmodels.schema.polymorphic import collection_schema, root_of, view_of
 from kvmodels.signals import Signals

@@ -25,7 +25,8 @@ from kvmodels import (
     Upgrade,
 )
 from kvmodels.schema.catalogue import IndexState
-from kvmodels.schema.evolution import RULES, SchemaPlan, StepKind
+from kvmodels.schema.evolution import SchemaPlan
+from kvmodels.schema.evolution_rules import RULES, StepKind
 from tests.evolution.releases import City, First, user
 from tests.oracle import audit, read_store, spec_of
 from tests.robustness.models import require_readable

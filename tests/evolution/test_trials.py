@@ -18,7 +18,7 @@ from kvmodels import (
     Upgrade,
 )
 from kvmodels.flows import plan
-from kvmodels.schema.evolution import StepKind
+from kvmodels.schema.evolution_rules import StepKind
 from tests.robustness.models import require_readable
 
 
