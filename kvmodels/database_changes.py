@@ -136,7 +136,8 @@ class SchemaChanges:
 
         Args:
             model: one of the registered models.
-            forget: fields that the model does not declare any more, whose values are taken out of the records.
+            forget: fields that the model does not declare any more, whose values are taken out of the records, also
+                where an upgrade has left them behind; every record is read for it.
             progress: called after each batch with a ``SchemaProgress``; what it raises ends the work until the next.
             throttle: the most records per second; None for no limit.
 
@@ -146,7 +147,7 @@ class SchemaChanges:
 
         Raises:
             SchemaMismatchError: this process may not write the collection.
-            InvalidArgumentError: ``forget`` names a declared field, or a throttle that is no positive number.
+            InvalidArgumentError: ``forget`` names a declared or reserved field, or a throttle is no positive number.
         """
         return self._run(self._core.migrate(model, forget, Pace(progress, throttle)))
 
@@ -197,5 +198,6 @@ class SchemaChanges:
 
         Raises:
             InvalidArgumentError: the database was opened without this model.
+            SchemaMismatchError: a newer release has raised the schema version, so this one only reads.
         """
         return self._run(self._core.drop_index(model, name))

@@ -34,6 +34,7 @@ from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.evolution import SchemaPlan
 from kvmodels.schema.evolution_rules import Allowed
 from kvmodels.schema.keyspace import RecordLayout, index_prefix
+from kvmodels.schema.paths import RESERVED_FIELD
 from kvmodels.schema.polymorphic import collection_schema, root_of, view_of
 from kvmodels.signals import Signals
 
@@ -257,9 +258,10 @@ class DatabaseCore:
         schema = self.schema_for(model)
         names = items_of("forget", forget, _FORGET_HINT)
         for name in (forget,) if isinstance(forget, str) else names:
-            if name in schema.fields or isinstance(forget, str) or not isinstance(cast("object", name), str):
+            is_name = isinstance(cast("object", name), str) and not isinstance(forget, str)
+            if not is_name or name in schema.fields or name.startswith(RESERVED_FIELD):
                 raise InvalidArgumentError(
-                    "a field to forget is declared, or is no name",
+                    "a field to forget is declared, reserved, or no name",
                     argument="forget",
                     value=name,
                     hint=_FORGET_HINT,

@@ -62,8 +62,8 @@ class CheckReport(NamedTuple):
 
     ``ok`` says that nothing was found, or that all that was found has been repaired. ``scanned`` counts the rows
     read: records and index entries, and for aggregate indexes records once more and counters. ``unchecked`` names
-    every index of the store that was not compared completely, as ``"collection.index: reason"``: one that this
-    release does not declare, one that is being built or dropped or has violations, and counters that could not be
+    every index that was not compared completely, as ``"collection.index: reason"``: one that this release does not
+    declare, one that is not built, is being built or dropped or has violations, and counters that could not be
     counted. Nothing is said about those, so ``ok`` does not cover them.
     """
 

@@ -344,7 +344,7 @@ _MEND_THE_FUNCTION: Final = "The function must take every value that its fields 
 
 
 def _uncompared(before: LiveCollection, view: HeaderView) -> Iterator[str]:
-    """Every index of the header whose entries were not compared completely, and why.
+    """Every index of the header whose entries were not compared completely, or that is declared and not there, and why.
 
     Args:
         before: the collection when the check began: what became readable since was compared in one direction only.
@@ -363,6 +363,10 @@ def _uncompared(before: LiveCollection, view: HeaderView) -> Iterator[str]:
             reason = "it became complete during the check; check again"
         if reason is not None:
             yield f"{schema.collection}.{index.name}: {reason}"
+    listed = {index.name for index in collection.indexes} if collection is not None else set[str]()
+    for name in schema.indexes:
+        if name not in listed:
+            yield f"{schema.collection}.{name}: it is not built; db.apply() builds it"
 
 
 _NOT_COMPARED: Final = {

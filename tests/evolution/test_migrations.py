@@ -410,6 +410,37 @@ def test_two_processes_that_forget_different_fields_carry_out_both(opened):
     assert own_keys(one) == {"header"}
 
 
+def test_what_an_upgrade_has_left_behind_can_be_forgotten(opened):
+    """It touched the field without taking it away, so that the catalogue takes it for gone."""
+
+    class Named(KvModel, collection="guests"):
+        id: PrimaryKey[int]
+        name: str
+
+    class First(KvModel, collection="guests"):
+        id: PrimaryKey[int]
+        first: str
+
+        class Meta:
+            schema_version: ClassVar = 2
+            upgrades: ClassVar = (Upgrade(2, lambda d: {**d, "first": d["name"]}, touches=("name", "first")),)
+
+    old = opened(Named)
+    old[Named].bulk_create([Named(id=n, name="Ada") for n in range(3)])
+    db = opened(First)
+    db.apply()
+    assert db.migrate(First).complete
+    assert db.kv.get(("guests", 1)).value["name"] == "Ada"
+    report = db.migrate(First, forget=("name",))
+    assert (report.complete, report.scanned, report.written) == (True, 3, 3)
+    assert all("name" not in db.kv.get(("guests", n)).value for n in range(3))
+    assert [guest.first for guest in db[First].all()] == ["Ada"] * 3
+    report = db.migrate(First, forget=("nmae",))
+    assert (report.complete, report.scanned, report.written) == (True, 3, 0)
+    assert db.check().ok
+    assert own_keys(db) == {"header"}
+
+
 def test_several_databases_migrate_at_once_from_threads(opened):
     filled(opened, 300)
     handles = [opened(Touched, retry=RetryPolicy(attempts=500, deadline_s=60)) for _ in range(3)]
