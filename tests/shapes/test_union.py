@@ -19,11 +19,14 @@ from kvmodels import (
     Field,
     Index,
     Indexed,
+    IndexNotReadyError,
     InvalidArgumentError,
     InvalidValueError,
     KvModel,
     ModelDefinitionError,
+    NoUsableIndexError,
     PrimaryKey,
+    Q,
     StaleObjectError,
     Sum,
     Unique,
@@ -112,6 +115,59 @@ def test_queries_of_a_class_use_its_own_indexes(full: Any):
     assert circles.get(serial="c1").name == "Ring"
     assert full[Polygon].filter(area=12.5).explain().index == "area"
     assert names(full[Polygon].filter(area=12.5)) == ["Nova"]
+
+
+def test_the_class_that_nobody_asks_for_permits_no_scan_of_all_its_records(full: Any):
+    squares = full[Square]
+    for query in (
+        squares.filter(note="n"),
+        full[Circle].filter(note="").order_by("radius"),
+        full[Cornered].filter(Q(corners=4) | Q(note="n")),
+    ):
+        with pytest.raises(NoUsableIndexError, match="allow_scan"):
+            query.explain()
+        assert isinstance(query.allow_scan().to_list(), list)
+    for ask in (lambda: squares.get(note="n"), squares.filter(note="n").count, squares.filter(note="n").delete):
+        with pytest.raises(NoUsableIndexError, match='Index\\("kind", "note"\\)'):
+            ask()
+    for query in (
+        squares.filter(note="n").allow_scan(),
+        squares.filter(note="n").using_index("kind"),
+        squares.filter(kind="square", note="n"),
+        squares.all(),
+        squares.order_by("-park", "-number"),
+    ):
+        assert query.explain().index == "kind"
+        assert "Tile" in names(query)
+    assert squares.count() == 2
+
+
+def test_an_index_that_is_not_ready_is_not_replaced_by_that_on_the_classes():
+    def release(area: Any) -> tuple[Any, Any]:
+        base = MADE(
+            "Figure",
+            (KvModel,),
+            {"__module__": __name__, "__annotations__": {"id": PrimaryKey[int], "area": area}, "area": 0.0},
+            collection="figures",
+            discriminator="kind",
+        )
+        return base, MADE(
+            "Disc", (base,), {"__module__": __name__, "__annotations__": {"kind": Literal["disc"]}, "kind": "disc"}
+        )
+
+    engine = MemoryEngine()
+    old, disc = release(float)
+    with Database.from_engine(engine, DatabaseCore([old])) as db:
+        db[disc].create(id=1, area=2.0)
+        new, indexed = release(Indexed[float])
+        later = Database.from_engine(engine, DatabaseCore([new]))
+        for query in (later[indexed].filter(area=2.0), later[indexed].filter(area__gt=1)):
+            with pytest.raises(IndexNotReadyError) as caught:
+                query.to_list()
+            assert (caught.value.index, caught.value.model) == ("area", "Disc")
+            assert query.allow_scan().count() == 1
+        later.build_indexes()
+        assert later[indexed].filter(area__gt=1).explain().index == "area"
 
 
 def test_values_pages_orders_and_slices_of_a_class(full: Any):
