@@ -353,13 +353,12 @@ def _refusal(query: Query, live: LiveCollection, shape: QueryShape, alternatives
     if shape.within is None:
         name = _unready(query, live, alternatives)
         if name is not None:
-            state = live.states[name]
             return IndexNotReadyError(
                 "the index that would serve this query is not readable",
                 model=query.schema.name,
                 index=name,
-                state=state.value,
-                hint=_advice(state, is_replaced=name in live.replaced),
+                state=live.states[name].value,
+                hint=_advice(live, name),
             )
     return no_usable_index(query, live, shape, *alternatives)
 
@@ -380,14 +379,15 @@ def _unready(query: Query, live: LiveCollection, alternatives: _Alternatives) ->
     return next((name for name in used if name in live.states), None)
 
 
-def _advice(state: IndexState, *, is_replaced: bool) -> str:
-    if is_replaced:
+def _advice(live: LiveCollection, name: str) -> str:
+    state = live.states[name]
+    if name in live.replaced:
         return "Another release has replaced this index: run that release, or call .allow_scan() to read all records."
     if state is IndexState.PENDING:
         return "Resolve the violations of the index and run db.build_indexes() again, or call .allow_scan()."
     if state is IndexState.SUPERSEDED:
         return "A newer release has changed the records that the index is made of: run that release."
-    if state is IndexState.OUTDATED:
+    if state is IndexState.OUTDATED or live.unraised:
         return "Run db.apply(), which rewrites the records that an upgrade changes, or call .allow_scan() until then."
     build = "Run db.build_indexes(), or call .allow_scan() to read all records until then."
     if state is IndexState.DISABLED:  # the store does not tell an index that is new from one that was dropped
