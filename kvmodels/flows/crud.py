@@ -327,7 +327,10 @@ def _rename(key_values: tuple[Any, ...], new_values: tuple[Any, ...], writer: Wr
             return Proposal((), always(instance), always(instance))
         if seen.live_row(new_key) is not None:
             raise AlreadyExistsError(
-                "a record with this primary key exists", model=schema.name, key=shown_key(new_values)
+                "a record with this primary key exists",
+                model=schema.name,
+                key=shown_key(new_values),
+                hint="Choose another key, or remove() the record that has this one first.",
             )
         instance.__dict__.update(
             (column.field, value) for column, value in zip(schema.primary_key, new_values, strict=True)

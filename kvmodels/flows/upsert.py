@@ -211,7 +211,8 @@ def _is_of_another_class(context: Context, schema: ModelSchema, error: Integrity
     if not result.ranges[0] or variants.of_document(document_of(context, result.ranges[0][0])) is not None:
         return False
     error.hint = (
-        "Another class of the collection has it: choose another value, or use the repository of the first class."
+        "Another class of the collection has it: choose another value, or use the repository of the first class, in a "
+        "program that has that class."
     )
     return True
 
