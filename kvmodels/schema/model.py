@@ -8,6 +8,7 @@ metaclass's ``__getattr__`` and are never stored on the class, where pydantic an
 from __future__ import annotations
 
 from inspect import currentframe
+from sys import modules
 from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack, dataclass_transform
 
@@ -31,6 +32,8 @@ __all__ = ["KvModel", "KvModelMeta"]
 
 _OPTIONS = "__kv_options__"
 _KEYWORDS = "__kv_keywords__"
+
+_SPECIFIERS = ((AutoNow, "datetime = AutoNow"), (AutoNowAdd, "datetime = AutoNowAdd"), (Version, "int = Version"))
 
 # Asks every parent for an attribute of the name of each field, and takes an answer for a default that is shadowed.
 _FIELD_COLLECTOR = pydantic_fields.__name__
@@ -120,6 +123,7 @@ class KvModel(BaseModel, metaclass=KvModelMeta):
         for field, annotation in cls.__dict__.get("__annotations__", {}).items():  # noqa: RUF063 - never evaluates
             if "ClassVar" not in str(annotation):
                 _refuse_reserved(cls.__name__, field)
+            _refuse_specifier(cls, field, annotation)
         # pydantic has taken the settings of ConfigDict out, so what is left here is known to nobody.
         check_class_keywords(cls.__name__, kwargs)
         keywords = {"collection": collection, "abstract": abstract, "discriminator": discriminator}
@@ -235,6 +239,21 @@ def _refuse_reserved(model: str, field: str) -> None:
             field=field,
             hint="Rename it; alias= keeps the old name for input and output.",
         )
+
+
+def _refuse_specifier(cls: type[Any], field: str, annotation: object) -> None:
+    """Pydantic would take the function for the type of the field, and fail on a name inside of it."""
+    if isinstance(annotation, str):  # as all are in a module that postpones them
+        annotation = getattr(modules.get(cls.__module__), annotation, None)
+    for specifier, text in _SPECIFIERS:
+        if annotation is specifier:
+            raise ModelDefinitionError(
+                "a field has a function as its type, which stands for its value",
+                model=cls.__name__,
+                field=field,
+                option=specifier.__name__,
+                hint=f"Write {field}: {text}().",
+            )
 
 
 def _refuse_shadowed(cls: type[Any]) -> None:

@@ -302,6 +302,25 @@ def test_a_primary_key_cannot_change_by_itself():
             id: PrimaryKey[datetime] = AutoNow()
 
 
+@pytest.mark.parametrize(
+    ("annotation", "hint"),
+    [
+        (Version, "Write at: int = Version()."),
+        ("Version", "Write at: int = Version()."),
+        (AutoNow, "Write at: datetime = AutoNow()."),
+        ("AutoNowAdd", "Write at: datetime = AutoNowAdd()."),
+    ],
+)
+def test_one_that_stands_for_the_type_is_refused_with_the_line_to_write(annotation: Any, hint: str):
+    with pytest.raises(ModelDefinitionError, match="stands for its value") as caught:
+        MADE(
+            "M",
+            (KvModel,),
+            {"__module__": __name__, "__annotations__": {"id": PrimaryKey[int], "at": annotation}},
+        )
+    assert (caught.value.field, caught.value.hint) == ("at", hint)
+
+
 def test_they_are_inherited_and_no_validator_of_the_user():
     class Dated(KvModel, abstract=True):
         created_at: datetime = AutoNowAdd()

@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 import pytest
 
 from kvmodels import (
+    AggregateIndex,
     AlreadyExistsError,
     AsyncDatabase,
     Count,
@@ -627,3 +628,17 @@ def test_an_index_on_the_discriminator_may_be_declared():
         assert [one.id for one in db[Book].order_by("-price")] == [2, 0]
         assert [one.id for one in db[Item].filter(kind="disc").order_by("-price")] == [3, 1]
         assert list(db.check().findings) == []
+
+
+@pytest.mark.parametrize("index", [Index("kind", "-price"), AggregateIndex("kind", sums=("price",))])
+def test_an_index_on_a_discriminator_that_the_first_class_does_not_declare_says_how_to_declare_it(index: Any):
+    annotations = {"id": PrimaryKey[int], "price": int}
+    meta = type("Meta", (), {"__qualname__": "Item.Meta", "indexes": (index,)})
+    body = {"__module__": __name__, "__qualname__": "Item", "__annotations__": annotations, "Meta": meta}
+    with pytest.raises(ModelDefinitionError, match="names the discriminator") as caught:
+        MADE("Item", (KvModel,), body, discriminator="kind")
+    assert caught.value.field == "kind"
+    assert str(caught.value.hint).startswith("Declare kind: str in it")
+    body = {**body, "__annotations__": {**annotations, "kind": str}}
+    item = MADE("Item", (KvModel,), body, discriminator="kind")
+    assert issubclass(item, KvModel)
