@@ -19,8 +19,10 @@ from pydantic import BaseModel, ConfigDict
 
 from kvmodels import (
     ULID,
+    AlreadyExistsError,
     AsyncDatabase,
     DoesNotExist,
+    EngineTimeoutError,
     Field,
     Indexed,
     InvalidCursorError,
@@ -31,20 +33,28 @@ from kvmodels import (
     PrimaryKey,
     PrimaryKeyChangedError,
     RetriesExhaustedError,
+    SchemaMismatchError,
     StaleObjectError,
+    TransactionConflictError,
     Unique,
     UniqueViolationError,
+    UnknownFieldError,
 )
 
 STATUS: dict[type[KvModelsError], int] = {
     DoesNotExist: 404,
     UniqueViolationError: 409,
+    AlreadyExistsError: 409,
+    PrimaryKeyChangedError: 422,
+    UnknownFieldError: 422,
     StaleObjectError: 412,
     InvalidCursorError: 400,
     InvalidValueError: 422,
     LimitExceededError: 422,
-    PrimaryKeyChangedError: 422,
     RetriesExhaustedError: 503,
+    TransactionConflictError: 503,
+    EngineTimeoutError: 503,
+    SchemaMismatchError: 503,
 }
 
 

@@ -1,7 +1,8 @@
-"""A tour of the whole library: a record shop, from the declaration of its models to the bare key-value store.
+"""A tour of the library: a record shop, from the declaration of its models to the bare key-value store.
 
 Read it from top to bottom, and run it beside that: each step prints what it found. Nothing but the library itself is
-needed, and no server: the store is in memory here, and a path instead of the URL makes it a file.
+needed, and no server: the store is in memory here, and a path instead of the URL makes it a file. Transactions, bulk
+writes and new releases of a model have a tour of their own, ``changes.py``.
 
 Rules of this module: mypy and pyright accept it in strict mode, without a cast and without an ignored line; a test
 runs both of them, and compares every line that the tour prints.

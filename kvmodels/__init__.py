@@ -83,7 +83,7 @@ if TYPE_CHECKING:
     from kvmodels.repository import Repository
     from kvmodels.repository_async import AsyncRepository
     from kvmodels.schema.changes import F
-    from kvmodels.schema.evolution import PlanStep, SchemaPlan
+    from kvmodels.schema.evolution import PlanStep, RefusedRecord, SchemaPlan
     from kvmodels.schema.expressions import Expression, FieldRef, MultiFieldRef, Q, col
     from kvmodels.schema.markers import (
         AggregateIndex,
@@ -178,6 +178,7 @@ __all__ = [
     "QuerySet",
     "ReadOnlyError",
     "RecordViolation",
+    "RefusedRecord",
     "Repository",
     "ReservedKeyError",
     "ResumeExpiredError",
@@ -248,7 +249,7 @@ _NAMES_OF = {
     "repository": "Repository",
     "repository_async": "AsyncRepository",
     "schema.changes": "F",
-    "schema.evolution": "PlanStep SchemaPlan",
+    "schema.evolution": "PlanStep RefusedRecord SchemaPlan",
     "schema.expressions": "Expression FieldRef MultiFieldRef Q col",
     "schema.markers": "AggregateIndex Field Index Indexed MultiIndexed PrimaryKey Stored Unique UniqueConstraint",
     "schema.model": "KvModel",

@@ -16,7 +16,7 @@ from kvmodels.flows import build as building
 from kvmodels.flows import migrate as migrate_flows
 from kvmodels.flows import plan_apply
 from kvmodels.flows import violations as listing
-from kvmodels.flows.pace import Pace, SchemaProgress
+from kvmodels.flows.pace import SAMPLE, Pace, SchemaProgress
 from kvmodels.flows.requests import Flow, OneRead
 from kvmodels.kv_opening import Opening
 from kvmodels.schema import evolution
@@ -66,17 +66,21 @@ class AsyncSchemaChanges:
         """
         return await self._run(self._core.build_indexes(models, Pace(progress, throttle)))
 
-    async def plan(self, *models: type[KvModel]) -> evolution.SchemaPlan:
+    async def plan(self, *models: type[KvModel], sample: int | None = SAMPLE) -> evolution.SchemaPlan:
         """Compare the models with the store: what differs, by which rule, and what ``apply()`` would do about it.
 
         Args:
             models: compare only these; none given: all.
+            sample: how many records of each collection the models are tried on, in the order of their keys: each is
+                read, and one that waits for an upgrade is made anew as it would be written, but for a unique value
+                that another record has; 0 for none, None for all.
 
         Returns:
-            The plan; print it. Cost: a read of the catalogue, and of one record per collection.
+            The plan; print it. Cost: a read of the catalogue, and for each collection one of the sample, whose records
+            are decoded; one read per 500 records of a larger one.
 
         Raises:
-            InvalidArgumentError: the database was opened without one of the models.
+            InvalidArgumentError: the database was opened without one of the models, or a sample that is no number.
 
         Examples:
             >>> import asyncio
@@ -87,7 +91,7 @@ class AsyncSchemaChanges:
             >>> asyncio.run(main())
             the store is as the models declare it
         """
-        return await self._run(self._core.plan(models))
+        return await self._run(self._core.plan(models, sample))
 
     async def apply(
         self,
@@ -95,6 +99,7 @@ class AsyncSchemaChanges:
         allow: Iterable[str] = (),
         progress: Callable[[SchemaProgress], object] | None = None,
         throttle: float | None = None,
+        sample: int | None = SAMPLE,
     ) -> plan_apply.SchemaReport:
         """Bring the store in line with the models: do every step of the plan, beside readers and writers.
 
@@ -104,20 +109,24 @@ class AsyncSchemaChanges:
 
         Args:
             models: only these; none given: all.
-            allow: names of what the plan asks to be allowed: ``"drop_index"``, ``"forget_field"``, ``"change_type"``.
+            allow: names of what the plan asks to be allowed: ``"drop_index"``, ``"forget_field"``, ``"change_type"``,
+                ``"leave_records"``.
             progress: called after each batch with a ``SchemaProgress``; what it raises ends the work until the next.
             throttle: the most records per second; None for no limit.
+            sample: how many records of each collection the models are tried on before anything is done; see ``plan()``.
 
         Returns:
-            What was done; ``complete`` is False while violations are left. Cost: for each index that is built, and for
-            a migration, every record is read once; one commit per batch.
+            What was done; ``complete`` is False while violations are left. Cost: that of ``plan()``; for each index
+            that is built, and for a migration, every record is read once; one commit per batch.
 
         Raises:
-            SchemaChangeRefusedError: a step is refused; nothing was done.
+            SchemaChangeRefusedError: a step is refused, or a record of the sample that a raised schema version would
+                leave unreadable; nothing was done.
             SchemaMismatchError: a newer release of the program was applied meanwhile.
-            InvalidArgumentError: an unknown name in ``allow``, or a throttle that is no positive number.
+            InvalidArgumentError: an unknown name in ``allow``, a throttle that is no positive number, or a sample that
+                is no number.
         """
-        return await self._run(self._core.apply(models, allow, Pace(progress, throttle)))
+        return await self._run(self._core.apply(models, allow, Pace(progress, throttle), sample))
 
     async def migrate(
         self,
@@ -130,11 +139,13 @@ class AsyncSchemaChanges:
         """Rewrite every record of an older schema version as the upgrades of the model make it.
 
         Needed where an index waits for it, which ``apply()`` does by itself; else records are upgraded when they are
-        read, and this only takes the work from later reads. Resumable, by any number of processes.
+        read, and this only takes the work from later reads. Resumable, by any number of processes. A schema version
+        that was not applied yet is raised without a trial, which ``apply()`` makes first.
 
         Args:
             model: one of the registered models.
-            forget: fields that the model does not declare any more, whose values are taken out of the records.
+            forget: fields that the model does not declare any more, whose values are taken out of the records, also
+                where an upgrade has left them behind; every record is read for it.
             progress: called after each batch with a ``SchemaProgress``; what it raises ends the work until the next.
             throttle: the most records per second; None for no limit.
 
@@ -144,7 +155,7 @@ class AsyncSchemaChanges:
 
         Raises:
             SchemaMismatchError: this process may not write the collection.
-            InvalidArgumentError: ``forget`` names a declared field, or a throttle that is no positive number.
+            InvalidArgumentError: ``forget`` names a declared or reserved field, or a throttle is no positive number.
         """
         return await self._run(self._core.migrate(model, forget, Pace(progress, throttle)))
 
@@ -195,5 +206,6 @@ class AsyncSchemaChanges:
 
         Raises:
             InvalidArgumentError: the database was opened without this model.
+            SchemaMismatchError: a newer release has raised the schema version, so this one only reads.
         """
         return await self._run(self._core.drop_index(model, name))

@@ -21,12 +21,13 @@ from kvmodels.flows import token as tokens
 from kvmodels.flows import violations as listing
 from kvmodels.flows.arguments import items_of, require_flag, require_text
 from kvmodels.flows.context import DEFAULT_RETRY, Context, RetryPolicy
-from kvmodels.flows.pace import UNPACED, Pace
+from kvmodels.flows.pace import SAMPLE, UNPACED, Pace
 from kvmodels.flows.requests import Flow
 from kvmodels.kv_opening import store_format
-from kvmodels.schema import evolution
+from kvmodels.schema import evolution, evolution_rules
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.keyspace import RecordLayout, index_prefix
+from kvmodels.schema.paths import RESERVED_FIELD
 from kvmodels.schema.polymorphic import collection_schema, root_of, view_of
 from kvmodels.signals import Signals
 
@@ -36,6 +37,16 @@ GENERATION_MARK = "~"
 
 _ALLOW_HINT = 'Give names in a tuple: allow=("drop_index",). print(db.plan()) shows which steps need one.'
 _FORGET_HINT = 'Give names of fields that the model does not declare, in a tuple: forget=("nick",).'
+
+
+def _require_sample(sample: object) -> None:
+    if sample is not None and (type(sample) is not int or sample < 0):
+        raise InvalidArgumentError(
+            "a sample is not a number of records",
+            argument="sample",
+            value=sample,
+            hint="Give how many records of each collection to try the models on: 0 for none, None for all.",
+        )
 
 
 class ReservedParts(Mapping[str, str]):
@@ -215,32 +226,37 @@ class DatabaseCore:
         require_text("name", name, "Give the name of an index, as explain() and db.check() show it.")
         return (yield from drop.drop_index(self.context, self.schema_for(model).collection, name)) > 0
 
-    def plan(self, models: Iterable[type[Any]]) -> Flow[evolution.SchemaPlan]:
+    def plan(self, models: Iterable[type[Any]], sample: int | None = SAMPLE) -> Flow[evolution.SchemaPlan]:
         """What lies between the models and the store."""
-        return plan_flows.plan_schema(self.context, self._chosen(models))
+        _require_sample(sample)
+        return plan_flows.plan_schema(self.context, self._chosen(models), sample)
 
-    def apply(self, models: Iterable[type[Any]], allow: Iterable[str], pace: Pace) -> Flow[plan_apply.SchemaReport]:
+    def apply(
+        self, models: Iterable[type[Any]], allow: Iterable[str], pace: Pace, sample: int | None = SAMPLE
+    ) -> Flow[plan_apply.SchemaReport]:
         """Bring the store in line with the models."""
         names = items_of("allow", allow, _ALLOW_HINT)
-        unknown = [name for name in names if name not in get_args(evolution.Allowed)]
+        unknown = [name for name in names if name not in get_args(evolution_rules.Allowed)]
         if unknown or isinstance(allow, str):
             raise InvalidArgumentError(
                 "allow= names no rule that can be lifted",
                 argument="allow",
                 value=allow if isinstance(allow, str) else unknown[0],
-                expected=get_args(evolution.Allowed),
+                expected=get_args(evolution_rules.Allowed),
                 hint=_ALLOW_HINT,
             )
-        return plan_apply.apply_schema(self.context, self._chosen(models), names, pace)
+        _require_sample(sample)
+        return plan_apply.apply_schema(self.context, self._chosen(models), names, pace, sample)
 
     def migrate(self, model: type[Any], forget: Iterable[str], pace: Pace) -> Flow[migrate_flows.MigrationReport]:
         """Rewrite the records of older schema versions."""
         schema = self.schema_for(model)
         names = items_of("forget", forget, _FORGET_HINT)
         for name in (forget,) if isinstance(forget, str) else names:
-            if name in schema.fields or isinstance(forget, str) or not isinstance(cast("object", name), str):
+            is_name = isinstance(cast("object", name), str) and not isinstance(forget, str)
+            if not is_name or name in schema.fields or name.startswith(RESERVED_FIELD):
                 raise InvalidArgumentError(
-                    "a field to forget is declared, or is no name",
+                    "a field to forget is declared, reserved, or no name",
                     argument="forget",
                     value=name,
                     hint=_FORGET_HINT,

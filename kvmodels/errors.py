@@ -261,12 +261,13 @@ class StaleObjectError(ConcurrencyError):
     """The stored record is no longer the one that this object was loaded from; nothing was written."""
 
     code = "KV401"
-    attributes = ("model", "key", "expected", "actual")
+    attributes = ("model", "key", "expected", "actual", "position")
     default_hint = "Use refresh() and apply the change again, patch(), or save(force=True) to overwrite."
     model: str
     key: Any
     expected: str | None
     actual: str | None
+    position: int | None
 
 
 class RetriesExhaustedError(ConcurrencyError):
@@ -316,15 +317,21 @@ class InvalidKeyError(KvModelsError, ValueError):
 
 
 class InvalidValueError(KvModelsError, TypeError):
-    """A value that cannot be stored, or not in this place."""
+    """A value that cannot be stored, or not in this place.
+
+    ``key`` is the primary key of the record that is meant, where it is known, and ``position`` the place of its object
+    in the list of a bulk write.
+    """
 
     code = "KV502"
-    attributes = ("model", "field", "path", "type")
+    attributes = ("model", "field", "path", "type", "key", "position")
     default_hint = "Give a value of the type that is declared or documented for this place."
     model: str | None
     field: str | None
     path: str | None
     type: str | None
+    key: Any
+    position: int | None
 
 
 class InvalidArgumentError(KvModelsError, ValueError):
@@ -362,7 +369,7 @@ class PrimaryKeyChangedError(KvModelsError, ValueError):
     """The primary key of a loaded object was changed."""
 
     code = "KV505"
-    attributes = ("model", "loaded_key", "key")
+    attributes = ("model", "loaded_key", "key", "position")
     default_hint = (
         "A primary key is fixed once stored: repository.rename(key, new_key) gives the record another one, in one "
         "commit."
@@ -370,6 +377,7 @@ class PrimaryKeyChangedError(KvModelsError, ValueError):
     model: str
     loaded_key: Any
     key: Any
+    position: int | None
 
 
 class LimitExceededError(KvModelsError, ValueError):

@@ -11,13 +11,15 @@ from collections.abc import Callable, Iterable
 from datetime import timedelta
 from typing import Any, overload
 
-from kvmodels.flows import keyvalue
+from kvmodels.flows import keyvalue, namespace
 from kvmodels.flows import listing as listings
 from kvmodels.flows import transaction as transaction_flows
 from kvmodels.flows.requests import Flow
+from kvmodels.flows.store_format import StoreFormat
 from kvmodels.keys import Key, SetKey
 from kvmodels.kv_reading import KvListIterator
 from kvmodels.kv_transaction_writes import TransactionWrite
+from kvmodels.limits import Limits
 from kvmodels.operations import Entry
 from kvmodels.values import KvU64
 
@@ -34,19 +36,23 @@ class TransactionKv:
         run: runs a flow in the transaction.
         perform: runs a flow of the transaction itself, which reads what others have written.
         flows: the state of the transaction.
+        form: confines every key; None: all of the store.
     """
 
-    __slots__ = ("_flows", "_perform", "_run")
+    __slots__ = ("_flows", "_form", "_limits", "_perform", "_run")
 
     def __init__(
         self,
         run: Callable[[Flow[Any]], Any],
         perform: Callable[[Flow[Any]], Any],
         flows: transaction_flows.TransactionFlows,
+        form: StoreFormat | None = None,
     ) -> None:
         self._run = run
         self._perform = perform
         self._flows = flows
+        self._form = flows.form if form is None else form
+        self._limits = self._form.limits_within(flows.limits)
 
     def get(self, key: Key) -> Entry:
         """Read one key; the commit checks that it is unchanged.
@@ -62,7 +68,7 @@ class TransactionKv:
             DecodeError: what is stored cannot be read.
             ClosedError: the transaction has ended.
         """
-        entry: Entry = self._run(keyvalue.get_entry(self._flows.form, self._flows.limits, key))
+        entry: Entry = self._run(keyvalue.get_entry(self._form, self._limits, key))
         return entry
 
     def get_many(self, keys: Iterable[Key]) -> builtins.list[Entry]:
@@ -78,7 +84,7 @@ class TransactionKv:
             InvalidKeyError, KeyTooLargeError, OperationTooLargeError, DecodeError, ClosedError: as ``get``, or more
                 keys than the engine reads at once.
         """
-        entries: builtins.list[Entry] = self._run(keyvalue.get_entries(self._flows.form, self._flows.limits, keys))
+        entries: builtins.list[Entry] = self._run(keyvalue.get_entries(self._form, self._limits, keys))
         return entries
 
     def list(
@@ -108,13 +114,13 @@ class TransactionKv:
         Raises:
             InvalidArgumentError, InvalidKeyError: a selector or option that makes no sense.
         """
-        selection = listings.select(self._flows.form, prefix=prefix, start=start, end=end)
+        selection = listings.select(self._form, prefix=prefix, start=start, end=end)
         return KvListIterator(
-            self._fetch, listings.Listing(self._flows.form, selection, listings.ListOptions(limit, reverse))
+            self._fetch, listings.Listing(self._form, selection, listings.ListOptions(limit, reverse))
         )
 
     def _fetch(self, listing: listings.Listing) -> bool:
-        fetched: bool = self._run(listing.fetch(self._flows.limits))
+        fetched: bool = self._run(listing.fetch(self._limits))
         return fetched
 
     def set(self, key: SetKey, value: Any, *, expire_in: float | timedelta | None = None) -> None:
@@ -130,7 +136,7 @@ class TransactionKv:
             InvalidValueError, InvalidArgumentError: the value cannot be stored, or ``expire_in`` makes no sense.
             ClosedError: the transaction has ended.
         """
-        self._run(TransactionWrite(self._flows).set(key, value, expire_in=expire_in).added())
+        self._run(TransactionWrite(self._flows, self._form).set(key, value, expire_in=expire_in).added())
 
     def delete(self, key: Key) -> None:
         """Remove a key, if it is there.
@@ -142,7 +148,7 @@ class TransactionKv:
             InvalidKeyError, ReservedKeyError: the key cannot be written.
             ClosedError: the transaction has ended.
         """
-        self._run(TransactionWrite(self._flows).delete(key).added())
+        self._run(TransactionWrite(self._flows, self._form).delete(key).added())
 
     def sum(self, key: Key, n: int | KvU64) -> None:
         """Add to a stored ``KvU64``, modulo 2**64; an absent key gets the operand. It conflicts with no other sum.
@@ -156,7 +162,7 @@ class TransactionKv:
             InvalidValueError, InvalidArgumentError: no unsigned 64-bit integer, or the transaction has stored none.
             ClosedError: the transaction has ended.
         """
-        self._run(TransactionWrite(self._flows).sum(key, n).added())
+        self._run(TransactionWrite(self._flows, self._form).sum(key, n).added())
 
     def min(self, key: Key, n: int | KvU64) -> None:
         """Keep the smaller of a stored ``KvU64`` and the operand; an absent key gets the operand.
@@ -168,7 +174,7 @@ class TransactionKv:
         Raises:
             InvalidKeyError, ReservedKeyError, InvalidValueError, InvalidArgumentError, ClosedError: as ``sum``.
         """
-        self._run(TransactionWrite(self._flows).min(key, n).added())
+        self._run(TransactionWrite(self._flows, self._form).min(key, n).added())
 
     def max(self, key: Key, n: int | KvU64) -> None:
         """Keep the larger of a stored ``KvU64`` and the operand; an absent key gets the operand.
@@ -180,7 +186,7 @@ class TransactionKv:
         Raises:
             InvalidKeyError, ReservedKeyError, InvalidValueError, InvalidArgumentError, ClosedError: as ``sum``.
         """
-        self._run(TransactionWrite(self._flows).max(key, n).added())
+        self._run(TransactionWrite(self._flows, self._form).max(key, n).added())
 
     @overload
     def check(self, entry: Entry, /) -> None: ...
@@ -200,7 +206,7 @@ class TransactionKv:
             InvalidKeyError, InvalidArgumentError: not a key, or no versionstamp.
             ClosedError: the transaction has ended.
         """
-        self._perform(TransactionWrite(self._flows).check(*key).checks())
+        self._perform(TransactionWrite(self._flows, self._form).check(*key).checks())
 
     def enqueue(
         self,
@@ -224,10 +230,36 @@ class TransactionKv:
             InvalidKeyError, ReservedKeyError: a key that cannot be written.
             ClosedError: the transaction has ended.
         """
-        message = TransactionWrite(self._flows).enqueue(
+        message = TransactionWrite(self._flows, self._form).enqueue(
             value, delay=delay, keys_if_undelivered=keys_if_undelivered, backoff_schedule=backoff_schedule
         )
         self._run(message.added())
+
+    def namespace(self, name: str, *, limits: Limits | None = None) -> TransactionKv:
+        """A namespace of the store in this transaction: the same methods, confined to it, as ``ns.kv`` has them.
+
+        The key ``"token"`` of the namespace is the key ``("token",)``.
+
+        Args:
+            name: which one; any text that is not empty.
+            limits: hold for each of its keys and values besides those of the store.
+
+        Returns:
+            What reads and writes the keys of the namespace, in the one commit.
+
+        Raises:
+            InvalidArgumentError: the name is empty or no text, or the limits are none.
+
+        Examples:
+            >>> from kvmodels import Database
+            >>> db = Database("memory://")
+            >>> with db.transaction() as tx:
+            ...     tx.kv.namespace("github").set(("token",), b"secret")
+            >>> db.kv.namespace("github").get("token")
+            b'secret'
+        """
+        form = namespace.namespace_form(self._form, name, limits)
+        return TransactionKv(self._run, self._perform, self._flows, form)
 
     def __repr__(self) -> str:
         return "<TransactionKv>"

@@ -12,13 +12,15 @@ from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
 from typing import Any, overload
 
-from kvmodels.flows import keyvalue
+from kvmodels.flows import keyvalue, namespace
 from kvmodels.flows import listing as listings
 from kvmodels.flows import transaction as transaction_flows
 from kvmodels.flows.requests import Flow
+from kvmodels.flows.store_format import StoreFormat
 from kvmodels.keys import Key, SetKey
 from kvmodels.kv_reading_async import AsyncKvListIterator
 from kvmodels.kv_transaction_writes import TransactionWrite
+from kvmodels.limits import Limits
 from kvmodels.operations import Entry
 from kvmodels.values import KvU64
 
@@ -35,19 +37,23 @@ class AsyncTransactionKv:
         run: runs a flow in the transaction.
         perform: runs a flow of the transaction itself, which reads what others have written.
         flows: the state of the transaction.
+        form: confines every key; None: all of the store.
     """
 
-    __slots__ = ("_flows", "_perform", "_run")
+    __slots__ = ("_flows", "_form", "_limits", "_perform", "_run")
 
     def __init__(
         self,
         run: Callable[[Flow[Any]], Awaitable[Any]],
         perform: Callable[[Flow[Any]], Awaitable[Any]],
         flows: transaction_flows.TransactionFlows,
+        form: StoreFormat | None = None,
     ) -> None:
         self._run = run
         self._perform = perform
         self._flows = flows
+        self._form = flows.form if form is None else form
+        self._limits = self._form.limits_within(flows.limits)
 
     async def get(self, key: Key) -> Entry:
         """Read one key; the commit checks that it is unchanged.
@@ -63,7 +69,7 @@ class AsyncTransactionKv:
             DecodeError: what is stored cannot be read.
             ClosedError: the transaction has ended.
         """
-        entry: Entry = await self._run(keyvalue.get_entry(self._flows.form, self._flows.limits, key))
+        entry: Entry = await self._run(keyvalue.get_entry(self._form, self._limits, key))
         return entry
 
     async def get_many(self, keys: Iterable[Key]) -> builtins.list[Entry]:
@@ -79,9 +85,7 @@ class AsyncTransactionKv:
             InvalidKeyError, KeyTooLargeError, OperationTooLargeError, DecodeError, ClosedError: as ``get``, or more
                 keys than the engine reads at once.
         """
-        entries: builtins.list[Entry] = await self._run(
-            keyvalue.get_entries(self._flows.form, self._flows.limits, keys)
-        )
+        entries: builtins.list[Entry] = await self._run(keyvalue.get_entries(self._form, self._limits, keys))
         return entries
 
     def list(
@@ -111,15 +115,15 @@ class AsyncTransactionKv:
         Raises:
             InvalidArgumentError, InvalidKeyError: a selector or option that makes no sense.
         """
-        selection = listings.select(self._flows.form, prefix=prefix, start=start, end=end)
+        selection = listings.select(self._form, prefix=prefix, start=start, end=end)
         return AsyncKvListIterator(
-            self._fetch, listings.Listing(self._flows.form, selection, listings.ListOptions(limit, reverse))
+            self._fetch, listings.Listing(self._form, selection, listings.ListOptions(limit, reverse))
         )
 
     async def _fetch(self, listing: listings.Listing) -> bool:
         # As in a listing of a store, which would keep other tasks from running.
         await asyncio.sleep(0)
-        fetched: bool = await self._run(listing.fetch(self._flows.limits))
+        fetched: bool = await self._run(listing.fetch(self._limits))
         return fetched
 
     async def set(self, key: SetKey, value: Any, *, expire_in: float | timedelta | None = None) -> None:
@@ -135,7 +139,7 @@ class AsyncTransactionKv:
             InvalidValueError, InvalidArgumentError: the value cannot be stored, or ``expire_in`` makes no sense.
             ClosedError: the transaction has ended.
         """
-        await self._run(TransactionWrite(self._flows).set(key, value, expire_in=expire_in).added())
+        await self._run(TransactionWrite(self._flows, self._form).set(key, value, expire_in=expire_in).added())
 
     async def delete(self, key: Key) -> None:
         """Remove a key, if it is there.
@@ -147,7 +151,7 @@ class AsyncTransactionKv:
             InvalidKeyError, ReservedKeyError: the key cannot be written.
             ClosedError: the transaction has ended.
         """
-        await self._run(TransactionWrite(self._flows).delete(key).added())
+        await self._run(TransactionWrite(self._flows, self._form).delete(key).added())
 
     async def sum(self, key: Key, n: int | KvU64) -> None:
         """Add to a stored ``KvU64``, modulo 2**64; an absent key gets the operand. It conflicts with no other sum.
@@ -161,7 +165,7 @@ class AsyncTransactionKv:
             InvalidValueError, InvalidArgumentError: no unsigned 64-bit integer, or the transaction has stored none.
             ClosedError: the transaction has ended.
         """
-        await self._run(TransactionWrite(self._flows).sum(key, n).added())
+        await self._run(TransactionWrite(self._flows, self._form).sum(key, n).added())
 
     async def min(self, key: Key, n: int | KvU64) -> None:
         """Keep the smaller of a stored ``KvU64`` and the operand; an absent key gets the operand.
@@ -173,7 +177,7 @@ class AsyncTransactionKv:
         Raises:
             InvalidKeyError, ReservedKeyError, InvalidValueError, InvalidArgumentError, ClosedError: as ``sum``.
         """
-        await self._run(TransactionWrite(self._flows).min(key, n).added())
+        await self._run(TransactionWrite(self._flows, self._form).min(key, n).added())
 
     async def max(self, key: Key, n: int | KvU64) -> None:
         """Keep the larger of a stored ``KvU64`` and the operand; an absent key gets the operand.
@@ -185,7 +189,7 @@ class AsyncTransactionKv:
         Raises:
             InvalidKeyError, ReservedKeyError, InvalidValueError, InvalidArgumentError, ClosedError: as ``sum``.
         """
-        await self._run(TransactionWrite(self._flows).max(key, n).added())
+        await self._run(TransactionWrite(self._flows, self._form).max(key, n).added())
 
     @overload
     async def check(self, entry: Entry, /) -> None: ...
@@ -205,7 +209,7 @@ class AsyncTransactionKv:
             InvalidKeyError, InvalidArgumentError: not a key, or no versionstamp.
             ClosedError: the transaction has ended.
         """
-        await self._perform(TransactionWrite(self._flows).check(*key).checks())
+        await self._perform(TransactionWrite(self._flows, self._form).check(*key).checks())
 
     async def enqueue(
         self,
@@ -229,10 +233,40 @@ class AsyncTransactionKv:
             InvalidKeyError, ReservedKeyError: a key that cannot be written.
             ClosedError: the transaction has ended.
         """
-        message = TransactionWrite(self._flows).enqueue(
+        message = TransactionWrite(self._flows, self._form).enqueue(
             value, delay=delay, keys_if_undelivered=keys_if_undelivered, backoff_schedule=backoff_schedule
         )
         await self._run(message.added())
+
+    def namespace(self, name: str, *, limits: Limits | None = None) -> AsyncTransactionKv:
+        """A namespace of the store in this transaction: the same methods, confined to it, as ``ns.kv`` has them.
+
+        The key ``"token"`` of the namespace is the key ``("token",)``.
+
+        Args:
+            name: which one; any text that is not empty.
+            limits: hold for each of its keys and values besides those of the store.
+
+        Returns:
+            What reads and writes the keys of the namespace, in the one commit.
+
+        Raises:
+            InvalidArgumentError: the name is empty or no text, or the limits are none.
+
+        Examples:
+            >>> import asyncio
+            >>> from kvmodels import AsyncDatabase
+            >>> async def main():
+            ...     async with AsyncDatabase("memory://") as db:
+            ...         async with db.transaction() as tx:
+            ...             await tx.kv.namespace("github").set(("token",), b"secret")
+            ...         return await db.kv.namespace("github").get("token")
+            >>> asyncio.run(main())
+            b'secret'
+        """
+        return AsyncTransactionKv(
+            self._run, self._perform, self._flows, namespace.namespace_form(self._form, name, limits)
+        )
 
     def __repr__(self) -> str:
         return "<AsyncTransactionKv>"

@@ -6,9 +6,12 @@ Rules of this module: nothing is sent; ``kv_transaction`` and ``kv_transaction_a
 from __future__ import annotations
 
 from kvmodels.flows import transaction as transaction_flows
+from kvmodels.flows.keyvalue import PendingWrite
 from kvmodels.flows.requests import Flow
+from kvmodels.flows.store_format import StoreFormat
 from kvmodels.kv_atomic import AtomicBuilder
-from kvmodels.operations import Set
+from kvmodels.maintenance.budget import check_budget
+from kvmodels.operations import AtomicWrite, Set
 
 __all__ = ["TransactionWrite"]
 
@@ -18,19 +21,22 @@ class TransactionWrite(AtomicBuilder):
 
     Args:
         flows: the state of the transaction.
+        form: packs keys and values, of the store or of a namespace.
     """
 
-    __slots__ = ("_flows",)
+    __slots__ = ("_confined", "_flows")
 
-    def __init__(self, flows: transaction_flows.TransactionFlows) -> None:
+    def __init__(self, flows: transaction_flows.TransactionFlows, form: StoreFormat) -> None:
         flows.require_open()
-        super().__init__(flows.form)
+        super().__init__(form)
         self._flows = flows
+        self._confined = form
 
     def added(self) -> Flow[None]:
         """Hand mutations and messages over; a lifetime begins with the transaction."""
         yield from ()  # a flow, so that a write takes its turn among what else runs in the transaction
         built = self._take()
+        self._require_limits(built)
         for position, mutation in enumerate(built.mutations):
             lifetime = built.lifetimes.get(position)
             if lifetime is not None and isinstance(mutation, Set):
@@ -38,7 +44,17 @@ class TransactionWrite(AtomicBuilder):
             else:
                 self._flows.write(mutation)
         for message in built.messages:
-            self._flows.enqueue(message)
+            self._flows.enqueue(message, self._confined)
+
+    def _require_limits(self, built: PendingWrite) -> None:
+        """Measure what the limits of a namespace hold for; those of the store are measured at the commit."""
+        if self._confined.limits is None:
+            return
+        limits = self._confined.limits_within(self._flows.limits)
+        letters = tuple(letter for message in built.messages for letter in message.dead_letters)
+        for part in (*built.mutations, *letters):
+            self._confined.check_key_runes(part.key, limits)
+        check_budget(AtomicWrite(mutations=(*built.mutations, *letters)), limits)
 
     def checks(self) -> Flow[None]:
         """Hand checks over."""

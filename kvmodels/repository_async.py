@@ -23,7 +23,7 @@ from kvmodels.repository_bulk_async import AsyncBulkVerbs
 from kvmodels.schema import partial_model
 from kvmodels.schema.expressions import Expression
 from kvmodels.schema.model import KvModel
-from kvmodels.schema.polymorphic import made_of
+from kvmodels.schema.variants import made_of
 
 __all__ = ["AsyncRepository"]
 

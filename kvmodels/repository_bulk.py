@@ -191,6 +191,31 @@ class BulkVerbs(QuerySet[M], Generic[M]):
         options = bulk_run.BulkOptions(batch_size, on_error, progress, resume_id)
         return self._runner.run(updating.bulk_update(self._runner.context, self._runner.schema, objs, fields, options))
 
+    def update(self, *_: Any, **__: Any) -> NoReturn:
+        """Refused: a whole collection is changed by ``all().update(...)``, so that nobody does it by mistake.
+
+        Args:
+            _: changes of ``update`` of a query set.
+            __: options and changes of the same.
+
+        Returns:
+            Nothing, because it raises. Cost: nothing is read or written.
+
+        Raises:
+            InvalidArgumentError: always.
+
+        Examples:
+            >>> from kvmodels import Database, KvModel, PrimaryKey
+            >>> class Cup(KvModel, collection="cups"):
+            ...     id: PrimaryKey[int]
+            ...     full: bool = True
+            >>> cups = Database("memory://", models=[Cup])[Cup]
+            >>> _ = cups.create(id=1)
+            >>> cups.all().update(full=False).written
+            1
+        """
+        raise bulk_query.refused_update()
+
     def delete(self, **_: Any) -> NoReturn:
         """Refused: a whole collection is emptied by ``all().delete()``, so that nobody does it by mistake.
 

@@ -197,6 +197,34 @@ class AsyncBulkVerbs(AsyncQuerySet[M], Generic[M]):
             updating.bulk_update(self._runner.context, self._runner.schema, objs, fields, options)
         )
 
+    async def update(self, *_: Any, **__: Any) -> NoReturn:
+        """Refused: a whole collection is changed by ``all().update(...)``, so that nobody does it by mistake.
+
+        Args:
+            _: changes of ``update`` of a query set.
+            __: options and changes of the same.
+
+        Returns:
+            Nothing, because it raises. Cost: nothing is read or written.
+
+        Raises:
+            InvalidArgumentError: always.
+
+        Examples:
+            >>> import asyncio
+            >>> from kvmodels import AsyncDatabase, KvModel, PrimaryKey
+            >>> class Cup(KvModel, collection="cups"):
+            ...     id: PrimaryKey[int]
+            ...     full: bool = True
+            >>> async def main():
+            ...     async with AsyncDatabase("memory://", models=[Cup]) as db:
+            ...         await db[Cup].create(id=1)
+            ...         return (await db[Cup].all().update(full=False)).written
+            >>> asyncio.run(main())
+            1
+        """
+        raise bulk_query.refused_update()
+
     async def delete(self, **_: Any) -> NoReturn:
         """Refused: a whole collection is emptied by ``all().delete()``, so that nobody does it by mistake.
 

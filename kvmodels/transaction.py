@@ -176,7 +176,7 @@ class Decorator(Protocol):
             A function of the other parameters.
 
         Raises:
-            InvalidArgumentError: a coroutine or generator function.
+            InvalidArgumentError: a coroutine or generator function, or a method that is not bound.
         """
         ...
 
@@ -303,6 +303,8 @@ class Transactions:
                 value=getattr(function, "__name__", repr(function)),
                 hint="Decorate a plain function; a coroutine function with transactional() of an AsyncDatabase.",
             )
+
+        Rerun.require_function(function)
 
         @wraps(function)
         def repeated(*args: P.args, **kwargs: P.kwargs) -> R:

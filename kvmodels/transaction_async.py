@@ -326,6 +326,8 @@ class AsyncTransactions:
                 hint="Decorate an 'async def' that returns its result; a plain function with Database.transactional().",
             )
 
+        Rerun.require_function(function)
+
         @wraps(function)
         async def repeated(*args: P.args, **kwargs: P.kwargs) -> R:
             rerun = Rerun((await self._store()).context, retries)

@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from contextvars import ContextVar
+from inspect import signature
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from kvmodels.engines.base import Engine
@@ -23,6 +24,15 @@ from kvmodels.schema.definition import ModelSchema
 __all__ = ["Joined", "Rerun", "Scope", "Store"]
 
 X = TypeVar("X")
+
+_MORE_RETRIES: Final = (
+    "The keys are contended: try again later, raise transactional(retries=), or let the transactions read and write "
+    "fewer keys in common."
+)
+_MORE_TIME: Final = (
+    "The deadline of the RetryPolicy of the database has passed: try again later, raise RetryPolicy(deadline_s=), or "
+    "make the function quicker."
+)
 
 
 class Store(NamedTuple):
@@ -123,9 +133,26 @@ class Rerun:
                 attempts=self.attempt,
                 elapsed_s=round(elapsed, 6),
                 failed_checks=conflict.failed_checks,
+                hint=_MORE_TIME if left <= 0 else _MORE_RETRIES,
             ) from conflict
         self.attempt += 1
         return min(context.retry.pause(self.attempt, context.random()), left)
+
+    @staticmethod
+    def require_function(function: Callable[..., object]) -> None:
+        """Refuse a function whose first parameter is not the transaction but an object. Raises InvalidArgumentError."""
+        try:
+            first = next(iter(signature(function).parameters), None)
+        except (TypeError, ValueError):  # one that is not written in Python may have none
+            return
+        if first in ("self", "cls"):
+            raise InvalidArgumentError(
+                "a transaction is the first argument of its function, and here that is the object of a method",
+                argument="function",
+                value=getattr(function, "__name__", repr(function)),
+                hint="Decorate a function of (tx, ...) that the method calls, or the bound method: "
+                "db.transactional()(self.pay) with def pay(self, tx, ...).",
+            )
 
     @staticmethod
     def require(retries: object) -> int:

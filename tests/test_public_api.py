@@ -85,6 +85,7 @@ PUBLIC = [
     "QuerySet",
     "ReadOnlyError",
     "RecordViolation",
+    "RefusedRecord",
     "Repository",
     "ReservedKeyError",
     "ResumeExpiredError",

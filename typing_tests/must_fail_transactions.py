@@ -23,3 +23,10 @@ def mistaken(db: Database, other: AsyncDatabase) -> None:
 
     with other.transaction():  # mypy: attr-defined / pyright: reportGeneralTypeIssues
         pass
+
+    class Bank:
+        def pay(self, tx: Transaction, source: int) -> Account:
+            return tx[Account].get(source)
+
+    db.transactional()(Bank().pay)(1)
+    db.transactional()(Bank.pay)  # mypy: arg-type / pyright: reportArgumentType

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeGuard, TypeVar, cast
 
-from kvmodels.errors import InvalidArgumentError, InvalidValueError
+from kvmodels.errors import InvalidArgumentError
 from kvmodels.schema.definition import ModelSchema
+from kvmodels.schema.variants import foreign_object
 
 __all__ = [
     "fields_of",
@@ -106,13 +107,10 @@ def require_object(schema: ModelSchema, instance: object) -> None:
     Raises:
         InvalidValueError: its type is named.
     """
-    if instance.__class__ is not schema.model and schema.variant_of(instance) is schema:
-        raise InvalidValueError(
-            "this is not an object of the model",
-            model=schema.name,
-            type=type(instance).__name__,
-            hint="Use the repository of the object's own class.",
-        )
+    if (instance.__class__ is not schema.model or schema.variants is not None) and schema.variant_of(
+        instance
+    ) is schema:
+        raise foreign_object(schema, instance)
 
 
 def _is_mapping(value: object) -> TypeGuard[Mapping[Any, Any]]:

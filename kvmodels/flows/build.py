@@ -50,7 +50,7 @@ class IndexViolation(NamedTuple):
             ``expires``.
         reason: for ``key_function``, the name of the type of what the function raised; for ``duplicate``, the other
             index in which the record would take the value of another one if it were written anew, as a migration does;
-            else None.
+            for a record that cannot be read or encoded, the field and the cause; else None.
     """
 
     key: Any

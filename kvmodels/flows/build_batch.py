@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from kvmodels.errors import CommitUnknownError, DecodeError, KvModelsError, OperationTooLargeError
 from kvmodels.flows.context import Context, HeaderView, writable_collection
-from kvmodels.flows.records import Stored, document_of, is_incomplete, stored_of
+from kvmodels.flows.records import Stored, cause_of, document_of, is_incomplete, stored_of
 from kvmodels.flows.requests import Flow, commit, now, read
 from kvmodels.keys import key_successor, skip_parts
 from kvmodels.maintenance import rules
@@ -207,8 +207,8 @@ def _change(context: Context, live: LiveCollection, index: LiveIndex, row: Row) 
         document = document_of(context, row)
         touched = rules.must_touch(index) or is_incomplete(index, document)
         made = _materialised(context, live, row, document) if touched else None
-    except DecodeError:
-        return Misfit("not_decodable")
+    except DecodeError as error:
+        return Misfit("not_decodable", cause_of(error))
     if isinstance(made, Misfit) and is_incomplete(index, document):
         return made
     # What only other indexes cannot hold is no obstacle here: the compiler lists it for them.
@@ -245,11 +245,11 @@ def _materialised(context: Context, live: LiveCollection, row: Row, document: Do
         return None
     try:
         return stored_of(context, live, row)
-    except DecodeError:
-        return Misfit("not_decodable")
+    except DecodeError as error:
+        return Misfit("not_decodable", cause_of(error))
     except KvModelsError as error:
         failed = failed_function(error)
-        return Misfit("not_encodable") if failed is None else Misfit("key_function", failed)
+        return Misfit("not_encodable", cause_of(error)) if failed is None else Misfit("key_function", failed)
 
 
 def _holds_too_much(context: Context, index: LiveIndex, change: RecordChange) -> bool:

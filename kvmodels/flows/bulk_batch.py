@@ -15,6 +15,7 @@ from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 from pydantic import ValidationError
 
 from kvmodels.errors import InvalidValueError, KvModelsError, LimitExceededError, UniqueViolationError
+from kvmodels.flows.bulk_naming import changed_record, name_record, naming
 from kvmodels.flows.bulk_results import BulkFailure, BulkProgress
 from kvmodels.flows.context import Context, HeaderView
 from kvmodels.flows.hooks import Step
@@ -22,7 +23,7 @@ from kvmodels.flows.operation import Operation, Proposal, Seen, always
 from kvmodels.flows.requests import Flow
 from kvmodels.flows.retry import execute
 from kvmodels.flows.storing import Pending, refused, shown_key, state_after, stored
-from kvmodels.maintenance.changes import Violation
+from kvmodels.maintenance.changes import RecordChange, Violation
 from kvmodels.operations import AtomicWrite
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.state import ObjectState
@@ -66,6 +67,10 @@ class Work(Protocol[T_contra]):
 
     def pk_of(self, item: T_contra) -> bytes:
         """The packed primary key of a record."""
+        ...
+
+    def position_of(self, item: T_contra, /) -> int | None:
+        """The place of an object in the list of the caller; None where a query has found the record."""
         ...
 
     def step(self, seen: Seen, item: T_contra) -> Step | None:
@@ -129,8 +134,9 @@ class Batch(Generic[T]):
         self._collect = collect
         self._ledger = ledger
         self._left_out: dict[bytes, Exception] = {}
-        self.committed = False
-        """What is raised from now on comes from hooks that ran after the commit."""
+        self._changes: tuple[RecordChange, ...] = ()
+        self.committed: Outcome | None = None
+        """What was committed: what is raised from now on comes from hooks that ran afterwards."""
 
     def run(self) -> Flow[Outcome | None]:
         """Carry it out; None when another process has gone on with the same bulk write.
@@ -145,11 +151,16 @@ class Batch(Generic[T]):
             try:
                 return (yield from execute(self._context, self._operation()))
             except UniqueViolationError:
-                if self.committed or len(self._left_out) == known:
+                if self.committed is not None or len(self._left_out) == known:
                     raise
             except (LimitExceededError, InvalidValueError) as error:
-                # What the compiler refuses names no record; of a single one it is clear which it is.
-                if self.committed or not self._collect or len(self._items) > 1 or self._left_out:
+                if self.committed is not None:
+                    raise
+                if not self._collect:
+                    self._name_refused(error)
+                    raise
+                # A limit may be that of all records together; of a single one it is clear which it is.
+                if len(self._items) > 1 or self._left_out:
                     raise
                 self._left_out[self._work.pk_of(self._items[0])] = error
 
@@ -177,16 +188,18 @@ class Batch(Generic[T]):
                 step = self._step(seen, item)
             except Exception as error:  # hooks and validators of the user raise anything; it is listed
                 if not self._collect:
+                    self._name(error, item)
                     raise
-                failed.append(failure_of(shown_key(self._layout.unpack(self._work.pk_of(item))), error))
+                failed.append(failure_of(self._key(item), error))
                 continue
             if step is not None:
-                steps.append(step)
+                steps.append(self._named(step, item) if step.after else step)
+        self._changes = tuple(step.change for step in steps)
         outcome = Outcome(len(steps) + len(failed), len(steps), tuple(failed))
         proposal = _proposal(steps, outcome, holds_objects=self._work.holds_objects)
 
         def done(versionstamp: bytes) -> Outcome | None:
-            self.committed = True
+            self.committed = outcome
             return proposal.done(versionstamp)
 
         if (ledger := self._ledger) is None:
@@ -205,10 +218,31 @@ class Batch(Generic[T]):
             raise left_out
         return self._work.step(seen, item)
 
+    def _key(self, item: T) -> Any:
+        return shown_key(self._layout.unpack(self._work.pk_of(item)))
+
+    def _named(self, step: Step, item: T) -> Step:
+        """The same step, whose hooks after the commit tell with an exception which record it is about."""
+        named = naming(step.after, self._work.schema, self._key(item), self._work.position_of(item))
+        return step._replace(after=tuple(named))
+
+    def _name(self, error: Exception, item: T) -> None:
+        name_record(error, self._work.schema, self._key(item), self._work.position_of(item))
+
+    def _name_refused(self, error: KvModelsError) -> None:
+        """Tell with an error of the compiler which record it is about, if it is one."""
+        change = changed_record(error, self._changes)
+        pk = None if change is None else change.pk
+        item = next((one for one in self._items if len(self._items) == 1 or self._work.pk_of(one) == pk), None)
+        if item is not None:
+            self._name(error, item)
+
     def _refused(self, violation: Violation) -> KvModelsError:
         error = refused(violation)
         if self._collect and self._context.transaction is None:
             self._left_out[violation.change.pk] = error
+        elif not self._collect:
+            self._name(error, next(one for one in self._items if self._work.pk_of(one) == violation.change.pk))
         return error
 
 

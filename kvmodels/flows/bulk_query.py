@@ -30,7 +30,7 @@ from kvmodels.flows.storing import KEEP
 from kvmodels.query.query import Query
 from kvmodels.schema.changes import require_changes
 
-__all__ = ["refused_removal", "remove_all", "update_all"]
+__all__ = ["refused_removal", "refused_update", "remove_all", "update_all"]
 
 MOST_COLLECTED: Final = 1_000_000
 """Primary keys that are held in memory, about 200 bytes each."""
@@ -78,6 +78,16 @@ def refused_removal() -> InvalidArgumentError:
         "a collection is not emptied by delete()",
         argument="delete",
         hint="Write all().delete() to remove every record, filter(...).delete() for some, remove(key) for one.",
+    )
+
+
+def refused_update() -> InvalidArgumentError:
+    """The error for ``users.update(...)``, which nobody should write for ``users.patch(key, ...)``."""
+    return InvalidArgumentError(
+        "a collection is not changed as a whole by update()",
+        argument="update",
+        hint="Write all().update(...) to change every record, filter(...).update(...) for some, patch(key, ...) for "
+        "one.",
     )
 
 

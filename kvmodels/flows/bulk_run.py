@@ -144,8 +144,11 @@ class BulkRun(Generic[T]):
             )
             try:
                 outcome = yield from batch.run()
-            except (RetriesExhaustedError, LimitExceededError, InvalidValueError) as error:
-                if len(items) == 1 or batch.committed or not self._may_halve(error):
+            except Exception as error:
+                if batch.committed is not None:  # it comes from a hook that ran afterwards
+                    self._count(batch.committed)
+                    raise
+                if len(items) == 1 or not self._may_halve(error):
                     raise
                 source.give_back(items)
                 size = len(items) // 2
@@ -156,18 +159,22 @@ class BulkRun(Generic[T]):
                 return False
             source.dealt_with(outcome.matched)
             self._count(outcome)
+            self._tell()
             size = min(max(size, len(items)) * 2, self._largest)
 
     def _may_halve(self, error: Exception) -> bool:
         """What a single record is to blame for is looked for only if the others are to be written."""
-        of_all = isinstance(error, (RetriesExhaustedError, OperationTooLargeError))
-        return of_all or self._options.on_error == "collect"
+        if isinstance(error, (RetriesExhaustedError, OperationTooLargeError)):
+            return True
+        return self._options.on_error == "collect" and isinstance(error, (LimitExceededError, InvalidValueError))
 
     def _count(self, outcome: Outcome) -> None:
         self.matched += outcome.matched
         self.written += outcome.written
         self.batches += 1
         self._failed += outcome.failed[: max(0, LISTED_AT_MOST - len(self._failed))]
+
+    def _tell(self) -> None:
         if self._options.progress is not None:
             own = BulkProgress(self.matched, self.written, self.batches)
             self._options.progress(own if self._ledger is None else self._ledger.so_far())

@@ -10,9 +10,10 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 
-from kvmodels.errors import InvalidArgumentError, PrimaryKeyChangedError
+from kvmodels.errors import InvalidArgumentError, InvalidValueError, PrimaryKeyChangedError
 from kvmodels.flows.arguments import items_of, require_object
 from kvmodels.flows.bulk_batch import Batch
+from kvmodels.flows.bulk_naming import name_record
 from kvmodels.flows.bulk_progress import list_digest
 from kvmodels.flows.bulk_results import BulkResult
 from kvmodels.flows.bulk_resuming import resumable_list
@@ -76,8 +77,12 @@ def _require_names(schema: ModelSchema, names: Sequence[str]) -> None:
 def _loaded(schema: ModelSchema, objects: Iterable[Any]) -> list[tuple[Any, ObjectState]]:
     """The objects with their states, each record once."""
     loaded: dict[tuple[Any, ...], tuple[Any, ObjectState]] = {}
-    for instance in objects:
-        require_object(schema, instance)
+    for position, instance in enumerate(objects):
+        try:
+            require_object(schema, instance)
+        except InvalidValueError as error:
+            name_record(error, schema, None, position)
+            raise
         state = state_of(instance)
         if state is None:
             raise InvalidArgumentError(
@@ -110,6 +115,7 @@ def _bulk_update(
             item = yield from _prepared(writer, instance, state, row, names)
         except Exception as error:  # validators of the user raise anything; its batch lists it
             if options.on_error == "raise":
+                name_record(error, writer.schema, shown_key(state.key), position)
                 raise
             items.append(Loaded(position, state.key, row, None, error))
         else:

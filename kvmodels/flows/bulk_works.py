@@ -49,6 +49,9 @@ class _OfQuery:
         """The packed primary key of a record."""
         return item.pk
 
+    def position_of(self, _: Found) -> None:
+        """None: there is no list of the caller."""
+
     def _row(self, seen: Seen, item: Found) -> tuple[Row, Document] | None:
         """The record as it was read, and its document; None when it is gone or does not satisfy the query any more."""
         row = seen.live_row(self._layout.key(item.pk))
@@ -158,6 +161,10 @@ class Storing:
     def pk_of(self, item: Loaded) -> bytes:
         """The packed primary key of the object."""
         return self._layout.pk_of(item.row.key)
+
+    def position_of(self, item: Loaded) -> int:
+        """Its place in the list of the caller."""
+        return item.position
 
     def step(self, seen: Seen, item: Loaded) -> Step | None:
         """The object over its record.

@@ -114,6 +114,10 @@ class Joining(Protocol):
         """Carry out an ``Operation`` as a part of the transaction; returns what its verb returns."""
         ...
 
+    def wrote(self, key: bytes) -> bool:
+        """Whether the transaction has stored the record of this key."""
+        ...
+
 
 @dataclass(slots=True)
 class Context:

@@ -189,6 +189,14 @@ def stale_error(schema: ModelSchema, key: tuple[Any, ...], loaded: Row, current:
             key=shown_key(key),
             hint="Its transaction failed, has not ended, or wrote the record again by another object. Load it again.",
         )
+    if current is not None and isinstance(current.versionstamp, PendingStamp):
+        return StaleObjectError(
+            "another object of this record was saved in the transaction",
+            model=schema.name,
+            key=shown_key(key),
+            expected=format_versionstamp(loaded.versionstamp),
+            hint="Two objects of one record were loaded: change and save one of them, or use patch().",
+        )
     names = {"model": schema.name, "key": shown_key(key), "expected": format_versionstamp(loaded.versionstamp)}
     if current is None:
         return StaleObjectError(
@@ -320,10 +328,10 @@ def _require_changed(schema: ModelSchema, returned: Any) -> None:
 
 
 def _row_of(context: Context, schema: ModelSchema, row: Row | None) -> Row | None:
-    """A row, None when it is one of another class that shares the collection."""
-    if row is None or schema.variants is None or schema.variants.of_document(document_of(context, row)) is not None:
+    """A row, None when it is one of another class that shares the collection; for the first class none is."""
+    if row is None or schema.variants is None or not schema.variants.where:
         return row
-    return None
+    return None if schema.variants.of_document(document_of(context, row)) is None else row
 
 
 def absent(schema: ModelSchema, key_values: tuple[Any, ...]) -> DoesNotExist:
@@ -363,7 +371,10 @@ def _rename(key_values: tuple[Any, ...], new_values: tuple[Any, ...], writer: Wr
             return Proposal((), always(instance), always(instance))
         if seen.live_row(new_key) is not None:
             raise AlreadyExistsError(
-                "a record with this primary key exists", model=schema.name, key=shown_key(new_values)
+                "a record with this primary key exists",
+                model=schema.name,
+                key=shown_key(new_values),
+                hint="Choose another key, or remove() the record that has this one first.",
             )
         instance.__dict__.update(
             (column.field, value) for column, value in zip(schema.primary_key, new_values, strict=True)

@@ -21,6 +21,7 @@ from kvmodels.keys import encode_key
 from kvmodels.operations import AtomicWrite, Check, Committed, Delete, ReadRange, Set, after_prefix, point
 from kvmodels.schema.catalogue import IndexState, StoredCollection, StoredIndex
 from kvmodels.schema.keyspace import HEADER_KEY, build_key, counter_prefix, drop_key, fence_key, violation_prefix
+from kvmodels.schema.live import require_current_release
 
 __all__ = ["drop_generations", "drop_index"]
 
@@ -35,6 +36,9 @@ def drop_index(context: Context, collection: str, name: str, pace: Pace = UNPACE
 
     Args:
         pace: how fast its entries are removed, and who is told.
+
+    Raises:
+        SchemaMismatchError: a newer release has raised the schema version, so this one only reads.
     """
     while True:
         view = yield from reload_header(context)
@@ -42,6 +46,7 @@ def drop_index(context: Context, collection: str, name: str, pace: Pace = UNPACE
         listed = [ix for ix in stored.indexes if ix.name == name] if stored else []
         if stored is None or not listed:
             return 0
+        require_current_release(context.schemas[collection], stored)
         if all(ix.state is IndexState.DROPPING for ix in listed):
             yield from drop_generations(context, collection, name, pace)
             return len(listed)

@@ -6,13 +6,15 @@ Rules of this module: values only, nothing is read here.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from kvmodels.errors import KvModelsError
 from kvmodels.keys import decode_key
 from kvmodels.public_path import show_public_path
 
 __all__ = ["CheckReport", "Finding", "FindingKind", "shown_key"]
+
+FINDINGS_SHOWN: Final = 5
 
 FindingKind = Literal["dangling", "missing", "foreign", "undecodable", "computed", "counter"]
 
@@ -50,14 +52,19 @@ class Finding:
     found: int | None = None
     hint: str | None = None
 
+    def __str__(self) -> str:
+        place = self.collection if self.index is None else f"{self.collection}.{self.index}"
+        key = self.key if self.primary_key is None else self.primary_key
+        return f"{self.kind} {place} {key!r}: {self.reason}"
+
 
 class CheckReport(NamedTuple):
     """The result of a check of the whole store.
 
     ``ok`` says that nothing was found, or that all that was found has been repaired. ``scanned`` counts the rows
     read: records and index entries, and for aggregate indexes records once more and counters. ``unchecked`` names
-    every index of the store that was not compared completely, as ``"collection.index: reason"``: one that this
-    release does not declare, one that is being built or dropped or has violations, and counters that could not be
+    every index that was not compared completely, as ``"collection.index: reason"``: one that this release does not
+    declare, one that is not built, is being built or dropped or has violations, and counters that could not be
     counted. Nothing is said about those, so ``ok`` does not cover them.
     """
 
@@ -122,7 +129,11 @@ class CheckReport(NamedTuple):
         )
         verdict = "ok" if self.ok else "NOT OK"
         missed = f"; not compared: {'; '.join(self.unchecked)}" if self.unchecked else ""
-        return f"{verdict}: {self.scanned} rows scanned; {counts}; {len(self.repaired)} repaired{missed}"
+        left = [finding for finding in self.findings if not finding.repaired]
+        first = "".join(f"\n  {finding}" for finding in left[:FINDINGS_SHOWN])
+        more = f"\n  and {len(left) - FINDINGS_SHOWN} more: see findings" if len(left) > FINDINGS_SHOWN else ""
+        summary = f"{verdict}: {self.scanned} rows scanned; {counts}; {len(self.repaired)} repaired{missed}"
+        return summary + first + more
 
 
 def shown_key(key: bytes) -> tuple[Any, ...]:

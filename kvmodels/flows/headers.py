@@ -16,7 +16,7 @@ from kvmodels.schema.catalogue import Header
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.keyspace import HEADER_KEY
 
-__all__ = ["commit_header", "raise_schema_version"]
+__all__ = ["commit_header", "list_fields", "raise_schema_version"]
 
 
 def commit_header(
@@ -67,3 +67,14 @@ def raise_schema_version(context: Context, schema: ModelSchema) -> Flow[None]:
         if stored.schema_version >= schema.schema_version:
             return
         yield from commit_header(context, view, view.header.with_collection(stored.raised_to(schema)))
+
+
+def list_fields(context: Context, schema: ModelSchema) -> Flow[None]:
+    """List the declared fields and raise the schema version; fields that are not declared stay listed."""
+    while True:
+        view = yield from reload_header(context)
+        stored = view.header.collections[schema.collection]
+        listed = stored.raised_to(schema).listing(schema)
+        if listed == stored:
+            return
+        yield from commit_header(context, view, view.header.with_collection(listed))

@@ -29,6 +29,7 @@ from kvmodels.schema.automatic import TimeField
 from kvmodels.schema.definition import Document, ModelSchema
 from kvmodels.schema.hooks import Hooks
 from kvmodels.schema.state import drop_state
+from kvmodels.schema.variants import require_known_class
 
 __all__ = ["Calls", "Event", "Lifecycle", "Step", "Writer", "writing"]
 
@@ -159,13 +160,23 @@ class Lifecycle:
         return (partial(drop_state, instance), *after) if after else ()
 
     def _set_time(self, fresh: Any, old: Document | None) -> None:
+        counted = old is not None and self._is_counted(old)
         for field in self._schema.variant_of(fresh).time_fields:
             if old is None:
                 value = field.first(self.now_ms)
             else:
-                value = field.next(self._stored(field, old, self._schema.variant_of(fresh)), self.now_ms)
+                stored = self._stored(field, old, self._schema.variant_of(fresh))
+                value = field.next(stored, self.now_ms, counted=counted)
             fresh.__dict__[field.name] = value
             fresh.__pydantic_fields_set__.add(field.name)
+
+    def _is_counted(self, old: Document) -> bool:
+        """Whether a document is one that the same transaction has stored."""
+        transaction = self._context.transaction
+        if transaction is None:
+            return False
+        layout = self._context.layouts[self._schema.collection]
+        return transaction.wrote(layout.key(layout.pack_document(old)))
 
     def _stored(self, field: TimeField, document: Document, schema: ModelSchema) -> Any:
         if schema.upgrade is not None:
@@ -214,21 +225,40 @@ class Writer:
         """The step that stores an object over the row that was read; to be called in every attempt.
 
         Hooks run here. An expired row is none, so the object is inserted.
+
+        Raises:
+            DecodeError: the row is of a class that this program does not know.
         """
         after: Calls = ()
         if self.life is not None:
             expired = old is None or (old.expire_at is not None and old.expire_at <= seen.now_ms)
             item, after = self.life.ready(item, seen, None if expired else old)
-        return Step(record_change(self.context, item, seen, old, self.deadline), item, after)
+        change = record_change(self.context, item, seen, old, self.deadline)
+        self._require_known(change, seen)
+        return Step(change, item, after)
 
     def remove(self, seen: Seen, pk: bytes, row: Row, *, unread: bool = False) -> Step:
         """The step that removes a record; hooks run here, with the object as it was stored.
 
         With ``unread`` a record that cannot be read as an object is removed without them: somebody must be able to.
+
+        Raises:
+            DecodeError: the row is of a class that this program does not know, or hooks need an object.
         """
         after = () if self.life is None else self.life.removal(seen, row, unread=unread)
         live = seen.view.live[self.schema.collection]
-        return Step(RecordChange(live, pk, row, document_of(self.context, row), None), None, after)
+        change = RecordChange(live, pk, row, document_of(self.context, row), None)
+        self._require_known(change, seen)
+        return Step(change, None, after)
+
+    def _require_known(self, change: RecordChange, seen: Seen) -> None:
+        """Leave a record alone whose class only another program knows; one that has expired is none."""
+        old = change.old
+        if self.schema.variants is None or old is None or change.old_document is None:
+            return
+        if old.expire_at is None or old.expire_at > seen.now_ms:
+            live = change.live
+            require_known_class(live.schema, change.old_document, live.layout.unpack(live.layout.pk_of(old.key)))
 
 
 def writing(context: Context, schema: ModelSchema, deadline: Deadline, verb: Callable[[Writer], Flow[R]]) -> Flow[R]:

@@ -57,7 +57,9 @@ class MigrationReport:
 
     def __str__(self) -> str:
         left = "complete" if self.complete else f"{len(self.violations)} left"
-        return f"{self.collection}: version {self.version}, {self.scanned} scanned, {self.written} written, {left}"
+        rest = self.scanned - self.written if self.complete else 0
+        written = f"{self.written} written" + (f" ({rest} had nothing left to change)" if rest else "")
+        return f"{self.collection}: version {self.version}, {self.scanned} scanned, {written}, {left}"
 
 
 @dataclass(slots=True)
@@ -80,7 +82,7 @@ def migrate(
         RetriesExhaustedError: one batch met a conflict in every attempt.
 
     Cost: per batch two or three reads and one commit; two header commits. Idempotent; when there is nothing to do, one
-    read.
+    read. With ``forget`` every record is read, in each call.
     """
     counts = _Counts()
     wanted = frozenset(forget)
@@ -88,7 +90,8 @@ def migrate(
         view = yield from _view(context, schema)
         stored = view.header.collections[schema.collection]
         row = yield from _progress(context, schema)
-        aim = Migration(schema.schema_version, tuple(sorted(wanted & stored.fields.keys())))
+        # Also what is not listed: an upgrade that touched a field and left it in the records has taken it off the list.
+        aim = Migration(schema.schema_version, tuple(sorted(wanted)))
         if row is not None and row[0].version == aim.version:
             # What another process has begun to forget is carried through, or each would begin anew in turn.
             aim = aim._replace(forget=tuple(sorted({*aim.forget, *row[0].forget})))
@@ -222,6 +225,10 @@ def _finish(context: Context, schema: ModelSchema, at_end: Migration) -> Flow[tu
     if listed:
         return _violations_in(context, schema, prefix, listed)
     stored = view.header.collections[schema.collection]
+    # Only of what upgrades have made it is known that every record has it: records of this version were passed over, so
+    # that another new field may be missing in them, or have its former type, which the next plan is to say.
+    made = [name for name, version in schema.touched.items() if version > stored.oldest]
+    stored = stored.listing(schema, made)
     # What an upgrade has dealt with, and the model does not declare, is in no record any more.
     gone = {*at_end.forget, *(schema.touched.keys() - schema.fields.keys())}
     fields = {name: kind for name, kind in stored.fields.items() if name not in gone}

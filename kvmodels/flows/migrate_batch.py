@@ -16,7 +16,7 @@ from pydantic import ValidationError
 from kvmodels.errors import CommitUnknownError, DecodeError, KvModelsError, LimitExceededError
 from kvmodels.flows.build_batch import compile_changes
 from kvmodels.flows.context import Context, HeaderView, writable_collection
-from kvmodels.flows.records import document_of, object_of
+from kvmodels.flows.records import cause_of, document_of, object_of
 from kvmodels.flows.requests import Flow, commit, now, read
 from kvmodels.keys import key_successor
 from kvmodels.maintenance import rules
@@ -43,7 +43,7 @@ from kvmodels.schema.live import LiveCollection
 from kvmodels.schema.state import set_state, state_of
 from kvmodels.schema.upgrades import version_of
 
-__all__ = ["Migration", "MigrationBatch", "migrate_batch", "progress_check", "settle_unmigrated"]
+__all__ = ["Migration", "MigrationBatch", "migrate_batch", "progress_check", "remade", "settle_unmigrated"]
 
 SETTLED_AT_ONCE: Final = 100
 
@@ -211,27 +211,14 @@ class _Batch:
         pk = live.layout.pk_of(row.key)
         try:
             held = document_of(context, row)
-            if version_of(held) >= self._aim.version and held.keys().isdisjoint(self._aim.forget):
-                return None
-            document = live.schema.prepare(_forgetful(object_of(context, live, row), self._aim.forget)).document
-            value, encoding = context.codec.encode_document(document)
-        except DecodeError:
-            return Misfit("not_decodable")
-        except ValidationError:
-            return Misfit("not_encodable")
-        except KvModelsError as error:
-            failed = failed_function(error)
-            return Misfit("not_encodable") if failed is None else Misfit("key_function", failed)
-        kind = self._misfit(document, pk, row.expire_at)
-        if kind is not None or len(value) > context.limits.max_value_bytes:
-            return Misfit(kind or "too_long")
-        return RecordChange(live, pk, row, held, document, value, encoding, row.expire_at, tolerant=True)
-
-    def _misfit(self, document: Document, pk: bytes, expire_at: int | None) -> str | None:
-        """Why a complete index cannot hold what the record becomes; one that is being built lists it by itself."""
-        limit = self._context.limits.max_key_bytes
-        found = (misfit(one, document, pk, limit, expire_at) for one in self.live.maintained if one.readable)
-        return next((kind for kind in found if kind is not None), None)
+        except DecodeError as error:
+            return Misfit("not_decodable", cause_of(error))
+        if version_of(held) >= self._aim.version and held.keys().isdisjoint(self._aim.forget):
+            return None
+        made = remade(context, live, row, self._aim.forget)
+        if isinstance(made, Misfit):
+            return made
+        return RecordChange(live, pk, row, held, *made, row.expire_at, tolerant=True)
 
     def compile(self, changes: Sequence[RecordChange], *, listed: bool) -> Flow[bool]:
         """Take in what rewrites records; False after a conflict. A unique value that is taken leaves one out.
@@ -271,6 +258,29 @@ class _Batch:
         if not isinstance(outcome, Committed):
             self._context.view = None
         return isinstance(outcome, Committed)
+
+
+def remade(
+    context: Context, live: LiveCollection, row: Row, forget: Iterable[str] = ()
+) -> tuple[Document, bytes, int] | Misfit:
+    """What a record becomes when it is written as its model has it, with its bytes; or why it cannot be."""
+    try:
+        document = live.schema.prepare(_forgetful(object_of(context, live, row), forget)).document
+        value, encoding = context.codec.encode_document(document)
+    except DecodeError as error:
+        return Misfit("not_decodable", cause_of(error))
+    except ValidationError as error:
+        return Misfit("not_encodable", cause_of(error))
+    except KvModelsError as error:
+        failed = failed_function(error)
+        return Misfit("not_encodable", cause_of(error)) if failed is None else Misfit("key_function", failed)
+    # Of complete indexes only: one that is being built lists by itself what it cannot hold.
+    pk, limit = live.layout.pk_of(row.key), context.limits.max_key_bytes
+    for index in live.maintained:
+        kind = misfit(index, document, pk, limit, row.expire_at) if index.readable else None
+        if kind is not None:
+            return Misfit(kind, index.stored.name)
+    return Misfit("too_long") if len(value) > context.limits.max_value_bytes else (document, value, encoding)
 
 
 def _forgetful(instance: Any, names: Iterable[str]) -> Any:

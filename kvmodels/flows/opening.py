@@ -16,10 +16,10 @@ from kvmodels.errors import ModelDefinitionError, SchemaMismatchError
 from kvmodels.flows import build as build_flows
 from kvmodels.flows import migrate as migrate_flows
 from kvmodels.flows.context import Context, HeaderView, header_view, reload_header
-from kvmodels.flows.headers import commit_header
+from kvmodels.flows.headers import commit_header, list_fields
 from kvmodels.flows.requests import Flow, read
 from kvmodels.operations import ReadRange, after_prefix
-from kvmodels.schema.catalogue import IndexState, stored_collection
+from kvmodels.schema.catalogue import IndexState, StoredCollection, stored_collection
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.keyspace import RESERVED, index_prefix
 
@@ -27,13 +27,14 @@ __all__ = ["check_prefixes", "list_collections", "open_database", "require_curre
 
 
 def open_database(context: Context, *, writable: bool) -> Flow[HeaderView]:
-    """List new collections and build the new indexes of empty ones.
+    """List new collections, and bring empty ones in line: their new fields and indexes, and the schema version.
 
     Raises:
         ModelDefinitionError: two collections or indexes would share keys.
         SchemaMismatchError: the store is of a newer format.
 
-    Cost: one read; one commit when a collection is new; per new index of an empty collection three commits.
+    Cost: one read; one commit when a collection is new; per new index of an empty collection three commits, and one for
+    its new fields.
     """
     view = yield from reload_header(context)
     check_prefixes(context, view)
@@ -44,8 +45,9 @@ def open_database(context: Context, *, writable: bool) -> Flow[HeaderView]:
         live = view.live[name]
         if not _is_buildable(view, schema):
             continue
-        pending = build_flows.unbuilt_indexes(view.header.collections[name], schema)
-        if pending or live.unraised or IndexState.OUTDATED in live.states.values():
+        stored = view.header.collections[name]
+        pending = build_flows.unbuilt_indexes(stored, schema)
+        if pending or live.unraised or IndexState.OUTDATED in live.states.values() or _adds_fields(stored, schema):
             result = yield from read((ReadRange(live.layout.prefix, after_prefix(live.layout.prefix), 1),))
             if not result.ranges[0]:
                 yield from _bring_up(context, schema, pending)
@@ -79,6 +81,17 @@ def _bring_up(context: Context, schema: ModelSchema, pending: Sequence[str]) -> 
     live = (yield from reload_header(context)).live[schema.collection]
     if live.unraised or IndexState.OUTDATED in live.states.values():
         yield from migrate_flows.migrate(context, schema)
+    # Or the records that are stored from now on would be taken for older ones that lack the new fields.
+    view = yield from header_view(context)
+    if _adds_fields(view.header.collections[schema.collection], schema):
+        yield from list_fields(context, schema)
+
+
+def _adds_fields(stored: StoredCollection, schema: ModelSchema) -> bool:
+    """Whether fields are declared that the store does not list, and the others are as they are listed."""
+    declared = {name: field.type_name for name, field in schema.fields.items()}
+    same = all(declared.get(name, kind) == kind for name, kind in stored.fields.items())
+    return same and not declared.keys() <= stored.fields.keys()
 
 
 def _is_buildable(view: HeaderView, schema: ModelSchema) -> bool:

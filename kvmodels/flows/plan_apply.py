@@ -7,16 +7,16 @@ interrupted and begun again; the plan is only made to be judged and shown, and e
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from kvmodels.errors import SchemaChangeRefusedError
 from kvmodels.flows.build import BuildReport, build_index, outdated_generations, unbuilt_indexes
 from kvmodels.flows.context import Context, header_view, reload_header
 from kvmodels.flows.drop import drop_generations, drop_index
-from kvmodels.flows.headers import commit_header, raise_schema_version
+from kvmodels.flows.headers import list_fields, raise_schema_version
 from kvmodels.flows.migrate import MigrationReport, migrate
 from kvmodels.flows.opening import list_collections
-from kvmodels.flows.pace import Pace
+from kvmodels.flows.pace import SAMPLE, Pace
 from kvmodels.flows.plan import plan_schema
 from kvmodels.flows.requests import Flow
 from kvmodels.public_path import show_public_path
@@ -57,24 +57,27 @@ class SchemaReport:
 
 
 def apply_schema(
-    context: Context, schemas: Sequence[ModelSchema], allow: Sequence[str], pace: Pace
+    context: Context, schemas: Sequence[ModelSchema], allow: Sequence[str], pace: Pace, sample: int | None = SAMPLE
 ) -> Flow[SchemaReport]:
     """Bring some collections in line with their declarations.
 
     Args:
         allow: names of what would be refused, or not be done, otherwise.
+        sample: how many records of each collection the model is tried on first; None: all.
 
     Raises:
         SchemaChangeRefusedError: a step is refused; nothing was done.
         SchemaMismatchError: a newer release was brought up meanwhile.
         RetriesExhaustedError: one batch met a conflict in every attempt.
     """
-    plan = (yield from plan_schema(context, schemas)).allowing(allow)
+    plan = (yield from plan_schema(context, schemas, sample)).allowing(allow)
     if plan.refused:
         raise SchemaChangeRefusedError(
             "some changes of the schema are refused",
             steps=tuple(
-                f"{one.collection}{f'.{one.subject}' if one.subject else ''}: {one.rule}" for one in plan.refused
+                f"{one.collection}{f'.{one.subject}' if one.subject else ''}: {one.rule}"
+                f"{f' ({one.detail})' if one.records else ''}"
+                for one in plan.refused
             ),
         )
     yield from list_collections(context)
@@ -83,27 +86,12 @@ def apply_schema(
     for schema in schemas:
         for step in plan.of(schema.collection, "index_undeclared"):
             yield from drop_index(context, schema.collection, step.subject or "", pace)
-        yield from _list_fields(context, schema)
+        yield from list_fields(context, schema)
         builds.extend((yield from build_indexes(context, schema, pace)))
         forget = [step.subject or "" for step in plan.of(schema.collection, "field_removed") if step.allowed]
         if forget or (yield from _waits_for_records(context, schema)):
             migrations.append((yield from migrate(context, schema, forget=forget, pace=pace)))
     return SchemaReport(plan, tuple(builds), tuple(migrations))
-
-
-def _list_fields(context: Context, schema: ModelSchema) -> Flow[None]:
-    """List the declared fields and raise the schema version; fields that are not declared stay listed."""
-    while True:
-        view = yield from reload_header(context)
-        stored = view.header.collections[schema.collection]
-        listed = replace(
-            stored.raised_to(schema),
-            fields={**stored.fields, **{name: field.type_name for name, field in schema.fields.items()}},
-            columns={**stored.columns, **{name: codec.name for name, codec in schema.column_codecs.items()}},
-        )
-        if listed == stored:
-            return
-        yield from commit_header(context, view, view.header.with_collection(listed))
 
 
 def build_indexes(context: Context, schema: ModelSchema, pace: Pace) -> Flow[tuple[BuildReport, ...]]:

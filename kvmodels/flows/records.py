@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from kvmodels.errors import DecodeError, InvalidKeyError, InvalidValueError
+from pydantic import ValidationError
+
+from kvmodels.errors import DecodeError, InvalidKeyError, InvalidValueError, KvModelsError
 from kvmodels.flows.context import Context
 from kvmodels.keys import decode_key
 from kvmodels.operations import Row
@@ -21,6 +23,7 @@ from kvmodels.schema.upgrades import version_of
 __all__ = [
     "Recomputed",
     "Stored",
+    "cause_of",
     "document_of",
     "is_incomplete",
     "no_record_key",
@@ -56,6 +59,18 @@ class Recomputed(NamedTuple):
     value: bytes
     encoding: int
     columns: tuple[str, ...]
+
+
+def cause_of(error: KvModelsError | ValidationError) -> str:
+    """Why a record cannot be read or computed, behind the name of the field or column where one is to blame."""
+    if isinstance(error, ValidationError):
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        return ": ".join([*map(str, first["loc"][:1]), first["type"]])
+    reason = getattr(error, "reason", None) or error.message
+    if isinstance(error, InvalidValueError) and error.type is not None:
+        reason = f"{reason} ({error.type})"
+    field = getattr(error, "field", None)
+    return reason if field is None else f"{field}: {reason}"
 
 
 def document_of(context: Context, row: Row) -> Document:

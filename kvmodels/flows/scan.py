@@ -19,14 +19,15 @@ from kvmodels.flows.entries import Hit, result_of
 from kvmodels.flows.objects import loader_of
 from kvmodels.flows.paging import FEWEST_TESTED, PageData, page
 from kvmodels.flows.points import absent_key
-from kvmodels.flows.records import object_of
+from kvmodels.flows.records import document_of, object_of
 from kvmodels.flows.requests import Flow, read
 from kvmodels.flows.sorting import Sorted, Wanted, sorted_hits
 from kvmodels.flows.walking import Position
-from kvmodels.operations import point
+from kvmodels.operations import Row, point
 from kvmodels.query.plans import QueryPlan
 from kvmodels.query.query import Query
 from kvmodels.schema.definition import ModelSchema
+from kvmodels.schema.live import LiveCollection
 from kvmodels.schema.names import PRIMARY_KEY
 from kvmodels.schema.predicate import conditions_of
 
@@ -171,15 +172,21 @@ def get_by_key(context: Context, schema: ModelSchema, key_values: tuple[Any, ...
     layout = live.layout
     result = yield from read((point(layout.key(layout.pack(key_values))),))
     rows = result.ranges[0]
-    found = object_of(context, live, rows[0]) if rows else None
-    if found is None or not _is_of(schema, found):
+    found = _object(context, schema, live, rows)
+    if found is None:
         raise absent_key(schema, key_values)
     return found
 
 
-def _is_of(schema: ModelSchema, found: Any) -> bool:
-    """Whether a record is one of the model, which may share its collection with other classes."""
-    return schema.variants is None or isinstance(found, schema.model)
+def _object(context: Context, schema: ModelSchema, live: LiveCollection, rows: Sequence[Row]) -> Any | None:
+    """The object of a row, None when there is none, or one of another class that shares the collection."""
+    if not rows:
+        return None
+    variants = schema.variants
+    # Before it is read as an object: its class may be one that only another program knows.
+    if variants is not None and variants.where and variants.of_document(document_of(context, rows[0])) is None:
+        return None
+    return object_of(context, live, rows[0])
 
 
 def get_many_by_key(context: Context, schema: ModelSchema, keys: Sequence[tuple[Any, ...]]) -> Flow[list[Any | None]]:
@@ -192,13 +199,16 @@ def get_many_by_key(context: Context, schema: ModelSchema, keys: Sequence[tuple[
     """
     _, live = yield from live_collection(context, schema)
     layout = live.layout
-    load = loader_of(context, live)
+    load, variants = loader_of(context, live), schema.variants
     packed = [point(layout.key(layout.pack(values))) for values in keys]
     objects: list[Any | None] = []
     for start in range(0, len(packed), context.limits.max_ranges):
         result = yield from read(packed[start : start + context.limits.max_ranges])
-        objects += [load(rows[0]) if rows else None for rows in result.ranges]
-    return objects if schema.variants is None else [one if isinstance(one, schema.model) else None for one in objects]
+        if variants is None:
+            objects += [load(rows[0]) if rows else None for rows in result.ranges]
+        else:
+            objects += [_object(context, schema, live, rows) for rows in result.ranges]
+    return objects
 
 
 def fetch(context: Context, query: Query) -> Flow[list[Any]]:

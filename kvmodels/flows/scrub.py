@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, Final, Literal
 
-from kvmodels.errors import DecodeError, InvalidKeyError, InvalidValueError, KvModelsError
+from kvmodels.errors import DecodeError, InvalidKeyError, KvModelsError
 from kvmodels.flows.context import Context, HeaderView, header_view, reload_header
 from kvmodels.flows.expectations import Expected, RecordEntries, difference
 from kvmodels.flows.findings import CheckReport, Finding, shown_key
-from kvmodels.flows.records import document_of, object_of, recomputed
+from kvmodels.flows.records import cause_of, document_of, object_of, recomputed
 from kvmodels.flows.repair import Suspect, mend
 from kvmodels.flows.requests import Flow, read
 from kvmodels.keys import key_successor
@@ -28,6 +28,7 @@ from kvmodels.operations import GuardFailed, ReadRange, Row, after_prefix, point
 from kvmodels.schema.catalogue import IndexState
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.live import LiveCollection, LiveIndex
+from kvmodels.schema.variants import require_known_class
 
 __all__ = ["Repair", "check_collection", "check_database"]
 
@@ -117,17 +118,21 @@ class _Scrub:
         try:
             document = document_of(self._context, row)
         except DecodeError as error:
-            return Suspect("undecodable", row, None, pk, _reason(error), hint=_REMOVE_ALL, worthless=True)
+            return Suspect("undecodable", row, None, pk, cause_of(error), hint=_REMOVE_ALL, worthless=True)
         if not live.layout.names(document, row.key):
             return Suspect("undecodable", row, None, pk, "it has the primary key of another record", hint=_REMOVE_ONE)
         try:
+            require_known_class(live.schema, document, live.layout.unpack(pk))
+        except DecodeError as error:  # no repair deletes it, and no verb of this program
+            return Suspect("undecodable", row, None, pk, cause_of(error), hint=error.hint)
+        try:
             object_of(self._context, live, row)
         except KvModelsError as error:
-            return Suspect("undecodable", row, None, pk, _reason(error), hint=_MEND_OR_REMOVE_IT)
+            return Suspect("undecodable", row, None, pk, cause_of(error), hint=_MEND_OR_REMOVE_IT)
         try:
             anew = recomputed(self._context, live, row)
         except KvModelsError as error:  # a function that fails is no reason to call the record unreadable
-            return Suspect("computed", row, None, pk, _reason(error), hint=_MEND_THE_FUNCTION, record=row)
+            return Suspect("computed", row, None, pk, cause_of(error), hint=_MEND_THE_FUNCTION, record=row)
         if anew is None:
             return None
         reason = f"{', '.join(anew.columns)}: not what the function gives"
@@ -338,17 +343,8 @@ _MEND_OR_REMOVE_IT: Final = (
 _MEND_THE_FUNCTION: Final = "The function must take every value that its fields may have, except None."
 
 
-def _reason(error: KvModelsError) -> str:
-    """Why a record cannot be read or computed, behind the name of the field or column where one is to blame."""
-    reason = getattr(error, "reason", None) or error.message
-    if isinstance(error, InvalidValueError) and error.type is not None:
-        reason = f"{reason} ({error.type})"
-    field = getattr(error, "field", None)
-    return reason if field is None else f"{field}: {reason}"
-
-
 def _uncompared(before: LiveCollection, view: HeaderView) -> Iterator[str]:
-    """Every index of the header whose entries were not compared completely, and why.
+    """Every index of the header whose entries were not compared completely, or that is declared and not there, and why.
 
     Args:
         before: the collection when the check began: what became readable since was compared in one direction only.
@@ -367,6 +363,10 @@ def _uncompared(before: LiveCollection, view: HeaderView) -> Iterator[str]:
             reason = "it became complete during the check; check again"
         if reason is not None:
             yield f"{schema.collection}.{index.name}: {reason}"
+    listed = {index.name for index in collection.indexes} if collection is not None else set[str]()
+    for name in schema.indexes:
+        if name not in listed:
+            yield f"{schema.collection}.{name}: it is not built; db.apply() builds it"
 
 
 _NOT_COMPARED: Final = {

@@ -87,7 +87,7 @@ class TransactionFlows:
         self._records = WrittenRecords(shared.codec, self._overlay)
         self._guards: dict[bytes, bytes | None] = {}
         self._versionstamped: dict[bytes, Set] = {}
-        self._messages: list[NewMessage] = []
+        self._messages: list[tuple[NewMessage, StoreFormat]] = []
         self.hooks: list[Callable[[], object]] = []
 
     # --- reading ----------------------------------------------------------------------------------------------
@@ -239,6 +239,10 @@ class TransactionFlows:
             return proposal.done(b"")
         return self._records.take(operation, proposal)
 
+    def wrote(self, key: bytes) -> bool:
+        """Whether the transaction has stored the record of this key."""
+        return self._records.has(key)
+
     def write(self, mutation: Mutation) -> None:
         """Add a raw write."""
         self.require_open()
@@ -247,10 +251,10 @@ class TransactionFlows:
         else:
             self._overlay.write(mutation, PendingStamp())
 
-    def enqueue(self, message: NewMessage) -> None:
-        """Add a message."""
+    def enqueue(self, message: NewMessage, form: StoreFormat) -> None:
+        """Add a message to the queue of the store, or to that of the namespace that the form is confined to."""
         self.require_open()
-        self._messages.append(message)
+        self._messages.append((message, form))
 
     def check(self, key: bytes, versionstamp: bytes | None) -> Flow[None]:
         """Make the commit depend on the version of a key that was seen elsewhere.
@@ -272,9 +276,14 @@ class TransactionFlows:
         self._note(key, stored)
 
     def guard(self, name: str, parts: tuple[Any, ...]) -> Flow[None]:
-        """Meet every other transaction with the same guard."""
+        """Meet every other transaction with the same guard.
+
+        Raises:
+            KeyTooLargeError: name and parts together are too long.
+        """
         self.require_open()
         key = guard_key(name, parts)
+        check_budget(AtomicWrite((Check(key, None),)), self.context.limits)
         if key not in self._guards:
             found = yield from read((point(key),), include_expired=True)
             self._guards[key] = found.ranges[0][0].versionstamp if found.ranges[0] else None
@@ -306,11 +315,11 @@ class TransactionFlows:
         checks |= {key: Check(key, stamp, physical=True) for key, stamp in self._guards.items()}
         checks |= {check.key: check for check in [*self._reads.checks(self.view.live.values(), checks)]}
         marks = [Set(key, *self.context.codec.encode(True)) for key in self._guards]
-        for message in self._messages:
+        for message, _ in self._messages:
             # A message that could not be given up in the end would be tried for ever.
             check_budget(AtomicWrite(mutations=message.dead_letters), self.limits)
         time = (yield from now()) if self._messages else 0
-        arrivals = [message.arrival(self.form, time) for message in self._messages]
+        arrivals = [message.arrival(form, time) for message, form in self._messages]
         raw = (*self._overlay.mutations(), *self._versionstamped.values())
         write = AtomicWrite((*checks.values(),), (*records.mutations, *raw, *marks, *arrivals))
         check_budget(write, self.context.limits, self.view.live.values())

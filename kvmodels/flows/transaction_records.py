@@ -17,6 +17,7 @@ from kvmodels.encoding.values import ValueCodec
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, KvModelsError
 from kvmodels.flows.operation import Operation, Proposal
 from kvmodels.flows.overlay import Layer, Overlay
+from kvmodels.flows.storing import shown_key
 from kvmodels.maintenance import aggregates
 from kvmodels.maintenance.changes import RecordChange, Violation
 from kvmodels.maintenance.entries import entry_keys, entry_value, require_fan_out
@@ -95,6 +96,11 @@ class WrittenRecords:
         result = proposal.result(stamps[0])
         self._saves.append(_Save(proposal, stamps, tuple(_give_states(proposal, stamps))))
         return result
+
+    def has(self, key: bytes) -> bool:
+        """Whether the record of a key was stored, and not removed since."""
+        record = self._records.get(key)
+        return record is not None and record.last.new_document is not None
 
     def versions(self, keys: Iterable[bytes]) -> list[bytes | None]:
         """The stamps of the last saves of some records, None for one that was not saved."""
@@ -192,6 +198,7 @@ def _layer(codec: ValueCodec, record: _Record) -> Layer:
                 rows[key] = Row(key, value, encoding, record.stamp, last.expire_at)
     except InvalidValueError as error:
         error.model = error.model or last.live.schema.name
+        error.key = shown_key(last.live.layout.unpack(last.pk))
         raise
     return Layer(frozenset(hidden), rows, sums)
 

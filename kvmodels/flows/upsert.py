@@ -24,14 +24,16 @@ from kvmodels.flows.arguments import fields_of
 from kvmodels.flows.context import Context
 from kvmodels.flows.crud import insert, save
 from kvmodels.flows.fetch import get_or_none
-from kvmodels.flows.requests import Flow, sleep
+from kvmodels.flows.records import document_of
+from kvmodels.flows.requests import Flow, read, sleep
+from kvmodels.operations import point
 from kvmodels.query.query import Query
 from kvmodels.schema.changes import Term, require_terms
-from kvmodels.schema.definition import ModelSchema, Partial
+from kvmodels.schema.definition import IndexDefinition, ModelSchema, Partial
 from kvmodels.schema.implication import implies
-from kvmodels.schema.polymorphic import made_of
 from kvmodels.schema.record_codec import apply_changes
 from kvmodels.schema.state import state_of
+from kvmodels.schema.variants import made_of
 
 __all__ = ["get_or_create", "update_or_create"]
 
@@ -44,7 +46,7 @@ def get_or_create(
     Source: Django's QuerySet.get_or_create.
     """
     others = fields_of("defaults", {} if defaults is None else defaults)
-    unique = _unique_key(schema, lookups)
+    unique = _unique_key(schema, lookups, others)
     attempts = 0
     while True:
         attempts += 1
@@ -57,7 +59,8 @@ def get_or_create(
         except IntegrityError as error:
             if state_of(instance) is not None:  # a hook that ran after the commit raised it
                 raise
-            if not _decides(error, unique) or attempts >= context.retry.attempts:
+            again = _decides(error, unique) and not (yield from _is_of_another_class(context, schema, error))
+            if not again or attempts >= context.retry.attempts:
                 found = yield from get_or_none(context, schema, (), lookups)
                 if found is None:
                     raise
@@ -82,17 +85,18 @@ def update_or_create(
     Raises:
         InvalidArgumentError: the lookups are no complete unique key; defaults are no mapping; a new record would be
             made of terms.
-        UniqueViolationError: the record would break another unique index.
+        AlreadyExistsError: a record of another class of the collection has the primary key.
+        UniqueViolationError: the record would break another unique index, or one of another class has the unique key.
         RetriesExhaustedError: others were faster in every round.
 
     Cost: a round is one read and one commit.
     """
     changes = fields_of("defaults", {} if defaults is None else defaults)
     others = changes if create_defaults is None else fields_of("create_defaults", create_defaults)
-    unique = _unique_key(schema, lookups)
     require_terms(schema, changes)
     if create_defaults is None:
         _require_values(changes)
+    unique = _unique_key(schema, lookups, others)
     rounds = _Rounds(context)
     while True:
         found = yield from get_or_none(context, schema, (), lookups)
@@ -110,7 +114,8 @@ def update_or_create(
             if found is not None or state_of(made) is not before:
                 raise
             # Another caller's record may be in the way of the primary key before it is in the way of the lookup.
-            if not _decides(error, unique) and (yield from get_or_none(context, schema, (), lookups)) is None:
+            again = _decides(error, unique) and not (yield from _is_of_another_class(context, schema, error))
+            if not again and (yield from get_or_none(context, schema, (), lookups)) is None:
                 raise
         yield from rounds.next()
 
@@ -149,18 +154,31 @@ def _require_values(defaults: Mapping[str, Any]) -> None:
             )
 
 
-def _unique_key(schema: ModelSchema, lookups: Mapping[str, Any]) -> str | None:
+def _unique_key(schema: ModelSchema, lookups: Mapping[str, Any], others: Mapping[str, Any]) -> str | None:
     """The unique index that holds the record which the lookups make, None for the primary key.
 
-    Its columns are fields of the model, each among the lookups; and of a partial index they say that it holds the
-    record. Otherwise two callers could each make a record that no slot tells apart.
+    Its columns are fields of the model, each among the lookups; and of a partial index the values of the new record say
+    that it holds the record. Otherwise two callers could each make a record that no slot tells apart.
     """
     if all(column.field in lookups for column in schema.primary_key):
         return None
+    partial: IndexDefinition | None = None
     for name, index in schema.indexes.items():
-        named = all(field in schema.fields and lookups.get(field) is not None for field in index.fields)
-        if index.unique and named and (index.where is None or _is_within(schema, lookups, index.where)):
+        if not index.unique or not all(
+            field in schema.fields and lookups.get(field) is not None for field in index.fields
+        ):
+            continue
+        if index.where is None or _is_within(schema, {**others, **lookups}, index.where):
             return name
+        partial = partial or index
+    if partial is not None and partial.where is not None:
+        raise InvalidArgumentError(
+            "the lookups name a unique key of some records only, so two callers could both create a record",
+            argument="lookups",
+            value=tuple(lookups),
+            expected=tuple(sorted(_tested(partial.where))),
+            hint=f"The index {partial.name!r} has only records with {partial.where.text}: say that in the lookups too.",
+        )
     raise InvalidArgumentError(
         "the lookups name no complete unique key, so two callers could both create a record",
         argument="lookups",
@@ -170,9 +188,33 @@ def _unique_key(schema: ModelSchema, lookups: Mapping[str, Any]) -> str | None:
     )
 
 
-def _is_within(schema: ModelSchema, lookups: Mapping[str, Any], where: Partial) -> bool:
+def _is_within(schema: ModelSchema, values: Mapping[str, Any], where: Partial) -> bool:
     """Whether a partial index holds the record; of classes that share a collection the class says something, too."""
-    return implies(schema, Query(schema).filtered((), lookups).where, where)
+    tested = _tested(where)
+    known = {name: value for name, value in values.items() if name in tested}
+    return implies(schema, Query(schema).filtered((), known).where, where)
+
+
+def _tested(where: Partial) -> frozenset[str]:
+    return frozenset(test.column.field for tests in where.alternatives for test in tests)
+
+
+def _is_of_another_class(context: Context, schema: ModelSchema, error: IntegrityError) -> Flow[bool]:
+    """Whether the record that was in the way is of another class, so that no look finds it; then the error says so."""
+    variants = schema.variants
+    if variants is None or not variants.where or not isinstance(error, (AlreadyExistsError, UniqueViolationError)):
+        return False
+    shown = error.existing_key if isinstance(error, UniqueViolationError) else error.key
+    layout = context.layouts[schema.collection]
+    key = layout.key(layout.pack((shown,) if len(schema.primary_key) == 1 else shown))
+    result = yield from read((point(key),))
+    if not result.ranges[0] or variants.of_document(document_of(context, result.ranges[0][0])) is not None:
+        return False
+    error.hint = (
+        "Another class of the collection has it: choose another value, or use the repository of the first class, in a "
+        "program that has that class."
+    )
+    return True
 
 
 def _decides(error: IntegrityError, unique: str | None) -> bool:

@@ -42,7 +42,8 @@ class RecordViolation:
         holder: of a duplicate, the primary key of the record that has the values now; None if none has any more.
         reason: of ``key_function``, the name of the type of what the function raised; of a ``duplicate`` in a
             migration, or in an index whose build has to write the record anew, the complete index whose value another
-            record has; else None.
+            record has; of what an index does not hold in a migration, that index; of ``not_decodable`` and
+            ``not_encodable``, the field and the cause where they are known; else None.
     """
 
     collection: str

@@ -21,7 +21,8 @@ class Misfit(NamedTuple):
     Attributes:
         kind: of the violation, as ``entries.misfit`` and a build give it.
         reason: for ``key_function``, the name of the type of what the function raised; for ``duplicate``, the name of
-            another index, whose slot the record may not take.
+            another index, whose slot the record may not take; for a record that cannot be read or encoded, the field
+            and the cause.
     """
 
     kind: str

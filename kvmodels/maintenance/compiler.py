@@ -175,6 +175,8 @@ class _Fold:
                     self._maintain_counters(change, index)
         except InvalidValueError as error:
             error.model = error.model or change.live.schema.name
+            values = change.live.layout.unpack(change.pk)
+            error.key = values[0] if len(values) == 1 else values
             raise
 
     def _maintain_entries(self, change: RecordChange, index: LiveIndex, *, unowned: bool) -> None:

@@ -78,13 +78,30 @@ def plan_query(query: Query, live: LiveCollection, *, through: frozenset[str] | 
 
 
 def _decided(schema: ModelSchema, shape: QueryShape, paths: Sequence[Path]) -> Decision | None:
-    """The decision; by the index on the classes of a collection only when no other index narrows the query down."""
+    """The decision; by the index on the classes of a collection only when no other index narrows the query down.
+
+    Where nothing but the class narrows it down, nobody has asked for the order of an index: the results come in that of
+    the primary key.
+    """
     variants = schema.variants
-    if variants is not None and variants.where and shape.using is None:
-        decision = decide(schema, shape, [path for path in paths if path.name != variants.discriminator])
-        if decision is not None and not decision.full_scan:
-            return decision
-    return decide(schema, shape, paths)
+    if variants is None or not variants.where or shape.using is not None:
+        return decide(schema, shape, paths)
+    decision = decide(schema, shape, [path for path in paths if path.name != variants.discriminator])
+    if decision is not None and decision.full_scan:
+        decision = None
+    if not shape.order and (decision is None or _by_class_alone(decision, shape, variants.discriminator)):
+        keys = tuple((column.field, shape.reverse) for column in schema.primary_key)
+        decision = decide(schema, shape._replace(order=keys, sorts=False, scans=False), paths)
+    return decision or decide(schema, shape, paths)
+
+
+def _by_class_alone(decision: Decision, shape: QueryShape, discriminator: str) -> bool:
+    """Whether all that its accesses answer is of which classes the records are."""
+    for step in decision.steps:
+        branch = shape.stem if step.branch is None or shape.branches is None else shape.branches[step.branch]
+        if any(branch.parts[at] != (discriminator,) for at in step.access.served):
+            return False
+    return True
 
 
 def _alternatives(query: Query) -> _Alternatives | None:
@@ -336,13 +353,12 @@ def _refusal(query: Query, live: LiveCollection, shape: QueryShape, alternatives
     if shape.within is None:
         name = _unready(query, live, alternatives)
         if name is not None:
-            state = live.states[name]
             return IndexNotReadyError(
                 "the index that would serve this query is not readable",
                 model=query.schema.name,
                 index=name,
-                state=state.value,
-                hint=_advice(state, is_replaced=name in live.replaced),
+                state=live.states[name].value,
+                hint=_advice(live, name),
             )
     return no_usable_index(query, live, shape, *alternatives)
 
@@ -363,14 +379,15 @@ def _unready(query: Query, live: LiveCollection, alternatives: _Alternatives) ->
     return next((name for name in used if name in live.states), None)
 
 
-def _advice(state: IndexState, *, is_replaced: bool) -> str:
-    if is_replaced:
+def _advice(live: LiveCollection, name: str) -> str:
+    state = live.states[name]
+    if name in live.replaced:
         return "Another release has replaced this index: run that release, or call .allow_scan() to read all records."
     if state is IndexState.PENDING:
         return "Resolve the violations of the index and run db.build_indexes() again, or call .allow_scan()."
     if state is IndexState.SUPERSEDED:
         return "A newer release has changed the records that the index is made of: run that release."
-    if state is IndexState.OUTDATED:
+    if state is IndexState.OUTDATED or live.unraised:
         return "Run db.apply(), which rewrites the records that an upgrade changes, or call .allow_scan() until then."
     build = "Run db.build_indexes(), or call .allow_scan() to read all records until then."
     if state is IndexState.DISABLED:  # the store does not tell an index that is new from one that was dropped

@@ -13,7 +13,7 @@ from kvmodels.query.accesses import Asked, Directions, accesses, paths_of
 from kvmodels.query.branches import MAX_BRANCHES, Branch
 from kvmodels.query.combining import decide
 from kvmodels.query.query import Query
-from kvmodels.query.shapes import BranchShape, QueryShape
+from kvmodels.query.shapes import BranchShape, Guarantee, QueryShape
 from kvmodels.query.suggestions import Suggestion, for_order, suggested
 from kvmodels.schema.definition import IndexDefinition
 from kvmodels.schema.live import LiveCollection
@@ -80,12 +80,13 @@ def _described(index: IndexDefinition) -> str:
 class _Refusal:
     """Finds out what is missing."""
 
-    __slots__ = ("_live", "_query", "_scan", "_shape")
+    __slots__ = ("_branches", "_live", "_query", "_scan", "_shape")
 
     def __init__(self, query: Query, live: LiveCollection, shape: QueryShape) -> None:
         self._query = query
         self._live = live
         self._shape = shape
+        self._branches: Sequence[Branch] = ()
         self._scan = f"call .allow_scan() to read all of {query.schema.collection!r}"
 
     def hint(self, stem: Branch, branches: Sequence[Branch] | None) -> str:
@@ -97,6 +98,7 @@ class _Refusal:
                 f"The filter has more than {MAX_BRANCHES} alternatives: write those about one field as one list, "
                 f"add a condition that an index answers, or {self._scan}."
             )
+        self._branches = branches
         branch = self._unserved(branches) or stem
         return self._of(branch)
 
@@ -129,8 +131,24 @@ class _Refusal:
             return self._unindexed(branch, otherwise)
         if suggestion.conflict is not None:
             return self._conflict(suggestion, suggestion.conflict, branch, sorting)
-        addition = suggestion.text[0].upper() + suggestion.text[1:]
-        return f"{addition}." if otherwise is None else f"{addition}, or {otherwise}."
+        addition = suggestion.text if otherwise is None else f"{suggestion.text}, or {otherwise}"
+        partial = self._conditional(branch)
+        if partial is not None:
+            return f"{partial}: filter by that as well. Otherwise {addition}."
+        return f"{addition[0].upper()}{addition[1:]}."
+
+    def _conditional(self, branch: Branch) -> str | None:
+        """The partial index that would serve it, if the filter said what its records satisfy."""
+        described = dict(zip(map(id, self._branches), self._shape.branches or (), strict=False))
+        shape = described.get(id(branch), self._shape.stem)
+        for index in self._live.readable.values():
+            definition = index.definition
+            if definition.where is None or any(one.name == definition.name for one in shape.partials):
+                continue
+            said = shape._replace(partials=(*shape.partials, Guarantee(definition.name, (), narrows=False)))
+            if self._is_served(said, self._shape.order):
+                return f"The index {definition.name!r} has only records with {definition.where.text}"
+        return None
 
     def _conflict(self, suggestion: Suggestion, fields: tuple[str, str], branch: Branch, sorting: str | None) -> str:
         ranged, ordered = fields

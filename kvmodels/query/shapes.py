@@ -33,7 +33,7 @@ class TermShape(NamedTuple):
         many: on any of several values.
         points: it leaves single values, and not ranges of them.
         size: how many values or ranges; beyond ``MAX_PRODUCT`` + 1 numbers are all alike.
-        narrows: it leaves out more than single values.
+        narrows: it leaves out more than single values, and more than objects of other classes than the query is about.
         excludes_none: no record whose column is None satisfies it.
         at: the places of its parts in the branch.
     """
@@ -117,12 +117,13 @@ def shape_of(
     """
     schema = query.schema
     single = branches is not None and len(branches) == 1
-    described = _described(schema, stem, partials, exact=not single)
+    implicit = _implicit(query)
+    described = _described(schema, stem, partials, implicit, exact=not single)
     alternatives: tuple[BranchShape, ...] | None = (described,)
     if branches is None:
         alternatives = None
     elif not single:
-        alternatives = tuple(_described(schema, branch, partials, exact=True) for branch in branches)
+        alternatives = tuple(_described(schema, branch, partials, implicit, exact=True) for branch in branches)
     return QueryShape(
         described,
         alternatives,
@@ -145,8 +146,24 @@ def _common(branches: Sequence[Branch]) -> int:
     return same
 
 
-def _described(schema: ModelSchema, branch: Branch, partials: Sequence[IndexDefinition], *, exact: bool) -> BranchShape:
-    terms = [_term(term) for term in branch.terms]
+def _implicit(query: Query) -> tuple[Part, ...]:
+    """The condition on the class that nobody has written, where it does not permit to read all objects of a class.
+
+    An index on the classes is always there, so without this a filter that no index answers would read them all.
+    """
+    variants = query.schema.variants
+    return () if variants is None or query.scan_allowed or query.using is not None else variants.where
+
+
+def _described(
+    schema: ModelSchema,
+    branch: Branch,
+    partials: Sequence[IndexDefinition],
+    implicit: tuple[Part, ...],
+    *,
+    exact: bool,
+) -> BranchShape:
+    terms = [_term(term, implicit) for term in branch.terms]
     if not exact and sum(term.size > 1 for term in terms) == 1:
         # One list of values alone: only whether it is over the bound matters, so queries with lists of other lengths
         # share their plan.
@@ -155,22 +172,26 @@ def _described(schema: ModelSchema, branch: Branch, partials: Sequence[IndexDefi
         tuple(_part(part) for part in branch.parts),
         tuple(terms),
         branch.keys,
-        tuple(_guarantee(branch, definition) for definition in partials if _holds(schema, branch, definition))
+        tuple(_guarantee(branch, definition, implicit) for definition in partials if _holds(schema, branch, definition))
         if partials
         else (),
     )
 
 
-def _term(term: Term) -> TermShape:
+def _narrows(term: Term, implicit: tuple[Part, ...]) -> bool:
+    return term.narrows and not all(any(part is one for one in implicit) for part in term.parts)
+
+
+def _term(term: Term, implicit: tuple[Part, ...]) -> TermShape:
     if term.plain:
-        return TermShape(term.field, term.many, True, 1, True, True, term.at)
+        return TermShape(term.field, term.many, True, 1, _narrows(term, implicit), True, term.at)
     spans = term.compared
     return TermShape(
         term.field,
         term.many,
         all(span.point for span in spans),
         min(len(spans), MAX_PRODUCT + 1),
-        term.narrows,
+        _narrows(term, implicit),
         term.excludes_none,
         term.at,
     )
@@ -189,12 +210,12 @@ def _holds(schema: ModelSchema, branch: Branch, definition: IndexDefinition) -> 
     return definition.where is not None and implies(schema, branch.parts, definition.where)
 
 
-def _guarantee(branch: Branch, definition: IndexDefinition) -> Guarantee:
+def _guarantee(branch: Branch, definition: IndexDefinition, implicit: tuple[Part, ...]) -> Guarantee:
     """What needs no test on what the index holds, because only records that satisfy it have entries."""
     assert definition.where is not None  # it holds
     terms = [term for term in branch.terms if not term.many and _guaranteed(term, definition.where)]
     return Guarantee(
-        definition.name, tuple(at for term in terms for at in term.at), any(term.narrows for term in terms)
+        definition.name, tuple(at for term in terms for at in term.at), any(_narrows(term, implicit) for term in terms)
     )
 
 

@@ -7,4 +7,4 @@ from __future__ import annotations
 
 from kvmodels.deferred import deferred_modules
 
-__getattr__ = deferred_modules(__name__, "evolution", "partial_model")
+__getattr__ = deferred_modules(__name__, "evolution", "evolution_rules", "partial_model")

@@ -61,10 +61,16 @@ class TimeField:
         """The value in a new record."""
         return 1 if self.automatic.kind == "Version" else self._moment(now_ms)
 
-    def next(self, stored: Any, now_ms: int) -> Any:
-        """The value in a record that is changed, after the one that is stored."""
+    def next(self, stored: Any, now_ms: int, *, counted: bool = False) -> Any:
+        """The value in a record that is changed, after the one that is stored.
+
+        Args:
+            stored: the value before.
+            now_ms: the time of the write.
+            counted: ``stored`` is of the same commit, which is one change however often it writes the record.
+        """
         if self.automatic.kind == "Version":
-            return (stored or 0) + 1
+            return stored if counted else (stored or 0) + 1
         return stored if self.automatic.kind == "AutoNowAdd" else self._moment(now_ms)
 
     def _moment(self, now_ms: int) -> Any:

@@ -19,7 +19,7 @@ changes its columns in records that were not rewritten yet, and SUPERSEDED, when
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Any
@@ -123,6 +123,21 @@ class StoredCollection:
         for name, version in schema.touched.items():
             versions[name] = max(version, versions.get(name, 1))
         return replace(self, schema_version=max(self.schema_version, schema.schema_version), upgraded=versions)
+
+    def listing(self, schema: ModelSchema, only: Collection[str] | None = None) -> StoredCollection:
+        """This collection with the fields of a release; those that it does not declare stay listed.
+
+        Args:
+            schema: of the release.
+            only: the fields to list; None: all of them.
+        """
+        names = [name for name in schema.fields if only is None or name in only]
+        codecs = {name: codec.name for name, codec in schema.column_codecs.items() if name in names}
+        return replace(
+            self,
+            fields={**self.fields, **{name: schema.fields[name].type_name for name in names}},
+            columns={**self.columns, **codecs},
+        )
 
     def index(self, name: str, generation: int) -> StoredIndex | None:
         """The listed generation of an index, or None."""

@@ -9,15 +9,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, Final, Literal, cast
 
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, PrimaryKeyChangedError, UnknownFieldError
 from kvmodels.public_path import show_public_path
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.expressions import FieldRef, MultiFieldRef, origin
+from kvmodels.schema.names import nearest_field
 
-__all__ = ["Arithmetic", "F", "Operator", "Term", "evaluated", "require_changes", "require_terms"]
+__all__ = ["Arithmetic", "F", "Operator", "Term", "evaluated", "require_changes", "require_terms", "unknown_field"]
 
 Operator = Literal["+", "-", "*", "/", "//", "%"]
 
@@ -180,14 +180,23 @@ class Arithmetic(Term):
                 "a new value cannot be computed from the stored ones",
                 model=model,
                 field=", ".join(dict.fromkeys(self.names())),
-                path=self.operator,
-                type=f"{type(left).__name__} and {type(right).__name__}",
-                hint="None takes no part in arithmetic, and nothing is divided by 0: filter such records out first.",
+                type=f"{type(left).__name__} {self.operator} {type(right).__name__}",
+                hint=_remedy(error, left, right),
             ) from error
 
     def names(self) -> Iterable[str]:
         """The fields that it reads."""
         return [name for part in (self.left, self.right) if isinstance(part, Term) for name in part.names()]
+
+
+def _remedy(error: Exception, left: Any, right: Any) -> str:
+    if left is None or right is None:
+        return "None takes no part in arithmetic: filter such records out first."
+    if isinstance(error, ZeroDivisionError):
+        return "Nothing is divided by 0: filter such records out first."
+    if isinstance(error, TypeError):
+        return "Python has no such operation: give an operand that goes with the type of the field, or use mutate()."
+    return "The result is out of the range of its type: filter such records out first."
 
 
 def _shown(part: Any) -> str:
@@ -235,7 +244,7 @@ def require_changes(schema: ModelSchema, changes: Mapping[str, Any]) -> None:
                 hint="Leave it out: every write sets it.",
             )
         if name not in schema.fields and schema.model.model_config.get("extra") != "allow":
-            raise _unknown(schema, name, "a change names a field that the model does not have")
+            raise unknown_field(schema, name, "a change names a field that the model does not have")
     require_terms(schema, changes)
 
 
@@ -246,16 +255,16 @@ def require_terms(schema: ModelSchema, changes: Mapping[str, Any]) -> None:
             head, _, rest = name.partition(".")
             source = schema.source(name) if rest else None
             if head not in schema.fields or (rest and (source is None or source.many)):
-                raise _unknown(schema, name, "a term names a field that the model does not have")
+                raise unknown_field(schema, name, "a term names a field that the model does not have")
 
 
-def _unknown(schema: ModelSchema, name: str, message: str) -> UnknownFieldError:
-    close = get_close_matches(name, schema.fields, 1)
+def unknown_field(schema: ModelSchema, name: str, message: str) -> UnknownFieldError:
+    """The error for a change or term of a field that the model does not have."""
     return UnknownFieldError(
         message,
         model=schema.name,
         field=name,
-        suggestion=close[0] if close else None,
+        suggestion=nearest_field(schema, name),
         hint="Use the names of fields, not aliases.",
     )
 

@@ -77,7 +77,7 @@ def compile_schema(model: type[Any], shape: type[Any] | None = None) -> ModelSch
             computed.setdefault(source.name, source)  # a second one of the name is refused with its index
             directions.setdefault(source.name, is_descending)
     schema = _without_indexes(model, fields, computed, proves=builder.validators and not options.trust_validators)
-    declarations = Declarations(schema, fields.plain)
+    declarations = Declarations(schema, fields.plain, options.discriminator)
     indexes = [declarations.of_field(field, mark) for field, mark in fields.entry_markers()]
     indexes += [declarations.of_meta(index, directions) for index in options.indexes]
     _check_discriminator(model, options)

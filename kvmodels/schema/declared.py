@@ -49,12 +49,14 @@ class Declarations:
     Args:
         schema: the model without indexes.
         fields: the annotations of its fields.
+        discriminator: the field by which the classes of its collection are told, which the first need not declare.
     """
 
-    def __init__(self, schema: ModelSchema, fields: Mapping[str, Plain]) -> None:
+    def __init__(self, schema: ModelSchema, fields: Mapping[str, Plain], discriminator: str | None = None) -> None:
         self._schema = schema
         self._model = schema.name
         self._fields = fields
+        self._discriminator = discriminator
 
     def of_field(self, field: str, mark: EntryMarker[Any]) -> IndexDefinition:
         """The index that a marker declares on its field."""
@@ -152,6 +154,13 @@ class Declarations:
 
     def _no_column(self, name: str, index: str) -> ModelDefinitionError:
         suggestion = nearest(self._fields, self._schema.computed, name)
+        if name == self._discriminator and name not in self._fields:
+            return self._error(
+                "an index names the discriminator, which the first class does not declare",
+                name,
+                index,
+                f"Declare {name}: str in it; each class that derives from it gives the field its own Literal.",
+            )
         if suggestion != name:
             return ModelDefinitionError(
                 "an index names a field that does not exist",

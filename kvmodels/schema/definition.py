@@ -262,8 +262,8 @@ class Variants:
         discriminator: the field.
         by_class: the schema of each class whose objects the model stands for.
         by_tag: the same by the stored value of the discriminator.
-        where: what queries of the model ask for besides, because the collection holds other classes too: predicates
-            that all hold; empty when it holds none.
+        where: what queries of the model ask for besides, because the collection may hold other classes too, those that
+            only another program knows included: predicates that all hold; empty for the first class, which finds all.
         upgrade: as that of the model, if it touches the discriminator: a record is of the class that it then says.
     """
 
@@ -279,9 +279,13 @@ class Variants:
 
     def of_document(self, document: Document) -> ModelSchema | None:
         """The schema of the class that a stored document is of; None if it is none of these."""
+        return self.of_tag(self.tag_of(document))
+
+    def tag_of(self, document: Document) -> Any:
+        """What a stored document says of its class; None if it says nothing."""
         if self.upgrade is not None:
             document = self.upgrade(document, ())
-        return self.of_tag(document.get(self.discriminator))
+        return document.get(self.discriminator)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,125 +7,56 @@ refused, and what only the user can judge is refused until it is allowed by name
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from enum import StrEnum
-from typing import Final, Literal, NamedTuple
+from dataclasses import dataclass, replace
+from typing import Any, Final, NamedTuple
 
 from kvmodels.public_path import show_public_path
 from kvmodels.schema.catalogue import IndexState, StoredCollection, StoredIndex
 from kvmodels.schema.definition import IndexDefinition, ModelSchema
+from kvmodels.schema.evolution_rules import NOTHING, RULES, Allowed, StepKind
 from kvmodels.schema.live import LiveCollection, missing_upgrades, needed_version, retyped_columns
 
-__all__ = ["RULES", "Allowed", "PlanStep", "Rule", "SchemaPlan", "StepKind", "plan_collection"]
+__all__ = [
+    "PlanStep",
+    "RefusedRecord",
+    "SchemaPlan",
+    "Tried",
+    "plan_collection",
+]
 
-Allowed = Literal["drop_index", "forget_field", "change_type"]
-"""What ``db.apply(allow=...)`` may be told to do although something is lost by it, or may turn out to be unreadable."""
-
-
-class StepKind(StrEnum):
-    """What a step asks for."""
-
-    SAFE = "SAFE"
-    NEEDS_REBUILD = "NEEDS_REBUILD"
-    REFUSED = "REFUSED"
+CAUSES_SHOWN: Final = 3
 
 
-class Rule(NamedTuple):
-    """One rule of evolution.
+class RefusedRecord(NamedTuple):
+    """A stored record that the models of this release cannot read, or that they could not write anew.
 
     Attributes:
-        kind: SAFE: the catalogue alone changes; NEEDS_REBUILD: records or entries are written; REFUSED: nothing.
-        reason: what was found.
-        action: what ``db.apply()`` does about it.
-        allow: the name that lifts a refusal, or that makes more of a step than is done without it.
+        key: its primary key.
+        cause: the field and what is wrong, or the index that could not hold it.
     """
 
-    kind: StepKind
-    reason: str
-    action: str
-    allow: Allowed | None = None
+    key: Any
+    cause: str
 
 
-_SAFE, _REBUILD, _REFUSED = StepKind.SAFE, StepKind.NEEDS_REBUILD, StepKind.REFUSED
+class Tried(NamedTuple):
+    """How some records of a collection were taken by the model.
 
-NOTHING: Final = "nothing"
+    Attributes:
+        number: how many were tried.
+        refused: those that were not taken.
+    """
 
-RULES: Final[dict[str, Rule]] = {
-    "collection_added": Rule(_SAFE, "the store does not list the collection", "list it, with every index readable"),
-    "primary_key_changed": Rule(
-        _REFUSED, "the primary key differs from the stored one", "write the records to a new collection"
-    ),
-    "schema_version_lower": Rule(
-        _REFUSED, "a newer release was brought up: this one only reads", "run the newer release"
-    ),
-    "schema_version_raised": Rule(
-        _SAFE, "the declared schema version is higher than the stored one", "raise it: lower ones then only read"
-    ),
-    "upgrade_missing": Rule(
-        _REFUSED,
-        "an upgrade is not declared that stored records may still need",
-        "declare it again, until db.migrate() has rewritten every record of a lower version",
-    ),
-    "records_outdated": Rule(
-        _SAFE,
-        "records of older schema versions are upgraded when they are read",
-        NOTHING + "; db.migrate() rewrites them",
-    ),
-    "field_added": Rule(_SAFE, "a field was added that has a default", "list it; records without it have the default"),
-    "field_filled": Rule(_SAFE, "a field was added that an upgrade fills", "list it; the upgrade gives its value"),
-    "field_required": Rule(
-        _REFUSED,
-        "a field was added without a default, so that the stored records could not be read",
-        "give it a default, or an upgrade that fills it",
-    ),
-    "field_removed": Rule(
-        _SAFE,
-        "a stored field is not declared any more: its values are carried along",
-        NOTHING + "; with allow the values are taken out of the records",
-        "forget_field",
-    ),
-    "field_widened": Rule(_SAFE, "the type of a field takes every value that it took before", "list the type"),
-    "field_converted": Rule(_SAFE, "the type of a field differs, and an upgrade converts the values", "list the type"),
-    "field_retyped": Rule(
-        _REFUSED,
-        "the type of a field differs, and no upgrade converts the values",
-        "write an upgrade; with allow the type is listed, and values that do not fit cannot be read",
-        "change_type",
-    ),
-    "column_retyped": Rule(
-        _REFUSED, "the type of an indexed column differs, and no upgrade converts the values", "write an upgrade"
-    ),
-    "index_added": Rule(_REBUILD, "a declared index is not built", "build it beside readers and writers"),
-    "index_changed": Rule(
-        _REBUILD,
-        "the definition of an index differs from the stored one, which serves older releases until the switch",
-        "build the next generation, and switch in one commit",
-    ),
-    "index_replaced": Rule(
-        _REBUILD,
-        "an index has a column of a type or a function that this release has replaced, so nobody can keep it",
-        "end it and build the next generation; until then the queries that need it are refused",
-    ),
-    "index_unfinished": Rule(_REBUILD, "the build of an index was begun", "finish it"),
-    "index_pending": Rule(_REBUILD, "violations keep an index from becoming readable", "look at each of them again"),
-    "index_outdated": Rule(
-        _REBUILD,
-        "an upgrade touches a field of an index, whose entries are those of the records as they are stored",
-        "rewrite the records of older versions; until then the queries that need it are refused",
-    ),
-    "index_undeclared": Rule(
-        _REFUSED,
-        "the store keeps an index that is not declared, so this process may not write",
-        "declare it; with allow it is dropped",
-        "drop_index",
-    ),
-    "index_superseded": Rule(
-        _REFUSED,
-        "a newer release has replaced the declared definition of an index",
-        "run the newer release; to go back to this definition, db.drop_index() first",
-    ),
-    "index_dropping": Rule(_SAFE, "entries of a dropped index are left", "remove them in batches"),
-}
+    number: int
+    refused: tuple[RefusedRecord, ...]
+
+    def __str__(self) -> str:
+        causes: dict[str, list[RefusedRecord]] = {}
+        for one in self.refused:
+            causes.setdefault(one.cause, []).append(one)
+        most = sorted(causes.values(), key=len, reverse=True)[:CAUSES_SHOWN]
+        told = "; ".join(f"{found[0].cause} ({len(found)}, first {found[0].key!r})" for found in most)
+        return f"{len(self.refused)} of {self.number} tried: {told}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +69,7 @@ class PlanStep:
         rule: name of the rule, a key of the table in the guide on evolving a schema.
         detail: what is stored and what is declared, in short; empty when there is no more to say.
         allowed: whether ``allow=`` named what the rule asks for.
+        records: of a step about records, those that were tried and refused.
     """
 
     collection: str
@@ -145,6 +77,7 @@ class PlanStep:
     rule: str
     detail: str = ""
     allowed: bool = False
+    records: tuple[RefusedRecord, ...] = ()
 
     @property
     def kind(self) -> StepKind:
@@ -203,12 +136,7 @@ class SchemaPlan:
     def allowing(self, names: Iterable[str]) -> SchemaPlan:
         """The plan with the steps that these names allow."""
         given = frozenset(names)
-        return SchemaPlan(
-            tuple(
-                PlanStep(step.collection, step.subject, step.rule, step.detail, step.allow in given)
-                for step in self.steps
-            )
-        )
+        return SchemaPlan(tuple(replace(step, allowed=step.allow in given) for step in self.steps))
 
     def of(self, collection: str, *rules: str) -> tuple[PlanStep, ...]:
         """The steps of one collection, of some rules or of all."""
@@ -218,13 +146,16 @@ class SchemaPlan:
         return "\n".join(map(str, self.steps)) if self.steps else "the store is as the models declare it"
 
 
-def plan_collection(live: LiveCollection, stored: StoredCollection | None, *, empty: bool) -> Iterator[PlanStep]:
+def plan_collection(
+    live: LiveCollection, stored: StoredCollection | None, *, empty: bool, tried: Tried
+) -> Iterator[PlanStep]:
     """The steps of one collection.
 
     Args:
         live: the declaration joined with the header.
         stored: what the header lists; None when it does not list the collection.
         empty: the collection has no records, so no field can be missing in any.
+        tried: what became of records that the model was tried on.
     """
     schema = live.schema
     if stored is None:
@@ -237,6 +168,9 @@ def plan_collection(live: LiveCollection, stored: StoredCollection | None, *, em
         return  # nothing else can be said before
     fields = list(difference.of_fields())
     yield from fields
+    if tried.refused and all(step.rule != "field_required" for step in fields):  # which says it of every record
+        rule = "upgrade_fails" if schema.schema_version > stored.schema_version else "records_refused"
+        yield PlanStep(schema.collection, None, rule, str(tried), records=tried.refused)
     if live.refused is None:
         yield from difference.of_indexes()
         yield from difference.of_records()
@@ -265,8 +199,8 @@ class _Difference:
         schema, stored = self._schema, self._stored
         declared = tuple(tuple(column.signature()) for column in schema.primary_key)
         if declared != stored.primary_key:
-            names = [", ".join(str(column[0]) for column in key) for key in (stored.primary_key, declared)]
-            yield self._step(None, "primary_key_changed", " -> ".join(names))
+            keys = [", ".join(f"{name}: {codec}" for name, codec, *_ in key) for key in (stored.primary_key, declared)]
+            yield self._step(None, "primary_key_changed", " -> ".join(keys))
         versions = f"{stored.schema_version} -> {schema.schema_version}"
         if schema.schema_version < stored.schema_version:
             yield self._step(None, "schema_version_lower", versions)
@@ -283,7 +217,8 @@ class _Difference:
             known = self._stored.fields.get(name)
             if known is None:
                 added = self._added(name)
-                yield self._step(name, added, field.type_name + self._former(added, field.type_name))
+                detail = field.type_name + self._factory(added, name) + self._former(added, field.type_name)
+                yield self._step(name, added, detail)
                 continue
             rule = self._retyped(name, known, field.type_name)
             if rule is not None:
@@ -291,6 +226,13 @@ class _Difference:
         for name, known in self._stored.fields.items():
             if name not in self._schema.fields and not self._upgrades(name):  # else the upgrade deals with it
                 yield self._step(name, "field_removed", known)
+
+    def _factory(self, rule: str, name: str) -> str:
+        """Why a field that has a ``default_factory`` has no default that stored records could have."""
+        info = self._schema.model.model_fields.get(name) if rule == "field_required" else None
+        if info is None or info.default_factory is None:
+            return ""
+        return "; its default_factory may give another value in every read, so it is no default of what is stored"
 
     def _former(self, rule: str, type_name: str) -> str:
         """The question whether an added field is one that went: as it is, the values would stay under the old name."""
@@ -306,9 +248,16 @@ class _Difference:
     def _added(self, name: str) -> str:
         if self._upgrades(name):
             return "field_filled"
-        if not self._schema.fields[name].required:
-            return "field_added"
-        return "field_added" if self._empty else "field_required"
+        rule = "field_required" if self._schema.fields[name].required else self._of_class(name)
+        return "field_unmissed" if self._empty and rule != "field_added" else rule
+
+    def _of_class(self, name: str) -> str:
+        """The rule for an added field that not every class of a shared collection needs to have."""
+        variants = self._schema.variants
+        classes = () if variants is None else variants.by_class.values()
+        # The catalogue lists no classes, so a new one is not told from one that got a field.
+        needed = any(name in one.fields and one.fields[name].required for one in classes)
+        return "field_of_class" if needed else "field_added"
 
     def _retyped(self, name: str, known: str, declared: str) -> str | None:
         codec = self._schema.column_codecs.get(name)
@@ -382,4 +331,4 @@ def _members(type_name: str) -> frozenset[str]:
     return frozenset(member.strip() for member in members)
 
 
-show_public_path(PlanStep, SchemaPlan)
+show_public_path(PlanStep, RefusedRecord, SchemaPlan)

@@ -162,7 +162,7 @@ def guard_key(name: str, parts: tuple[Any, ...]) -> bytes:
     Raises:
         InvalidKeyError: something that is no part of a key.
     """
-    return encode_key((RESERVED, "guard", name, *parts))
+    return encode_key((RESERVED, "guard", name)) + encode_key(parts)  # a wrong part is named by its place among them
 
 
 class EntryKey(NamedTuple):

@@ -19,7 +19,17 @@ from kvmodels.schema.definition import Column, IndexDefinition, ModelSchema
 from kvmodels.schema.keyspace import EntryLayout, RecordLayout, violation_prefix
 from kvmodels.schema.paths import stored_name
 
-__all__ = ["LiveCollection", "LiveIndex", "is_older", "join", "missing_upgrades", "needed_version", "retyped_columns"]
+__all__ = [
+    "LiveCollection",
+    "LiveIndex",
+    "is_older",
+    "join",
+    "missing_upgrades",
+    "needed_version",
+    "needs_other_function",
+    "require_current_release",
+    "retyped_columns",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +163,8 @@ def _too_new(schema: ModelSchema, stored: StoredCollection) -> SchemaMismatchErr
         None,
         stored.schema_version,
         schema.schema_version,
-        hint="Run db.apply() in this release: from then on it writes, and older releases only read.",
+        hint="Run db.apply() in this release: from then on it writes, and older releases only read. Until then only "
+        "they write and remove records.",
     )
 
 
@@ -163,6 +174,16 @@ def is_older(schema: ModelSchema, stored: StoredCollection) -> bool:
     From the commit that raises the version on nobody writes a record of an older one, so a scan finds them all.
     """
     return schema.schema_version < stored.schema_version
+
+
+def require_current_release(schema: ModelSchema, stored: StoredCollection) -> None:
+    """Refuse what changes the indexes of a collection to a release that only reads.
+
+    Raises:
+        SchemaMismatchError: a newer release has raised the schema version.
+    """
+    if is_older(schema, stored):
+        raise _too_old(schema, stored)
 
 
 def _refusal(schema: ModelSchema, stored: StoredCollection) -> SchemaMismatchError | None:

@@ -8,6 +8,7 @@ metaclass's ``__getattr__`` and are never stored on the class, where pydantic an
 from __future__ import annotations
 
 from inspect import currentframe
+from sys import modules
 from types import FrameType
 from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack, dataclass_transform
 
@@ -33,6 +34,8 @@ __all__ = ["KvModel", "KvModelMeta"]
 _OPTIONS = "__kv_options__"
 _KEYWORDS = "__kv_keywords__"
 
+_SPECIFIERS = ((AutoNow, "datetime = AutoNow"), (AutoNowAdd, "datetime = AutoNowAdd"), (Version, "int = Version"))
+
 # Asks every parent for an attribute of the name of each field, and takes an answer for a default that is shadowed.
 _FIELD_COLLECTOR = pydantic_fields.__name__
 
@@ -57,6 +60,8 @@ class KvModelMeta(ModelMetaclass):
         def __getattr__(cls, name: str) -> Any:  # noqa: N805
             if name in cls.__dict__.get("__pydantic_fields__", ()) and not _asked_by_pydantic(currentframe()):
                 return _reference(cls, name)
+            if _tells_classes(cls, name) and not _asked_by_pydantic(currentframe()):
+                return FieldRef(name, cls)
             return super().__getattr__(name)
 
 
@@ -68,6 +73,12 @@ def _reference(cls: type[Any], name: str) -> FieldRef[Any] | MultiFieldRef[Any]:
     one: FieldRef[Any] = FieldRef(name, cls)
     several: MultiFieldRef[Any] = MultiFieldRef(name, cls)
     return several if source is not None and source.many else one
+
+
+def _tells_classes(cls: type[Any], name: str) -> bool:
+    """Whether it is the field by which classes are told, which the first class need not declare."""
+    options = (base.__dict__.get(_OPTIONS) for base in cls.__mro__)
+    return any(one is not None and one.discriminator == name for one in options)
 
 
 def _asked_by_pydantic(frame: FrameType | None) -> bool:
@@ -113,6 +124,7 @@ class KvModel(BaseModel, metaclass=KvModelMeta):
         for field, annotation in cls.__dict__.get("__annotations__", {}).items():  # noqa: RUF063 - never evaluates
             if "ClassVar" not in str(annotation):
                 _refuse_reserved(cls.__name__, field)
+            _refuse_specifier(cls, field, annotation)
         # pydantic has taken the settings of ConfigDict out, so what is left here is known to nobody.
         check_class_keywords(cls.__name__, kwargs)
         keywords = {"collection": collection, "abstract": abstract, "discriminator": discriminator}
@@ -228,6 +240,21 @@ def _refuse_reserved(model: str, field: str) -> None:
             field=field,
             hint="Rename it; alias= keeps the old name for input and output.",
         )
+
+
+def _refuse_specifier(cls: type[Any], field: str, annotation: object) -> None:
+    """Pydantic would take the function for the type of the field, and fail on a name inside of it."""
+    if isinstance(annotation, str):  # as all are in a module that postpones them
+        annotation = getattr(modules.get(cls.__module__), annotation, None)
+    for specifier, text in _SPECIFIERS:
+        if annotation is specifier:
+            raise ModelDefinitionError(
+                "a field has a function as its type, which stands for its value",
+                model=cls.__name__,
+                field=field,
+                option=specifier.__name__,
+                hint=f"Write {field}: {text}().",
+            )
 
 
 def _refuse_shadowed(cls: type[Any]) -> None:

@@ -12,12 +12,14 @@ from collections.abc import Iterable, Mapping
 from difflib import get_close_matches
 from typing import Any, Final, NamedTuple, get_args
 
+from pydantic.fields import FieldInfo
+
 from kvmodels.errors import UnknownFieldError, UnknownLookupError
 from kvmodels.schema.definition import ColumnSource, ModelSchema
 from kvmodels.schema.expressions import Lookup
 from kvmodels.schema.nesting import nested_fields
 
-__all__ = ["PRIMARY_KEY", "Keyword", "known_field", "lookups_of", "split_keyword", "unknown_lookup"]
+__all__ = ["PRIMARY_KEY", "Keyword", "known_field", "lookups_of", "nearest_field", "split_keyword", "unknown_lookup"]
 
 PRIMARY_KEY: Final = "pk"
 """The name that stands for the primary key in lookups and orders, as in Django."""
@@ -127,6 +129,22 @@ def _with_lookup(schema: ModelSchema, name: str, words: list[str]) -> Keyword:
     raise unknown_lookup(schema, name, given, known | {"any"} if source is not None and source.many else known)
 
 
+def nearest_field(schema: ModelSchema, name: str, known: Iterable[str] | None = None) -> str | None:
+    """The field that a name was probably meant for: one that has it as its alias, or is spelt nearly so.
+
+    Args:
+        schema: the model.
+        name: stands for nothing.
+        known: names to look among; by default those of the fields.
+    """
+    fields: Mapping[str, FieldInfo] = schema.model.model_fields
+    for field, info in fields.items():
+        if name in (info.alias, info.validation_alias, info.serialization_alias):
+            return field
+    near = get_close_matches(name, [*(schema.fields if known is None else known)], n=1)
+    return near[0] if near else None
+
+
 def _unknown_field(schema: ModelSchema, name: str) -> UnknownFieldError:
     parent, dot, last = name.replace("__", ".").rpartition(".")
     nested: Iterable[str] = nested_fields(schema.shape, parent) if dot else ()
@@ -141,12 +159,11 @@ def _unknown_field(schema: ModelSchema, name: str) -> UnknownFieldError:
     known: list[Any] = (
         [f"{parent}.{field}" for field in nested] if nested else [*schema.fields, *schema.computed, PRIMARY_KEY]
     )
-    near = get_close_matches(f"{parent}.{last}" if nested else name, known, n=1)
     shown = known if nested else [field for field in dict.fromkeys(known) if field != PRIMARY_KEY]
     return UnknownFieldError(
         "the model has no field of this name",
         model=schema.name,
         field=name,
-        suggestion=near[0] if near else None,
+        suggestion=nearest_field(schema, f"{parent}.{last}" if nested else name, known),
         hint=f"Its fields are: {', '.join(shown)}.",
     )

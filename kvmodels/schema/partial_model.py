@@ -142,7 +142,7 @@ def sent_values(body: Any, changes: dict[str, Any]) -> dict[str, Any]:
             "the body of a change is no pydantic model",
             argument="body",
             value=type(body).__name__,
-            hint="Give an object of User.partial(), or the changes as keywords: patch(key, **changes).",
+            hint="Give the changes as keywords, patch(key, **changes), or an object of the model's partial().",
         )
     values = body.__dict__
     sent = {name: values[name] for name in type(body).model_fields if name in body.model_fields_set}

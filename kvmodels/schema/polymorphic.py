@@ -3,7 +3,7 @@
 The records of all of them lie under one prefix, each told by the value of its Literal field, so that they are found
 together and have one primary key. There is one schema of the collection, which keeps every index of every class, and
 one of each class, by which it is written and asked for: it knows the fields that all its objects have, and its queries
-find no others. An index that not every class has is a partial one: it holds the records of those that have it.
+find no others. An index that the first class does not declare is a partial one: it holds the records of those that do.
 
 Rules of this module: made when a database is opened, of the classes that exist then; the stored form of a record is
 that of its class alone.
@@ -18,7 +18,7 @@ from typing import Any, Literal, cast
 
 import pydantic
 
-from kvmodels.errors import DecodeError, InvalidArgumentError, InvalidValueError, ModelDefinitionError
+from kvmodels.errors import ModelDefinitionError
 from kvmodels.schema.annotations import literal_values, plain
 from kvmodels.schema.compile import compile_schema, schema_of, tags_of
 from kvmodels.schema.declarations import Index
@@ -38,8 +38,9 @@ from kvmodels.schema.options import ModelOptions
 from kvmodels.schema.partial import partial_of
 from kvmodels.schema.predicates import parse
 from kvmodels.schema.sources import column_of
+from kvmodels.schema.variants import foreign_object, unknown_class
 
-__all__ = ["collection_schema", "made_of", "root_of", "view_of"]
+__all__ = ["collection_schema", "root_of", "view_of"]
 
 _OPTIONS = "__kv_options__"
 
@@ -82,34 +83,6 @@ def view_of(collection: ModelSchema, model: type[Any]) -> ModelSchema | None:
         return collection if collection.model is model else None
     options = None if not issubclass(model, collection.model) else _options(model)
     return None if options is None else _view(collection, collection.variants, model)
-
-
-def made_of(schema: ModelSchema, fields: Mapping[str, Any]) -> Any:
-    """A new object of the model, or of the class of it that the discriminator among the fields says.
-
-    Raises:
-        InvalidArgumentError: it is needed, and is not there or says no class.
-        pydantic.ValidationError: the values do not make a valid object.
-    """
-    variants = schema.variants
-    if variants is None:
-        return schema.model(**fields)
-    if len(variants.by_class) == 1:
-        return next(iter(variants.by_class))(**fields)
-    tag = fields.get(variants.discriminator, schema.model)
-    tag = getattr(tag, "value", tag)
-    if tag is schema.model and schema.model in variants.by_class:
-        return schema.model(**fields)
-    made = variants.of_tag(tag)
-    if made is None:
-        raise InvalidArgumentError(
-            "a new object is of no class of the collection",
-            argument=variants.discriminator,
-            value=None if tag is schema.model else tag,
-            expected=tuple(variants.by_tag),
-            hint="Give the field by which classes are told, or create the object with the repository of its class.",
-        )
-    return made.model(**fields)
 
 
 class _Collection:
@@ -179,7 +152,8 @@ class _Collection:
                 for column in index.columns
             )
             index = replace(index, columns=columns)
-            if len(holders) < len(self._by_class):
+            if name not in self._own.indexes:
+                # Even if all classes have it now: a later one may not, and queries of a class ask for the class anyway.
                 index = replace(index, where=self._only(shaped, kind.field, [one for one, _ in holders], index.where))
             found[name] = index
         if self._discriminator not in found:
@@ -188,7 +162,7 @@ class _Collection:
         return found
 
     def _only(self, shaped: ModelSchema, field: str, holders: list[ModelSchema], where: Partial | None) -> Partial:
-        """The condition of an index that some of the classes have."""
+        """The condition of an index that only these classes have."""
         values = _values([one.model for one in holders], self._discriminator)
         kinds = partial_of(shaped, Q(**{f"{field}__in": values}), f"index of {holders[0].name}")
         ((test,),) = kinds.alternatives
@@ -303,7 +277,7 @@ def _view(collection: ModelSchema, variants: Variants, model: type[Any]) -> Mode
     own = Variants(variants.discriminator, by_class, by_tag)
     base = compile_schema(model, _shape(model, own))
     own = replace(own, upgrade=_telling(base, own.discriminator))
-    if len(by_class) < len(variants.by_class):
+    if model is not collection.model:
         condition = Q(**{f"{own.discriminator}__in": _values(by_class, own.discriminator)})
         own = replace(own, where=parse(base, (condition,), {}))
     return replace(
@@ -330,18 +304,14 @@ class _Dispatcher:
 
     def __init__(self, shaped: ModelSchema, variants: Variants, by_tag: Mapping[Any, ModelSchema]) -> None:
         self._name = shaped.name
+        self._shaped = replace(shaped, variants=variants)
         self._by_class = variants.by_class
         self._read = replace(variants, by_tag=by_tag)
 
     def _of(self, instance: Any) -> ModelSchema:
         schema = self._by_class.get(instance.__class__)
         if schema is None:
-            raise InvalidValueError(
-                "this is not an object of the model",
-                model=self._name,
-                type=type(instance).__name__,
-                hint="Use the repository of the object's own class.",
-            )
+            raise foreign_object(self._shaped, instance)
         return schema
 
     def decode(self, document: Document, key: tuple[Any, ...]) -> tuple[Any, dict[str, Any]]:
@@ -350,14 +320,7 @@ class _Dispatcher:
         tag = document.get(read.discriminator)
         schema = read.of_tag(tag)
         if schema is None:
-            raise DecodeError(
-                "a stored record is of a class that this program does not know",
-                key=key,
-                model=self._name,
-                field=read.discriminator,
-                reason="missing" if tag is None else f"stored {type(tag).__name__}",
-                hint="Import the class before the database is opened, or run the program that has it.",
-            )
+            raise unknown_class(self._name, read.discriminator, tag, key)
         return schema.decode(document, key)
 
     def encode(self, instance: Any) -> Document:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass
-from difflib import get_close_matches
 from typing import Any, NoReturn, cast
 
 from pydantic import BaseModel, ValidationError
@@ -21,9 +20,8 @@ from kvmodels.errors import (
     InvalidValueError,
     KvModelsError,
     NonIdempotentValidatorError,
-    UnknownFieldError,
 )
-from kvmodels.schema.changes import evaluated
+from kvmodels.schema.changes import evaluated, unknown_field
 from kvmodels.schema.composites import must_be_stored
 from kvmodels.schema.computed import ComputedValues
 from kvmodels.schema.definition import ColumnSource, Document, ModelSchema, Straight
@@ -31,7 +29,7 @@ from kvmodels.schema.forms import Form, Function
 from kvmodels.schema.paths import COMPUTED, RESERVED_FIELD
 from kvmodels.schema.sameness import same_stored, unchanged
 from kvmodels.schema.state import unknown_of
-from kvmodels.schema.upgrades import Upgrades
+from kvmodels.schema.upgrades import Upgrades, version_of
 
 __all__ = ["RESERVED_FIELD", "Prepared", "RecordCodec", "apply_changes"]
 
@@ -202,8 +200,8 @@ class RecordCodec:
                 "what the upgrades make of a stored record is not a valid object of its model",
                 key=key,
                 model=self._name,
-                field=RESERVED_FIELD,  # not the field: what is stored may be right, so that no repair removes it
-                reason=f"{error.field}: {error.reason}",
+                field=error.field,
+                reason=f"upgrade to {version_of(document)}: {error.reason}",
                 hint="Mend the upgrade functions, or the record with kv.unsafe().",
             ) from error
 
@@ -356,14 +354,7 @@ def apply_changes(schema: ModelSchema, instance: Any, changes: Mapping[str, Any]
     extra = instance.__pydantic_extra__
     for name in changes:
         if name not in schema.fields and extra is None:
-            close = get_close_matches(name, schema.fields, 1)
-            raise UnknownFieldError(
-                "a change names a field that the model does not have",
-                model=schema.name,
-                field=name,
-                suggestion=close[0] if close else None,
-                hint="Use the names of fields, not aliases.",
-            )
+            raise unknown_field(schema, name, "a change names a field that the model does not have")
     for field in schema.time_fields:
         if field.name in changes:
             raise InvalidArgumentError(

@@ -114,7 +114,7 @@ def AutoNowAdd(*, init: Literal[False] = False, **options: Any) -> Any:  # noqa:
 
 
 def Version(*, init: Literal[False] = False, **options: Any) -> Any:  # noqa: N802 - as above
-    """A number that counts the writes of a record: 1 when it is inserted, and one more with every change.
+    """A number that counts the changes of a record: 1 after the insert, and one more with every commit that writes it.
 
     For ``int``. An object that was never stored has 0, and so has a record that was stored before the field existed.
 

@@ -227,8 +227,8 @@ class Upgrades:
             key: values of the primary key, for errors.
 
         Raises:
-            DecodeError: a function raised, gave no document, or changed what it does not declare. Its field is
-                ``"$kv"``: the record may be right, so that no repair removes it.
+            DecodeError: a function raised, gave no document, or changed what it does not declare. The field is named
+                where it is known.
         """
         version = version_of(document)
         if not 1 <= version < self._latest:
@@ -247,23 +247,33 @@ class Upgrades:
             # A copy, so that what it changes in place is seen as a change, and not in the entries of the record.
             after = step.function(deepcopy(before))
         except Exception as error:  # noqa: BLE001 - functions of the user may raise anything
-            self._failed(step, key, type(error).__name__, error)
+            missing = error.args[0] if isinstance(error, KeyError) and error.args else None
+            field = missing if isinstance(missing, str) and missing in touches else None
+            self._failed(step, key, type(error).__name__, field=field, error=error)
         if not _is_document(after):
             self._failed(step, key, f"it gave {type(after).__name__}")
-        for name in before.keys() | after.keys():
+        for name in before | after:  # in their order, so that it is always the same one that is named
             if name in touches:
                 continue
             if name not in after or name not in before or not same_stored(before[name], after[name]):
-                self._failed(step, key, f"it changed {name!r}, which it does not declare to touch")
+                self._failed(step, key, f"it changed {name!r}, which it does not declare to touch", field=name)
         return after
 
-    def _failed(self, step: Upgrade, key: tuple[Any, ...], reason: str, error: Exception | None = None) -> NoReturn:
+    def _failed(
+        self,
+        step: Upgrade,
+        key: tuple[Any, ...],
+        reason: str,
+        *,
+        field: str | None = None,
+        error: Exception | None = None,
+    ) -> NoReturn:
         raise DecodeError(
             "an upgrade of a stored record failed",
             key=key,
             model=self._model,
-            field=RESERVED_FIELD,
-            reason=f"to {step.to}: {reason}",
+            field=field or (step.touches[0] if len(step.touches) == 1 else None),
+            reason=f"upgrade to {step.to}: {reason}",
             hint="The record is as it was. Mend the function, or the record with kv.unsafe(): an upgrade must take "
             "every record of the versions below its own.",
         ) from error

@@ -20,7 +20,7 @@ from kvmodels.flows.findings import CheckReport
 from kvmodels.flows.migrate import MigrationReport
 from kvmodels.flows.pace import UNPACED
 from kvmodels.flows.plan_apply import SchemaReport
-from kvmodels.flows.requests import Flow, Request, sleep
+from kvmodels.flows.requests import Flow, OneRead, Request, sleep, steps_of
 from kvmodels.flows.scrub import Repair
 from kvmodels.repository_async import AsyncRepository
 from kvmodels.schema.definition import ModelSchema
@@ -119,7 +119,7 @@ class Process:
             self._repositories[model] = AsyncRepository(_Runner(self._core.context, self._core.view_for(model)))
         return self._repositories[model]
 
-    async def run(self, flow: Flow[T]) -> T:
+    async def run(self, flow: Flow[T] | OneRead[T]) -> T:
         """Run any flow of the library."""
         return await _requests(flow)
 
@@ -171,10 +171,10 @@ class _Runner:
         self.context = context
         self.schema = schema
 
-    async def run(self, flow: Flow[T]) -> T:
+    async def run(self, flow: Flow[T] | OneRead[T]) -> T:
         return await _requests(flow)
 
 
 @types.coroutine
-def _requests(flow: Flow[T]) -> Generator[Request, Any, T]:
-    return (yield from flow)
+def _requests(flow: Flow[T] | OneRead[T]) -> Generator[Request, Any, T]:
+    return (yield from steps_of(flow))

@@ -20,7 +20,7 @@ def measured(count: int) -> tuple[Database, MeasuredEngine]:
     return db, engine
 
 
-def test_p7_no_verb_asks_for_each_record_by_itself():
+def test_P7_no_verb_asks_for_each_record_by_itself():
     """Whoever reads the records of another model, or writes many, does so by one request for all of them."""
     costs: set[tuple[tuple[int, int], ...]] = set()
     for count in (10, 100, 400):

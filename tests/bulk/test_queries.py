@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from kvmodels import (
+    AsyncDatabase,
     Database,
     F,
     Field,
@@ -55,7 +58,7 @@ THROUGH: dict[str, Narrow] = {
 
 @pytest.mark.parametrize("batch_size", [None, 3])
 @pytest.mark.parametrize("through", THROUGH)
-def test_p12_no_update_meets_its_own_changes(through: str, batch_size: int | None):
+def test_review_12_no_update_meets_its_own_changes(through: str, batch_size: int | None):
     db = memory(40)
     things = db[Thing]
     query = THROUGH[through](things)
@@ -87,7 +90,7 @@ SLICES = (slice(1), slice(5), slice(2, 6), slice(4, None), slice(3, 3), slice(10
 
 @pytest.mark.parametrize("through", [name for name in THROUGH if name not in ("several values", "union")])
 @pytest.mark.parametrize("verb", ["update", "delete"])
-def test_k12_a_slice_limits_what_is_written(through: str, verb: str):
+def test_K12_a_slice_limits_what_is_written(through: str, verb: str):
     for number, part in enumerate(SLICES):
         db, batch_size = memory(20), (None, 1, 3)[number % 3]
         query = THROUGH[through](db[Thing])[part]
@@ -102,13 +105,13 @@ def test_k12_a_slice_limits_what_is_written(through: str, verb: str):
         assert db.check().ok, part
 
 
-def test_k12_delete_of_a_slice_of_one_removes_one():
+def test_K12_delete_of_a_slice_of_one_removes_one():
     things = memory(5)[Thing]
     assert things.filter(n__gte=0)[:1].delete().written == 1
     assert things.count() == 4
 
 
-def test_p8_only_what_satisfies_the_filter_at_its_commit_is_removed():
+def test_P8_only_what_satisfies_the_filter_at_its_commit_is_removed():
     """Another writer changes a record between the read of the query and its batch: it is left alone."""
     db = memory(6)
     things = db[Thing]
@@ -124,7 +127,7 @@ def test_p8_only_what_satisfies_the_filter_at_its_commit_is_removed():
 
 @pytest.mark.parametrize("count", [*range(39, 44), *range(81, 85)])
 @pytest.mark.parametrize("batch_size", [None, 20, 40, 41])
-def test_k8_every_record_is_written_wherever_the_batches_end(count: int, batch_size: int | None):
+def test_K8_every_record_is_written_wherever_the_batches_end(count: int, batch_size: int | None):
     db = memory(count)
     things = db[Thing]
     told: list[BulkProgress] = []
@@ -156,6 +159,24 @@ def test_changes_see_the_record_as_it_was():
     assert pairs.get(1).a == 100 - 5 // 2 % 2 - 6
     pairs.patch(1, a=F("a") + 1)
     assert pairs.get(1).a == 95
+
+
+NO_VALUE: dict[str, tuple[dict[str, Any], str, str]] = {
+    "a text and a number": ({"kind": F("kind") + 1}, "str + int", "goes with the type"),
+    "None": ({"n": F("n") + F("label")}, "int + NoneType", "None takes no part"),
+    "division by 0": ({"n": F("n") // (F("n") - F("n"))}, "int // int", "divided by 0"),
+    "remainder by 0": ({"n": F("n") % 0}, "int % int", "divided by 0"),
+    "too large": ({"n": 10**400 / (F("n") + 1)}, "int / int", "out of the range"),
+}
+
+
+@pytest.mark.parametrize("case", NO_VALUE)
+def test_a_term_without_a_value_says_what_is_wrong_with_it(case: str):
+    changes, types, hint = NO_VALUE[case]
+    with pytest.raises(InvalidValueError, match="cannot be computed") as caught:
+        memory(3)[Thing].all().update(changes)
+    assert caught.value.type == types
+    assert re.search(hint, caught.value.hint or "")
 
 
 def test_terms_of_fields_that_a_model_does_not_have_are_refused():
@@ -209,6 +230,29 @@ def test_a_whole_collection_is_not_emptied_by_mistake():
     with pytest.raises(InvalidArgumentError):
         things.delete()
     assert things.all().delete().written == 3
+
+
+@pytest.mark.parametrize("arguments", [((), {"label": "x"}), (({"label": "x"},), {"batch_size": 1}), ((), {})])
+def test_a_whole_collection_is_not_changed_by_mistake(arguments: tuple[tuple[Any, ...], dict[str, Any]]):
+    db = memory(3)
+    given, named = arguments
+    for verb in (db[Thing].update, db.repository(Thing).update):
+        with pytest.raises(InvalidArgumentError, match=r"all\(\)\.update"):
+            verb(*given, **named)
+    with db.transaction() as tx, pytest.raises(InvalidArgumentError, match=r"all\(\)\.update"):
+        tx[Thing].update(*given, **named)
+    assert db[Thing].all().update(label="x").written == 3
+
+
+def test_a_whole_collection_is_not_changed_or_emptied_by_mistake_asynchronously():
+    async def tried() -> None:
+        async with AsyncDatabase("memory://", models=[Thing]) as db:
+            with pytest.raises(InvalidArgumentError, match=r"all\(\)\.update"):
+                await db[Thing].update(label="x")
+            with pytest.raises(InvalidArgumentError, match=r"all\(\)\.delete"):
+                await db[Thing].delete()
+
+    asyncio.run(tried())
 
 
 class Coded(KvModel, collection="coded"):

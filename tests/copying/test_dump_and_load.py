@@ -74,7 +74,7 @@ def test_a_deadline_is_kept_to_the_millisecond_and_what_has_expired_is_left_out(
     assert contents(copy) == []
 
 
-def test_k26_a_copy_is_one_snapshot_with_deadlines_and_is_verified(stores):
+def test_K26_a_copy_is_one_snapshot_with_deadlines_and_is_verified(stores):
     """kvdex copies key by key from a store that goes on changing, without deadlines, and never looks at the copy."""
     kv = stores.open()
     kv.atomic().set(("a",), 0, expire_in=60).set(("z",), 0, expire_in=60).commit()

@@ -106,6 +106,10 @@ def test_records_that_the_model_refuses_are_reported_with_the_reason_and_kept_by
         assert len(report.undecodable) == COUNT
         assert refused(report) == {(f"{field}: {reason}", False)}
         assert not report.ok
+        lines = str(report).splitlines()
+        assert f"0 foreign, {COUNT} undecodable, 0 computed" in lines[0]
+        assert lines[1] == f"  undecodable tickets 0: {field}: {reason}"
+        assert lines[6:] == [f"  and {COUNT - 5} more: see findings"]
         (hint,) = {str(found.hint) for found in report.findings}
         assert "remove" in hint
         assert "model" in hint

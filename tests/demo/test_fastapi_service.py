@@ -2,11 +2,44 @@
 
 from __future__ import annotations
 
+import asyncio
+import re
+from pathlib import Path
+from typing import Any, cast
+
 import pytest
 from fastapi.testclient import TestClient
 
-from examples.fastapi_service import create_app
-from kvmodels import ULID
+from examples.fastapi_service import STATUS, answer_error, create_app
+from kvmodels import ULID, errors
+
+GUIDE = Path(__file__).parents[2] / "docs" / "guides" / "async.md"
+
+ROW = re.compile(r"^\| (`\w+Error`.*|`DoesNotExist`) \| (.+) \|$", re.MULTILINE)
+
+
+def documented() -> dict[str, set[int]]:
+    """The status codes that the guide gives each error, by its name."""
+    rows = ROW.findall(GUIDE.read_text())
+    return {name: {int(code) for code in re.findall(r"\d+", codes)} for cell, codes in rows for name in names_in(cell)}
+
+
+def names_in(cell: str) -> list[str]:
+    return [name for name in re.findall(r"`(\w+)`", cell.split(":")[0]) if hasattr(errors, name)]
+
+
+def test_the_service_answers_every_error_as_the_guide_says_and_no_other():
+    table = documented()
+    assert {cls.__name__ for cls in STATUS} == set(table)
+    assert {cls.__name__: code for cls, code in STATUS.items() if code not in table[cls.__name__]} == {}
+
+
+@pytest.mark.parametrize("cls", STATUS, ids=lambda cls: cls.__name__)
+def test_an_error_is_answered_with_its_code_and_without_its_values(cls: type[errors.KvModelsError]):
+    error = cls("it happened", hint="do this")
+    response = asyncio.run(answer_error(cast("Any", None), error))
+    assert response.status_code == STATUS[cls]
+    assert (cls.code in str(response.body), "it happened" in str(response.body)) == (True, True)
 
 
 @pytest.fixture(params=["memory", "file"])

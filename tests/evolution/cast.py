@@ -1,5 +1,7 @@
 """A whole evolution with five releases in processes of their own, for ``test_side_by_side.py``; run as ``python -m``.
 
+Arguments: path, seed, and what the library is to lack, which all processes of the cast then lack.
+
 Each release changes one thing, is started beside the one before, and is applied while both write and read.
 """
 
@@ -25,9 +27,11 @@ from kvmodels import (
     PrimaryKey,
     RetriesExhaustedError,
     SchemaMismatchError,
+    SchemaProgress,
     Unique,
     upgrade,
 )
+from tests.evolution.mutants_of_releases import MUTANTS
 
 MOVING = 60
 """Records that writers change; the first ones by number."""
@@ -35,7 +39,9 @@ MOVING = 60
 FIXED = range(1_000, 1_040)
 """Records that nobody changes, so that every answer must have all of them."""
 
-PHASE_S = 0.5
+PHASE_S = 0.3
+PATIENCE_S = 5
+PATIENCE_OF_ROUNDS_S = 30
 
 processes = multiprocessing.get_context("fork")
 
@@ -50,32 +56,35 @@ class First(Fields, collection="members"):
     color: Indexed[str]
 
 
-class NewIndex(Fields, collection="members"):
-    """A new field with a default, in a new index."""
+class MoreFields(Fields, abstract=True):
+    """New fields with defaults: one in a new index, and one that counts what only newer code writes."""
+
+    plan: Indexed[str] = Field(default="free")
+    notes: int = 0
+
+
+class NewIndex(MoreFields, collection="members"):
+    """New fields, and an index of one of them."""
 
     color: Indexed[str]
-    plan: Indexed[str] = Field(default="free")
 
 
-class ChangedIndex(Fields, collection="members"):
+class ChangedIndex(MoreFields, collection="members"):
     """Another definition of an index."""
 
     color: Annotated[str, Indexed(descending=True)]
-    plan: Indexed[str] = Field(default="free")
 
 
-class DroppedIndex(Fields, collection="members"):
+class DroppedIndex(MoreFields, collection="members"):
     """An index less."""
 
     color: str
-    plan: Indexed[str] = Field(default="free")
 
 
-class Upgraded(Fields, collection="members"):
+class Upgraded(MoreFields, collection="members"):
     """An upgrade of a field that is in a unique index, and of a counter."""
 
     color: str
-    plan: Indexed[str] = Field(default="free")
 
     class Meta:
         schema_version: ClassVar = 2
@@ -106,6 +115,7 @@ def write(db: Any, model: Any, told: Counter[str], rng: random.Random) -> bool:
         found.color = rng.choice(["red", "blue"])
         if model is not First:
             found.plan = f"plan-{n}"
+            found.notes += 1
 
     try:
         db[model].mutate(n, once_more)
@@ -123,6 +133,16 @@ def write(db: Any, model: Any, told: Counter[str], rng: random.Random) -> bool:
     return True
 
 
+def all_pages(query: Any) -> list[int]:
+    """The keys that a walk over pages meets, read with a request for each."""
+    page = query.page(size=15)
+    found = [one.id for one in page.items]
+    while page.has_more:
+        page = query.page(size=15, after=page.next_cursor)
+        found += [one.id for one in page.items]
+    return found
+
+
 def read(db: Any, model: Any, told: Counter[str], rng: random.Random) -> bool:
     """Ask for the records that nobody changes, through every index of the release."""
     fixed = rng.choice(FIXED)
@@ -132,12 +152,16 @@ def read(db: Any, model: Any, told: Counter[str], rng: random.Random) -> bool:
     }
     if "color" in model.__kv_schema__.indexes:
         questions["color"] = lambda: sorted(one.id for one in db[model].filter(color="fixed")) == list(FIXED)
+        questions["pages"] = lambda: sorted(all_pages(db[model].filter(color="fixed"))) == list(FIXED)
         questions["count"] = lambda: db[model].filter(color="fixed").count() == len(FIXED)
     if model is not First:
         questions["plan"] = lambda: {*FIXED} <= {one.id for one in db[model].filter(plan="free")}
     for name, ask in questions.items():
+        phase = applied_now()
         try:
             told["right" if ask() else f"WRONG {name}"] += 1
+            if phase and applied_now() == phase:
+                told[f"while {phase} is applied: {name}"] += 1
         except (IndexNotReadyError, IndexChangedError):
             told[f"not ready: {name}"] += 1
         except DecodeError:
@@ -147,29 +171,51 @@ def read(db: Any, model: Any, told: Counter[str], rng: random.Random) -> bool:
     return True
 
 
+applying = processes.Value("i", 0)
+"""The number of the release that is being applied, for every process of the cast; 0 for none."""
+
+
+def applied_now() -> str:
+    return RELEASES[applying.value].__name__ if applying.value else ""
+
+
 class Actor:
     """A process of one release that writes or reads until it is told to stop, or may not go on."""
 
     def __init__(self, path: str, model: Any, act: Callable[..., bool], seed: int) -> None:
         self.name = f"{model.__name__} {act.__name__}"
         self._stop = processes.Event()
-        self._answers = processes.SimpleQueue()
+        self._rounds = processes.Value("i", 0)
+        self._answers, self._answer = processes.Pipe(duplex=False)
         self._process = processes.Process(target=self._run, args=(path, model, act, seed))
         self._process.start()
+        self._answer.close()  # so that a process that dies without an answer is an end of file
 
     def _run(self, path: str, model: Any, act: Callable[..., bool], seed: int) -> None:
         told: Counter[str] = Counter()
         rng = random.Random(seed)
-        with Database(path, models=[model], durability="relaxed", busy_timeout=60) as db:
-            while not self._stop.is_set() and act(db, model, told, rng):
-                continue
-        self._answers.put(dict(told))
+        try:
+            with Database(path, models=[model], durability="relaxed", busy_timeout=60) as db:
+                while not self._stop.is_set() and act(db, model, told, rng):
+                    self._rounds.value += 1  # nobody else adds to it
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is told
+            told[f"WRONG {error!r}"] += 1
+        finally:
+            self._answer.send(dict(told))
+
+    def awaited(self) -> None:
+        """Wait until it has done all it does in a round that begins from now on, however slow the machine is."""
+        begun = self._rounds.value
+        deadline = time.monotonic() + PATIENCE_OF_ROUNDS_S
+        # One round may be under way, so that the second one is the first that has begun later.
+        while self._rounds.value < begun + 2 and self._process.is_alive() and time.monotonic() < deadline:
+            time.sleep(0.002)
 
     def stopped(self, *, told: bool) -> dict[str, int]:
-        """What it has met; ``told``: it goes on until it is told to stop."""
-        if told:
+        """What it has met; ``told``: it goes on until it is told to stop, else it is to be stopped by an error."""
+        if told or not self._answers.poll(PATIENCE_S):
             self._stop.set()
-        answer: dict[str, int] = self._answers.get()
+        answer: dict[str, int] = self._answers.recv()
         self._process.join()
         return answer
 
@@ -185,17 +231,31 @@ def evolve(path: str, seed: int) -> dict[str, Any]:
         new_writer = Actor(path, model, write, seed + number)
         new_reader = Actor(path, model, read, seed + number)
         time.sleep(PHASE_S)
+        for actor in (writer, reader, new_writer, new_reader):
+            actor.awaited()
         # One may not write while the store keeps an index that it does not declare, the other while older ones write.
         waits = model in (DroppedIndex, Upgraded)
         if waits:
             met[f"{model.__name__} before"] = new_writer.stopped(told=False)
         with Database(path, models=[model], durability="relaxed", busy_timeout=60) as db:
             plans.append([step.rule for step in db.plan().steps])
-            complete = db.apply(allow=("drop_index",), throttle=400).complete
-        met[f"{model.__name__} applied"] = complete
+            applying.value = number
+            waiting = [reader, new_reader]
+
+            def told(_: SchemaProgress, waiting: list[Actor] = waiting) -> None:
+                # In the middle of the change, after its first batch, each reader asks all that it asks.
+                while waiting:
+                    waiting.pop().awaited()
+
+            met[f"{model.__name__} applied"] = db.apply(allow=("drop_index",), throttle=250, progress=told).complete
+            applying.value = 0
+            # Beside everybody else: entry by entry, in both directions.
+            met[f"{model.__name__} checked"] = [str(finding) for finding in db.check().findings]
         if waits:
             new_writer = Actor(path, model, write, seed + number)
         time.sleep(PHASE_S)
+        for actor in (writer, reader, new_writer, new_reader):
+            actor.awaited()
         # Where an index was only dropped, the release that declares it may write on.
         met[writer.name] = writer.stopped(told=model is DroppedIndex)
         met[reader.name] = reader.stopped(told=True)
@@ -205,4 +265,6 @@ def evolve(path: str, seed: int) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
+    for mutant in sys.argv[3:]:
+        MUTANTS[mutant]()
     print(json.dumps(evolve(sys.argv[1], int(sys.argv[2]))))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import signal
 import sys
@@ -20,7 +19,7 @@ from kvmodels import (
     StaleObjectError,
 )
 from tests.evolution import residents
-from tests.evolution.accounts import NewAccount, Touched
+from tests.evolution.accounts import Touched
 from tests.evolution.releases import First, UniqueName, WithPlan, user
 
 RELEASES: dict[str, type[KvModel]] = {"plan": WithPlan, "name": UniqueName, "kinds": residents.Resident}
@@ -95,47 +94,6 @@ def write_as_old_code(path: str, seed: int, keys: int) -> None:
     print(json.dumps({"written": written, "reads": reads}), flush=True)
 
 
-CHANGES: dict[str, type[KvModel]] = {"touched": Touched, "new": NewAccount}
-PACES = {"touched": 40, "new": 140}
-"""Records per second, and so the size of a batch: 20 of them are not the whole of the change."""
-
-
-def change_schema(path: str, release: str, throttle: float | None = None, told: int | None = None) -> str:
-    """Apply everything; what the report says. A byte for each batch goes into the pipe ``told``."""
-
-    def tell(progress: Any) -> None:
-        if told is not None:
-            os.write(told, b".")
-
-    with Database(path, models=[CHANGES[release]], durability="relaxed", busy_timeout=60) as db:
-        return str(db.apply(throttle=throttle, progress=tell))
-
-
-def change_and_die(path: str, release: str, seed: int, kills: int) -> None:
-    """Apply everything in processes that are killed one after the other, then once more; tell how many were at work.
-
-    They go so slowly that the change takes all of them. Most are killed when they have committed a batch, the others
-    at any moment.
-    """
-    moments = random.Random(seed)
-    killed = 0
-    print("ready", flush=True)
-    for _ in range(kills):
-        heard, told = os.pipe()
-        child = os.fork()
-        if child == 0:
-            change_schema(path, release, throttle=PACES[release], told=told)
-            os._exit(0)
-        os.close(told)
-        if moments.random() < 0.7:
-            os.read(heard, 1)
-        time.sleep(moments.uniform(0, 0.04))
-        os.kill(child, signal.SIGKILL)
-        killed += os.WIFSIGNALED(os.waitpid(child, 0)[1])
-        os.close(heard)
-    print(json.dumps({"killed": killed, "report": change_schema(path, release)}), flush=True)
-
-
 def touch(path: str, seed: int) -> None:
     """The new release writes beside its own migration: it adds visits, and tells how many."""
     rng = random.Random(seed)
@@ -168,7 +126,6 @@ def touch(path: str, seed: int) -> None:
 ROLES: dict[str, Callable[..., None]] = {
     "write": lambda path, release, seed, keys: write(path, release, int(seed), int(keys)),
     "build": build,
-    "change": lambda path, release, seed, kills: change_and_die(path, release, int(seed), int(kills)),
     "touch": lambda path, seed: touch(path, int(seed)),
     "old": lambda path, seed, keys: write_as_old_code(path, int(seed), int(keys)),
 }

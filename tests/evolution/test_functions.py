@@ -118,7 +118,7 @@ def test_all_indexes_that_need_the_old_function_are_replaced_in_one_step_so_that
     assert new[ByLast].filter(letter="a").count() == 1
 
 
-def test_a_record_that_the_function_raises_for_is_listed_and_settled_by_a_change(opened):
+def test_review_06_a_record_that_the_function_raises_for_is_listed_and_settled_by_a_change(opened):
     before = opened(Plain)
     before[Plain].create(id=1, name="")
     before[Plain].create(id=2, name="bob")
@@ -243,7 +243,7 @@ class TensOfStock(KvModel, collection="goods"):
         indexes: ClassVar = (Index("stock", key=tens, version=1, name="tens"), Index("tens", "id", name="in_order"))
 
 
-def test_a_function_of_other_fields_is_another_column_although_its_version_stays(opened):
+def test_review_06_a_function_of_other_fields_is_another_column_although_its_version_stays(opened):
     old = opened(TensOfPrice)
     old[TensOfPrice].create(id=1, price=10, stock=90)
     old[TensOfPrice].create(id=2, price=90, stock=10)

@@ -89,6 +89,26 @@ class Upgraded(Person, collection="people"):
         indexes: ClassVar = (Index("city"), AggregateIndex("age", name="ages"))
 
 
+class Fresh(Person, collection="people"):
+    """An upgrade, and indexes that were not there before it."""
+
+    class Meta:
+        schema_version: ClassVar = 2
+        upgrades: ClassVar = (Upgrade(2, folded, touches=("city", "age")),)
+        indexes: ClassVar = (Index("city"), Index("name"), AggregateIndex("age", name="ages"))
+
+
+def test_an_index_that_is_new_beside_an_upgrade_waits_for_both_so_the_hint_is_the_step_that_does_both(opened):
+    opened(Counted)[Counted].create(id=1, name="ada", city="ROME")
+    new = opened(Fresh)
+    with pytest.raises(IndexNotReadyError) as caught:
+        new[Fresh].filter(name="ada").to_list()
+    assert caught.value.state == "disabled"
+    assert hint_of(caught).startswith("Run db.apply(), which rewrites the records")
+    new.apply()
+    assert new[Fresh].get(name="ada").city == "rome"
+
+
 def test_a_query_through_an_index_whose_values_an_upgrade_changes_says_who_can_make_it_readable(opened):
     opened(Counted)[Counted].create(id=1, name="ada", city="ROME")
     new = opened(Upgraded)

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import random
 import signal
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from kvmodels import Database, Sum
+from kvmodels import Database, KvModel, Sum
 from kvmodels.engines.base import Engine
 from kvmodels.engines.faults import FaultEngine
 from kvmodels.engines.memory import MemoryEngine
+from kvmodels.flows import build, migrate
 from kvmodels.operations import AtomicWrite, Committed, Conflict
 from tests.evolution.accounts import Account, NewAccount, Touched, account
 from tests.evolution.releases import database
-from tests.evolution.test_online_build import answer, ready, start
+from tests.evolution.residents import FirstResident, Resident, key_of, resident
+from tests.evolution.test_building_kinds import answers_are_right
+from tests.evolution.test_online_build import answer, nobody_is_left_behind, ready, start
+from tests.killing import Story, killed_until_done
 from tests.oracle import audit, read_engine, read_store, spec_of
 
+__all__ = ["nobody_is_left_behind"]
+
 RECORDS = 800
-KILLS = 20
+RESIDENTS = 60
+SIZE = 10
 
 
 def fill(path: Path) -> None:
@@ -27,20 +35,46 @@ def fill(path: Path) -> None:
         db[Account].bulk_create([Account(**account(n)) for n in range(RECORDS)])
 
 
-def killed_until_done(path: Path, seed: int, release: str) -> Any:
-    """Apply everything in 20 processes that are killed at random moments, then in one that is not."""
-    told = answer(ready(start("change", path, release, seed, KILLS)))
-    print(f"seed {seed}: {told}")
-    assert told["killed"] == KILLS
-    return told
+def applied(model: type[KvModel]) -> Callable[[str, Callable[..., object]], None]:
+    """Everything that brings a store to a release, in batches of a few records."""
+
+    def work(path: str, tell: Callable[..., object]) -> None:
+        for module in (build, migrate):
+            vars(module).update(FIRST_BATCH=SIZE, LARGEST_BATCH=SIZE)
+        with Database(path, models=[model], durability="relaxed", busy_timeout=60) as db:
+            db.apply(progress=tell)
+
+    return work
 
 
-@pytest.mark.parametrize("seed", [3])
-def test_a_migration_that_is_killed_20_times_rewrites_every_record_once(tmp_path, seed):
+built_kinds = Story(applied(Resident), 22 * (RESIDENTS // SIZE - 1))  # writers remove some records
+migrated = Story(applied(Touched), RECORDS // SIZE)
+changed = Story(applied(NewAccount), 3 * RECORDS // SIZE)
+
+
+def test_a_build_of_every_kind_of_index_that_is_killed_20_times_beside_writers_is_exact(tmp_path):
+    path, rng = tmp_path / "app.db", random.Random(7)
+    with Database(path, models=[FirstResident], durability="relaxed") as db:
+        for n in range(RESIDENTS):
+            park, number = key_of(n)
+            db[FirstResident].insert(FirstResident(park=park, number=number, **resident(n, rng)))
+    writers = [ready(start("write", path, "kinds", seed, RESIDENTS)) for seed in range(2)]
+    killed_until_done(__name__, "built_kinds", path, 7)
+    for writer in writers:
+        writer.send_signal(signal.SIGTERM)
+    assert all(answer(writer)["written"] for writer in writers)
+    with Database(path, models=[Resident], durability="relaxed", require_current=True) as db:
+        assert db.build_indexes() == ()
+        assert audit(read_store(db.kv), [spec_of(Resident)]) == []
+        assert db.check().findings == ()
+        answers_are_right(db[Resident])
+
+
+def test_a_migration_that_is_killed_20_times_beside_writers_rewrites_every_record_once(tmp_path):
     path = tmp_path / "app.db"
     fill(path)
     writers = [ready(start("touch", path, n)) for n in range(2)]
-    killed_until_done(path, seed, "touched")
+    killed_until_done(__name__, "migrated", path, 3)
     for writer in writers:
         writer.send_signal(signal.SIGTERM)
     added = sum(answer(writer)["added"] for writer in writers)
@@ -59,12 +93,11 @@ def test_a_migration_that_is_killed_20_times_rewrites_every_record_once(tmp_path
         assert audit(read_store(db.kv), [spec_of(Touched)]) == []
 
 
-@pytest.mark.parametrize("seed", [5])
-def test_a_change_of_everything_that_is_killed_20_times_is_carried_out_once(tmp_path, seed):
+def test_a_change_of_everything_that_is_killed_20_times_is_carried_out_once(tmp_path):
     """Builds of new and replaced indexes, drops of their entries, and a migration."""
     path = tmp_path / "app.db"
     fill(path)
-    killed_until_done(path, seed, "new")
+    killed_until_done(__name__, "changed", path, 5)
     with Database(path, models=[NewAccount], require_current=True) as db:
         assert db.plan().is_current
         assert [one.visits for one in db[NewAccount].all()] == list(range(1, RECORDS + 1))

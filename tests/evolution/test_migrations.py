@@ -38,6 +38,7 @@ from kvmodels.operations import AtomicWrite, Committed, Conflict
 from tests.evolution.accounts import Account, NewAccount, Touched, account
 from tests.evolution.releases import database
 from tests.oracle import audit, read_engine, read_store, spec_of
+from tests.stateful import cards
 
 
 class Stopped(BaseException):
@@ -52,6 +53,45 @@ def filled(opened: Any, records: int) -> Any:
 
 def own_keys(db: Any) -> set[Any]:
     return {entry.key[1] for entry in db.kv.list(prefix=("__kvmodels__",))}
+
+
+def test_what_a_migration_has_rewritten_is_no_reason_to_refuse_anything_afterwards(opened):
+    """A field without a default, which the upgrade has made in every record."""
+    opened(cards.First)[cards.First].create(id=1, code="A", note="n")
+    db = opened(cards.Renamed)
+    assert db.migrate(cards.Renamed).complete
+    assert db.plan().refused == ()
+    assert db.apply().complete
+    assert db.plan().is_current
+    assert db[cards.Renamed].get(1).remark == "n!"
+    assert db.check().ok
+
+
+def test_what_a_migration_has_passed_over_is_still_said_by_the_next_plan(tmp_path):
+    """Fields are forgotten in records that have them; a new field may be missing in all others."""
+
+    class Old(KvModel, collection="notes"):
+        id: PrimaryKey[int]
+        size: int = 0
+
+    class Nick(Old, collection="notes"):
+        nick: str = ""
+
+    class Required(KvModel, collection="notes"):
+        id: PrimaryKey[int]
+        size: str = ""
+        need: str
+
+    path = str(tmp_path / "app.db")
+    with Database(path, models=[Old]) as db:
+        db[Old].create(id=1)
+    with Database(path, models=[Nick]) as db:
+        db.apply()
+    with Database(path, models=[Required]) as db:
+        before = {(step.subject, step.rule) for step in db.plan().refused}
+        assert before == {("size", "field_retyped"), ("need", "field_required")}
+        assert db.migrate(Required, forget=("nick",)).complete
+        assert {(step.subject, step.rule) for step in db.plan().refused} == before
 
 
 def test_a_migration_goes_on_where_it_stopped_and_counts_every_record_once(opened):
@@ -368,6 +408,37 @@ def test_two_processes_that_forget_different_fields_carry_out_both(opened):
     )
     assert one.kv.get(("accounts", 0)).value["visits"] == 0
     assert own_keys(one) == {"header"}
+
+
+def test_what_an_upgrade_has_left_behind_can_be_forgotten(opened):
+    """It touched the field without taking it away, so that the catalogue takes it for gone."""
+
+    class Named(KvModel, collection="guests"):
+        id: PrimaryKey[int]
+        name: str
+
+    class First(KvModel, collection="guests"):
+        id: PrimaryKey[int]
+        first: str
+
+        class Meta:
+            schema_version: ClassVar = 2
+            upgrades: ClassVar = (Upgrade(2, lambda d: {**d, "first": d["name"]}, touches=("name", "first")),)
+
+    old = opened(Named)
+    old[Named].bulk_create([Named(id=n, name="Ada") for n in range(3)])
+    db = opened(First)
+    db.apply()
+    assert db.migrate(First).complete
+    assert db.kv.get(("guests", 1)).value["name"] == "Ada"
+    report = db.migrate(First, forget=("name",))
+    assert (report.complete, report.scanned, report.written) == (True, 3, 3)
+    assert all("name" not in db.kv.get(("guests", n)).value for n in range(3))
+    assert [guest.first for guest in db[First].all()] == ["Ada"] * 3
+    report = db.migrate(First, forget=("nmae",))
+    assert (report.complete, report.scanned, report.written) == (True, 3, 0)
+    assert db.check().ok
+    assert own_keys(db) == {"header"}
 
 
 def test_several_databases_migrate_at_once_from_threads(opened):

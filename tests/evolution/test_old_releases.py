@@ -6,7 +6,16 @@ from typing import Any, ClassVar
 
 import pytest
 
-from kvmodels import Indexed, IndexNotReadyError, KvModel, PrimaryKey, SchemaChangeRefusedError, SchemaMismatchError
+from kvmodels import (
+    Indexed,
+    IndexNotReadyError,
+    KvModel,
+    PrimaryKey,
+    SchemaChangeRefusedError,
+    SchemaMismatchError,
+    Unique,
+    UniqueViolationError,
+)
 
 
 class Listed(KvModel, collection="people"):
@@ -60,6 +69,37 @@ def test_a_release_that_drops_an_index_and_raises_the_version_is_not_locked_out_
         old.apply()
     new[Raised].patch(1, city="oslo")
     assert new.plan().is_current
+
+
+class Claimed(KvModel, collection="people"):
+    """A newer release with an index that the older one has too."""
+
+    id: PrimaryKey[int]
+    city: Unique[str]
+
+    class Meta:
+        schema_version: ClassVar = 2
+
+
+def test_an_old_release_does_not_drop_an_index_of_a_newer_one(opened):
+    old = opened(Listed)
+    new = opened(Claimed)
+    new.apply()
+    new[Claimed].create(id=1, city="rome")
+    with pytest.raises(SchemaMismatchError) as caught:
+        old.drop_index(Listed, "city")
+    assert (caught.value.stored, caught.value.declared) == (2, 1)
+    with pytest.raises(UniqueViolationError):
+        new[Claimed].create(id=2, city="rome")
+
+
+def test_a_check_names_an_index_that_is_declared_and_not_there(opened):
+    _, new = dropped_by(opened, Unlisted)
+    assert new.check().unchecked == ()
+    again = opened(Listed)
+    report = again.check()
+    assert report.ok
+    assert report.unchecked == ("people.city: it is not built; db.apply() builds it",)
 
 
 class Towned(KvModel, collection="people"):

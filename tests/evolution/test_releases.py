@@ -178,6 +178,21 @@ def test_review_04_a_new_index_of_an_empty_collection_is_ready_at_open_and_keeps
     assert new.check().ok
 
 
+class WithBadge(First, collection="users"):
+    """Release 1 with a field that every record has to have."""
+
+    badge: str
+
+
+def test_a_required_field_of_an_empty_collection_is_listed_at_open_and_not_missed_by_later_records(opened):
+    opened(First)
+    db = opened(WithBadge)
+    assert db.plan().is_current
+    db[WithBadge].create(**user(1, badge="b"))
+    assert db.plan().is_current
+    assert db.apply().complete
+
+
 def test_review_03_a_reader_notices_that_its_index_was_dropped_between_two_batches(opened):
     db, other = opened(First), opened(First)
     db[First].bulk_create([First(**user(n, color="red")) for n in range(1_500)])

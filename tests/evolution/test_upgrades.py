@@ -253,6 +253,7 @@ def fails(document: dict[str, Any]) -> dict[str, Any]:
 
 WRONG = {
     "raises": (fails, "ZeroDivisionError"),
+    "misses a field": (lambda document: {**document, "mark": document["label"]}, "KeyError"),
     "gives nothing": (lambda document: None, "it gave NoneType"),
     "changes another field": (lambda document: {**document, "text": "x"}, "'text'"),
     "changes a list in place": (lambda document: document["tags"].append("x") or document, "'tags'"),
@@ -261,6 +262,16 @@ WRONG = {
     "changes a type only": (lambda document: {**document, "tags": ()}, "'tags'"),
     "gives an invalid value": (lambda document: {**document, "mark": 3}, "string_type"),
 }
+
+
+FIELDS = {
+    "changes another field": "text",
+    "changes a list in place": "tags",
+    "adds a field": "more",
+    "takes one away": "text",
+    "changes a type only": "tags",
+}
+"""The field that the error names, where it is not the one that the upgrade declares."""
 
 
 @pytest.mark.parametrize("name", WRONG)
@@ -280,6 +291,7 @@ def test_what_an_upgrade_does_wrong_is_an_error_that_names_the_record_and_loses_
             read()
         assert reason in str(caught.value.reason)
         assert caught.value.key == (1,)
+        assert caught.value.field == FIELDS.get(name, "mark")
         require_readable(caught.value)
     before = db.kv.get(("notes", 1))
     found = db.check(repair="all")
@@ -287,7 +299,10 @@ def test_what_an_upgrade_does_wrong_is_an_error_that_names_the_record_and_loses_
     assert found.repaired == ()
     report = db.migrate(model)
     assert not report.complete
-    assert list(report.violations) == [(1, "not_decodable", None)]
+    (listed,) = report.violations
+    assert listed[:2] == (1, "not_decodable")
+    assert str(listed.reason).startswith(f"{caught.value.field}: upgrade to 2: ")
+    assert reason in str(listed.reason)
     assert db.kv.get(("notes", 1)) == before
     assert db[model].remove(1) is True
     assert db.migrate(model).complete

@@ -6,7 +6,6 @@ of a format that was released are never written again.
 
 from __future__ import annotations
 
-import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import Any, ClassVar
 
 from kvmodels import AggregateIndex, Index, Indexed, KvModel, PrimaryKey, Unique, Upgrade
 from kvmodels.schema.keyspace import migration_key
-from tests.golden.story import Stopped, TellingEngine, database, rows_of, sets, telling_engine
+from tests.golden.story import Stopped, TellingEngine, database, sets, write_files
 
 
 def initial(name: str) -> str:
@@ -85,18 +84,5 @@ def stages(engine: TellingEngine) -> Iterator[str]:
     yield "5_migrated"
 
 
-def main(folder: Path) -> None:
-    """Write the golden files of the present code."""
-    folder.mkdir(parents=True, exist_ok=True)
-    engine = telling_engine()
-    for stage in stages(engine):
-        text = json.dumps(rows_of(engine), indent=1, ensure_ascii=True)
-        (folder / f"{stage}.json").write_text(text + "\n", encoding="utf-8")
-    file = telling_engine(folder / "store.sqlite3")
-    for _ in stages(file):
-        pass
-    file.close()
-
-
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    write_files(Path(sys.argv[1]), stages)

@@ -15,16 +15,13 @@ from kvmodels.flows import (
     retry,
     token,
     transaction,
-    transaction_reads,
-    transaction_records,
 )
 from kvmodels.maintenance import aggregates, compiler, rules
 from kvmodels.maintenance.changes import Compiled, NeedRows, RecordChange, Violation
 from kvmodels.maintenance.compiler import compile_write
 from kvmodels.operations import AtomicWrite
 from kvmodels.schema.keyspace import EntryLayout
-from kvmodels.testing.transactions import InterleavedSession
-from tests.interleaving import mutants_of_bulk, mutants_of_hooks
+from tests.interleaving import mutants_of_bulk, mutants_of_hooks, mutants_of_transactions
 
 Patch = pytest.MonkeyPatch
 
@@ -100,6 +97,16 @@ def _builder_skips_all(patch: Patch) -> None:
         return real(context, live, replace(index, fence=bytes(10)), *rest, **advance)
 
     patch.setattr(build_batch, "_index_rows", skipping)
+
+
+def _no_build_progress_check(patch: Patch) -> None:
+    real = build_batch._index_rows
+
+    def unchecked(context: Any, live: Any, index: Any, view: Any, rows: Any, *, advance: Any) -> Any:
+        header: Any = rules.header_check(view.guard)
+        return real(context, live, index, view, rows, advance=(header, advance[1]))
+
+    patch.setattr(build_batch, "_index_rows", unchecked)
 
 
 def _any_deadline(patch: Patch) -> None:
@@ -231,6 +238,7 @@ MUTANTS = (
     Mutant("guard", "a read through an index does not look at the header", _no_guard),
     Mutant("fence", "a writer takes the entries of an old record for present", _no_fence),
     Mutant("fence-builder", "a build takes every record for indexed", _builder_skips_all),
+    Mutant("progress", "a batch of a build is committed without a look at the progress", _no_build_progress_check),
     Mutant("deadline", "entries keep their old deadline", _any_deadline),
     Mutant("fold", "the records of a commit are compiled one by one", _one_by_one),
 )
@@ -254,63 +262,60 @@ KIND_MUTANTS = (
 """Of what partial, computed, multi-valued and covering indexes and counters need beside the rules above."""
 
 
-def _nothing_read_is_checked(patch: Patch) -> None:
-    patch.setattr(transaction_reads.ReadSet, "checks", lambda self, collections, taken: iter(()))
-
-
-def _guards_are_not_taken(patch: Patch) -> None:
-    real = transaction.TransactionFlows.guard
-
-    def unguarded(self: Any, name: str, parts: Any) -> Any:
-        yield from real(self, name, parts)
-        self._guards.clear()
-
-    patch.setattr(transaction.TransactionFlows, "guard", unguarded)
-
-
-def _old_rows_stay_visible(patch: Patch) -> None:
-    real = transaction_records._layer
-    patch.setattr(transaction_records, "_layer", lambda codec, record: real(codec, record)._replace(hidden=frozenset()))
-
-
 def _transactions_one_by_one(patch: Patch) -> None:
     patch.setattr(transaction, "compile_write", _concatenated(compile_write))
 
 
-def _every_save_is_a_change(patch: Patch) -> None:
-    real = transaction_records.WrittenRecords
-
-    class Saves(real):  # type: ignore[misc, valid-type]
-        def take(self, operation: Any, proposal: Any) -> Any:
-            self.all_changes = [*getattr(self, "all_changes", ()), *proposal.changes]
-            return super().take(operation, proposal)
-
-        def changes(self) -> Any:
-            last = {change.key: change.old for change in reversed(getattr(self, "all_changes", ()))}
-            return [change._replace(old=last[change.key]) for change in getattr(self, "all_changes", ())]
-
-    patch.setattr(transaction, "WrittenRecords", Saves)
-
-
-def _reads_of_many_states(patch: Patch) -> None:
-    async def unpinned(self: Any) -> None:
-        return None
-
-    patch.setattr(InterleavedSession, "_pinned", unpinned)
-
-
 TRANSACTION_MUTANTS = (
-    Mutant("read-set", "the commit of a transaction does not check what was read", _nothing_read_is_checked),
-    Mutant("tx-guard", "a guard of a transaction does nothing", _guards_are_not_taken),
-    Mutant("overlay", "a transaction sees what it has removed", _old_rows_stay_visible),
+    Mutant(
+        "read-set",
+        "the commit of a transaction does not check what was read",
+        mutants_of_transactions.nothing_read_is_checked,
+    ),
+    Mutant(
+        "read-record",
+        "records that were read by their keys are not checked",
+        mutants_of_transactions.records_that_were_read_are_not_checked,
+    ),
+    Mutant(
+        "read-absence", "keys that were absent are not checked", mutants_of_transactions.absent_keys_are_not_checked
+    ),
+    Mutant("read-walk", "the rows of a walk are not checked", mutants_of_transactions.walks_are_not_checked),
+    Mutant(
+        "read-entry",
+        "an entry is not checked although its record was not read",
+        mutants_of_transactions.entries_are_taken_for_checked,
+    ),
+    Mutant("unchecked", "an unchecked block is one for all tasks", mutants_of_transactions.unchecked_is_for_all),
+    Mutant("tx-guard", "a guard of a transaction does nothing", mutants_of_transactions.guards_are_not_taken),
+    Mutant("tx-guard-set", "a guard is checked and not rewritten", mutants_of_transactions.guards_are_not_rewritten),
+    Mutant("tx-guard-check", "a guard is rewritten and not checked", mutants_of_transactions.guards_are_not_checked),
+    Mutant("overlay", "a transaction sees what it has removed", mutants_of_transactions.old_rows_stay_visible),
     Mutant("tx-fold", "the records of a transaction are compiled one by one", _transactions_one_by_one),
-    Mutant("tx-saves", "every save of a record in a transaction is a change of its own", _every_save_is_a_change),
-    Mutant("snapshot", "each read of a transaction is of another state", _reads_of_many_states),
+    Mutant(
+        "tx-saves",
+        "every save of a record in a transaction is a change of its own",
+        mutants_of_transactions.every_save_is_a_change,
+    ),
+    Mutant(
+        "snapshot", "each read of a transaction is of another state", mutants_of_transactions.reads_are_of_many_states
+    ),
+    Mutant(
+        "tx-burn",
+        "a conflict is reported while a commit is under way",
+        mutants_of_transactions.conflicts_are_reported_at_once,
+    ),
+    Mutant(
+        "tx-token",
+        "a transaction that was applied takes its own token for a conflict",
+        mutants_of_transactions.a_lost_answer_is_a_conflict,
+    ),
 )
 
 BULK_MUTANTS = (
     Mutant("progress-check", "a batch sets the progress without checking it", mutants_of_bulk.progress_is_not_checked),
     Mutant("progress-beside", "the progress is committed after its batch", mutants_of_bulk.progress_follows_its_batch),
+    Mutant("overtaken", "a batch does not see that another process has gone on", mutants_of_bulk.nobody_overtakes),
     Mutant("halloween", "a change walks the index that it changes", mutants_of_bulk.every_order_does),
     Mutant("slice", "a bulk write does not see its slice", mutants_of_bulk.slices_are_ignored),
     Mutant("judged", "what a query has found is removed unseen", mutants_of_bulk.what_was_found_is_written),

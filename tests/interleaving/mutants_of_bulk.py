@@ -6,8 +6,10 @@ from typing import Any
 
 import pytest
 
-from kvmodels.flows import bulk_batch, bulk_keys, bulk_query, bulk_works
+from kvmodels.flows import bulk_keys, bulk_progress, bulk_query, bulk_works, retry
+from kvmodels.flows.requests import commit
 from kvmodels.maintenance import rules
+from kvmodels.operations import AtomicWrite
 
 Patch = pytest.MonkeyPatch
 
@@ -17,17 +19,24 @@ def progress_is_not_checked(patch: Patch) -> None:
 
 
 def progress_follows_its_batch(patch: Patch) -> None:
-    real = bulk_batch.Batch.run
+    real = retry._Run._commit
 
-    def separately(self: Any) -> Any:
-        ledger, self._ledger = self._ledger, None
-        outcome = yield from real(self)
-        if ledger is not None and outcome is not None:
-            moved = ledger.state._replace(cursor=self._items[-1].cursor(), last=self._items[-1].pk)
-            yield from ledger.save(moved)
-        return outcome
+    def separately(self: Any, proposal: Any, write: Any) -> Any:
+        beside = proposal.beside
+        if beside is None or write is None:
+            return (yield from real(self, proposal, write))
+        checks = tuple(check for check in write.checks if check not in beside.checks)
+        mutations = tuple(mutation for mutation in write.mutations if mutation not in beside.mutations)
+        done = yield from real(self, proposal, AtomicWrite(checks, mutations))
+        if done is not None:
+            yield from commit(beside)
+        return done
 
-    patch.setattr(bulk_batch.Batch, "run", separately)
+    patch.setattr(retry._Run, "_commit", separately)
+
+
+def nobody_overtakes(patch: Patch) -> None:
+    patch.setattr(bulk_progress.StoredProgress, "overtaken_in", lambda self, seen: False)
 
 
 def every_order_does(patch: Patch) -> None:

@@ -195,6 +195,23 @@ def a_build_meets_a_record_older_than_its_fence(test: Interleaving) -> Judge:
     return nothing_more
 
 
+def two_builds_pass_the_same_records(test: Interleaving) -> Judge:
+    """One has read a batch when the other has indexed it. The records stay as they are, so only the progress tells."""
+    ada = test.process(Person)
+    for name in "ab":
+        test.at_once(ada[Person].create(id=name))
+    test.at_once(ada.drop_index(Person, "score"))
+    test.add("one", build(test.process(Person), "score"))
+    test.add("other", build(test.process(Person), "score"))
+
+    def judge(history: History) -> Iterator[str]:
+        counts = [history.outcomes[name].returned.scanned for name in ("one", "other")]
+        if sum(counts) != 2:
+            yield f"two records were counted as {counts}"
+
+    return judge
+
+
 def a_record_lives_longer_than_its_address(test: Interleaving) -> Judge:
     """Ada renews her record; Bob wants her address when the first deadline has passed."""
     ada, bob = test.process(OldPerson), test.process(OldPerson)
@@ -299,6 +316,15 @@ SCENES = (
         a_writer_rewrites_a_record_before_the_build_gets_there,
     ),
     Scene("fence-builder", ("build end",), a_build_meets_a_record_older_than_its_fence),
+    Scene(
+        "progress",
+        (
+            *("one read", "one commit", "one read", "one read", "one read", "one now"),
+            *("other read", "other read", "other read", "other now", "other commit"),
+            *("one commit", "one end"),
+        ),
+        two_builds_pass_the_same_records,
+    ),
     Scene("deadline", ("ada end", "advance 30", "bob end"), a_record_lives_longer_than_its_address, OLD_SPEC),
     Scene("fold", ("ada end",), one_batch_claims_an_address_twice, OLD_SPEC),
     Scene("fold", ("ada end",), two_records_exchange_their_addresses, OLD_SPEC),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from kvmodels import F
@@ -35,11 +35,11 @@ def hits_faults(test: Interleaving) -> Iterator[str]:
 
 
 def two_processes_go_on_with_one_write(test: Interleaving) -> Judge:
-    """Bob has found nothing begun: his first progress would lead back before what Ada has done since."""
+    """Both begin, or one of them goes on where the other has been since: what was passed must not be written again."""
     ada, bob = prepare(test, "a", "b")
     test.add("ada", hit(ada, resume_id="job", batch_size=1))
     test.add("bob", hit(bob, resume_id="job", batch_size=1))
-    return lambda _: hits_faults(test)
+    return _both_end_with(test, lambda result: result.written == 2)
 
 
 def a_process_dies_with_its_batch_on_the_way(test: Interleaving) -> Judge:
@@ -50,6 +50,55 @@ def a_process_dies_with_its_batch_on_the_way(test: Interleaving) -> Judge:
 
     def judge(_: History) -> Iterator[str]:
         test.at_once(hit(test.process(OldPerson), resume_id="job"))
+        yield from hits_faults(test)
+
+    return judge
+
+
+def loaded(test: Interleaving, ada: Process) -> list[OldPerson]:
+    """Everybody, with a hit more that is not stored yet."""
+    people: list[OldPerson] = test.at_once(ada[OldPerson].to_list())
+    for person in people:
+        person.hits += 1
+    return people
+
+
+def two_processes_store_one_list(test: Interleaving) -> Judge:
+    """What Ada has stored since is no error of Bob, who begins with what he has loaded before: it is done."""
+    ada, bob = prepare(test, "a", "b")
+    for name, process in (("ada", ada), ("bob", bob)):
+        people = loaded(test, process)
+        test.add(name, process[OldPerson].bulk_update(people, resume_id="job", batch_size=1))
+    return _both_end_with(test, lambda result: result.written == 2)
+
+
+def two_processes_create_one_list(test: Interleaving) -> Judge:
+    """The same with new objects: each of them is created once, and both are told so."""
+    ada, bob = prepare(test)
+    for name, process in (("ada", ada), ("bob", bob)):
+        people = [OldPerson(id=key, hits=1) for key in "ab"]
+        test.add(name, process[OldPerson].bulk_create(people, resume_id="job", batch_size=1))
+    return _both_end_with(test, lambda items: all(item.created for item in items))
+
+
+def _both_end_with(test: Interleaving, holds: Callable[[Any], bool]) -> Judge:
+    def judge(history: History) -> Iterator[str]:
+        for name in ("ada", "bob"):
+            ended = history.outcomes[name]
+            if ended.error is not None or not holds(ended.returned):
+                yield f"{name} ended with {ended}"
+        yield from hits_faults(test)
+
+    return judge
+
+
+def a_process_dies_with_a_batch_of_its_list_on_the_way(test: Interleaving) -> Judge:
+    """Bob goes on behind it with what he loads then; of a list, only the row tells what was stored."""
+    ada, bob = prepare(test, "a", "b")
+    test.add("ada", ada[OldPerson].bulk_update(loaded(test, ada), resume_id="job", batch_size=1))
+
+    def judge(_: History) -> Iterator[str]:
+        test.at_once(bob[OldPerson].bulk_update(loaded(test, bob), resume_id="job", batch_size=1))
         yield from hits_faults(test)
 
     return judge
@@ -105,6 +154,15 @@ BULK_SCENES = (
         a_process_dies_with_its_batch_on_the_way,
         OLD_SPEC,
     ),
+    Scene(
+        "progress-beside",
+        ("ada read", "ada commit", "ada read", "ada commit abandon"),
+        a_process_dies_with_a_batch_of_its_list_on_the_way,
+        OLD_SPEC,
+    ),
+    Scene("overtaken", ("bob read", "bob read", "bob commit", "ada end"), two_processes_go_on_with_one_write, OLD_SPEC),
+    Scene("overtaken", ("bob read", "bob commit", "ada end"), two_processes_store_one_list, OLD_SPEC),
+    Scene("overtaken", ("bob read", "bob commit", "ada end"), two_processes_create_one_list, OLD_SPEC),
     Scene("halloween", ("ada end",), a_change_moves_records_along_their_index, OLD_SPEC),
     Scene("slice", ("ada end",), one_of_two_is_removed, OLD_SPEC),
     Scene("judged", ("ada read", "ada read", "bob end", "ada end"), somebody_moves_away_before_the_removal, OLD_SPEC),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextvars import copy_context
 from typing import Any
 
 from kvmodels import AsyncTransaction
@@ -44,6 +45,95 @@ def two_take_from_what_both_have_read(test: Interleaving) -> Judge:
 
     test.add("ada", transact(ada, giving_up("a", "b")))
     test.add("bob", transact(bob, giving_up("b", "a")))
+
+    def judge(_: History) -> Iterator[str]:
+        if not any(value["hits"] for value in records_of(test.engine).values()):
+            yield "nobody has a hit left"
+
+    return judge
+
+
+def two_create_where_both_have_found_no_other(test: Interleaving) -> Judge:
+    """Only one of two people may be there: each has asked for the other by its key, or by its address."""
+    ada, bob = prepare(test)
+
+    def arriving(mine: str, other: str) -> Body:
+        async def body(tx: AsyncTransaction) -> None:
+            if await tx[OldPerson].get_or_none(other) is None:
+                await tx[OldPerson].create(id=mine)
+
+        return body
+
+    test.add("ada", transact(ada, arriving("a", "b")))
+    test.add("bob", transact(bob, arriving("b", "a")))
+    return lambda _: _at_most_one(test)
+
+
+def two_create_where_both_have_found_no_address(test: Interleaving) -> Judge:
+    """The same by a unique value: its slot was absent, and nothing that is written has to do with it."""
+    ada, bob = prepare(test)
+
+    def arriving(mine: str, other: str) -> Body:
+        async def body(tx: AsyncTransaction) -> None:
+            if await tx[OldPerson].get_or_none(email=f"e-{other}") is None:
+                await tx[OldPerson].create(id=mine, email=f"e-{mine}")
+
+        return body
+
+    test.add("ada", transact(ada, arriving("a", "b")))
+    test.add("bob", transact(bob, arriving("b", "a")))
+    return lambda _: _at_most_one(test)
+
+
+def _at_most_one(test: Interleaving) -> Iterator[str]:
+    found = sorted(records_of(test.engine))
+    if len(found) != 1:
+        yield f"{found} are there, of which each has seen that the other is not"
+
+
+def two_take_from_what_both_have_walked(test: Interleaving) -> Judge:
+    """One hit must be left; each has counted them in a walk over all records."""
+
+    async def left(tx: AsyncTransaction) -> int:
+        return sum([person.hits async for person in tx[OldPerson].all()])
+
+    return _two_give_up(test, left)
+
+
+def two_take_from_what_both_have_seen_in_copies(test: Interleaving) -> Judge:
+    """The same of entries that hold copies: no record was read beside them."""
+
+    async def left(tx: AsyncTransaction) -> int:
+        return sum([person.hits async for person in tx[OldPerson].filter(team="red")])
+
+    return _two_give_up(test, left)
+
+
+def one_reads_unchecked_beside_another_task(test: Interleaving) -> Judge:
+    """What a task reads in its block goes unchecked; Ada's other task is not in it, and nor is what it reads."""
+
+    async def left(tx: AsyncTransaction) -> int:
+        task, block = copy_context(), tx.unchecked()
+        task.run(block.__enter__)
+        found = sum([person.hits async for person in tx[OldPerson].all()])
+        task.run(block.__exit__, None, None, None)
+        return found
+
+    return _two_give_up(test, left)
+
+
+def _two_give_up(test: Interleaving, left: Callable[[AsyncTransaction], Any]) -> Judge:
+    ada, bob = prepare(test, OldPerson(id="a", hits=1), OldPerson(id="b", hits=1))
+
+    def giving_up(mine: str) -> Body:
+        async def body(tx: AsyncTransaction) -> None:
+            if await left(tx) > 1:
+                await tx[OldPerson].patch(mine, hits=0)
+
+        return body
+
+    test.add("ada", transact(ada, giving_up("a")))
+    test.add("bob", transact(bob, giving_up("b")))
 
     def judge(_: History) -> Iterator[str]:
         if not any(value["hits"] for value in records_of(test.engine).values()):
@@ -198,13 +288,35 @@ def a_transaction_arrives_after_its_conflict_was_reported(test: Interleaving) ->
     return judge
 
 
+BETWEEN = ("ada now", "ada read", "ada read", "bob end", "ada end")
+"""Bob comes between what Ada has read and what she writes."""
+
+HELD = (
+    *("ada now", "ada read", "ada read", "ada read", "ada now", "ada commit hold"),
+    *("bob end", "ada end", "carol end", "deliver"),
+)
+LOST = ("ada now", "ada read", "ada read", "ada read", "ada now", "ada commit lose_answer", "ada end")
+
 TRANSACTION_SCENES = (
-    Scene(
-        "read-set",
-        ("ada now", "ada read", "ada read", "ada read", "bob end", "ada end"),
-        two_take_from_what_both_have_read,
-        OLD_SPEC,
+    Scene("read-set", BETWEEN, two_take_from_what_both_have_read, OLD_SPEC),
+    Scene("read-record", BETWEEN, two_take_from_what_both_have_read, OLD_SPEC),
+    Scene("read-absence", BETWEEN, two_create_where_both_have_found_no_other, OLD_SPEC),
+    Scene("read-absence", BETWEEN, two_create_where_both_have_found_no_address, OLD_SPEC),
+    Scene("read-walk", BETWEEN, two_take_from_what_both_have_walked, OLD_SPEC),
+    Scene("read-walk", BETWEEN, two_take_from_what_both_have_seen_in_copies, OLD_SPEC),
+    Scene("read-entry", BETWEEN, two_take_from_what_both_have_seen_in_copies, OLD_SPEC),
+    Scene("unchecked", BETWEEN, one_reads_unchecked_beside_another_task, OLD_SPEC),
+    *(
+        Scene(
+            mutant,
+            ("ada now", "ada read", "ada read", "ada read", "ada read", "bob end", "ada end"),
+            two_insert_where_both_have_found_nothing,
+            OLD_SPEC,
+        )
+        for mutant in ("tx-guard-set", "tx-guard-check")
     ),
+    Scene("tx-burn", HELD, a_transaction_arrives_after_its_conflict_was_reported, OLD_SPEC),
+    Scene("tx-token", LOST, the_answer_to_a_transaction_is_lost, OLD_SPEC),
     Scene(
         "tx-guard",
         ("ada now", "ada read", "ada read", "ada read", "ada read", "bob end", "ada end"),
@@ -220,27 +332,6 @@ TRANSACTION_SCENES = (
     Scene(
         "R3", ("ada now", "ada read", "ada read", "build end", "ada end"), a_transaction_has_not_heard_of_the_new_index
     ),
-    Scene(
-        "token",
-        ("ada now", "ada read", "ada read", "ada read", "ada now", "ada commit lose_answer", "ada end"),
-        the_answer_to_a_transaction_is_lost,
-        OLD_SPEC,
-    ),
-    Scene(
-        "R5-token",
-        (
-            "ada now",
-            "ada read",
-            "ada read",
-            "ada read",
-            "ada now",
-            "ada commit hold",
-            "bob end",
-            "ada end",
-            "carol end",
-            "deliver",
-        ),
-        a_transaction_arrives_after_its_conflict_was_reported,
-        OLD_SPEC,
-    ),
+    Scene("token", LOST, the_answer_to_a_transaction_is_lost, OLD_SPEC),
+    Scene("R5-token", HELD, a_transaction_arrives_after_its_conflict_was_reported, OLD_SPEC),
 )

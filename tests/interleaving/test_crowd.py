@@ -13,7 +13,7 @@ from tests.interleaving.crowd_of_members import MemberCrowd
 from tests.interleaving.crowd_of_transactions import TransactionCrowd
 from tests.interleaving.mutants import KIND_MUTANTS, MUTANTS, TRANSACTION_MUTANTS, Mutant
 
-RUNS = 300
+RUNS = 150
 RUNS_PER_TEST = 50
 MEMBER_RUNS = 60
 MEMBER_RUNS_PER_TEST = 30

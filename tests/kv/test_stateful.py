@@ -359,7 +359,7 @@ def explore(monkeypatch, tmp_path, store, examples, *, derandomize):
 
 @pytest.mark.parametrize(
     ("store", "examples"),
-    [("memory-sync", 200), ("sqlite-sync", 200), ("memory-async", 100), ("sqlite-async", 100), ("lmdb-sync", 100)],
+    [("memory-sync", 100), ("sqlite-sync", 100), ("memory-async", 50), ("sqlite-async", 50), ("lmdb-sync", 50)],
 )
 def test_the_store_is_a_dict(monkeypatch, tmp_path, store, examples):
     explore(monkeypatch, tmp_path, store, examples, derandomize=True)

@@ -127,6 +127,7 @@ def test_what_cannot_be_is_refused_and_nothing_is_written(db: Database):
     with pytest.raises(AlreadyExistsError) as caught:
         db[Card].rename("a", "b")
     assert caught.value.key == "b"
+    assert "Choose another key" in str(caught.value)
     with pytest.raises(Card.DoesNotExist):
         db[Card].rename("c", "d")
     with pytest.raises(InvalidValueError):

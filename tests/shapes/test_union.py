@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 import pytest
 
 from kvmodels import (
+    AggregateIndex,
     AlreadyExistsError,
     AsyncDatabase,
     Count,
@@ -19,11 +20,14 @@ from kvmodels import (
     Field,
     Index,
     Indexed,
+    IndexNotReadyError,
     InvalidArgumentError,
     InvalidValueError,
     KvModel,
     ModelDefinitionError,
+    NoUsableIndexError,
     PrimaryKey,
+    Q,
     StaleObjectError,
     Sum,
     Unique,
@@ -114,6 +118,59 @@ def test_queries_of_a_class_use_its_own_indexes(full: Any):
     assert names(full[Polygon].filter(area=12.5)) == ["Nova"]
 
 
+def test_the_class_that_nobody_asks_for_permits_no_scan_of_all_its_records(full: Any):
+    squares = full[Square]
+    for query in (
+        squares.filter(note="n"),
+        full[Circle].filter(note="").order_by("radius"),
+        full[Cornered].filter(Q(corners=4) | Q(note="n")),
+    ):
+        with pytest.raises(NoUsableIndexError, match="allow_scan"):
+            query.explain()
+        assert isinstance(query.allow_scan().to_list(), list)
+    for ask in (lambda: squares.get(note="n"), squares.filter(note="n").count, squares.filter(note="n").delete):
+        with pytest.raises(NoUsableIndexError, match='Index\\("kind", "note"\\)'):
+            ask()
+    for query in (
+        squares.filter(note="n").allow_scan(),
+        squares.filter(note="n").using_index("kind"),
+        squares.filter(kind="square", note="n"),
+        squares.all(),
+        squares.order_by("-park", "-number"),
+    ):
+        assert query.explain().index == "kind"
+        assert "Tile" in names(query)
+    assert squares.count() == 2
+
+
+def test_an_index_that_is_not_ready_is_not_replaced_by_that_on_the_classes():
+    def release(area: Any) -> tuple[Any, Any]:
+        base = MADE(
+            "Figure",
+            (KvModel,),
+            {"__module__": __name__, "__annotations__": {"id": PrimaryKey[int], "area": area}, "area": 0.0},
+            collection="figures",
+            discriminator="kind",
+        )
+        return base, MADE(
+            "Disc", (base,), {"__module__": __name__, "__annotations__": {"kind": Literal["disc"]}, "kind": "disc"}
+        )
+
+    engine = MemoryEngine()
+    old, disc = release(float)
+    with Database.from_engine(engine, DatabaseCore([old])) as db:
+        db[disc].create(id=1, area=2.0)
+        new, indexed = release(Indexed[float])
+        later = Database.from_engine(engine, DatabaseCore([new]))
+        for query in (later[indexed].filter(area=2.0), later[indexed].filter(area__gt=1)):
+            with pytest.raises(IndexNotReadyError) as caught:
+                query.to_list()
+            assert (caught.value.index, caught.value.model) == ("area", "Disc")
+            assert query.allow_scan().count() == 1
+        later.build_indexes()
+        assert later[indexed].filter(area__gt=1).explain().index == "area"
+
+
 def test_values_pages_orders_and_slices_of_a_class(full: Any):
     assert list(full[Square].filter(side__gt=1).values("side", "note", "kind")) == [
         {"side": 3.0, "note": "n", "kind": "square"}
@@ -125,6 +182,31 @@ def test_values_pages_orders_and_slices_of_a_class(full: Any):
     assert [one.corners for one in (*page.items, *rest.items)] == [4, 4, 6, 10]
     assert names(full[Square].all()[1:]) == ["Dot"]
     assert full[Square].exclude(name="tile").allow_scan().count() == 1
+
+
+def test_what_nobody_has_put_in_order_is_in_that_of_the_primary_key_whatever_the_classes(full: Any):
+    for park in ("a", "z"):
+        for number in range(4):
+            name = f"{park}{number}"
+            if number % 2:
+                full[Square].create(park=park, number=number, name=name, side=1.0, corners=number)
+            else:
+                kind = "star" if number == 2 else "polygon"
+                full[Polygon].create(park=park, number=number, name=name, corners=9 - number, kind=kind)
+    for model in (Shape, Cornered, Square, Polygon):
+        expected = sorted(one.pk for one in full[Shape].all() if isinstance(one, model))
+        repository = full[model]
+        assert [one.pk for one in repository.all()] == expected
+        assert [one.pk for one in repository.all().reverse()] == expected[::-1]
+        assert [one.pk for one in repository.all()[2:5]] == expected[2:5]
+        assert list(repository.all().values_list("park", "number")) == expected
+        pages = [repository.all().page(size=3)]
+        while pages[-1].next_cursor is not None:
+            pages.append(repository.all().page(size=3, after=pages[-1].next_cursor))
+        assert [one.pk for page in pages for one in page] == expected
+        assert repository.count() == len(expected)
+        repository.all()[:1].delete()
+        assert [one.pk for one in repository.all()] == expected[1:]
 
 
 def test_counters_of_a_class_and_of_all(full: Any):
@@ -223,6 +305,31 @@ def test_a_record_may_be_replaced_by_one_of_another_class(full: Any):
     loaded = Circle(park="p", number=1, name="Ring", radius=1)
     with pytest.raises(DoesNotExist):
         full[Shape].refresh(loaded)
+
+
+def test_an_object_of_a_class_that_only_others_derive_from_is_refused(db: Any):
+    for write in (
+        lambda one: db[Shape].insert(one),
+        lambda one: db[Shape].save(one, force=True),
+        lambda one: db[Shape].bulk_create([one]),
+        lambda one: db[Circle].insert(one),
+    ):
+        with pytest.raises(InvalidValueError, match="of no kind, so it cannot be stored") as caught:
+            write(Shape(park="p", number=1, name="S"))
+        assert (caught.value.field, caught.value.type) == ("kind", "Shape")
+        assert "Make an object of a class that derives from it: Circle" in str(caught.value)
+    with pytest.raises(InvalidValueError, match="not an object of the model"):
+        db[Circle].insert(Polygon(park="p", number=1, name="S", corners=5))
+    assert db[Shape].count() == 0
+
+
+def test_the_field_by_which_classes_are_told_is_asked_for_on_every_class(full: Any):
+    shape: Any = Shape  # which does not declare it, so type checkers do not know it
+    cornered: Any = Cornered
+    assert names(full[Shape].filter(shape.kind == "star")) == ["Nova"]
+    assert names(full[Cornered].filter(cornered.kind == "polygon")) == ["Hex"]
+    assert names(full[Shape].filter(shape.kind.in_(["circle", "star"])).order_by(shape.kind.desc())) == ["Nova", "Ring"]
+    assert not hasattr(Shape, "genus")
 
 
 def test_new_objects_of_the_first_class_are_of_the_class_that_their_kind_says(db: Any):
@@ -521,3 +628,17 @@ def test_an_index_on_the_discriminator_may_be_declared():
         assert [one.id for one in db[Book].order_by("-price")] == [2, 0]
         assert [one.id for one in db[Item].filter(kind="disc").order_by("-price")] == [3, 1]
         assert list(db.check().findings) == []
+
+
+@pytest.mark.parametrize("index", [Index("kind", "-price"), AggregateIndex("kind", sums=("price",))])
+def test_an_index_on_a_discriminator_that_the_first_class_does_not_declare_says_how_to_declare_it(index: Any):
+    annotations = {"id": PrimaryKey[int], "price": int}
+    meta = type("Meta", (), {"__qualname__": "Item.Meta", "indexes": (index,)})
+    body = {"__module__": __name__, "__qualname__": "Item", "__annotations__": annotations, "Meta": meta}
+    with pytest.raises(ModelDefinitionError, match="names the discriminator") as caught:
+        MADE("Item", (KvModel,), body, discriminator="kind")
+    assert caught.value.field == "kind"
+    assert str(caught.value.hint).startswith("Declare kind: str in it")
+    body = {**body, "__annotations__": {**annotations, "kind": str}}
+    item = MADE("Item", (KvModel,), body, discriminator="kind")
+    assert issubclass(item, KvModel)

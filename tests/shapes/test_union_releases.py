@@ -129,6 +129,47 @@ def test_what_is_done_to_a_collection_may_name_any_of_its_classes(engine: Memory
     assert db.check().ok
 
 
+def test_a_plan_says_of_a_field_of_some_classes_whether_a_record_may_lack_it(engine: MemoryEngine):
+    class Shape(KvModel, collection="shapes", discriminator="kind"):
+        id: PrimaryKey[int]
+        name: str = ""
+
+    class Circle(Shape):
+        kind: Literal["circle"] = "circle"
+        radius: Indexed[int] = Field(default=0)
+        must: str
+        may: str = "m"
+
+    class Square(Shape):
+        kind: Literal["square"] = "square"
+        side: Indexed[int] = Field(default=0)
+
+    class Triangle(Shape):
+        kind: Literal["triangle"] = "triangle"
+        height: int
+
+    db = Database.from_engine(engine, DatabaseCore([Shape]))
+    plan = db.plan()
+    assert {step.subject: step.rule for step in plan.steps if step.rule.startswith("field")} == {
+        "must": "field_of_class",
+        "may": "field_added",
+        "height": "field_of_class",
+        "old": "field_removed",
+    }
+    ((refused,),) = [plan.of("shapes", "records_refused")]
+    assert [(record.key, record.cause) for record in refused.records] == [(1, "must: missing"), (2, "must: missing")]
+    assert db.apply().complete  # nothing tells the store that the class is not a new one
+    for key in (1, 2):
+        with pytest.raises(DecodeError) as caught:
+            db[Circle].get(key)
+        assert caught.value.field == "must"
+    assert db[Triangle].create(id=9, height=1).height == 1
+    unused = MemoryEngine()
+    opened(unused, first_release())
+    later = Database.from_engine(unused, DatabaseCore([Shape]))
+    assert not [step for step in later.plan().steps if step.subject in ("must", "height")], "listed at open"
+
+
 def test_a_duplicate_among_the_records_of_one_class_is_a_violation_of_its_index(engine: MemoryEngine):
     old, new = first_release(), second_release()
     opened(engine, old)[old["circle"]].create(id=4, radius=2, name="joe")

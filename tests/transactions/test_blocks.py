@@ -198,7 +198,7 @@ def test_an_inner_block_joins_the_outer_one(db):
         assert later is not tx
 
 
-def test_an_exception_that_leaves_an_inner_block_keeps_the_outer_one_from_committing(db):
+def test_review_15_an_exception_that_leaves_an_inner_block_keeps_the_outer_one_from_committing(db):
     with pytest.raises(TransactionAbortedError) as caught, db.transaction() as tx:
         tx[Account].patch(1, balance=1)
         with pytest.raises(KeyError), db.transaction() as inner:

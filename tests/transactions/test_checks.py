@@ -108,7 +108,7 @@ HARMLESS: dict[str, tuple[Read, Write]] = {
 
 
 @pytest.mark.parametrize("name", CONFLICTS)
-def test_a_write_of_what_was_read_is_a_conflict(db, name):
+def test_review_15_a_write_of_what_was_read_is_a_conflict(db, name):
     assert conflicts(db, *CONFLICTS[name])
     assert db.kv.get(("mine",)).value is None
 
@@ -120,7 +120,7 @@ def test_a_write_of_what_was_not_read_is_none(db, name):
 
 
 @pytest.mark.parametrize("name", sorted(set(CONFLICTS) - {n for n in CONFLICTS if "that is" in n} - {"schema"}))
-def test_what_is_read_unchecked_is_no_conflict(db, name):
+def test_review_15_what_is_read_unchecked_is_no_conflict(db, name):
     read, write = CONFLICTS[name]
 
     def unchecked(tx: Transaction) -> object:
@@ -165,7 +165,7 @@ def test_what_the_transaction_has_written_itself_is_no_conflict(db):
 # --- limits -------------------------------------------------------------------------------------------------------
 
 
-def test_reading_more_than_a_commit_may_check_is_refused_with_the_limit():
+def test_review_15_reading_more_than_a_commit_may_check_is_refused_with_the_limit():
     limits = replace(Limits.EMBEDDED, name="FEW", max_checks=20)
     with opened(limits=limits) as db:
         db[Account].bulk_create([Account(id=n) for n in range(60)], batch_size=10)

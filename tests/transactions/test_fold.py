@@ -31,7 +31,7 @@ def totals(db: Database) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations((1, 2))))
-def test_two_records_exchange_their_unique_values(db, order):
+def test_review_01_two_records_exchange_their_unique_values(db, order):
     with db.transaction() as tx:
         loaded = {number: tx[Member].get(number) for number in (1, 2)}
         loaded[1].email, loaded[2].email = "two", "one"
@@ -43,7 +43,7 @@ def test_two_records_exchange_their_unique_values(db, order):
 
 
 @pytest.mark.parametrize("released_first", [True, False])
-def test_review_1_a_value_that_one_record_gives_up_is_taken_by_another_in_both_orders(db, released_first):
+def test_review_01_a_value_that_one_record_gives_up_is_taken_by_another_in_both_orders(db, released_first):
     with db.transaction() as tx:
         steps = [lambda: tx[Member].patch(1, email="new"), lambda: tx[Member].patch(2, email="one")]
         for step in steps if released_first else reversed(steps):
@@ -53,7 +53,7 @@ def test_review_1_a_value_that_one_record_gives_up_is_taken_by_another_in_both_o
 
 
 @pytest.mark.parametrize("removed_first", [True, False])
-def test_review_1_a_record_is_removed_and_another_created_with_its_value(db, removed_first):
+def test_review_01_a_record_is_removed_and_another_created_with_its_value(db, removed_first):
     with db.transaction() as tx:
         steps = [lambda: tx[Member].remove(1), lambda: tx[Member].create(id=3, email="one")]
         for step in steps if removed_first else reversed(steps):
@@ -72,7 +72,7 @@ def test_a_record_is_removed_and_created_again_under_its_key(db):
     assert totals(db) == {"count": 2, "score__sum": 31}
 
 
-def test_a_duplicate_inside_of_a_batch_is_refused_whole(db):
+def test_review_01_a_duplicate_inside_of_a_batch_is_refused_whole(db):
     before = emails(db)
     with pytest.raises(UniqueViolationError) as caught, db.transaction() as tx:
         tx[Member].bulk_create([Member(id=5, email="same"), Member(id=6), Member(id=7, email="same")])
@@ -100,7 +100,7 @@ def test_a_value_of_a_record_outside_of_the_transaction_is_refused_at_the_commit
     assert set(emails(db)) == {1, 2}
 
 
-def test_review_1_two_saves_of_one_record_count_once_in_an_aggregate(db):
+def test_review_01_two_saves_of_one_record_count_once_in_an_aggregate(db):
     with db.transaction() as tx:
         member = tx[Member].get(1)
         for score in (11, 12, 13):
@@ -124,7 +124,7 @@ def test_a_record_that_comes_and_goes_leaves_nothing(db):
     assert totals(db) == {"count": 2, "score__sum": 30}
 
 
-def test_k17_mixed_inserts_updates_and_removals_of_two_collections_are_one_commit(db):
+def test_K17_mixed_inserts_updates_and_removals_of_two_collections_are_one_commit(db):
     """Entries are removed in the commit itself, also those of the collection that was not chosen last."""
     with db.transaction() as tx:
         tx[Member].remove(1)
@@ -136,7 +136,7 @@ def test_k17_mixed_inserts_updates_and_removals_of_two_collections_are_one_commi
     assert [member.id for member in db[Member].filter(city="x")] == [1, 3]
 
 
-def test_k18_an_insert_and_a_removal_in_one_collection_are_one_commit(db):
+def test_K18_an_insert_and_a_removal_in_one_collection_are_one_commit(db):
     with db.transaction() as tx:
         made = tx[Member].create(id=3, email="three")
         removed = tx[Member].remove(2)

@@ -19,7 +19,7 @@ def db():
         yield database
 
 
-def test_objects_get_their_versions_with_the_commit(db):
+def test_review_15_objects_get_their_versions_with_the_commit(db):
     with db.transaction() as tx:
         loaded, made = tx[Member].get(1), Member(id=2)
         before = loaded.versionstamp
@@ -40,7 +40,7 @@ def test_objects_get_their_versions_with_the_commit(db):
         db[Member].save(db[Member].refresh(one))
 
 
-def test_objects_are_as_they_were_when_the_body_raises(db):
+def test_review_15_objects_are_as_they_were_when_the_body_raises(db):
     loaded, made = db[Member].get(1), Member(id=2)
     before = (loaded.versionstamp, loaded.model_dump())
     with pytest.raises(ZeroDivisionError), db.transaction() as tx:
@@ -61,7 +61,7 @@ def test_objects_are_as_they_were_when_the_body_raises(db):
     assert "Load it again" in str(caught.value)
 
 
-def test_objects_are_as_they_were_after_a_conflict(db):
+def test_review_15_objects_are_as_they_were_after_a_conflict(db):
     loaded, made = db[Member].get(1), Member(id=2)
     with pytest.raises(TransactionConflictError), db.transaction() as tx:
         loaded.score += 1

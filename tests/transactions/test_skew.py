@@ -60,7 +60,7 @@ def handle(db: Database) -> Database:
 
 
 @pytest.mark.parametrize("guarded", [False, True])
-def test_a_query_and_an_insert_skew_without_a_guard_and_not_with_it(guarded):
+def test_review_15_a_query_and_an_insert_skew_without_a_guard_and_not_with_it(guarded):
     db = opened()
     other = handle(db)
     refused = pytest.raises(TransactionConflictError) if guarded else nullcontext()

@@ -1,0 +1,142 @@
+"""Transactions with one rule taken away each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from kvmodels.flows import transaction, transaction_commit, transaction_reads, transaction_records
+from kvmodels.operations import AtomicWrite, ReadRange
+from kvmodels.testing.transactions import InterleavedSession
+
+Patch = pytest.MonkeyPatch
+
+
+def nothing_read_is_checked(patch: Patch) -> None:
+    patch.setattr(transaction_reads.ReadSet, "checks", lambda self, collections, taken: iter(()))
+
+
+def _notes(patch: Patch, wanted: Callable[[ReadRange, Any], bool]) -> None:
+    real = transaction.TransactionFlows._note_all
+
+    def some(self: Any, ranges: Any, found: Any) -> None:
+        pairs = [(one, rows) for one, rows in zip(ranges, found, strict=True) if wanted(one, rows)]
+        real(self, [one for one, _ in pairs], [rows for _, rows in pairs])
+
+    patch.setattr(transaction.TransactionFlows, "_note_all", some)
+
+
+def records_that_were_read_are_not_checked(patch: Patch) -> None:
+    _notes(patch, lambda one, rows: one.end is not None or not rows)
+
+
+def absent_keys_are_not_checked(patch: Patch) -> None:
+    _notes(patch, lambda one, rows: one.end is not None or bool(rows))
+
+
+def walks_are_not_checked(patch: Patch) -> None:
+    _notes(patch, lambda one, rows: one.end is None)
+
+
+def entries_are_taken_for_checked(patch: Patch) -> None:
+    patch.setattr(transaction_reads.ReadSet, "_covers", lambda self, record, entry, taken: True)
+
+
+def unchecked_is_for_all(patch: Patch) -> None:
+    """A counter at the transaction, whoever has entered a block of it."""
+    blocks: list[object] = []
+
+    @contextmanager
+    def unchecked(flows: object) -> Iterator[None]:
+        blocks.append(flows)
+        try:
+            yield
+        finally:
+            blocks.remove(flows)
+
+    patch.setattr(transaction, "unchecked", unchecked)
+    patch.setattr(transaction, "is_unchecked", lambda flows: flows in blocks)
+
+
+def guards_are_not_taken(patch: Patch) -> None:
+    real = transaction.TransactionFlows.guard
+
+    def unguarded(self: Any, name: str, parts: Any) -> Any:
+        yield from real(self, name, parts)
+        self._guards.clear()
+
+    patch.setattr(transaction.TransactionFlows, "guard", unguarded)
+
+
+def _prepared(patch: Patch, changed: Callable[[Any, AtomicWrite], AtomicWrite]) -> None:
+    real = transaction.TransactionFlows.prepared
+
+    def prepared(self: Any) -> Any:
+        write = yield from real(self)
+        return None if write is None else changed(self, write)
+
+    patch.setattr(transaction.TransactionFlows, "prepared", prepared)
+
+
+def guards_are_not_rewritten(patch: Patch) -> None:
+    def without(flows: Any, write: AtomicWrite) -> AtomicWrite:
+        return AtomicWrite(write.checks, tuple(one for one in write.mutations if one.key not in flows._guards))
+
+    _prepared(patch, without)
+
+
+def guards_are_not_checked(patch: Patch) -> None:
+    def without(flows: Any, write: AtomicWrite) -> AtomicWrite:
+        return AtomicWrite(tuple(one for one in write.checks if one.key not in flows._guards), write.mutations)
+
+    _prepared(patch, without)
+
+
+def old_rows_stay_visible(patch: Patch) -> None:
+    real = transaction_records._layer
+    patch.setattr(transaction_records, "_layer", lambda codec, record: real(codec, record)._replace(hidden=frozenset()))
+
+
+def every_save_is_a_change(patch: Patch) -> None:
+    real = transaction_records.WrittenRecords
+
+    class Saves(real):  # type: ignore[misc, valid-type]
+        def take(self, operation: Any, proposal: Any) -> Any:
+            self.all_changes = [*getattr(self, "all_changes", ()), *proposal.changes]
+            return super().take(operation, proposal)
+
+        def changes(self) -> Any:
+            last = {change.key: change.old for change in reversed(getattr(self, "all_changes", ()))}
+            return [change._replace(old=last[change.key]) for change in getattr(self, "all_changes", ())]
+
+    patch.setattr(transaction, "WrittenRecords", Saves)
+
+
+def reads_are_of_many_states(patch: Patch) -> None:
+    async def unpinned(self: Any) -> None:
+        return None
+
+    patch.setattr(InterleavedSession, "_pinned", unpinned)
+
+
+def conflicts_are_reported_at_once(patch: Patch) -> None:
+    def unsettled(self: Any) -> Any:
+        return None
+        yield
+
+    patch.setattr(transaction_commit._Sending, "_settle", unsettled)
+
+
+def a_lost_answer_is_a_conflict(patch: Patch) -> None:
+    """The second delivery meets the token of the first, which is taken for somebody else's."""
+    real = transaction_commit._Sending._attempt
+
+    def attempt(self: Any) -> Any:
+        failed = yield from real(self)
+        self._lost = self._lost and not isinstance(failed, tuple)
+        return failed
+
+    patch.setattr(transaction_commit._Sending, "_attempt", attempt)

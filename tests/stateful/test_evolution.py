@@ -1,0 +1,55 @@
+"""Schema versions, migrations that are cut off, builds and transactions against a dict, at random, on both engines."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import seed, settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from kvmodels.flows import build, migrate
+from tests.stateful.evolution import Evolution
+
+STEPS = 40
+ENOUGH = 60
+
+VERBS = {
+    "apply", "bulk update", "check", "create", "cut off", "deploy", "drop and build", "hit", "index not ready",
+    "migrate", "move", "newer than the old release reads", "old release refused", "read",
+    "refused before it was brought up", "remove", "transaction", "transaction aborted",
+}  # fmt: skip
+
+
+def drive(engine: str, examples: int, folder, monkeypatch, *, fixed: bool) -> None:
+    for module in (build, migrate):
+        monkeypatch.setattr(module, "FIRST_BATCH", 2)
+        monkeypatch.setattr(module, "LARGEST_BATCH", 3)
+    ran: Counter[str] = Counter()
+
+    def new_url(number: int) -> str:
+        return f"memory://{folder.name}-cards-{number}" if engine == "memory" else str(folder / f"cards-{number}.db")
+
+    machine = type("Machine", (Evolution,), {"new_url": staticmethod(new_url), "ran": ran})
+    if fixed:
+        machine = seed(len(engine))(machine)
+    run_state_machine_as_test(
+        machine, settings=settings(settings(), max_examples=examples, deadline=None, stateful_step_count=STEPS)
+    )
+    print(
+        f"{engine}: {examples} examples of up to {STEPS} steps; "
+        + ", ".join(f"{v} {n}" for v, n in sorted(ran.items()))
+    )
+    assert ran.keys() <= VERBS
+    assert examples < ENOUGH or ran.keys() == VERBS, "a rule never ran"
+
+
+@pytest.mark.parametrize(("engine", "examples"), [("memory", ENOUGH), ("sqlite", 8)])
+def test_a_store_that_evolves_agrees_with_a_dict(engine, examples, tmp_path, monkeypatch):
+    drive(engine, examples, tmp_path, monkeypatch, fixed=True)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("engine", ["memory", "sqlite"])
+def test_a_store_that_evolves_agrees_with_a_dict_for_long(engine, tmp_path, monkeypatch):
+    drive(engine, 500, tmp_path, monkeypatch, fixed=False)
