@@ -23,13 +23,18 @@ class _Deferred:
     see a module that the first one is still loading.
     """
 
+    __name__: str
+
     def __init__(self, name: str) -> None:
-        self.__name__ = name
+        self.__dict__["__name__"] = name
 
     def __getattr__(self, name: str) -> object:
         module = import_module(self.__name__)
-        self.__dict__ = module.__dict__
+        object.__setattr__(self, "__dict__", module.__dict__)
         return getattr(module, name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        setattr(import_module(self.__name__), name, value)  # or the first use would forget it
 
     def __repr__(self) -> str:
         return f"<module {self.__name__!r}, loaded when it is used>"

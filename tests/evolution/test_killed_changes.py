@@ -40,7 +40,8 @@ def applied(model: type[KvModel]) -> Callable[[str, Callable[..., object]], None
 
     def work(path: str, tell: Callable[..., object]) -> None:
         for module in (build, migrate):
-            vars(module).update(FIRST_BATCH=SIZE, LARGEST_BATCH=SIZE)
+            for size in ("FIRST_BATCH", "LARGEST_BATCH"):
+                setattr(module, size, SIZE)
         with Database(path, models=[model], durability="relaxed", busy_timeout=60) as db:
             db.apply(progress=tell)
 

@@ -8,19 +8,20 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from kvmodels.errors import KvModelsError
 from kvmodels.flows import (
     build_batch,
-    counter_reads,
-    joining,
     retry,
     token,
     transaction,
 )
+from kvmodels.flows.requests import Flow, Read, steps_of
 from kvmodels.maintenance import aggregates, compiler, rules
 from kvmodels.maintenance.changes import Compiled, NeedRows, RecordChange, Violation
 from kvmodels.maintenance.compiler import compile_write
 from kvmodels.operations import AtomicWrite
 from kvmodels.schema.keyspace import EntryLayout
+from kvmodels.testing import processes
 from tests.interleaving import mutants_of_bulk, mutants_of_hooks, mutants_of_transactions
 
 Patch = pytest.MonkeyPatch
@@ -74,16 +75,23 @@ def _no_token(patch: Patch) -> None:
 
 
 def _no_guard(patch: Patch) -> None:
-    for reader in (joining.Session, counter_reads.CounterScan):
-        patch.setattr(reader, "__init__", _unguarded(reader.__init__))
+    real = processes._requests
+    patch.setattr(processes, "_requests", lambda flow: real(_without_guards(steps_of(flow))))
 
 
-def _unguarded(real: Callable[..., None]) -> Callable[..., None]:
-    def init(self: Any, *args: Any) -> None:
-        real(self, *args)
-        self._guard = None
-
-    return init
+def _without_guards(flow: Flow[Any]) -> Flow[Any]:
+    step: Callable[[Any], Any] = flow.send
+    answer: Any = None
+    while True:
+        try:
+            request = step(answer)
+        except StopIteration as done:
+            return done.value
+        try:
+            answer = yield request._replace(guard=None) if type(request) is Read else request
+            step = flow.send
+        except KvModelsError as error:
+            step, answer = flow.throw, error
 
 
 def _no_fence(patch: Patch) -> None:

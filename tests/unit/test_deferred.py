@@ -48,6 +48,14 @@ def test_a_module_is_loaded_at_its_first_use_and_then_the_same_for_all(package, 
     assert real.number() == second.number() == 3
 
 
+def test_what_is_set_before_the_first_use_is_set_in_the_module(package):
+    (package / "late.py").write_text("number = 1\n")
+    early = importlib.import_module("early")
+    early.late.number = 2
+
+    assert early.late.number == importlib.import_module("early.late").number == 2
+
+
 def test_threads_that_use_it_at_once_wait_for_one_loading(package):
     (package / "late.py").write_text(
         "import early, time\nearly.loads.append(1)\ntime.sleep(0.05)\ndef number():\n    return 1\n"
