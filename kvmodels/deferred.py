@@ -29,15 +29,19 @@ class _Deferred:
         self.__dict__["__name__"] = name
 
     def __getattr__(self, name: str) -> object:
-        module = import_module(self.__name__)
-        object.__setattr__(self, "__dict__", module.__dict__)
-        return getattr(module, name)
+        return getattr(_loaded(self), name)
 
     def __setattr__(self, name: str, value: object) -> None:
-        setattr(import_module(self.__name__), name, value)  # or the first use would forget it
+        setattr(_loaded(self), name, value)  # or the first use would forget it
 
     def __repr__(self) -> str:
         return f"<module {self.__name__!r}, loaded when it is used>"
+
+
+def _loaded(one: _Deferred) -> object:
+    module = import_module(one.__name__)
+    object.__setattr__(one, "__dict__", module.__dict__)
+    return module
 
 
 def deferred_modules(package: str, *names: str) -> Callable[[str], object]:
