@@ -54,6 +54,16 @@ class EngineClock:
                 self.high_water = now
             return self.high_water
 
+    def not_before(self, high_water: int) -> int:
+        """The present time, after a reading of another process was taken over."""
+        with self._lock:
+            now = self.source()
+            if now > self.high_water:
+                self.high_water = now
+            if high_water > self.high_water:
+                self.high_water = high_water
+            return self.high_water
+
     def raise_to(self, high_water: int) -> None:
         """Take over a reading of another process, if it is later."""
         with self._lock:

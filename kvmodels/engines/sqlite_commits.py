@@ -1,8 +1,7 @@
 """The operations of one write transaction of an SQLite store, one after the other.
 
-Rules of this module: an operation is evaluated by reads and written by at most two statements; a number is drawn when
-an operation is evaluated and used by the first that is not refused, so a refused commit uses none. The transaction is
-begun and ended by the store.
+Rules of this module: an operation is evaluated by reads; one that is not refused stores its number, which is the next
+one, and is written by at most two statements more. The transaction is begun and ended by the store.
 """
 
 from __future__ import annotations
@@ -29,12 +28,13 @@ class SqliteTransaction:
         earliest_ms: the first deadline that was written, or None.
     """
 
-    __slots__ = ("_clock", "_connection", "_drawn", "earliest_ms", "version")
+    __slots__ = ("_clock", "_connection", "_seen_ms", "_stored_ms", "earliest_ms", "version")
 
     def __init__(self, connection: sqlite3.Connection, clock: EngineClock) -> None:
         self._connection = connection
         self._clock = clock
-        self._drawn = False
+        self._seen_ms = 0
+        self._stored_ms = 0
         self.version: int | None = None
         self.earliest_ms: int | None = None
 
@@ -45,28 +45,25 @@ class SqliteTransaction:
             InvalidValueError: a sum, min or max met a value that is no 64-bit integer.
             sqlite3.Error: the transaction cannot go on.
         """
-        connection, clock = self._connection, self._clock
-        draw = statements.same_version if self._drawn else statements.next_version
-        version, now = draw(connection, clock.now_ms())
-        self._drawn = True
-        clock.raise_to(now)
         checks, mutations = write
-        failed = statements.failed_checks(connection, checks, now) if checks else ()
+        version, now, failed = statements.judge(self._connection, checks, self._clock)
+        self._seen_ms = now
         if failed:
             return Conflict(failed)
-        return statements.evaluate(connection, mutations, version, now)
+        return statements.evaluate(self._connection, mutations, version, now)
 
     def apply(self, evaluated: statements.Evaluated) -> Committed:
-        """Write what was evaluated. Raises sqlite3.Error: the transaction cannot go on."""
+        """Write what was evaluated last. Raises sqlite3.Error: the transaction cannot go on."""
+        version, _, _, earliest_ms = evaluated
+        statements.set_state(self._connection, version, self._seen_ms)
         statements.write(self._connection, evaluated)
-        self._drawn = False
-        self.version = evaluated.version
-        earliest_ms = evaluated.earliest_ms
+        self._stored_ms = self._seen_ms
+        self.version = version
         if earliest_ms is not None and (self.earliest_ms is None or earliest_ms < self.earliest_ms):
             self.earliest_ms = earliest_ms
-        return Committed(to_versionstamp(evaluated.version))
+        return Committed(to_versionstamp(version))
 
     def finish(self) -> None:
-        """Give back a number that was drawn for an operation that was refused; called before COMMIT."""
-        if self._drawn:
-            statements.return_version(self._connection)
+        """Store the time that a refused operation has seen after the last that was written; called before COMMIT."""
+        if self._seen_ms > self._stored_ms and self.version is not None:
+            statements.set_state(self._connection, self.version, self._seen_ms)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from operator import itemgetter
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from kvmodels.engines.clock import EngineClock
 from kvmodels.engines.evaluation import evaluate as evaluate_mutations
@@ -16,6 +17,7 @@ from kvmodels.engines.evaluation import to_versionstamp
 from kvmodels.errors import DecodeError
 from kvmodels.operations import (
     Check,
+    Delete,
     Follow,
     Guard,
     GuardFailed,
@@ -23,6 +25,7 @@ from kvmodels.operations import (
     ReadRange,
     ReadResult,
     Row,
+    Set,
 )
 
 __all__ = [
@@ -33,20 +36,18 @@ __all__ = [
     "earliest_deadline",
     "evaluate",
     "failed_checks",
-    "next_version",
+    "judge",
     "pinned_state",
     "read_guarded_point",
     "read_point",
     "read_ranges",
-    "return_version",
-    "same_version",
+    "set_state",
     "write",
 ]
 
 STATE = "SELECT version, clock FROM meta WHERE id = 0"
-NEXT_VERSION = "UPDATE meta SET version = version + 1, clock = max(clock, ?) WHERE id = 0 RETURNING version, clock"
-SAME_VERSION = NEXT_VERSION.replace("version + 1", "version")
-RETURN_VERSION = "UPDATE meta SET version = version - 1 WHERE id = 0"
+SET_STATE = "UPDATE meta SET version = ?, clock = ? WHERE id = 0"
+"""Not with RETURNING, which costs more than a SELECT that says what the checks ask for as well."""
 
 POINT = "SELECT v, e, s, x FROM kv WHERE k = ?"
 # One statement is one snapshot without a transaction. Not for ranges: once the user has run ANALYZE, SQLite no longer
@@ -80,17 +81,39 @@ CHECKS_PER_STATEMENT = 64
 CHECK = "SELECT s, x FROM kv WHERE k = ?"
 CHECK_MANY = f"SELECT k, s, x FROM kv WHERE k IN ({', '.join('?' * CHECKS_PER_STATEMENT)})"  # noqa: S608 - only "?"
 
+CHECKS_AT_ONCE = 8
+# One row for the counter and all checks: executing a statement costs as much as finding two keys.
+VERSION_OF = ", (SELECT CASE WHEN x IS NULL THEN s ELSE -1 END FROM kv WHERE k = ?)"
+STATE_AND_VERSIONS = tuple(
+    f"SELECT version, clock{VERSION_OF * checks} FROM meta WHERE id = 0"  # noqa: S608 - only "?"
+    for checks in range(CHECKS_AT_ONCE + 1)
+)
+"""By the number of keys: the state, and for each key its version; NULL: absent, -1: its row has a deadline."""
+HAS_DEADLINE = -1
+ZEROS = b"\0\0"
+
 BEFORE_ALL_TIME = -(1 << 63)
 """The time to pass where expired rows are wanted: no deadline lies before it."""
+
+
+_new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
+_key_of: Final = itemgetter(0)
+
+ROWS_TO_SORT = 64
+
+StoredRow: TypeAlias = tuple[bytes, bytes, int, int, int | None]
 
 
 class Evaluated(NamedTuple):
     """One operation, ready to be stored: its version, the rows to set, the keys to remove, its first deadline."""
 
     version: int
-    upserts: list[tuple[bytes, bytes, int, int, int | None]]
+    upserts: list[StoredRow]
     deletions: list[tuple[bytes]]
     earliest_ms: int | None
+
+
+Judged: TypeAlias = tuple[int, int, tuple[int, ...]]
 
 
 def pinned_state(connection: sqlite3.Connection) -> tuple[int, int]:
@@ -102,19 +125,42 @@ def pinned_state(connection: sqlite3.Connection) -> tuple[int, int]:
     return _state_of(connection.execute(STATE).fetchall())
 
 
-def next_version(connection: sqlite3.Connection, now: int) -> tuple[int, int]:
-    """Raise the counter by one and the high-water mark to ``now``; both as they are then."""
-    return _state_of(connection.execute(NEXT_VERSION, (now,)).fetchall())
+def set_state(connection: sqlite3.Connection, version: int, high_water: int) -> None:
+    """Store the counter and the high-water mark; before the rows of a commit, since the change log reads them there."""
+    connection.execute(SET_STATE, (version, high_water))
 
 
-def same_version(connection: sqlite3.Connection, now: int) -> tuple[int, int]:
-    """Raise the high-water mark alone: the operation that the number was drawn for was refused."""
-    return _state_of(connection.execute(SAME_VERSION, (now,)).fetchall())
+def judge(connection: sqlite3.Connection, checks: Sequence[Check], clock: EngineClock) -> Judged:
+    """The version that the next operation would have, the time, and which of its checks do not hold.
+
+    Args:
+        connection: inside a write transaction.
+        checks: of the operation.
+        clock: says the time, which is never before what the file has seen.
+
+    Raises:
+        DecodeError: the row with the counter is missing.
+    """
+    if len(checks) > CHECKS_AT_ONCE:
+        return _judged_apart(connection, checks, clock)
+    found = connection.execute(STATE_AND_VERSIONS[len(checks)], [check[0] for check in checks]).fetchall()
+    if not found:
+        return _judged_apart(connection, checks, clock)  # which says what is missing
+    version, high_water, *stored = found[0]
+    for check, stamp in zip(checks, stored, strict=True):
+        versionstamp = check[1]
+        if stamp is None:
+            if versionstamp is not None:
+                return _judged_apart(connection, checks, clock)
+        elif stamp == HAS_DEADLINE or versionstamp != stamp.to_bytes(8, "big") + ZEROS:
+            return _judged_apart(connection, checks, clock)
+    return version + 1, clock.not_before(high_water), ()
 
 
-def return_version(connection: sqlite3.Connection) -> None:
-    """Take back the number that ``next_version`` has drawn last."""
-    connection.execute(RETURN_VERSION)
+def _judged_apart(connection: sqlite3.Connection, checks: Sequence[Check], clock: EngineClock) -> Judged:
+    version, high_water = pinned_state(connection)
+    now = clock.not_before(high_water)
+    return version + 1, now, failed_checks(connection, checks, now)
 
 
 def read_point(connection: sqlite3.Connection, key: bytes, clock: EngineClock | None) -> ReadResult:
@@ -223,16 +269,41 @@ def evaluate(connection: sqlite3.Connection, mutations: Sequence[Mutation], vers
     Raises:
         InvalidValueError: a sum, min or max met a value that is no 64-bit integer.
     """
+    changes: dict[bytes, StoredRow | None] = {}
+    for mutation in mutations:
+        # What is set for ever or removed needs no look at what is stored: all that most operations hold.
+        if type(mutation) is Set:
+            key, value, encoding, expire_at, versionstamped = mutation
+            if expire_at is not None or versionstamped:
+                return _evaluate_all(connection, mutations, version, now)
+            changes[key] = (key, value, encoding, version, None)
+        elif type(mutation) is Delete:
+            changes[mutation[0]] = None
+        else:
+            return _evaluate_all(connection, mutations, version, now)
+    return _evaluated(version, changes, None)
+
+
+def _evaluate_all(connection: sqlite3.Connection, mutations: Sequence[Mutation], version: int, now: int) -> Evaluated:
+    """As ``evaluate``, for every kind of mutation."""
 
     def stored(key: bytes) -> Row | None:
         rows = _scan(connection, ReadRange(key), BEFORE_ALL_TIME)
         return rows[0] if rows else None
 
-    changes, earliest = evaluate_mutations(mutations, to_versionstamp(version), now, stored)
-    upserts = [(row[0], row[1], row[2], version, row[4]) for row in changes.values() if row is not None]
-    if len(upserts) == len(changes):
-        return Evaluated(version, upserts, [], earliest)
-    return Evaluated(version, upserts, [(key,) for key, row in changes.items() if row is None], earliest)
+    rows, earliest = evaluate_mutations(mutations, to_versionstamp(version), now, stored)
+    changes = {key: None if row is None else (key, row[1], row[2], version, row[4]) for key, row in rows.items()}
+    return _evaluated(version, changes, earliest)
+
+
+def _evaluated(version: int, changes: dict[bytes, StoredRow | None], earliest: int | None) -> Evaluated:
+    upserts = [row for row in changes.values() if row is not None]
+    deletions = [(key,) for key, row in changes.items() if row is None] if len(upserts) < len(changes) else []
+    if len(changes) >= ROWS_TO_SORT:
+        # In the order of the tree: neighbours are written while their page is at hand, and pages are split less often.
+        upserts.sort(key=_key_of)
+        deletions.sort()
+    return _new(Evaluated, (version, upserts, deletions, earliest))
 
 
 def write(connection: sqlite3.Connection, evaluated: Evaluated) -> None:

@@ -36,6 +36,10 @@ IDLE_CONNECTIONS = 16
 
 SYNCHRONOUS = {"commit": "FULL", "relaxed": "NORMAL"}
 
+PAGES_OF_THE_LOG = 4_000
+"""Pages (16 MiB) after which a commit copies the log into the database. SQLite's 1,000 copies a page that is written
+often four times as often: a third of the time of an insert. 4,062 fit in the first part of the index of the log."""
+
 REPORTED_PRAGMAS = ("synchronous", "journal_mode", "application_id", "user_version", "page_size")
 
 MEMORY_PATH = ""
@@ -288,8 +292,8 @@ class SqliteStore:
         self._require_writable()
 
         def apply(connection: sqlite3.Connection) -> tuple[int, int]:
-            version, now = statements.next_version(connection, self.clock.now_ms())
-            self.clock.raise_to(now)
+            version, now, _ = statements.judge(connection, (), self.clock)
+            statements.set_state(connection, version, now)
             swept = statements.delete_expired(connection, limit, now)
             if not swept:
                 connection.rollback()
@@ -305,7 +309,8 @@ class SqliteStore:
         self._require_writable()
 
         def apply(connection: sqlite3.Connection) -> None:
-            statements.next_version(connection, self.clock.now_ms())
+            version, now, _ = statements.judge(connection, (), self.clock)
+            statements.set_state(connection, version, now)
             if sqlite_log.log_state(connection) is not None:
                 sqlite_log.trim(connection, before_ms)
 
@@ -387,6 +392,7 @@ class SqliteStore:
             else:
                 with_patience(patience, lambda: self._check_file(connection))
             sqlite_file.set_pragma(connection, f"synchronous = {SYNCHRONOUS[self.options.durability]}", patience)
+            sqlite_file.set_pragma(connection, f"wal_autocheckpoint = {PAGES_OF_THE_LOG}", patience)
             if self.options.durability == "commit":
                 # Only macOS knows the difference: its fsync does not reach the platter.
                 sqlite_file.set_pragma(connection, "fullfsync = ON", patience)

@@ -1,0 +1,112 @@
+"""The short ways of an SQLite commit do what the clear ways do: checks in the read of the counter, plain mutations."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from collections.abc import Iterator
+
+import pytest
+
+from kvmodels.engines import sqlite_file
+from kvmodels.engines import sqlite_statements as statements
+from kvmodels.engines.clock import EngineClock
+from kvmodels.engines.evaluation import to_versionstamp
+from kvmodels.engines.sqlite_commits import SqliteTransaction
+from kvmodels.errors import DecodeError
+from kvmodels.operations import Arithmetic, AtomicWrite, Check, Committed, Conflict, Delete, Mutation, Set
+
+NOW = 1_000
+KEYS = [b"key %d" % number for number in range(12)]
+SEED = 20_261_121
+
+
+@pytest.fixture
+def connection() -> Iterator[sqlite3.Connection]:
+    """A store in which some keys are there, some have expired, some will, and some are absent."""
+    opened = sqlite_file.connect_memory()
+    sqlite_file.initialise_memory(opened, EngineClock(lambda: 0))
+    opened.execute("UPDATE meta SET version = 77, clock = ?", (NOW,))
+    for number, key in enumerate(KEYS[:9]):
+        deadline = (None, NOW, NOW + 1)[number % 3]
+        opened.execute("INSERT INTO kv (k, v, e, s, x) VALUES (?, x'01', 3, ?, ?)", (key, 40 + number, deadline))
+    yield opened
+    opened.close()
+
+
+def drawn_check(chance: random.Random) -> Check:
+    number = chance.randrange(len(KEYS))
+    right = to_versionstamp(40 + number)
+    stamp = chance.choice([None, right, right, right, to_versionstamp(39), right[:8] + b"\0\1"])
+    return Check(KEYS[number], stamp, chance.random() < 0.3)
+
+
+def test_checks_in_the_read_of_the_counter_are_judged_as_one_by_one(connection: sqlite3.Connection):
+    chance = random.Random(SEED)
+    held = 0
+    for _ in range(4_000):
+        checks = [drawn_check(chance) for _ in range(chance.randrange(statements.CHECKS_AT_ONCE + 3))]
+        expected = statements.failed_checks(connection, checks, NOW)
+        assert statements.judge(connection, checks, EngineClock(lambda: 5)) == (78, NOW, expected)
+        held += bool(checks) and not expected
+    assert held > 100
+
+
+def test_checks_that_hold_on_keys_without_deadlines_take_one_statement(connection: sqlite3.Connection):
+    seen: list[str] = []
+    connection.set_trace_callback(seen.append)
+    checks = [Check(KEYS[0], to_versionstamp(40)), Check(KEYS[3], to_versionstamp(43)), Check(KEYS[9], None)]
+    assert statements.judge(connection, checks, EngineClock(lambda: NOW + 9)) == (78, NOW + 9, ())
+    assert len(seen) == 1
+
+
+def test_a_missing_counter_is_damage_whatever_is_checked(connection: sqlite3.Connection):
+    connection.execute("DELETE FROM meta")
+    for checks in ([], [Check(KEYS[0], None)]):
+        with pytest.raises(DecodeError):
+            statements.judge(connection, checks, EngineClock(lambda: NOW))
+
+
+def drawn_mutation(chance: random.Random) -> Mutation:
+    key = chance.choice(KEYS[:3] + KEYS[9:])
+    kind = chance.random()
+    if kind < 0.5:
+        return Set(key, b"%d" % chance.randrange(9), 3)
+    if kind < 0.8:
+        return Delete(key)
+    if kind < 0.9:
+        return Set(key, b"", 3, NOW + chance.randrange(9))
+    return Set(key, b"", 3, None, True) if kind < 0.95 else Arithmetic("sum", b"number", 1)
+
+
+def test_plain_mutations_are_evaluated_as_all_are(connection: sqlite3.Connection):
+    chance = random.Random(SEED)
+    for _ in range(1_000):
+        mutations = [drawn_mutation(chance) for _ in range(chance.choice([0, 1, 2, 3, 6]))]
+        expected = statements._evaluate_all(connection, mutations, 78, NOW)
+        assert statements.evaluate(connection, mutations, 78, NOW) == expected
+
+
+def test_many_rows_are_written_in_the_order_of_their_keys_and_the_last_change_of_a_key_holds(connection):
+    chance = random.Random(SEED)
+    keys = [b"%05d" % chance.randrange(90_000) for _ in range(300)]
+    mutations = [Set(key, b"%d" % at, 3) for at, key in enumerate(keys)] + [Delete(key) for key in keys[::3]]
+    evaluated = statements.evaluate(connection, mutations, 78, NOW)
+    last = {key: b"%d" % at for at, key in enumerate(keys)}
+    gone = set(keys[::3])
+    assert evaluated.upserts == [(key, last[key], 3, 78, None) for key in sorted(last.keys() - gone)]
+    assert evaluated.deletions == [(key,) for key in sorted(gone)]
+
+
+def test_the_time_that_a_refused_operation_has_seen_is_stored_with_the_group(connection: sqlite3.Connection):
+    times = iter([NOW + 1, NOW + 2])
+    transaction = SqliteTransaction(connection, EngineClock(lambda: next(times)))
+    evaluated = transaction.evaluate(AtomicWrite((), (Set(b"a", b"", 3),)))
+    assert isinstance(evaluated, statements.Evaluated)
+    assert transaction.apply(evaluated) == Committed(to_versionstamp(78))
+    assert statements.pinned_state(connection) == (78, NOW + 1)
+    refused = AtomicWrite((Check(b"a", None),), (Set(b"b", b"", 3),))
+    assert transaction.evaluate(refused) == Conflict((0,))
+    assert statements.pinned_state(connection) == (78, NOW + 1)
+    transaction.finish()
+    assert statements.pinned_state(connection) == (78, NOW + 2)
