@@ -172,7 +172,7 @@ def read(db: Any, model: Any, told: Counter[str], rng: random.Random) -> bool:
 
 
 applying = processes.Value("i", 0)
-"""The number of the release that is being applied, for every process of the cast; 0 for none."""
+"""The number of the release of which a part is applied, for every process of the cast; 0 for none."""
 
 
 def applied_now() -> str:
@@ -239,11 +239,11 @@ def evolve(path: str, seed: int) -> dict[str, Any]:
             met[f"{model.__name__} before"] = new_writer.stopped(told=False)
         with Database(path, models=[model], durability="relaxed", busy_timeout=60) as db:
             plans.append([step.rule for step in db.plan().steps])
-            applying.value = number
             waiting = [reader, new_reader]
 
-            def told(_: SchemaProgress, waiting: list[Actor] = waiting) -> None:
+            def told(_: SchemaProgress, number: int = number, waiting: list[Actor] = waiting) -> None:
                 # In the middle of the change, after its first batch, each reader asks all that it asks.
+                applying.value = number
                 while waiting:
                     waiting.pop().awaited()
 
