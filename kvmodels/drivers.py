@@ -15,7 +15,18 @@ from typing import Any, TypeVar
 
 from kvmodels.engines.base import Engine, Snapshot
 from kvmodels.errors import KvModelsError
-from kvmodels.flows.requests import Commit, Flow, OneRead, Read, ReadChanges, Request, Sleep, WaitForCommit, steps_of
+from kvmodels.flows.requests import (
+    Commit,
+    Count,
+    Flow,
+    OneRead,
+    Read,
+    ReadChanges,
+    Request,
+    Sleep,
+    WaitForCommit,
+    steps_of,
+)
 from kvmodels.operations import ReadResult
 
 __all__ = ["perform", "run", "tell"]
@@ -109,6 +120,9 @@ def perform(engine: Engine, request: Request, snapshot: Snapshot | None = None) 
         if snapshot is not None:
             return snapshot.read(ranges, include_expired=include_expired, follow=follow)
         return engine.read(ranges, guard, include_expired=include_expired, follow=follow)
+    if type(request) is Count:
+        ranges, guard = request
+        return engine.count(ranges, guard) if snapshot is None else snapshot.count(ranges)
     if type(request) is Commit:
         return engine.commit(request.write)
     if type(request) is WaitForCommit:

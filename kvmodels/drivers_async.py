@@ -25,6 +25,7 @@ from kvmodels.drivers_lanes import (
     close_at_once,
     closing_lanes,
     commit_in_group,
+    count_at_once,
     lanes_of,
     read_at_once,
     snapshot_at_once,
@@ -33,7 +34,18 @@ from kvmodels.engines.base import Engine, Snapshot
 from kvmodels.engines.group_commit import outcome_note
 from kvmodels.engines.signals import RECHECK_S
 from kvmodels.errors import KvModelsError
-from kvmodels.flows.requests import Commit, Flow, OneRead, Read, ReadChanges, Request, Sleep, WaitForCommit, steps_of
+from kvmodels.flows.requests import (
+    Commit,
+    Count,
+    Flow,
+    OneRead,
+    Read,
+    ReadChanges,
+    Request,
+    Sleep,
+    WaitForCommit,
+    steps_of,
+)
 from kvmodels.operations import AtomicWrite, Committed, Conflict
 
 __all__ = ["aclose", "apin", "arelease", "arun"]
@@ -179,6 +191,12 @@ async def _perform_beside(engine: Engine, lanes: Lanes, request: Request, snapsh
             found = await read_at_once(engine, request, snapshot)
             if found is not None:
                 return found
+        return await asyncio.wrap_future(lanes.reads.submit(perform, engine, request, snapshot))
+    if type(request) is Count:
+        if lanes.embedded:
+            counted = await count_at_once(engine, request, snapshot)
+            if counted is not None:
+                return counted
         return await asyncio.wrap_future(lanes.reads.submit(perform, engine, request, snapshot))
     if type(request) is Commit:
         if lanes.embedded:

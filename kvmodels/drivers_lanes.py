@@ -18,8 +18,8 @@ from typing import Final, cast
 
 from kvmodels.engines.base import EmbeddedEngine, EmbeddedSnapshot, Engine, Snapshot
 from kvmodels.engines.group_commit import GroupCommitter, Member, outcome_note
-from kvmodels.flows.requests import Read
-from kvmodels.operations import AtomicWrite, Committed, Conflict, GuardFailed, ReadResult
+from kvmodels.flows.requests import Count, Read
+from kvmodels.operations import AtomicWrite, Committed, Conflict, Counted, GuardFailed, ReadResult
 
 __all__ = [
     "READ_THREADS",
@@ -27,6 +27,7 @@ __all__ = [
     "close_at_once",
     "closing_lanes",
     "commit_in_group",
+    "count_at_once",
     "lanes_of",
     "read_at_once",
     "snapshot_at_once",
@@ -188,6 +189,15 @@ async def read_at_once(engine: Engine, request: Read, snapshot: Snapshot | None)
     return cast("EmbeddedEngine", engine).read_at_once(
         request.ranges, request.guard, include_expired=request.include_expired, follow=request.follow
     )
+
+
+async def count_at_once(engine: Engine, request: Count, snapshot: Snapshot | None) -> Counted | GuardFailed | None:
+    """Count in an embedded engine, or in a snapshot of it, without a thread; None when that would keep the loop."""
+    if not _desks.of(asyncio.get_running_loop()).may_read():
+        await asyncio.sleep(0)
+    if snapshot is not None:
+        return cast("EmbeddedSnapshot", snapshot).count_at_once(request.ranges)
+    return cast("EmbeddedEngine", engine).count_at_once(request.ranges, request.guard)
 
 
 def snapshot_at_once(engine: Engine) -> Snapshot | None:

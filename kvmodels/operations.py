@@ -20,6 +20,7 @@ __all__ = [
     "CommitResult",
     "Committed",
     "Conflict",
+    "Counted",
     "Delete",
     "Entry",
     "Follow",
@@ -171,6 +172,13 @@ class ReadResult(NamedTuple):
 
     ranges: list[list[Row]]
     followed: list[list[Row]]
+    versionstamp: bytes
+
+
+class Counted(NamedTuple):
+    """How many live rows each range holds, at most its limit, and the versionstamp of the one snapshot."""
+
+    numbers: list[int]
     versionstamp: bytes
 
 

@@ -11,6 +11,7 @@ from kvmodels.operations import (
     Changes,
     Committed,
     Conflict,
+    Counted,
     Follow,
     Guard,
     GuardFailed,
@@ -49,6 +50,9 @@ class PassingEngine:
         follow: Follow | None = None,
     ) -> ReadResult | GuardFailed:
         return self.inner.read(ranges, guard, include_expired=include_expired, follow=follow)
+
+    def count(self, ranges: Sequence[ReadRange], guard: Guard | None = None) -> Counted | GuardFailed:
+        return self.inner.count(ranges, guard)
 
     def snapshot(self) -> Snapshot:
         return self.inner.snapshot()

@@ -25,6 +25,7 @@ from kvmodels.operations import (
     Changes,
     Committed,
     Conflict,
+    Counted,
     Follow,
     Guard,
     GuardFailed,
@@ -33,10 +34,23 @@ from kvmodels.operations import (
     Row,
 )
 
-__all__ = ["EmbeddedEngine", "EmbeddedSnapshot", "Engine", "NotSmallError", "Snapshot", "bounded", "is_small"]
+__all__ = [
+    "SMALL_COUNT",
+    "EmbeddedEngine",
+    "EmbeddedSnapshot",
+    "Engine",
+    "NotSmallError",
+    "Snapshot",
+    "bounded",
+    "is_small",
+]
 
 SMALL_READ = 128
 """Rows that a read may ask for to be carried out by a thread that must not be kept: half a millisecond on SQLite."""
+
+
+SMALL_COUNT = 4_000
+"""Rows that may be counted by a thread that must not be kept: a third of a millisecond."""
 
 
 class Snapshot(Protocol):
@@ -51,6 +65,10 @@ class Snapshot(Protocol):
         self, ranges: Sequence[ReadRange], *, include_expired: bool = False, follow: Follow | None = None
     ) -> ReadResult:
         """Read in the snapshot. Raises SnapshotExpiredError past the maximum age, ClosedError when closed."""
+        ...
+
+    def count(self, ranges: Sequence[ReadRange]) -> Counted:
+        """Count what ``read`` would give, in the snapshot. Raises as ``read``."""
         ...
 
     def close(self) -> None:
@@ -93,6 +111,17 @@ class Engine(Protocol):
         Raises:
             UnsupportedError: ``follow`` where the trait ``snapshots`` is false.
             ClosedError, EngineTimeoutError, DecodeError: nothing was read; the last one for a damaged file.
+        """
+        ...
+
+    def count(self, ranges: Sequence[ReadRange], guard: Guard | None = None) -> Counted | GuardFailed:
+        """Say how many rows ``read`` would give for each range, in one snapshot, without making them.
+
+        A limit bounds the number and the work. An engine may count faster than it reads, and must not count otherwise:
+        rows past their deadline are no part of it.
+
+        Raises:
+            ClosedError, EngineTimeoutError, DecodeError: nothing was counted; the last one for a damaged file.
         """
         ...
 
@@ -190,6 +219,10 @@ class EmbeddedSnapshot(Snapshot, Protocol):
         """What ``read`` returns; None if the read is not small, or another thread uses the snapshot. Raises as it."""
         ...
 
+    def count_at_once(self, ranges: Sequence[ReadRange]) -> Counted | None:
+        """What ``count`` returns; None if there is too much to count, or another thread uses the snapshot."""
+        ...
+
     def close_at_once(self) -> bool:
         """Close it; false, and nothing is done, if another thread uses it."""
         ...
@@ -222,6 +255,14 @@ class EmbeddedEngine(Protocol):
 
         ``follow`` may be called although the answer is None. A page of the file that is not in the operating system's
         cache is waited for in any case.
+
+        Raises:
+            ClosedError: the engine is closed.
+        """
+        ...
+
+    def count_at_once(self, ranges: Sequence[ReadRange], guard: Guard | None = None) -> Counted | GuardFailed | None:
+        """What ``count`` returns; None if there is too much to count, or it would have to wait for somebody.
 
         Raises:
             ClosedError: the engine is closed.

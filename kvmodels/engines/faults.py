@@ -20,6 +20,7 @@ from kvmodels.operations import (
     Changes,
     Committed,
     Conflict,
+    Counted,
     Follow,
     Guard,
     GuardFailed,
@@ -63,7 +64,7 @@ class FaultEngine:
     Args:
         inner: carries out what arrives; closed with this engine.
         plan: for each commit a fault or None: a function of the operation, or names in order, None after the last.
-        read_plan: the same for reads outside snapshots.
+        read_plan: the same for reads and counts outside snapshots.
         delay: called for the fault ``delay``; a test passes what waits for another thread.
 
     Examples:
@@ -133,13 +134,17 @@ class FaultEngine:
         Raises:
             EngineError: the fault ``refuse``; and what the inner engine raises.
         """
-        with self._lock:
-            fault = self._chosen(self._read_fault(ranges), READ_FAULTS)
-        if fault == "delay":
-            self._delay()
-        elif fault == "refuse":
-            raise EngineError("the read was refused", url=self.url, reason="injected fault", hint=_REFUSAL_HINT)
+        self._before_read(ranges)
         return self.inner.read(ranges, guard, include_expired=include_expired, follow=follow)
+
+    def count(self, ranges: Sequence[ReadRange], guard: Guard | None = None) -> Counted | GuardFailed:
+        """Count in the inner engine, unless the plan for reads says otherwise.
+
+        Raises:
+            EngineError: the fault ``refuse``; and what the inner engine raises.
+        """
+        self._before_read(ranges)
+        return self.inner.count(ranges, guard)
 
     def snapshot(self) -> Snapshot:
         """A snapshot of the inner engine, without faults."""
@@ -194,6 +199,14 @@ class FaultEngine:
     def close(self) -> None:
         """Close the inner engine; what is still on its way never arrives."""
         self.inner.close()
+
+    def _before_read(self, ranges: Sequence[ReadRange]) -> None:
+        with self._lock:
+            fault = self._chosen(self._read_fault(ranges), READ_FAULTS)
+        if fault == "delay":
+            self._delay()
+        elif fault == "refuse":
+            raise EngineError("the read was refused", url=self.url, reason="injected fault", hint=_REFUSAL_HINT)
 
     def _carry_out(self, write: AtomicWrite, fault: str | None) -> Committed | Conflict:
         if fault == "refuse":

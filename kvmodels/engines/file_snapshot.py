@@ -12,11 +12,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import Any, Generic, Protocol, Self, TypeVar
 
-from kvmodels.engines.base import NotSmallError, bounded, is_small
+from kvmodels.engines.base import SMALL_COUNT, NotSmallError, bounded, is_small
 from kvmodels.engines.clock import EngineClock
 from kvmodels.engines.evaluation import to_versionstamp
 from kvmodels.errors import ClosedError, SnapshotExpiredError
-from kvmodels.operations import Follow, ReadRange, ReadResult, Row
+from kvmodels.operations import Counted, Follow, ReadRange, ReadResult, Row
 
 __all__ = ["FileSnapshot", "Pinned", "SnapshotHandle", "SnapshotStore", "expire_snapshots"]
 
@@ -99,15 +99,33 @@ class FileSnapshot(ABC, Generic[ReaderT]):
             SnapshotExpiredError: it was kept open for longer than the maximum age, or the store had to end it.
             ClosedError: the snapshot or its engine is closed.
         """
-        self._engine.check_open()
-        self.expire(self._kept_by.clock.now_ms())
+        self._require_open()
         with self._lock:
-            reader = self._reader
-            if reader is None or self._is_lost(reader):
-                raise self._gone()
+            reader = self._readable()
             now = BEFORE_ALL_TIME if include_expired else self._now
             found, followed = self._read(reader, ranges, now, follow)
             return ReadResult(found, followed, self._versionstamp)
+
+    def count(self, ranges: Sequence[ReadRange]) -> Counted:
+        """Count what ``read`` would give. O(log n + rows) per range, and a row costs a tenth of reading it.
+
+        Raises:
+            SnapshotExpiredError, ClosedError.
+        """
+        return self._counted(ranges, None)
+
+    def count_at_once(self, ranges: Sequence[ReadRange]) -> Counted | None:
+        """Count in this thread if that is soon done and no other thread uses the snapshot, else None.
+
+        Raises:
+            SnapshotExpiredError, ClosedError.
+        """
+        if self._lock.locked():
+            return None
+        try:
+            return self._counted(ranges, SMALL_COUNT)
+        except NotSmallError:
+            return None
 
     def read_at_once(
         self, ranges: Sequence[ReadRange], *, include_expired: bool = False, follow: Follow | None = None
@@ -163,12 +181,31 @@ class FileSnapshot(ABC, Generic[ReaderT]):
         """Rows per range and per followed range, with errors of this library; ``now``: see ``BEFORE_ALL_TIME``."""
 
     @abstractmethod
+    def _count(self, reader: ReaderT, ranges: Sequence[ReadRange], now: int, most: int | None) -> list[int]:
+        """Live rows per range, with errors of this library; NotSmallError for more than ``most``."""
+
+    @abstractmethod
     def _let_go(self, reader: ReaderT) -> None:
         """Give back what reads. Takes no lock that is held while other code runs."""
 
     @abstractmethod
     def _is_lost(self, reader: ReaderT) -> bool:
         """Whether the store has taken back what reads without a word."""
+
+    def _counted(self, ranges: Sequence[ReadRange], most: int | None) -> Counted:
+        self._require_open()
+        with self._lock:
+            return Counted(self._count(self._readable(), ranges, self._now, most), self._versionstamp)
+
+    def _require_open(self) -> None:
+        self._engine.check_open()
+        self.expire(self._kept_by.clock.now_ms())
+
+    def _readable(self) -> ReaderT:
+        reader = self._reader
+        if reader is None or self._is_lost(reader):
+            raise self._gone()
+        return reader
 
     def _release(self) -> None:
         reader, self._reader = self._reader, None

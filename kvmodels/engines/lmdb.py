@@ -12,9 +12,9 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Final, Literal, cast
 
-from kvmodels.engines import lmdb_rows
+from kvmodels.engines import lmdb_counts, lmdb_rows
 from kvmodels.engines.backup import copy_snapshot
-from kvmodels.engines.base import NotSmallError, bounded, is_small
+from kvmodels.engines.base import SMALL_COUNT, NotSmallError, bounded, is_small
 from kvmodels.engines.evaluation import to_versionstamp
 from kvmodels.engines.file_engine import FileEngine, attach, require_sensible
 from kvmodels.engines.file_snapshot import BEFORE_ALL_TIME
@@ -25,7 +25,7 @@ from kvmodels.engines.registry import StoreRegistry
 from kvmodels.engines.sweeping import require_reached, require_retention, resume_expired, without_change_log
 from kvmodels.errors import InvalidArgumentError
 from kvmodels.limits import Limits, Traits
-from kvmodels.operations import Changes, Follow, Guard, GuardFailed, ReadRange, ReadResult
+from kvmodels.operations import Changes, Counted, Follow, Guard, GuardFailed, ReadRange, ReadResult
 
 __all__ = ["DEFAULT_MAP_SIZE", "LmdbEngine", "LmdbSnapshot"]
 
@@ -167,6 +167,29 @@ class LmdbEngine(FileEngine[LmdbStore]):
         except NotSmallError:
             return None
 
+    def count(self, ranges: Sequence[ReadRange], guard: Guard | None = None) -> Counted | GuardFailed:
+        """Say how many rows ``read`` would give for each range, in one snapshot.
+
+        Cost: O(log n + rows) per range, 0.04 us for each row.
+
+        Raises:
+            ClosedError, EngineTimeoutError, DecodeError (a damaged file).
+        """
+        store = self.check_open()
+        return store.reading(lambda opened: _count(opened, store, ranges, guard))
+
+    def count_at_once(self, ranges: Sequence[ReadRange], guard: Guard | None = None) -> Counted | GuardFailed | None:
+        """Count in this thread if that waits for nobody and is soon done; None if it has to be done with ``count``.
+
+        Raises:
+            ClosedError.
+        """
+        store = self.check_open()
+        try:
+            return store.reading_at_once(lambda opened: _count(opened, store, ranges, guard, SMALL_COUNT))
+        except NotSmallError:
+            return None
+
     def snapshot_at_once(self) -> LmdbSnapshot | None:
         """Pin the present state in this thread if that waits for nobody; None if it has to be done with ``snapshot``.
 
@@ -229,6 +252,20 @@ def _read(
         if isinstance(rows, GuardFailed):
             return rows
         return ReadResult(rows[0], rows[1], to_versionstamp(state.version))
+
+
+def _count(
+    opened: Opened, store: LmdbStore, ranges: Sequence[ReadRange], guard: Guard | None, most: int | None = None
+) -> Counted | GuardFailed:
+    with opened.environment.begin() as transaction:
+        state = store.state_in(transaction)
+        now = max(store.clock.now_ms(), state.clock)
+        if guard is not None:
+            rows = lmdb_rows.read_ranges(transaction, opened.databases, (), now, guard=guard)
+            if isinstance(rows, GuardFailed):
+                return rows
+        numbers = lmdb_counts.count_ranges(transaction, opened.databases, ranges, now, most=most)
+        return Counted(numbers, to_versionstamp(state.version))
 
 
 def _changes(opened: Opened, store: LmdbStore, one: ReadRange, after: bytes) -> Changes:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import lmdb
 
-from kvmodels.engines import lmdb_rows
+from kvmodels.engines import lmdb_counts, lmdb_rows
 from kvmodels.engines.file_snapshot import FileSnapshot, SnapshotHandle
 from kvmodels.engines.lmdb_file import Databases
 from kvmodels.engines.lmdb_store import LmdbStore
@@ -44,6 +44,14 @@ class LmdbSnapshot(FileSnapshot[lmdb_rows.Transaction]):
             raise self._store.translated(error) from error
         assert not isinstance(found, GuardFailed), "no guard was given"
         return found
+
+    def _count(
+        self, reader: lmdb_rows.Transaction, ranges: Sequence[ReadRange], now: int, most: int | None
+    ) -> list[int]:
+        try:
+            return lmdb_counts.count_ranges(reader, self._databases, ranges, now, most=most)
+        except lmdb.Error as error:
+            raise self._store.translated(error) from error
 
     def _let_go(self, reader: lmdb_rows.Transaction) -> None:
         reader.abort()

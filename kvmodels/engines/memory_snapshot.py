@@ -11,7 +11,7 @@ from typing import Protocol, Self
 
 from kvmodels.engines.memory_store import MemoryStore, MemoryView
 from kvmodels.errors import ClosedError, SnapshotExpiredError
-from kvmodels.operations import Follow, ReadRange, ReadResult
+from kvmodels.operations import Counted, Follow, ReadRange, ReadResult
 
 __all__ = ["MemoryHandle", "MemorySnapshot"]
 
@@ -61,17 +61,26 @@ class MemorySnapshot:
             SnapshotExpiredError: it was kept open for longer than the maximum age.
             ClosedError: the snapshot or its engine is closed.
         """
-        view = self._open_view()
-        store = self._store
+        view, store = self._open_view(), self._store
         self._engine.check_open()
         with store.lock:
-            self._engine.enter(store)
-            if store.clock.now_ms() >= view.expires_ms:
-                raise SnapshotExpiredError("this snapshot is past its maximum age", url=self._engine.url)
+            self._require_readable(view)
             now = None if include_expired else view.now
             found = [store.scan_view(view, one, now) for one in ranges]
             followed = [] if follow is None else [store.scan_view(view, one, now) for one in follow(found)]
             return ReadResult(found, followed, view.stamp)
+
+    def count(self, ranges: Sequence[ReadRange]) -> Counted:
+        """Count what ``read`` would give. O(log n + rows) per range.
+
+        Raises:
+            SnapshotExpiredError, ClosedError.
+        """
+        view, store = self._open_view(), self._store
+        self._engine.check_open()
+        with store.lock:
+            self._require_readable(view)
+            return Counted([len(store.scan_view(view, one, view.now)) for one in ranges], view.stamp)
 
     def close(self) -> None:
         """Let the engine forget the state; idempotent. Takes no lock, so that a finalizer may call it anywhere."""
@@ -87,6 +96,12 @@ class MemorySnapshot:
 
     def __del__(self) -> None:
         self.close()
+
+    def _require_readable(self, view: MemoryView) -> None:
+        """For calls that hold the lock."""
+        self._engine.enter(self._store)
+        if self._store.clock.now_ms() >= view.expires_ms:
+            raise SnapshotExpiredError("this snapshot is past its maximum age", url=self._engine.url)
 
     def _open_view(self) -> MemoryView:
         view = self._view

@@ -13,10 +13,10 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Literal
 
-from kvmodels.engines import sqlite_log
+from kvmodels.engines import sqlite_counts, sqlite_log
 from kvmodels.engines import sqlite_statements as statements
 from kvmodels.engines.backup import SHARED_FILE_MODE, new_backup
-from kvmodels.engines.base import NotSmallError, bounded, is_small
+from kvmodels.engines.base import SMALL_COUNT, NotSmallError, bounded, is_small
 from kvmodels.engines.evaluation import to_versionstamp
 from kvmodels.engines.file_engine import FileEngine, attach, require_sensible
 from kvmodels.engines.registry import StoreRegistry
@@ -32,6 +32,7 @@ from kvmodels.engines.sweeping import (
 from kvmodels.limits import Limits, Traits
 from kvmodels.operations import (
     Changes,
+    Counted,
     Follow,
     Guard,
     GuardFailed,
@@ -168,6 +169,29 @@ class SqliteEngine(FileEngine[SqliteStore]):
         except NotSmallError:
             return None
 
+    def count(self, ranges: Sequence[ReadRange], guard: Guard | None = None) -> Counted | GuardFailed:
+        """Say how many rows ``read`` would give for each range, in one snapshot.
+
+        Cost: O(log n + rows) per range, 0.03 us for each row.
+
+        Raises:
+            ClosedError, EngineTimeoutError, DecodeError (a damaged file).
+        """
+        store = self.check_open()
+        return store.reading(lambda connection: _count(connection, store, ranges, guard))
+
+    def count_at_once(self, ranges: Sequence[ReadRange], guard: Guard | None = None) -> Counted | GuardFailed | None:
+        """Count in this thread if that waits for nobody and is soon done; None if it has to be done with ``count``.
+
+        Raises:
+            ClosedError.
+        """
+        store = self.check_open()
+        try:
+            return store.reading_at_once(lambda connection: _count(connection, store, ranges, guard, SMALL_COUNT))
+        except NotSmallError:
+            return None
+
     def snapshot(self) -> SqliteSnapshot:
         """Pin the present state, with the deadlines as of now.
 
@@ -279,6 +303,27 @@ def _read(
     if isinstance(found, GuardFailed):
         return found
     return ReadResult(found[0], found[1], to_versionstamp(version))
+
+
+def _count(
+    connection: Connection,
+    store: SqliteStore,
+    ranges: Sequence[ReadRange],
+    guard: Guard | None,
+    most: int | None = None,
+) -> Counted | GuardFailed:
+    indexed = not store.readonly
+    if indexed and most is None and len(ranges) == 1 and ranges[0].end is not None and ranges[0].limit is None:
+        return sqlite_counts.count_together(connection, ranges[0], guard, store.clock)
+    connection.execute("BEGIN")
+    version, high_water = statements.pinned_state(connection)
+    now = max(store.clock.now_ms(), high_water)
+    if guard is not None:
+        found = statements.read_ranges(connection, (), now, guard)
+        if isinstance(found, GuardFailed):
+            return found
+    numbers = sqlite_counts.count_ranges(connection, ranges, now, indexed=indexed, most=most)
+    return Counted(numbers, to_versionstamp(version))
 
 
 def _copy_into(target: sqlite3.Connection) -> Callable[[Connection], None]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
+from kvmodels.engines import sqlite_counts
 from kvmodels.engines import sqlite_statements as statements
 from kvmodels.engines.file_snapshot import FileSnapshot, SnapshotHandle
 from kvmodels.engines.sqlite_file import Connection
@@ -39,6 +40,12 @@ class SqliteSnapshot(FileSnapshot[Connection]):
             raise self._store.translated(error) from error
         assert not isinstance(found, GuardFailed), "no guard was given"
         return found
+
+    def _count(self, reader: Connection, ranges: Sequence[ReadRange], now: int, most: int | None) -> list[int]:
+        try:
+            return sqlite_counts.count_ranges(reader, ranges, now, indexed=not self._store.readonly, most=most)
+        except sqlite3.Error as error:
+            raise self._store.translated(error) from error
 
     def _let_go(self, reader: Connection) -> None:
         if self._store.in_memory:

@@ -17,6 +17,7 @@ from kvmodels.operations import (
     Changes,
     Committed,
     Conflict,
+    Counted,
     Follow,
     Guard,
     GuardFailed,
@@ -26,6 +27,7 @@ from kvmodels.operations import (
 
 __all__ = [
     "Commit",
+    "Count",
     "Flow",
     "Now",
     "OneRead",
@@ -35,6 +37,7 @@ __all__ = [
     "Sleep",
     "WaitForCommit",
     "commit",
+    "count_rows",
     "now",
     "read",
     "read_changes",
@@ -53,6 +56,13 @@ class Read(NamedTuple):
     guard: Guard | None = None
     include_expired: bool = False
     follow: Follow | None = None
+
+
+class Count(NamedTuple):
+    """Count the rows of all ranges in one snapshot; the answer is what ``Engine.count`` returns."""
+
+    ranges: Sequence[ReadRange]
+    guard: Guard | None = None
 
 
 class Commit(NamedTuple):
@@ -85,7 +95,7 @@ class ReadChanges(NamedTuple):
     after: bytes
 
 
-Request = Read | Commit | Sleep | Now | WaitForCommit | ReadChanges
+Request = Read | Count | Commit | Sleep | Now | WaitForCommit | ReadChanges
 
 Flow: TypeAlias = Generator[Request, Any, T]
 """A generator that yields requests and returns a ``T``."""
@@ -126,6 +136,19 @@ def read(
         The rows, or GuardFailed when the guard does not hold; without a guard always the rows.
     """
     answer: ReadResult | GuardFailed = yield Read(ranges, guard, include_expired, follow)
+    return answer
+
+
+def count_rows(ranges: Sequence[ReadRange], guard: Guard | None = None) -> Flow[Counted | GuardFailed]:
+    """Count the live rows of all ranges in one snapshot, without reading them; one request.
+
+    Not in a transaction, whose own writes the engine does not know, and whose commit checks every row that it has seen.
+
+    Args:
+        ranges: what to count; a limit bounds its number.
+        guard: a key that must have a versionstamp in the snapshot, or None.
+    """
+    answer: Counted | GuardFailed = yield Count(ranges, guard)
     return answer
 
 

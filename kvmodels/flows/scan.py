@@ -13,17 +13,18 @@ from dataclasses import replace
 from typing import Any, Final
 
 from kvmodels.flows.batches import MAX_BATCH, Batch, beginning, counts_rows, plan_of, read_batch
-from kvmodels.flows.context import Context, live_collection
+from kvmodels.flows.context import Context, live_collection, reload_header
 from kvmodels.flows.direct import absent_record, direct_one
 from kvmodels.flows.entries import Hit, result_of
 from kvmodels.flows.objects import loader_of
 from kvmodels.flows.paging import FEWEST_TESTED, PageData, page
 from kvmodels.flows.points import absent_key
 from kvmodels.flows.records import document_of, object_of
-from kvmodels.flows.requests import Flow, read
+from kvmodels.flows.requests import Flow, count_rows, read
 from kvmodels.flows.sorting import Sorted, Wanted, sorted_hits
 from kvmodels.flows.walking import Position
-from kvmodels.operations import Row, point
+from kvmodels.operations import Counted, ReadRange, Row, point
+from kvmodels.query.continuation import is_same_index
 from kvmodels.query.plans import QueryPlan
 from kvmodels.query.query import Query
 from kvmodels.schema.definition import ModelSchema
@@ -261,11 +262,16 @@ def _lookup(query: Query) -> tuple[str, ...]:
 def count(context: Context, query: Query) -> Flow[int]:
     """How many results a query has; a slice counts what is in it.
 
-    Cost: reads every row in the ranges, and the records only if they must be tested and the rows do not cover what is
-    tested, or if a record may have several of the rows. Nothing is sorted.
+    Cost: where every row of the ranges is a result, one request that reads none of them: O(log n) in memory, 0.04 us
+    a row in a file. Else, and in a transaction, it reads every row in the ranges, and the records only if they must be
+    tested and the rows do not cover what is tested, or if a record may have several of the rows. Nothing is sorted.
     """
     query = replace(query, fields=(), order=() if query.sort_limit is not None else query.order)
-    position: Position | None = beginning((yield from plan_of(context, query)))
+    number, plan = yield from _number(context, query, query.stop)
+    if number is not None:
+        total = number if query.stop is None else min(number, query.stop)
+        return max(0, total - query.start)
+    position: Position | None = beginning(plan)
     passed = 0
     while position is not None and (query.stop is None or passed < query.stop):
         plain = counts_rows(position.plan)
@@ -279,10 +285,38 @@ def count(context: Context, query: Query) -> Flow[int]:
     return max(0, total - query.start)
 
 
+def _number(context: Context, query: Query, limit: int | None) -> Flow[tuple[int | None, QueryPlan]]:
+    """How many rows a query has, up to a limit, without reading one; None where that is not how many results it has.
+
+    It is where a plan of one scan gives every row of its ranges, each of which is another record. In a transaction it
+    is not asked: rows must be seen to be checked by its commit, and its own writes are no part of the store.
+    """
+    while True:  # again only when another process changed the schema in between
+        plan = yield from plan_of(context, query)
+        ranges = plan.ranges
+        if (
+            plan.combine != "scan"
+            or not counts_rows(plan)
+            or context.transaction is not None
+            or len(ranges) > context.limits.max_ranges
+        ):
+            return None, plan
+        view, live = yield from live_collection(context, query.schema)
+        if is_same_index(live, plan):
+            wanted = [ReadRange(start, end, limit) if end is not None else ReadRange(start) for start, end in ranges]
+            counted = yield from count_rows(wanted, view.guard if plan.indexes else None)
+            if isinstance(counted, Counted):
+                return sum(counted.numbers), plan
+        yield from reload_header(context)
+
+
 def exists(context: Context, query: Query) -> Flow[bool]:
     """Whether a query has any result. Cost: one row, or as many as must be tested to find a match."""
     one = replace(query.limited(1), fields=(), order=() if query.sort_limit is not None else query.order)
-    position: Position | None = beginning((yield from plan_of(context, one)))
+    number, plan = yield from _number(context, one, one.start + 1)
+    if number is not None:
+        return number > one.start
+    position: Position | None = beginning(plan)
     passed, size = 0, FEWEST_TESTED
     while position is not None and passed <= one.start:
         plain = counts_rows(position.plan)

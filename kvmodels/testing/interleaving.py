@@ -19,7 +19,7 @@ from kvmodels.drivers import run
 from kvmodels.engines.memory import MemoryEngine
 from kvmodels.errors import CommitUnknownError, InvalidArgumentError, KvModelsError, RetriesExhaustedError
 from kvmodels.flows.context import RetryPolicy
-from kvmodels.flows.requests import Commit, Flow, Read, ReadChanges, Request, Sleep, WaitForCommit
+from kvmodels.flows.requests import Commit, Count, Flow, Read, ReadChanges, Request, Sleep, WaitForCommit
 from kvmodels.limits import Limits
 from kvmodels.operations import AtomicWrite, Committed, Conflict
 from kvmodels.schema.model import KvModel
@@ -288,6 +288,11 @@ class Interleaving:
                 return self.engine.read(
                     request.ranges, request.guard, include_expired=request.include_expired, follow=request.follow
                 )
+            except KvModelsError as error:
+                return error
+        if isinstance(request, Count):
+            try:
+                return self.engine.count(request.ranges, request.guard)
             except KvModelsError as error:
                 return error
         return self.engine.now_ms()

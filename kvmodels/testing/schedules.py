@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 from kvmodels.errors import InvalidArgumentError, KvModelsError
-from kvmodels.flows.requests import Commit, Now, Read, ReadChanges, Request, Sleep, WaitForCommit
+from kvmodels.flows.requests import Commit, Count, Now, Read, ReadChanges, Request, Sleep, WaitForCommit
 from kvmodels.keys import decode_key
 from kvmodels.operations import AtomicWrite, Committed, Conflict, GuardFailed, ReadResult
 
@@ -55,6 +55,7 @@ _FAULTS: frozenset[str] = frozenset(get_args(Fault))
 _KINDS: frozenset[str] = frozenset(get_args(Kind))
 _KIND_OF: Mapping[type[Any], Kind] = {
     Read: "read",
+    Count: "read",
     ReadChanges: "read",
     Commit: "commit",
     Now: "now",

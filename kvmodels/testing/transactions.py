@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from kvmodels.engines.base import Snapshot
 from kvmodels.errors import KvModelsError
-from kvmodels.flows.requests import Flow, Read, Request
+from kvmodels.flows.requests import Count, Flow, Read, Request
 from kvmodels.transaction_scope import Store
 from kvmodels.transaction_session_async import AsyncSession
 
@@ -76,6 +76,8 @@ def _requests(flow: Flow[T], snapshot: Snapshot | None) -> Generator[Request, An
                 if isinstance(request, Read) and snapshot is not None:
                     expired, follow = request.include_expired, request.follow
                     answer = snapshot.read(request.ranges, include_expired=expired, follow=follow)
+                elif isinstance(request, Count) and snapshot is not None:
+                    answer = snapshot.count(request.ranges)
             except KvModelsError as error:
                 step, answer = flow.throw, error
             except BaseException as interruption:

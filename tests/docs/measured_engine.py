@@ -6,12 +6,22 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from kvmodels.engines.base import Engine
-from kvmodels.operations import AtomicWrite, Committed, Conflict, Follow, Guard, GuardFailed, ReadRange, ReadResult
+from kvmodels.operations import (
+    AtomicWrite,
+    Committed,
+    Conflict,
+    Counted,
+    Follow,
+    Guard,
+    GuardFailed,
+    ReadRange,
+    ReadResult,
+)
 from tests.passing_engine import PassingEngine
 
 
 class Cost(NamedTuple):
-    """What a call asked of the engine: reads, the rows that they returned, commits with their checks and mutations."""
+    """What a call asked of the engine: reads and counts, the rows that they returned, commits with what they hold."""
 
     reads: int = 0
     rows: int = 0
@@ -48,6 +58,10 @@ class MeasuredEngine(PassingEngine):
             rows = sum(map(len, result.ranges)) + sum(map(len, result.followed))
         self._add(Cost(reads=1, rows=rows))
         return result
+
+    def count(self, ranges: Sequence[ReadRange], guard: Guard | None = None) -> Counted | GuardFailed:
+        self._add(Cost(reads=1))
+        return self.inner.count(ranges, guard)
 
     def commit(self, write: AtomicWrite) -> Committed | Conflict:
         self._add(Cost(commits=1, checks=len(write.checks), mutations=len(write.mutations)))

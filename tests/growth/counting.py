@@ -9,7 +9,18 @@ from typing import NamedTuple
 
 from kvmodels.engines.base import Engine
 from kvmodels.engines.sqlite import SqliteEngine
-from kvmodels.operations import AtomicWrite, Committed, Conflict, Follow, Guard, GuardFailed, ReadRange, ReadResult, Row
+from kvmodels.operations import (
+    AtomicWrite,
+    Committed,
+    Conflict,
+    Counted,
+    Follow,
+    Guard,
+    GuardFailed,
+    ReadRange,
+    ReadResult,
+    Row,
+)
 from tests.passing_engine import PassingEngine
 
 
@@ -53,6 +64,11 @@ class CountingEngine(PassingEngine):
             self._count(rows)
         self.ranges += len(result.followed)
         return result
+
+    def count(self, ranges: Sequence[ReadRange], guard: Guard | None = None) -> Counted | GuardFailed:
+        self.calls += 1
+        self.ranges += len(ranges) + (guard is not None)
+        return self.inner.count(ranges, guard)
 
     def _count(self, rows: Iterable[Row]) -> None:
         for row in rows:

@@ -26,7 +26,7 @@ from kvmodels import (
     UniqueViolationError,
 )
 from kvmodels.flows.build import build_index
-from kvmodels.flows.requests import Read, Request
+from kvmodels.flows.requests import Count, Read, Request
 from kvmodels.keys import decode_key, encode_key
 from kvmodels.operations import Conflict, GuardFailed, ReadRange, after_prefix
 from kvmodels.testing.interleaving import Interleaving
@@ -78,7 +78,7 @@ def observed(client: Coroutine[Request, Any, Any], look: Any) -> Generator[Reque
         try:
             answer = yield request
             step = client.send
-            if isinstance(request, Read):
+            if isinstance(request, Read | Count):
                 look()
         except KvModelsError as error:
             step, answer = client.throw, error

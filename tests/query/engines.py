@@ -11,7 +11,7 @@ from kvmodels.database_core import DatabaseCore
 from kvmodels.engines.base import Engine
 from kvmodels.engines.memory import MemoryEngine
 from kvmodels.limits import Limits, Traits
-from kvmodels.operations import Follow, Guard, GuardFailed, ReadRange, ReadResult
+from kvmodels.operations import Counted, Follow, Guard, GuardFailed, ReadRange, ReadResult
 from tests.passing_engine import PassingEngine
 
 
@@ -24,9 +24,10 @@ class Meter:
     followed: int = 0
     bytes: int = 0
     guards_failed: int = 0
+    counted: int = 0
 
     def reset(self) -> None:
-        self.reads = self.rows = self.followed = self.bytes = self.guards_failed = 0
+        self.reads = self.rows = self.followed = self.bytes = self.guards_failed = self.counted = 0
 
 
 class WatchedEngine(PassingEngine):
@@ -58,11 +59,7 @@ class WatchedEngine(PassingEngine):
     ) -> ReadResult | GuardFailed:
         if follow is not None and not self._snapshots:
             raise UnsupportedError("this engine has no snapshots", hint="Read twice.")
-        assert len(ranges) <= self.limits.max_ranges
-        if self.before_read is not None:
-            call, self.before_read = self.before_read, None
-            call()
-        self.meter.reads += 1
+        self._begin(ranges)
         result = self.inner.read(ranges, guard, include_expired=include_expired, follow=follow)
         if isinstance(result, GuardFailed):
             self.meter.guards_failed += 1
@@ -74,6 +71,22 @@ class WatchedEngine(PassingEngine):
         for found in (*result.ranges, *result.followed):
             self.meter.bytes += sum(len(row.key) + len(row.value) for row in found)
         return result
+
+    def count(self, ranges: Sequence[ReadRange], guard: Guard | None = None) -> Counted | GuardFailed:
+        self._begin(ranges)
+        result = self.inner.count(ranges, guard)
+        if isinstance(result, GuardFailed):
+            self.meter.guards_failed += 1
+        else:
+            self.meter.counted += sum(result.numbers)
+        return result
+
+    def _begin(self, ranges: Sequence[ReadRange]) -> None:
+        assert len(ranges) <= self.limits.max_ranges
+        if self.before_read is not None:
+            call, self.before_read = self.before_read, None
+            call()
+        self.meter.reads += 1
 
 
 def watched(models: Iterable[type[Any]], **options: Any) -> tuple[Database, WatchedEngine]:

@@ -55,6 +55,22 @@ def test_review_03_a_read_through_a_dropped_index_is_refused_in_its_own_snapshot
     assert db[Ship].filter(port="a").allow_scan().count() == 5
 
 
+def test_a_count_through_a_dropped_index_is_refused_in_its_own_snapshot():
+    db, engine = fleet()
+    elsewhere = other(engine)
+    for ask in (lambda query: query.count(), lambda query: query.exists()):
+        assert db[Ship].filter(port="a").count() == 5
+        engine.meter.reset()
+        engine.before_read = lambda: elsewhere.drop_index(Ship, "port")
+        with pytest.raises(IndexNotReadyError):
+            ask(db[Ship].filter(port="a"))
+        assert engine.meter.guards_failed == 1
+        elsewhere.build_indexes()
+    assert db[Ship].filter(port="a").count() == 5
+    engine.before_read = lambda: elsewhere.drop_index(Ship, "port")
+    assert db[Ship].filter(port="a").allow_scan().count() == 5
+
+
 def test_a_scan_that_has_read_nothing_is_planned_again_under_the_new_header():
     db, engine = fleet()
     elsewhere = other(engine)

@@ -42,10 +42,10 @@ Ask = Callable[[Any], Any]
         (lambda q: q.filter(color="red").first(), 1, 1, 1),
         (lambda q: q.order_by("-age").first(), 1, 1, 1),
         (lambda q: q.filter(color="red").last(), 1, 1, 1),
-        (lambda q: q.filter(color="red").exists(), 1, 1, 0),
-        (lambda q: q.all().exists(), 1, 1, 0),
+        (lambda q: q.filter(color="red").exists(), 1, 0, 0),
+        (lambda q: q.all().exists(), 1, 0, 0),
         (lambda q: q.filter(color="red")[:10].to_list(), 1, 10, 10),
-        (lambda q: q.filter(color="red")[:10].count(), 1, 10, 0),
+        (lambda q: q.filter(color="red")[:10].count(), 1, 0, 0),
         (lambda q: q.filter(color="red")[30:40].to_list(), 2, 40, 10),
         (lambda q: q.filter(color="red")[30], 2, 31, 1),
         (lambda q: q.filter(email__in=[f"p{n:06}@x.org" for n in range(50)]).to_list(), 1, 50, 50),
@@ -78,12 +78,31 @@ def test_a_later_page_reads_as_much_as_the_first(stores: list[tuple[Database, Wa
             assert engine.meter == Meter(reads=1, rows=21, followed=20, bytes=engine.meter.bytes)
 
 
-def test_count_reads_entries_and_no_records(stores: list[tuple[Database, WatchedEngine]]):
+def test_count_is_one_request_that_reads_no_row(stores: list[tuple[Database, WatchedEngine]]):
     db, engine = stores[1]
-    engine.meter.reset()
-    assert db[Person].filter(color="red").count() == LARGE // 3
-    assert engine.meter.followed == 0
-    assert engine.meter.rows <= LARGE // 3 + 3  # one row more for each batch but the last
+    for asked, number in (
+        (db[Person].filter(color="red"), LARGE // 3),
+        (db[Person].all(), LARGE),
+        (db[Person].filter(color="red")[3:], LARGE // 3 - 3),
+        (db[Person].filter(color="red")[3:10], 7),
+        (db[Person].filter(color="red")[LARGE:], 0),
+        (db[Person].filter(color="red").reverse()[:10], 10),
+        (db[Person].filter(color__in=["red", "blue"]), LARGE // 3 * 2),
+    ):
+        engine.meter.reset()
+        assert asked.count() == number
+        assert (engine.meter.reads, engine.meter.rows, engine.meter.followed) == (1, 0, 0)
+        engine.meter.reset()
+        assert asked.exists() is (number > 0)
+        assert (engine.meter.reads, engine.meter.rows, engine.meter.followed) == (1, 0, 0)
+
+
+def test_a_count_in_a_transaction_sees_the_rows(stores: list[tuple[Database, WatchedEngine]]):
+    db, engine = stores[1]
+    with db.transaction() as tx:
+        engine.meter.reset()
+        assert tx[Person].filter(color="red").count() == LARGE // 3
+        assert engine.meter.counted == 0
 
 
 def test_a_query_streams_in_batches_that_grow(stores: list[tuple[Database, WatchedEngine]]):
