@@ -25,7 +25,7 @@ from kvmodels.schema.definition import ColumnSource, Document, ModelSchema
 from kvmodels.schema.live import LiveCollection, LiveIndex
 from kvmodels.schema.operands import value_of
 from kvmodels.schema.paths import COMPUTED, RESERVED_FIELD
-from kvmodels.schema.state import STATE_SLOT
+from kvmodels.schema.state import STATE_SLOT, set_unpacker
 
 __all__ = [
     "Loader",
@@ -46,7 +46,6 @@ Loader: TypeAlias = Callable[[Row], Any]
 Verified: TypeAlias = Callable[[Row, bytes], Any]
 """From a record row and the key of an entry that led to it to its object; None if the record has no such entry."""
 
-_NOTHING: Final[dict[str, Any]] = {}
 _LOADER: Final = "loader"
 _CHECKED: Final = "checked loader"
 _KNOWN: Final = frozenset({"v", COMPUTED})
@@ -75,11 +74,12 @@ class _Maker(NamedTuple):
     made: Callable[[Any], Any]
 
 
-def _maker_of(schema: ModelSchema) -> _Maker:
+def _maker_of(live: LiveCollection) -> _Maker:
     """What makes objects; it raises whatever validation raises, of which ``schema.decode`` makes the error to show."""
-    straight = schema.straight
+    straight = live.schema.straight
     if straight is None:
         return _Maker(None, _nothing, _nothing)
+    set_unpacker(live.schema.model, live.layout.unpack_key)
     names, decoders, validate, version, marked = straight
 
     def made(document: Any) -> Any:
@@ -138,15 +138,15 @@ def verified_loader_of(context: Context, live: LiveCollection, index: LiveIndex)
 
 def _verified(context: Context, live: LiveCollection, index: LiveIndex) -> Verified:
     decode, layout = context.codec.decode_unchecked, live.layout
-    order, validate, made = _maker_of(live.schema)
-    unpack_key, put = layout.unpack_key, object.__setattr__
+    order, validate, made = _maker_of(live)
+    put = object.__setattr__
     columns_of, unique = index.layout.packed_columns(), index.definition.unique
     pack = layout.document_packer()
 
     def load(row: Row, entry: bytes) -> Any:
-        key = row[0]
+        key, value, encoding, stamp, expire_at = row
         try:
-            document = decode(row[1], row[2], key)
+            document = decode(value, encoding, key)
             if unique:
                 if entry != columns_of(document):
                     return full(row, entry)
@@ -159,7 +159,7 @@ def _verified(context: Context, live: LiveCollection, index: LiveIndex) -> Verif
             instance = None
         if instance is None:
             return full(row, entry)
-        put(instance, STATE_SLOT, (unpack_key, key, row, _NOTHING))
+        put(instance, STATE_SLOT, (key, value, encoding, stamp, expire_at))
         return instance
 
     def full(row: Row, entry: bytes) -> Any:
@@ -246,14 +246,14 @@ def checked_loader_of(context: Context, live: LiveCollection) -> Loader:
 
 def _compiled(context: Context, live: LiveCollection, *, checks: bool) -> Loader:
     decode, layout = context.codec.decode_unchecked, live.layout
-    order, validate, made = _maker_of(live.schema)
-    unpack_key, put = layout.unpack_key, object.__setattr__  # as kvmodels.schema.state does, without a call more
+    order, validate, made = _maker_of(live)
+    put = object.__setattr__  # as kvmodels.schema.state does, without a call more
     pack, start = layout.document_packer(), len(layout.prefix)
 
     def load(row: Row) -> Any:
-        key = row[0]
+        key, value, encoding, stamp, expire_at = row
         try:
-            document = decode(row[1], row[2], key)
+            document = decode(value, encoding, key)
             if checks and pack(document) != key[start:]:  # else it is under the key of a record, for it is its own
                 instance = None
             else:
@@ -263,7 +263,7 @@ def _compiled(context: Context, live: LiveCollection, *, checks: bool) -> Loader
             instance = None
         if instance is None:
             return _object(live, row, document_of(context, row), layout.pk_of(key))
-        put(instance, STATE_SLOT, (unpack_key, key, row, _NOTHING))
+        put(instance, STATE_SLOT, (key, value, encoding, stamp, expire_at))
         return instance
 
     return load

@@ -1,6 +1,7 @@
 """The state of an object follows it through copies and pickles, and is no part of what it is."""
 
 import copy
+import gc
 import pickle
 
 import pytest
@@ -8,7 +9,15 @@ from pydantic import BaseModel
 
 from kvmodels.schema.markers import PrimaryKey
 from kvmodels.schema.model import KvModel
-from kvmodels.schema.state import ObjectState, drop_state, set_state, state_of
+from kvmodels.schema.state import (
+    STATE_SLOT,
+    ObjectState,
+    drop_state,
+    set_state,
+    set_unpacker,
+    state_of,
+    unknown_of,
+)
 
 STATE = ObjectState(bytes(9) + b"\x07", b"stored", 4, None, (1,), {"old": 1})
 
@@ -86,3 +95,14 @@ def test_a_dropped_state_can_be_set_again(stored):
     drop_state(stored)
     set_state(stored, STATE)
     assert state_of(stored) is STATE
+
+
+def test_a_row_that_stands_for_a_state_is_not_traced_by_the_garbage_collector(stored):
+    encoding = STATE.encoding  # a name, so that this is no constant, which is never traced
+    row = (b"\x02cities\x00!\x01", b"\x80", encoding, b"\x00" * 9 + b"\x07", None)
+    set_unpacker(type(stored), lambda packed: (len(packed),))
+    object.__setattr__(stored, STATE_SLOT, row)
+    gc.collect()
+    assert not gc.is_tracked(object.__getattribute__(stored, STATE_SLOT))
+    assert unknown_of(stored) == {}
+    assert state_of(stored) == ObjectState(row[3], row[1], row[2], row[4], (len(row[0]),), {})
