@@ -14,14 +14,11 @@ from typing import Any, cast
 from kvmodels.engines import backup as backups
 from kvmodels.engines.clock import EngineClock
 from kvmodels.engines.evaluation import (
-    combine,
-    require_storable_deadline,
     to_versionstamp,
-    versionstamped_key,
-    visible,
 )
 from kvmodels.engines.forking import forget_after_fork
 from kvmodels.engines.memory_log import ChangeLog
+from kvmodels.engines.memory_rows import deadline_of, evaluated, failed_checks, row_of, versionstamp_of
 from kvmodels.engines.memory_snapshot import MemorySnapshot
 from kvmodels.engines.memory_store import MemoryStore
 from kvmodels.engines.registry import StoreRegistry, require_same_options
@@ -38,19 +35,15 @@ from kvmodels.limits import Limits, Traits
 from kvmodels.operations import (
     AtomicWrite,
     Changes,
-    Check,
     Committed,
     Conflict,
     Counted,
-    Delete,
     Follow,
     Guard,
     GuardFailed,
-    Mutation,
     ReadRange,
     ReadResult,
     Row,
-    Set,
 )
 
 __all__ = ["MemoryEngine", "MemorySnapshot"]
@@ -227,11 +220,11 @@ class MemoryEngine:
                 self.enter(store)
             now = store.clock.now_ms() if store.any_deadline else None
             if checks:
-                failed = _failed_checks(store.rows, checks, now)
+                failed = failed_checks(store.rows, checks, now)
                 if failed:
                     return Conflict(failed)
             stamp = to_versionstamp(store.counter + 1)
-            store.apply(_evaluate(store, mutations, stamp, now), stamp)
+            store.apply(evaluated(store.rows, mutations, stamp, now, store.clock), stamp)
         store.signal.notify()
         return _new(Committed, (stamp,))
 
@@ -359,10 +352,10 @@ class MemoryEngine:
 
 def _failed_guard(store: MemoryStore, guard: Guard, now: int | None) -> GuardFailed | None:
     """What a guard that does not hold is answered with; the lock is held, and ``now`` None shows every row."""
-    row = store.rows.get(guard.key)
-    if now is not None:
-        row = visible(row, now)
-    actual = None if row is None else row.versionstamp
+    stored = store.rows.get(guard.key)
+    deadline = deadline_of(stored)
+    expired = now is not None and deadline is not None and deadline <= now
+    actual = None if expired else versionstamp_of(stored)
     return None if actual == guard.versionstamp else GuardFailed(actual)
 
 
@@ -370,20 +363,27 @@ def _without_lock(
     store: MemoryStore, key: bytes, guard: Guard | None, follow: Follow | None, include_expired: bool
 ) -> ReadResult | None:
     """A single key, and single keys that follow from it; None where the lock is needed, or a commit came in between."""
-    stamp, rows = store.stamp, store.rows
-    row = rows.get(key)
-    found = [[] if row is None else [row]]
+    stamp, get = store.stamp, store.rows.get
+    stored = get(key)
+    found: list[list[Row]]
+    if type(stored) is Row:
+        found = [[stored]]
+    else:
+        found = [[] if stored is None else [row_of(key, stored)]]
     followed: list[list[Row]] = []
     if guard is not None:
-        guarded = rows.get(guard[0])
-        if guarded is None or guarded[3] != guard[1]:
+        guarded = get(guard[0])
+        if (None if guarded is None else guarded[-2]) != guard[1]:
             return None
     if follow is not None:
         for start, end, limit, _, _ in follow(found):
             if end is not None or limit is not None:
                 return None
-            row = rows.get(start)
-            followed.append([] if row is None else [row])
+            other = get(start)
+            if type(other) is Row:
+                followed.append([other])
+            else:
+                followed.append([] if other is None else [row_of(start, other)])
     # A commit sets the stamp to None first and to a new object last: the same object before and after means that no
     # commit touched the rows in between.
     if stamp is None or store.stamp is not stamp:
@@ -391,56 +391,10 @@ def _without_lock(
     if store.any_deadline and not include_expired:
         if guard is not None or follow is not None:
             return None
-        if row is not None and row[4] is not None and visible(row, store.clock.now_ms()) is None:
+        deadline = deadline_of(stored)
+        if deadline is not None and deadline <= store.clock.now_ms():
             found[0] = []
     return _new(ReadResult, (found, followed, stamp))
-
-
-def _failed_checks(rows: dict[bytes, Row], checks: Sequence[Check], now: int | None) -> tuple[int, ...]:
-    """The positions of the checks that do not hold; ``now`` None: no row has a deadline."""
-    failed: list[int] = []
-    if now is None:
-        get = rows.get
-        for key, versionstamp, _ in checks:
-            row = get(key)
-            if (None if row is None else row[3]) != versionstamp:
-                break
-        else:
-            return ()
-    for position, (key, versionstamp, physical) in enumerate(checks):
-        row = rows.get(key)
-        if now is not None and not physical:
-            row = visible(row, now)
-        if (None if row is None else row[3]) != versionstamp:
-            failed.append(position)
-    return tuple(failed)
-
-
-def _evaluate(
-    store: MemoryStore, mutations: Sequence[Mutation], stamp: bytes, now: int | None
-) -> dict[bytes, Row | None]:
-    """The rows that the mutations leave behind by key (None: deleted); nothing is changed yet."""
-    changes: dict[bytes, Row | None] = {}
-    for mutation in mutations:
-        key: bytes
-        if isinstance(mutation, Set):
-            key, value, encoding, expire_at, versionstamped = mutation
-            if versionstamped:
-                key = versionstamped_key(key, stamp)
-            if expire_at is not None:
-                require_storable_deadline(expire_at, key)
-            changes[key] = _new(Row, (key, value, encoding, stamp, expire_at))
-        elif isinstance(mutation, Delete):
-            changes[mutation[0]] = None
-        else:
-            key = mutation.key
-            stored = changes[key] if key in changes else store.rows.get(key)
-            if stored is not None and stored.expire_at is not None:
-                # The deadline may be the store's first, written by this very operation: then no time was read yet.
-                now = store.clock.now_ms() if now is None else now
-                stored = visible(stored, now)
-            changes[key] = Row(key, *combine(mutation, stored), stamp, None)
-    return changes
 
 
 def _attach(name: str, clock: Callable[[], int] | None, max_age_ms: int, retention_ms: int | None) -> MemoryStore:

@@ -18,6 +18,7 @@ from kvmodels.engines.background import BackgroundTask
 from kvmodels.engines.clock import EngineClock
 from kvmodels.engines.evaluation import to_versionstamp, visible
 from kvmodels.engines.memory_log import ChangeLog
+from kvmodels.engines.memory_rows import Kept, deadline_of, row_of, rows_of
 from kvmodels.engines.signals import CommitSignal
 from kvmodels.engines.sweeping import NEVER_MS, PAUSE_WATCHED_S, SWEEP_BATCH, seconds_until, trim_slack_ms
 from kvmodels.operations import Change, Changes, ReadRange, Row
@@ -34,14 +35,14 @@ class MemoryView:
         self.stamp = stamp
         self.now = now
         self.expires_ms = expires_ms
-        self.before: dict[bytes, Row | None] = {}
+        self.before: dict[bytes, Kept | None] = {}
         self.order: SortedList[bytes] = SortedList()
 
 
 class _Redo(NamedTuple):
     """A commit that is being applied: everything that is needed to apply it again."""
 
-    changes: dict[bytes, Row | None]
+    changes: dict[bytes, Kept | None]
     stamp: bytes
     now: int
 
@@ -50,7 +51,7 @@ class MemoryStore:
     """What all handles of one memory store share.
 
     Attributes:
-        rows: every stored row by key, expired ones included.
+        rows: every stored row by key, as ``memory_rows`` keeps it, expired ones included.
         stamp: the versionstamp of the last commit; None while a commit is being applied, so that a reader without
             the lock can tell.
         any_deadline: a row with a deadline was stored once; without one no clock needs to be asked.
@@ -89,7 +90,7 @@ class MemoryStore:
         self.any_deadline = False
         self.lock = threading.Lock()
         self.signal = CommitSignal()
-        self.rows: dict[bytes, Row] = {}
+        self.rows: dict[bytes, Kept] = {}
         self.stamp: bytes | None = to_versionstamp(counter)
         self._order: SortedList[bytes] = SortedList()
         self._views: dict[int, MemoryView] = {}
@@ -99,7 +100,7 @@ class MemoryStore:
         self._planned_ms = NEVER_MS
         self.sweeper = BackgroundTask("sweep", self._sweep_in_background)
 
-    def apply(self, changes: dict[bytes, Row | None], stamp: bytes) -> None:
+    def apply(self, changes: dict[bytes, Kept | None], stamp: bytes) -> None:
         """Store evaluated changes under the next versionstamp; O(log n) per key.
 
         An interrupt may cut this short at any point. Before the redo record is set nothing of the commit is
@@ -121,7 +122,7 @@ class MemoryStore:
         for view in list(self._views.values()):
             view.order = SortedList(view.before)
         self._order = SortedList(self.rows)
-        self._deadlines = SortedList((x, key) for key, row in self.rows.items() if (x := row.expire_at) is not None)
+        self._deadlines = SortedList((x, key) for key, one in self.rows.items() if (x := deadline_of(one)) is not None)
         if self._redo is not None:
             self._store(self._redo)
             # Interrupted after counting, the counter is one too high: a gap in the versionstamps does no harm,
@@ -136,14 +137,15 @@ class MemoryStore:
         start, end, limit, reverse, _ = one
         rows = self.rows
         if end is None:
-            row = rows.get(start) if limit != 0 else None
+            stored = rows.get(start) if limit != 0 else None
+            row = None if stored is None else row_of(start, stored)
             if now is not None:
                 row = visible(row, now)
             return [] if row is None else [row]
         keys = self._order.irange(start, end, (True, False), reverse)
         if now is None:
-            return [rows[key] for key in (keys if limit is None else islice(keys, limit))]
-        return _live((rows[key] for key in keys), now, limit)
+            return rows_of(keys if limit is None else islice(keys, limit), rows)
+        return _live((row_of(key, rows[key]) for key in keys), now, limit)
 
     def scan_all(self, ranges: Sequence[ReadRange], now: int | None) -> list[list[Row]]:
         """The rows of each range, which usually are single keys."""
@@ -151,7 +153,7 @@ class MemoryStore:
             return [self.scan(one, now) for one in ranges]
         get = self.rows.get
         return [
-            ([] if (row := get(one[0])) is None else [row])
+            ([] if (stored := get(one[0])) is None else [row_of(one[0], stored)])
             if one[1] is None and one[2] is None
             else self.scan(one, None)
             for one in ranges
@@ -169,9 +171,8 @@ class MemoryStore:
             due = self._deadlines.bisect_left((now + 1, b""))
             if due > number:
                 rows = self.rows
-                number = sum(
-                    visible(rows[key], now) is not None for key in self._order.irange(start, end, (True, False))
-                )
+                keys = self._order.irange(start, end, (True, False))
+                number = sum((deadline := deadline_of(rows[key])) is None or deadline > now for key in keys)
             elif due:
                 number -= sum(start <= key < end for _, key in self._deadlines.islice(0, due))
         return number if limit is None else min(number, limit)
@@ -186,7 +187,9 @@ class MemoryStore:
             if one.start <= key and (one.end is None or key < one.end):
                 if one.limit is not None and len(found) >= one.limit and stamp != found[-1].versionstamp:
                     return Changes(found, found[-1].versionstamp)
-                found.append(Change(key, stamp, visible(self.rows.get(key), now)))
+                stored = self.rows.get(key)
+                row = None if stored is None else visible(row_of(key, stored), now)
+                found.append(Change(key, stamp, row))
         return Changes(found, to_versionstamp(self.counter))
 
     def scan_view(self, view: MemoryView, one: ReadRange, now: int | None) -> list[Row]:
@@ -216,7 +219,7 @@ class MemoryStore:
     def sweep(self, limit: int, now: int) -> int:
         """Remove up to ``limit`` rows that have expired at ``now``, as one commit; how many there were."""
         due = self._deadlines.irange(None, (now + 1, b""), (True, False))
-        expired: dict[bytes, Row | None] = {key: None for _, key in islice(due, limit)}
+        expired: dict[bytes, Kept | None] = {key: None for _, key in islice(due, limit)}
         if expired:
             self.apply(expired, to_versionstamp(self.counter + 1))
         if self.log is not None:
@@ -270,24 +273,24 @@ class MemoryStore:
 
     def _store(self, redo: _Redo) -> None:
         rows, order, deadlines = self.rows, self._order, self._deadlines
-        for key, row in redo.changes.items():
+        for key, stored in redo.changes.items():
             before = rows.get(key)
-            if before is not None and before[4] is not None:
-                deadlines.discard((before[4], key))
-            if row is not None:
-                if row[4] is not None:
+            if before is not None and before[-1] is not None:
+                deadlines.discard((before[-1], key))
+            if stored is not None:
+                if stored[-1] is not None:
                     self.any_deadline = True
-                    deadlines.add((row[4], key))
+                    deadlines.add((stored[-1], key))
                 if before is None:
                     order.add(key)
-                rows[key] = row
+                rows[key] = stored
             elif before is not None:
                 order.remove(key)
                 del rows[key]
         if self.log is not None:
             self.log.record(redo.changes, redo.stamp, redo.now)
 
-    def _keep_for_views(self, changes: dict[bytes, Row | None]) -> None:
+    def _keep_for_views(self, changes: dict[bytes, Kept | None]) -> None:
         now = self.clock.now_ms()
         rows = self.rows
         for view in list(self._views.values()):
@@ -303,9 +306,9 @@ class MemoryStore:
     def _as_seen(self, view: MemoryView, keys: Iterator[bytes]) -> Iterator[Row]:
         before, rows = view.before, self.rows
         for key in keys:
-            row = before[key] if key in before else rows.get(key)
-            if row is not None:
-                yield row
+            stored = before[key] if key in before else rows.get(key)
+            if stored is not None:
+                yield row_of(key, stored)
 
 
 def _live(rows: Iterator[Row], now: int | None, limit: int | None) -> list[Row]:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from kvmodels.engines.memory import MemoryEngine
+from kvmodels.engines.memory_rows import row_of
 from kvmodels.engines.memory_store import MemoryStore
 from kvmodels.operations import AtomicWrite, Delete, ReadRange, ReadResult, Set, point
 from tests.contract.shorthand import commit, counter, get, rows
@@ -130,8 +131,8 @@ class WithoutALook(MemoryEngine):
 
     def read(self, ranges, guard=None, *, include_expired=False, follow=None):
         store = self.check_open()
-        found = [[row] if (row := store.rows.get(one.start)) else [] for one in ranges]
-        followed = [] if follow is None else [[store.rows[one.start]] for one in follow(found)]
+        found = [[row_of(one.start, row)] if (row := store.rows.get(one.start)) else [] for one in ranges]
+        followed = [] if follow is None else [[row_of(one.start, store.rows[one.start])] for one in follow(found)]
         return ReadResult(found, followed, store.stamp or b"")
 
 
