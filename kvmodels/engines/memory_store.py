@@ -275,12 +275,12 @@ class MemoryStore:
         rows, order, deadlines = self.rows, self._order, self._deadlines
         for key, stored in redo.changes.items():
             before = rows.get(key)
-            if before is not None and before[-1] is not None:
-                deadlines.discard((before[-1], key))
+            if before is not None and (deadline := before[-1]) is not None:
+                deadlines.discard((deadline, key))
             if stored is not None:
-                if stored[-1] is not None:
+                if (deadline := stored[-1]) is not None:
                     self.any_deadline = True
-                    deadlines.add((stored[-1], key))
+                    deadlines.add((deadline, key))
                 if before is None:
                     order.add(key)
                 rows[key] = stored

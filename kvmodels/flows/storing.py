@@ -20,7 +20,7 @@ from kvmodels.operations import Row
 from kvmodels.schema.definition import Document, ModelSchema
 from kvmodels.schema.keyspace import RecordLayout
 from kvmodels.schema.record_codec import Prepared
-from kvmodels.schema.state import ObjectState, set_loaded
+from kvmodels.schema.state import ObjectState, set_loaded, set_stored
 
 __all__ = [
     "KEEP",
@@ -149,7 +149,10 @@ def stored(item: Pending, change: RecordChange, versionstamp: bytes) -> Any:
     if item.fresh is not None:
         _take_over(item.instance, item.fresh)
     row = change.key, item.value, item.encoding, versionstamp, change.expire_at
-    set_loaded(item.instance, item.layout.unpack, item.pk, row, item.prepared.unknown)
+    if item.prepared.unknown:
+        set_loaded(item.instance, item.layout.unpack, item.pk, row, item.prepared.unknown)
+    else:
+        set_stored(item.instance, item.layout.unpack_key, row)
     return item.instance
 
 

@@ -33,6 +33,7 @@ __all__ = [
     "pending_state",
     "set_loaded",
     "set_state",
+    "set_stored",
     "set_unpacker",
     "state_of",
     "unknown_of",
@@ -255,6 +256,20 @@ def set_loaded(instance: object, unpack: Unpack, packed: bytes, row: Loaded, unk
         unknown: stored fields that the class does not know.
     """
     _set(instance, STATE_SLOT, (unpack, packed, row, unknown))
+
+
+def set_stored(instance: object, unpack_key: Unpack, row: Loaded) -> None:
+    """Remember the row that a model object without unknown fields was written to: 180 bytes less than ``set_loaded``.
+
+    Args:
+        instance: the object.
+        unpack_key: makes the values of the primary key of the key of the row.
+        row: a plain tuple.
+    """
+    model = type(instance)
+    if _UNPACKER not in model.__dict__:
+        set_unpacker(model, unpack_key)
+    _set(instance, STATE_SLOT, row)
 
 
 def set_unpacker(model: type[Any], unpack: Unpack) -> None:
