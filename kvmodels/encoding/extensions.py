@@ -24,6 +24,7 @@ __all__ = [
     "REFERENCE",
     "TIMESTAMP_AS_DATETIME",
     "MalformedError",
+    "new_packer",
     "pack",
     "pack_extension",
     "pack_member",
@@ -68,6 +69,11 @@ def pack(value: object) -> bytes:
         ValueError: nested too deeply for the packer, or a UnicodeEncodeError for a lone surrogate.
     """
     return Packer(default=pack_extension, strict_types=True, buf_size=_BUFFER_BYTES).pack(value)
+
+
+def new_packer() -> Callable[[object], bytes]:
+    """What packs as ``pack``, one value after the other; for one caller, who gives it to nobody else."""
+    return Packer(default=pack_extension, strict_types=True, buf_size=_BUFFER_BYTES).pack
 
 
 # -- writing

@@ -11,6 +11,7 @@ a DecodeError, and nothing else is ever raised.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final, Protocol, cast
 
 from msgpack import unpackb
@@ -20,6 +21,7 @@ from kvmodels.encoding.extensions import (
     LARGE_BYTES,
     TIMESTAMP_AS_DATETIME,
     MalformedError,
+    new_packer,
     pack,
     require_complete,
     unpack_extension,
@@ -121,6 +123,18 @@ class MsgpackCodec:
             InvalidValueError: something in it cannot be stored; ``path`` says where.
         """
         return _pack(document), MSGPACK_ENCODING
+
+    def encode_many(self, values: Sequence[dict[str, Any]] | Sequence[list[Any]]) -> tuple[list[bytes], int]:
+        """The bytes of documents or lists, each encoded as ``encode_document`` does, and the number of their encoding.
+
+        Raises:
+            InvalidValueError: something in one of them cannot be stored; ``path`` says where in it.
+        """
+        pack_next = new_packer()
+        try:
+            return list(map(pack_next, values)), MSGPACK_ENCODING
+        except (InvalidValueError, ValueError, BufferError):
+            return list(map(_pack, values)), MSGPACK_ENCODING
 
     def decode(self, data: bytes, encoding: int, key: bytes = b"") -> Any:
         """Decode what ``encode`` returned.

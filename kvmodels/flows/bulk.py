@@ -19,6 +19,7 @@ from kvmodels.flows.bulk_naming import key_of, name_record
 from kvmodels.flows.bulk_progress import StoredProgress, list_digest
 from kvmodels.flows.bulk_results import BulkProgress
 from kvmodels.flows.context import Context
+from kvmodels.flows.direct_batches import prepared_batches
 from kvmodels.flows.hooks import Writer, writing
 from kvmodels.flows.requests import Flow
 from kvmodels.flows.storing import KEEP, Deadline, Pending, shown_key
@@ -84,6 +85,10 @@ class _Options(NamedTuple):
 
 
 def _create(objects: Sequence[Any], options: _Options, writer: Writer) -> Flow[list[BulkItem[Any]]]:
+    if options.on_conflict == "error" and options.resume_id is None and writer.deadline is KEEP:
+        direct = prepared_batches(writer.context, writer.schema, objects, options.batch_size, options.progress)
+        if direct is not None:
+            return (yield from direct)
     items = [_first(writer, instance, position) for position, instance in enumerate(objects)]
     if options.on_conflict == "update":
         _require_distinct(items)

@@ -25,7 +25,7 @@ from kvmodels.flows.hooks import Step, Writer
 from kvmodels.flows.operation import Operation, Proposal, Seen, always
 from kvmodels.flows.records import document_of
 from kvmodels.flows.requests import Flow
-from kvmodels.flows.retry import execute
+from kvmodels.flows.retry import FirstAttempt, execute
 from kvmodels.flows.storing import (
     KEEP,
     Pending,
@@ -95,23 +95,26 @@ class CreateBatch:
         self._violations: dict[IntegrityError, Violation] = {}
         self._changes: tuple[RecordChange, ...] = ()
 
-    def stored(self) -> Flow[list[BulkItem[Any]] | None]:
+    def stored(self, first: FirstAttempt | None = None) -> Flow[list[BulkItem[Any]] | None]:
         """Carry the operation out; with "ignore" without the objects whose unique values turn out to be taken.
 
         None: another process has gone on with the same bulk write.
+
+        Args:
+            first: the first attempt, if it was made by a shorter way.
         """
         try:
-            return (yield from self._carried_out())
+            return (yield from self._carried_out(first))
         except Exception as error:
             if self._start and not isinstance(error, IntegrityError):  # which has an attribute for it
                 error.add_note(f"kvmodels: the batches before position {self._start} are committed")
             raise
 
-    def _carried_out(self) -> Flow[list[BulkItem[Any]] | None]:
+    def _carried_out(self, first: FirstAttempt | None) -> Flow[list[BulkItem[Any]] | None]:
         while True:
             known = len(self._refusals)
             try:
-                return (yield from execute(self._context, self._operation()))
+                return (yield from execute(self._context, self._operation(), first))
             except UniqueViolationError:
                 if len(self._refusals) == known:
                     raise

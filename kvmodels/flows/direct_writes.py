@@ -29,7 +29,7 @@ from kvmodels.schema.live import LiveCollection
 from kvmodels.schema.operands import key_values
 from kvmodels.schema.state import ObjectState, set_loaded, state_of
 
-__all__ = ["insert", "mutate", "patch", "remove_key", "save"]
+__all__ = ["Way", "failed", "insert", "mutate", "patch", "remove_key", "save", "way_of"]
 
 _new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
 _WRITES: Final = "writes"
@@ -38,7 +38,7 @@ _NO_ENTRIES: Final[Entries] = []
 _NOTHING: Final[dict[str, Any]] = {}
 
 
-class _Way:
+class Way:
     """How records of one collection are written under one header.
 
     Attributes:
@@ -47,19 +47,20 @@ class _Way:
         pack: a primary key as people give it to its packed form; it raises InvalidValueError.
         pack_document: the same of a stored document.
         prefix: of the keys of records.
+        unpack_key: the key of a record to the values of its primary key.
         collections: the one collection, for errors.
     """
 
     __slots__ = (
         "_decoders",
         "_names",
-        "_unpack_key",
         "_validate",
         "collections",
         "pack",
         "pack_document",
         "prefix",
         "schema",
+        "unpack_key",
         "writes",
     )
 
@@ -70,7 +71,7 @@ class _Way:
         self.pack_document = live.layout.document_packer()
         self.prefix = live.layout.prefix
         self.collections = (live,)
-        self._unpack_key = live.layout.unpack_key
+        self.unpack_key = live.layout.unpack_key
         self._names = [] if straight.marked else [*straight.names]
         self._decoders = straight.decoders
         self._validate = straight.validate
@@ -105,7 +106,7 @@ class _Way:
 
     def remember(self, instance: Any, row: Row, unknown: Mapping[str, Any]) -> None:
         """Give an object the state of its record."""
-        set_loaded(instance, self._unpack_key, row[0], row, unknown)
+        set_loaded(instance, self.unpack_key, row[0], row, unknown)
 
 
 def _packer(live: LiveCollection, schema: ModelSchema) -> Callable[[Any], bytes]:
@@ -118,13 +119,13 @@ def _packer(live: LiveCollection, schema: ModelSchema) -> Callable[[Any], bytes]
     return lambda given: pack(key_values(schema, given))
 
 
-def _way(context: Context, schema: ModelSchema, expire_in: Deadline) -> _Way | None:
-    """How a record is written; None if more takes part than the record and its indexes."""
+def way_of(context: Context, schema: ModelSchema, expire_in: Deadline) -> Way | None:
+    """How a record is written by the shortest way; None if more takes part than the record and its indexes."""
     view = context.view
     if view is None or expire_in is not KEEP or context.transaction is not None:
         return None
     live = view.live[schema.collection]
-    way: _Way | None = live.plans.get(_WRITES, _UNKNOWN)
+    way: Way | None = live.plans.get(_WRITES, _UNKNOWN)
     if way is _UNKNOWN:
         way = live.plans[_WRITES] = _compiled(context, view, live)
     if way is None or schema is not live.schema or context.signals.hooks_of(schema) is not None:
@@ -132,27 +133,28 @@ def _way(context: Context, schema: ModelSchema, expire_in: Deadline) -> _Way | N
     return way
 
 
-def _compiled(context: Context, view: HeaderView, live: LiveCollection) -> _Way | None:
+def _compiled(context: Context, view: HeaderView, live: LiveCollection) -> Way | None:
     schema, straight = live.schema, live.schema.straight
     if live.refused is not None or live.read_only is not None or context.traits.may_lose_answers:
         return None
     if straight is None or schema.variants is not None or schema.time_fields or schema.ttl_ms is not None:
         return None
     writes = plain_writes(live, view.guard, context.codec)
-    return None if writes is None else _Way(live, writes, straight)
+    return None if writes is None else Way(live, writes, straight)
 
 
-def _failed(started: float, write: AtomicWrite, outcome: Conflict) -> FirstAttempt:
+def failed(started: float, write: AtomicWrite, outcome: Conflict) -> FirstAttempt:
+    """What the full way must know of an attempt that met a conflict."""
     return FirstAttempt(started, tuple(write.checks[position].key for position in outcome.failed_checks))
 
 
 def insert(context: Context, schema: ModelSchema, instance: Any, expire_in: Deadline = KEEP) -> Flow[Any]:
     """Store a new record; see ``crud.insert``."""
-    way = _way(context, schema, expire_in)
+    way = way_of(context, schema, expire_in)
     return crud.insert(context, schema, instance, expire_in) if way is None else _inserted(context, way, instance)
 
 
-def _inserted(context: Context, way: _Way, instance: Any) -> Flow[Any]:
+def _inserted(context: Context, way: Way, instance: Any) -> Flow[Any]:
     started, schema, writes = context.monotonic(), way.schema, way.writes
     prepared = schema.prepare(instance)
     document = prepared.document
@@ -168,7 +170,7 @@ def _inserted(context: Context, way: _Way, instance: Any) -> Flow[Any]:
     check_budget(write, context.limits, way.collections)
     outcome: Committed | Conflict = yield _new(Commit, (write,))
     if isinstance(outcome, Conflict):
-        return (yield from crud.insert(context, schema, instance, first=_failed(started, write, outcome)))
+        return (yield from crud.insert(context, schema, instance, first=failed(started, write, outcome)))
     schema.accept(instance, prepared)
     way.remember(instance, _new(Row, (way.prefix + pk, *value, outcome[0], None)), prepared.unknown)
     return instance
@@ -178,7 +180,7 @@ def save(
     context: Context, schema: ModelSchema, instance: Any, *, force: bool = False, expire_in: Deadline = KEEP
 ) -> Flow[Any]:
     """Store an object: insert a new one, update a loaded one if nobody else did since; see ``crud.save``."""
-    way = None if force is not False or instance.__class__ is not schema.model else _way(context, schema, expire_in)
+    way = None if force is not False or instance.__class__ is not schema.model else way_of(context, schema, expire_in)
     if way is not None:
         state = state_of(instance)
         if state is None:
@@ -188,7 +190,7 @@ def save(
     return crud.save(context, schema, instance, force=force, expire_in=expire_in)
 
 
-def _saved(context: Context, way: _Way, instance: Any, state: ObjectState) -> Flow[Any]:
+def _saved(context: Context, way: Way, instance: Any, state: ObjectState) -> Flow[Any]:
     started, schema, writes = context.monotonic(), way.schema, way.writes
     prepared = schema.prepare(instance)
     value = encoded(context, schema, prepared.document)
@@ -201,7 +203,7 @@ def _saved(context: Context, way: _Way, instance: Any, state: ObjectState) -> Fl
             check_budget(write, context.limits, way.collections)
             outcome: Committed | Conflict = yield _new(Commit, (write,))
             if isinstance(outcome, Conflict):
-                return (yield from crud.save(context, schema, instance, first=_failed(started, write, outcome)))
+                return (yield from crud.save(context, schema, instance, first=failed(started, write, outcome)))
             schema.accept(instance, prepared)
             way.remember(instance, _new(Row, (row[0], *value, outcome[0], None)), prepared.unknown)
             return instance
@@ -234,7 +236,7 @@ def mutate(
 def _changed(
     context: Context, schema: ModelSchema, given: Any, function: Callable[[Any], Any], expire_in: Deadline
 ) -> Flow[Any]:
-    way = _way(context, schema, expire_in)
+    way = way_of(context, schema, expire_in)
     if way is not None:
         try:
             return _mutated(context, way, way.pack(given), given, function)
@@ -243,7 +245,7 @@ def _changed(
     return crud.mutate(context, schema, key_values(schema, given), function, expire_in)
 
 
-def _mutated(context: Context, way: _Way, pk: bytes, given: Any, function: Callable[[Any], Any]) -> Flow[Any]:
+def _mutated(context: Context, way: Way, pk: bytes, given: Any, function: Callable[[Any], Any]) -> Flow[Any]:
     started, schema, writes = context.monotonic(), way.schema, way.writes
     found: ReadResult = yield way.read(pk)
     rows = found[0][0]
@@ -264,7 +266,7 @@ def _mutated(context: Context, way: _Way, pk: bytes, given: Any, function: Calla
     check_budget(write, context.limits, way.collections)
     outcome: Committed | Conflict = yield _new(Commit, (write,))
     if isinstance(outcome, Conflict):
-        first = _failed(started, write, outcome)
+        first = failed(started, write, outcome)
         return (yield from crud.mutate(context, schema, key_values(schema, given), function, first=first))
     schema.accept(instance, prepared)
     way.remember(instance, _new(Row, (row[0], *value, outcome[0], None)), prepared.unknown)
@@ -273,7 +275,7 @@ def _mutated(context: Context, way: _Way, pk: bytes, given: Any, function: Calla
 
 def remove_key(context: Context, schema: ModelSchema, given: Any) -> Flow[bool]:
     """Remove a record with all its entries; see ``crud.remove_key`` and ``patch``."""
-    way = _way(context, schema, KEEP)
+    way = way_of(context, schema, KEEP)
     if way is not None:
         try:
             return _removed(context, way, way.pack(given), given)
@@ -282,7 +284,7 @@ def remove_key(context: Context, schema: ModelSchema, given: Any) -> Flow[bool]:
     return crud.remove_key(context, schema, key_values(schema, given))
 
 
-def _removed(context: Context, way: _Way, pk: bytes, given: Any) -> Flow[bool]:
+def _removed(context: Context, way: Way, pk: bytes, given: Any) -> Flow[bool]:
     started, schema = context.monotonic(), way.schema
     found: ReadResult = yield way.read(pk)
     rows = found[0][0]
@@ -296,6 +298,6 @@ def _removed(context: Context, way: _Way, pk: bytes, given: Any) -> Flow[bool]:
     check_budget(write, context.limits, way.collections)
     outcome: Committed | Conflict = yield _new(Commit, (write,))
     if isinstance(outcome, Conflict):
-        first = _failed(started, write, outcome)
+        first = failed(started, write, outcome)
         return (yield from crud.remove_key(context, schema, key_values(schema, given), first=first))
     return True

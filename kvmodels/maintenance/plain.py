@@ -23,14 +23,14 @@ from kvmodels.schema.definition import Document
 from kvmodels.schema.keyspace import EntryLayout
 from kvmodels.schema.live import LiveCollection
 
-__all__ = ["Entries", "PlainWrites", "plain_writes"]
+__all__ = ["PART_IS_STORED", "UNREADABLE", "Entries", "PlainWrites", "plain_writes"]
 
 _new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
 _NO_ENTRY: Final = (b"", False)
-_PART_IS_STORED: Final = frozenset({"int", "str", "uuid", "ulid"})
+PART_IS_STORED: Final = frozenset({"int", "str", "uuid", "ulid"})
 """Codecs of which the part of a key is the value that the document stores."""
 
-_UNREADABLE: Final = (KvModelsError, LookupError, TypeError, ValueError, AttributeError)
+UNREADABLE: Final = (KvModelsError, LookupError, TypeError, ValueError, AttributeError)
 """What packing raises for a document that an index cannot hold."""
 
 Entries = list[tuple[bytes, bool]]
@@ -81,7 +81,7 @@ class PlainWrites:
         self._pack = live.layout.document_packer()
         self._encode = codec.encode
         primary_key = live.schema.primary_key
-        stored = all(column.codec.name in _PART_IS_STORED for column in primary_key)
+        stored = all(column.codec.name in PART_IS_STORED for column in primary_key)
         self._parts = tuple(column.field for column in primary_key) if stored else ()
         self._indexes: tuple[tuple[Callable[[Document], bytes], bool, EntryLayout], ...] = tuple(
             (index.layout.packed_columns(), index.definition.unique, index.layout) for index in live.maintained
@@ -108,7 +108,7 @@ class PlainWrites:
                 else:  # it has a None
                     keys = layout.keys(document, pk)
                     found.append(keys[0] if keys else _NO_ENTRY)
-        except _UNREADABLE:
+        except UNREADABLE:
             return None
         return found
 

@@ -105,6 +105,13 @@ def tags_of(model: type[Any], discriminator: str) -> tuple[Any, ...]:
     return tuple(value.value if isinstance(value, Enum) else value for value in values)
 
 
+def _storage_of(fields: _Fields) -> dict[str, FieldStorage]:
+    return {
+        name: FieldStorage(name, form.type_name, form.encode, form.decode, name in fields.required)
+        for name, form in fields.forms.items()
+    }
+
+
 def _without_indexes(
     model: type[Any], fields: _Fields, computed: Mapping[str, ColumnSource], *, proves: bool
 ) -> ModelSchema:
@@ -124,10 +131,7 @@ def _without_indexes(
         model=model,
         name=model.__name__,
         collection=options.collection,
-        fields={
-            name: FieldStorage(name, form.type_name, form.encode, form.decode, name in fields.required)
-            for name, form in fields.forms.items()
-        },
+        fields=_storage_of(fields),
         primary_key=fields.primary_key,
         indexes={},
         column_codecs=fields.codecs,
@@ -148,6 +152,7 @@ def _without_indexes(
         touched={} if upgrades is None else upgrades.touched,
         upgrades_to=frozenset[int]() if upgrades is None else upgrades.versions,
         straight=records.straight,
+        prepare_many=records.prepare_many,
     )
 
 

@@ -7,7 +7,7 @@ process can maintain an index from the stored catalogue alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, KeysView, Mapping
+from collections.abc import Callable, KeysView, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from json import dumps
@@ -321,6 +321,7 @@ class ModelSchema:
         upgrades_to: the versions that its upgrades lead to.
         straight: the parts of ``decode`` for a document that needs nothing else; None: objects may be of several
             classes.
+        prepare_many: new objects to their ``PreparedMany``, or None where ``prepare`` must be asked for each.
     """
 
     model: type[Any]
@@ -348,6 +349,7 @@ class ModelSchema:
     shape: type[Any] = object
     variants: Variants | None = None
     straight: Straight | None = None
+    prepare_many: Callable[[Sequence[Any]], Any] | None = None
 
     def variant_of(self, instance: object) -> ModelSchema:
         """The schema of the very class of an object."""

@@ -346,4 +346,5 @@ def _dispatched(shaped: ModelSchema, variants: Variants, by_tag: Mapping[Any, Mo
         "prepare": dispatcher.prepare,
         "accept": dispatcher.accept,
         "straight": None,
+        "prepare_many": None,
     }

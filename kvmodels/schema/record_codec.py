@@ -7,10 +7,11 @@ object afterwards. The paths of a model with plain fields run without any Python
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Any, NoReturn, cast
+from operator import attrgetter
+from typing import Any, Final, NamedTuple, NoReturn, cast
 
 from pydantic import BaseModel, ValidationError
 
@@ -28,10 +29,12 @@ from kvmodels.schema.definition import ColumnSource, Document, ModelSchema, Stra
 from kvmodels.schema.forms import Form, Function
 from kvmodels.schema.paths import COMPUTED, RESERVED_FIELD
 from kvmodels.schema.sameness import same_stored, unchanged
-from kvmodels.schema.state import unknown_of
+from kvmodels.schema.state import all_are_new, unknown_of
 from kvmodels.schema.upgrades import Upgrades, version_of
 
-__all__ = ["RESERVED_FIELD", "Prepared", "RecordCodec", "apply_changes"]
+__all__ = ["RESERVED_FIELD", "Prepared", "PreparedMany", "RecordCodec", "apply_changes"]
+
+_EXTRA: Final = attrgetter("__pydantic_extra__")
 
 
 @dataclass(slots=True)
@@ -51,6 +54,20 @@ class Prepared:
     document: Document
     primary_key: tuple[Any, ...]
     unknown: Mapping[str, Any]
+
+
+class PreparedMany(NamedTuple):
+    """New objects made ready for one write, which has not happened yet; a ``Prepared`` for each would cost more.
+
+    Attributes:
+        values: the validated values of each by field name.
+        documents: what is stored of each; the very same dicts where values are stored as they are.
+        keeps_identity: ``accept`` must look at each of them, because containers keep their identity.
+    """
+
+    values: list[dict[str, Any]]
+    documents: list[Document]
+    keeps_identity: bool
 
 
 class RecordCodec:
@@ -155,6 +172,33 @@ class RecordCodec:
             document.update(carried)
         primary_key = tuple([values[name] for name in self._primary_key])
         return Prepared(values, validated.__pydantic_extra__, document, primary_key, unknown)
+
+    def prepare_many(self, instances: Sequence[Any]) -> PreparedMany | None:
+        """What ``prepare`` gives for new objects, by columns; None where it must be asked for each of them.
+
+        That is so for objects that were stored, for models with functions of the user, computed columns or extra
+        fields, and where an object is not valid: then ``prepare`` says which.
+        """
+        if not self._is_bare or self._keeps_extra or self._computed is not None:
+            return None
+        if set(map(type, instances)) != {self._model} or not all_are_new(instances):
+            return None
+        validate = self._validate
+        try:
+            if any(map(_EXTRA, instances)):
+                return None
+            if self._is_stored_as_is:
+                values = [validate(one.__dict__, by_alias=False, by_name=True).__dict__ for one in instances]
+                documents = values
+            else:
+                validated = [validate(one.__dict__, by_alias=False, by_name=True) for one in instances]
+                values = [one.__dict__ for one in validated]
+                documents = [self._document(one) for one in validated]
+        except Exception:  # noqa: BLE001 - whatever it is, ``prepare`` raises it again
+            return None
+        if set(map(len, values)) != {self._count}:
+            return None
+        return PreparedMany(values, documents, keeps_identity=bool(self._mutable))
 
     def accept(self, instance: Any, prepared: Prepared) -> None:
         """Put the validated values into the caller's object, after the write has succeeded.

@@ -17,10 +17,12 @@ immutable, so copies may share it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
-from itertools import count
+from gc import get_referents
+from itertools import count, repeat
 from types import MappingProxyType
 from typing import Any, Final, Self, TypeVar, cast
 
@@ -29,8 +31,10 @@ __all__ = [
     "ObjectState",
     "PendingStamp",
     "PendingState",
+    "all_are_new",
     "drop_state",
     "pending_state",
+    "set_all_loaded",
     "set_loaded",
     "set_state",
     "set_stored",
@@ -162,6 +166,9 @@ class PendingState(ObjectState):
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
+_STATES: Final = frozenset({tuple, ObjectState, PendingState})
+"""The types of what is in the slot."""
+
 # Of object itself: pydantic's __getattr__ and __setattr__ know nothing of the slot, and asking them for an empty one
 # costs a microsecond.
 _get, _set, _delete = object.__getattribute__, object.__setattr__, object.__delattr__
@@ -275,6 +282,28 @@ def set_stored(instance: object, unpack_key: Unpack, row: Loaded) -> None:
 def set_unpacker(model: type[Any], unpack: Unpack) -> None:
     """Say how the key of a row is unpacked, before an object of the class is given a row as its state."""
     type.__setattr__(model, _UNPACKER, staticmethod(unpack))
+
+
+def set_all_loaded(model: type[Any], instances: Iterable[object], unpack: Unpack, rows: Iterable[Loaded]) -> None:
+    """``set_loaded`` for many objects of one class, whose records store no field that it does not know.
+
+    Args:
+        model: the class.
+        instances: the objects.
+        unpack: makes the values of the primary key of the key of a row.
+        rows: a plain tuple for each.
+    """
+    set_unpacker(model, unpack)
+    deque(map(_set, instances, repeat(STATE_SLOT), rows), maxlen=0)  # a loop without Python code
+
+
+def all_are_new(instances: Iterable[object]) -> bool:
+    """Whether certainly none of these objects has a state.
+
+    Asking one object that has none costs an exception; this asks what all of them refer to. Where the fields of an
+    object are not in a dict, a tuple in a field is taken for a state: then the answer is False.
+    """
+    return _STATES.isdisjoint(map(type, get_referents(*instances)))
 
 
 def drop_state(instance: object) -> None:

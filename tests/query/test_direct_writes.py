@@ -123,7 +123,7 @@ def story(steps: list[tuple[str, Any, Any]]) -> tuple[list[Any], list[Row]]:
 
 
 def in_full(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(direct_writes, "_way", lambda *_: None)
+    patch.setattr(direct_writes, "way_of", lambda *_: None)
 
 
 @settings(max_examples=150, deadline=None)

@@ -11,9 +11,11 @@ from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
 from kvmodels import AggregateIndex, Database, Field, Index, Indexed, KvModel, PrimaryKey, Q, Unique, UniqueConstraint
+from kvmodels.encoding.values import MsgpackCodec
 from kvmodels.maintenance.changes import Compiled, RecordChange
 from kvmodels.maintenance.compiler import compile_in_full, compile_write
 from kvmodels.maintenance.plain import Entries, PlainWrites, plain_writes
+from kvmodels.maintenance.plain_batch import plain_inserts
 from kvmodels.operations import AtomicWrite, Row
 from kvmodels.schema.declarations import DeclaredIndex
 
@@ -164,6 +166,51 @@ def test_the_changes_of_many_records_compile_to_the_same_operation(pairs: list[t
     if isinstance(short, Compiled) and isinstance(full, Compiled):
         assert sorted(short.write.checks) == sorted(full.write.checks)
         assert sorted(short.write.mutations) == sorted(full.write.mutations)
+
+
+@pytest.mark.parametrize(("model", "objects"), [(Member, members), (Badge, badges), (Setting, settings_)])
+def test_inserts_compile_by_columns_to_the_same_operation(model: type[KvModel], objects: st.SearchStrategy[Any]):
+    at = place(model)
+    context, live = at.db._core.context, at.live
+    assert isinstance(context.codec, MsgpackCodec)
+    compiler = plain_inserts(live, at.writes.header, context.codec)
+
+    @seed(20261121)
+    @settings(max_examples=150, deadline=None)
+    @given(st.lists(objects, min_size=1, max_size=6))
+    def compare(drawn: list[Any]) -> None:
+        documents = [live.schema.prepare(one).document for one in drawn]
+        pks = [live.layout.pack_document(document) for document in documents]
+        assert compiler.packed_keys(documents) == pks
+        values = [context.codec.encode_document(document) for document in documents]
+        changes = [
+            RecordChange(live, pk, None, None, document, *value)
+            for pk, document, value in zip(pks, documents, values, strict=True)
+        ]
+        expected = at.writes.compiled(changes, None)
+        found = compiler.compiled(documents, pks, [value for value, _ in values], 4)
+        assert (expected is None) == (found is None)
+        if expected is None or found is None:
+            return
+        assert sorted(found.write.checks) == sorted(expected.checks)
+        assert sorted(found.write.mutations) == sorted(expected.mutations)
+        assert found.keys == [live.layout.key(pk) for pk in pks]
+        assert sorted(found.checked) == sorted(check.key for check in expected.checks)
+        assert sorted(found.written) == sorted(mutation[0] for mutation in expected.mutations)
+
+    compare()
+
+
+def test_what_an_index_or_a_key_cannot_hold_is_not_compiled_by_columns():
+    at = place(Member)
+    codec = at.db._core.context.codec
+    assert isinstance(codec, MsgpackCodec)
+    compiler = plain_inserts(at.live, at.writes.header, codec)
+    document = at.live.schema.prepare(Member(id=1, email="a", city="b")).document
+    for wrong in ({"city": 7}, {"city": "\ud800"}, {"email": None}, {"nick": 7}):
+        assert compiler.compiled([document, {**document, **wrong, "id": 2}], [b"1", b"2"], [b"", b""], 4) is None
+    for key in ("1", None, True, 2.0):
+        assert compiler.packed_keys([document, {**document, "id": key}]) is None
 
 
 def test_the_document_of_another_record_is_left_to_the_compiler():
