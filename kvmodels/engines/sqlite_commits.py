@@ -1,7 +1,7 @@
 """The operations of one write transaction of an SQLite store, one after the other.
 
 Rules of this module: an operation is evaluated by reads; one that is not refused stores its number, which is the next
-one, and is written by at most two statements more. The transaction is begun and ended by the store.
+one, and is written by at most three statements more. The transaction is begun and ended by the store.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class SqliteTransaction:
 
     def apply(self, evaluated: statements.Evaluated) -> Committed:
         """Write what was evaluated last. Raises sqlite3.Error: the transaction cannot go on."""
-        version, _, _, earliest_ms = evaluated
+        version, earliest_ms = evaluated[0], evaluated[4]
         statements.set_state(self._connection, version, self._seen_ms)
         statements.write(self._connection, evaluated)
         self._stored_ms = self._seen_ms

@@ -7,7 +7,7 @@ completely) and no transaction begun or ended. Every range is an index search, a
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -69,6 +69,11 @@ KEYS = {reverse: statement.replace("k, v,", "k, x'',") for reverse, statement in
 
 
 UPSERT = (
+    "INSERT INTO kv (k, v, e, s) VALUES (?, ?, ?, ?) ON CONFLICT (k) DO UPDATE SET"
+    " v = excluded.v, e = excluded.e, s = excluded.s, x = NULL"
+)
+"""Without a parameter for the deadline that most rows do not have: each costs as much as an eighth of a row."""
+UPSERT_TIMED = (
     "INSERT INTO kv (k, v, e, s, x) VALUES (?, ?, ?, ?, ?) ON CONFLICT (k) DO UPDATE SET"
     " v = excluded.v, e = excluded.e, s = excluded.s, x = excluded.x"
 )
@@ -101,14 +106,18 @@ _key_of: Final = itemgetter(0)
 
 ROWS_TO_SORT = 64
 
-StoredRow: TypeAlias = tuple[bytes, bytes, int, int, int | None]
+StoredRow: TypeAlias = tuple[bytes, bytes, int, int] | tuple[bytes, bytes, int, int, int]
 
 
 class Evaluated(NamedTuple):
-    """One operation, ready to be stored: its version, the rows to set, the keys to remove, its first deadline."""
+    """One operation, ready to be stored: its version, the rows to set, the keys to remove, its first deadline.
+
+    Rows that have a deadline are five values and stand in ``timed``, the others four.
+    """
 
     version: int
     upserts: list[StoredRow]
+    timed: list[StoredRow]
     deletions: list[tuple[bytes]]
     earliest_ms: int | None
 
@@ -244,10 +253,11 @@ def failed_checks(connection: sqlite3.Connection, checks: Sequence[Check], now: 
     stored = _stored_versions(connection, checks)
     failed: list[int] = []
     for position, (key, versionstamp, physical) in enumerate(checks):
-        version, expire_at = stored.get(key, (None, None))
-        if version is not None and expire_at is not None and not physical and expire_at <= now:
-            version = None
-        if (None if version is None else to_versionstamp(version)) != versionstamp:
+        row = stored.get(key)
+        if row is None or (row[1] is not None and not physical and row[1] <= now):
+            if versionstamp is not None:
+                failed.append(position)
+        elif to_versionstamp(row[0]) != versionstamp:
             failed.append(position)
     return tuple(failed)
 
@@ -276,12 +286,13 @@ def evaluate(connection: sqlite3.Connection, mutations: Sequence[Mutation], vers
             key, value, encoding, expire_at, versionstamped = mutation
             if expire_at is not None or versionstamped:
                 return _evaluate_all(connection, mutations, version, now)
-            changes[key] = (key, value, encoding, version, None)
+            changes[key] = (key, value, encoding, version)
         elif type(mutation) is Delete:
             changes[mutation[0]] = None
         else:
             return _evaluate_all(connection, mutations, version, now)
-    return _evaluated(version, changes, None)
+    upserts = [row for row in changes.values() if row is not None]
+    return _evaluated(version, changes, upserts, [], None)
 
 
 def _evaluate_all(connection: sqlite3.Connection, mutations: Sequence[Mutation], version: int, now: int) -> Evaluated:
@@ -292,26 +303,39 @@ def _evaluate_all(connection: sqlite3.Connection, mutations: Sequence[Mutation],
         return rows[0] if rows else None
 
     rows, earliest = evaluate_mutations(mutations, to_versionstamp(version), now, stored)
-    changes = {key: None if row is None else (key, row[1], row[2], version, row[4]) for key, row in rows.items()}
-    return _evaluated(version, changes, earliest)
+    kept = [row for row in rows.values() if row is not None]
+    upserts: list[StoredRow] = [(key, value, encoding, version) for key, value, encoding, _, x in kept if x is None]
+    timed: list[StoredRow] = [
+        (key, value, encoding, version, x) for key, value, encoding, _, x in kept if x is not None
+    ]
+    return _evaluated(version, rows, upserts, timed, earliest)
 
 
-def _evaluated(version: int, changes: dict[bytes, StoredRow | None], earliest: int | None) -> Evaluated:
-    upserts = [row for row in changes.values() if row is not None]
-    deletions = [(key,) for key, row in changes.items() if row is None] if len(upserts) < len(changes) else []
+def _evaluated(
+    version: int,
+    changes: Mapping[bytes, tuple[Any, ...] | None],
+    upserts: list[StoredRow],
+    timed: list[StoredRow],
+    earliest: int | None,
+) -> Evaluated:
+    rows = len(upserts) + len(timed)
+    deletions = [(key,) for key, row in changes.items() if row is None] if rows < len(changes) else []
     if len(changes) >= ROWS_TO_SORT:
         # In the order of the tree: neighbours are written while their page is at hand, and pages are split less often.
         upserts.sort(key=_key_of)
         deletions.sort()
-    return _new(Evaluated, (version, upserts, deletions, earliest))
+    return _new(Evaluated, (version, upserts, timed, deletions, earliest))
 
 
 def write(connection: sqlite3.Connection, evaluated: Evaluated) -> None:
-    """Store what was evaluated, with at most two statements."""
-    if evaluated.upserts:
-        connection.executemany(UPSERT, evaluated.upserts)
-    if evaluated.deletions:
-        connection.executemany(DELETE, evaluated.deletions)
+    """Store what was evaluated, with at most three statements."""
+    _, upserts, timed, deletions, _ = evaluated
+    if upserts:
+        connection.executemany(UPSERT, upserts)
+    if timed:
+        connection.executemany(UPSERT_TIMED, timed)
+    if deletions:
+        connection.executemany(DELETE, deletions)
 
 
 def earliest_deadline(connection: sqlite3.Connection) -> int | None:
@@ -347,11 +371,9 @@ def _scan(connection: sqlite3.Connection, one: ReadRange, now: int) -> list[Row]
     return [Row(k, v, e, to_versionstamp(s), x) for k, v, e, s, x in found]
 
 
-def _stored_versions(
-    connection: sqlite3.Connection, checks: Sequence[Check]
-) -> dict[bytes, tuple[int | None, int | None]]:
+def _stored_versions(connection: sqlite3.Connection, checks: Sequence[Check]) -> dict[bytes, tuple[int, int | None]]:
     """Version and deadline of each checked key that is stored."""
-    stored: dict[bytes, tuple[int | None, int | None]] = {}
+    stored: dict[bytes, tuple[int, int | None]] = {}
     keys = [check.key for check in checks]
     # One statement per key is cheaper for the few checks of one record, one for many in a batch of records. The
     # number of parameters is fixed, so that both are prepared once.

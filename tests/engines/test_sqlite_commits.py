@@ -94,7 +94,7 @@ def test_many_rows_are_written_in_the_order_of_their_keys_and_the_last_change_of
     evaluated = statements.evaluate(connection, mutations, 78, NOW)
     last = {key: b"%d" % at for at, key in enumerate(keys)}
     gone = set(keys[::3])
-    assert evaluated.upserts == [(key, last[key], 3, 78, None) for key in sorted(last.keys() - gone)]
+    assert evaluated.upserts == [(key, last[key], 3, 78) for key in sorted(last.keys() - gone)]
     assert evaluated.deletions == [(key,) for key in sorted(gone)]
 
 
