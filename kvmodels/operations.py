@@ -8,6 +8,7 @@ values to create (0.25 us against 0.6 us for a frozen dataclass) and one is made
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "ReadResult",
     "Row",
     "Set",
+    "Tail",
     "after_prefix",
     "format_versionstamp",
     "parse_versionstamp",
@@ -199,6 +201,27 @@ class Changes(NamedTuple):
 
 Follow = Callable[[list[list[Row]]], Sequence[ReadRange]]
 """A pure function from the rows of the first ranges to further ranges, which are read in the same snapshot."""
+
+
+@dataclass(frozen=True, slots=True)
+class Tail:
+    """A ``Follow`` that an engine may carry out itself: the rows of one range end in the keys of others.
+
+    Called, it is that function, and an engine that calls it gives the right answer. One that knows it may read a row
+    and the one behind it in one step, and of the rows of the range give nothing but the keys: nobody looks at the rest.
+
+    Attributes:
+        prefix: what the keys of the rows to follow begin with.
+        start: where their end begins in the keys of the range.
+    """
+
+    prefix: bytes
+    start: int
+
+    def __call__(self, ranges: Sequence[list[Row]]) -> list[ReadRange]:
+        """The one key behind each row of the first range."""
+        prefix, start = self.prefix, self.start
+        return [ReadRange(prefix + row[0][start:]) for row in ranges[0]]
 
 
 class CommitResult(NamedTuple):

@@ -21,7 +21,7 @@ import lmdb
 from kvmodels.engines.evaluation import to_versionstamp
 from kvmodels.engines.lmdb_file import LARGEST_KEY, Databases, State
 from kvmodels.errors import KeyTooLargeError
-from kvmodels.operations import Change, Check, Follow, Guard, GuardFailed, ReadRange, Row
+from kvmodels.operations import Change, Check, Follow, Guard, GuardFailed, ReadRange, Row, Tail
 
 __all__ = [
     "ZEROS",
@@ -124,8 +124,30 @@ def read_ranges(
         if actual != guard.versionstamp:
             return GuardFailed(actual)
     found = [_scan(transaction, databases, one, now) for one in ranges]
+    if isinstance(follow, Tail):
+        return found, _tails(transaction, databases, found[0], follow, now)
     followed = [] if follow is None else [_scan(transaction, databases, one, now) for one in follow(found)]
     return found, followed
+
+
+def _tails(
+    transaction: Transaction, databases: Databases, rows: Sequence[Row], tail: Tail, now: int
+) -> list[list[Row]]:
+    """The row behind each of some rows; LMDB looks all of them up in one call."""
+    prefix, start = tail.prefix, tail.start
+    keys = [prefix + row[0][start:] for row in rows]
+    stored = dict(transaction.cursor(databases.rows).getmulti([key for key in keys if key]))
+    found: list[list[Row]] = []
+    for key in keys:
+        data = stored.get(key)
+        if data is None:
+            found.append([])
+        elif data[9]:
+            row = unpacked(key, data)
+            found.append([] if row.expire_at is not None and row.expire_at <= now else [row])
+        else:
+            found.append([_row(Row, (key, data[HEAD:], data[8], data[:8] + ZEROS, None))])
+    return found
 
 
 def _scan(transaction: Transaction, databases: Databases, one: ReadRange, now: int) -> list[Row]:

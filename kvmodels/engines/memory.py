@@ -44,6 +44,7 @@ from kvmodels.operations import (
     ReadRange,
     ReadResult,
     Row,
+    Tail,
 )
 
 __all__ = ["MemoryEngine", "MemorySnapshot"]
@@ -171,6 +172,8 @@ class MemoryEngine:
             if guard is not None and (failed := _failed_guard(store, guard, now)) is not None:
                 return failed
             found = [store.scan(one, now) for one in ranges]
+            if isinstance(follow, Tail):
+                return ReadResult(found, store.tails(found[0], follow, now), stamp)
             followed = [] if follow is None else store.scan_all(follow(found), now)
             return ReadResult(found, followed, stamp)
 

@@ -21,7 +21,7 @@ from kvmodels.engines.memory_log import ChangeLog
 from kvmodels.engines.memory_rows import Kept, deadline_of, row_of, rows_of
 from kvmodels.engines.signals import CommitSignal
 from kvmodels.engines.sweeping import NEVER_MS, PAUSE_WATCHED_S, SWEEP_BATCH, seconds_until, trim_slack_ms
-from kvmodels.operations import Change, Changes, ReadRange, Row
+from kvmodels.operations import Change, Changes, ReadRange, Row, Tail
 
 __all__ = ["MemoryStore", "MemoryView"]
 
@@ -176,6 +176,14 @@ class MemoryStore:
             elif due:
                 number -= sum(start <= key < end for _, key in self._deadlines.islice(0, due))
         return number if limit is None else min(number, limit)
+
+    def tails(self, rows: Sequence[Row], tail: Tail, now: int | None) -> list[list[Row]]:
+        """The row behind each of some rows, as ``scan_all`` gives it for the ranges that ``tail`` asks for."""
+        prefix, start = tail.prefix, tail.start
+        behind: Iterator[Row | None] = map(self.rows.get, [prefix + row[0][start:] for row in rows])
+        if now is not None:
+            behind = (visible(row, now) for row in behind)
+        return [[] if row is None else [row] for row in behind]
 
     def changes(self, one: ReadRange, after: bytes) -> Changes | None:
         """The changes in a range; None where the log does not reach back to ``after``."""

@@ -12,11 +12,11 @@ from typing import Any, Final, NamedTuple
 from kvmodels.errors import InvalidKeyError
 from kvmodels.flows.concatenating import Concatenation, Taken
 from kvmodels.flows.context import Context, HeaderView
-from kvmodels.flows.objects import checked_loader_of, owner_of, verified_loader_of
+from kvmodels.flows.objects import Verified, checked_loader_of, owner_of, verified_loader_of
 from kvmodels.flows.requests import Flow, read
 from kvmodels.flows.walking import Position
-from kvmodels.operations import GuardFailed, ReadRange, Row
-from kvmodels.query.plans import QueryPlan
+from kvmodels.operations import GuardFailed, ReadRange, Row, Tail, after_prefix
+from kvmodels.query.plans import KeyRange, QueryPlan
 from kvmodels.schema.keyspace import EntryLayout
 from kvmodels.schema.live import LiveCollection, LiveIndex
 
@@ -57,22 +57,58 @@ def read_objects(
     if name is None:
         result = yield from read(ranges)
         taken = chooser.take(result.ranges)
-        rows, load = _rows(taken), checked_loader_of(context, live)
-        return Made([load(row) for row in rows], rows, len(rows), taken.position, taken.more)
+        rows, checked = _rows(taken), checked_loader_of(context, live)
+        return Made([checked(row) for row in rows], rows, len(rows), taken.position, taken.more)
     index = live.readable[name]
+    tail = _tail_of(live, index, plan.scans[0].ranges) if len(ranges) == 1 else None
+    if tail is not None:
+        load = verified_loader_of(context, live, index)
+        return (yield from _read_tails(view, load, chooser, tail))
     follower = _Follower(context, live, index, chooser)
     found = yield from read(ranges, view.guard, follow=follower)
     if isinstance(found, GuardFailed):
         return None
-    verified, rows = verified_loader_of(context, live, index), follower.rows
-    objects = [
-        verified(records[0], row[0]) if records else None for row, records in zip(rows, found.followed, strict=True)
-    ]
-    kept = [one for one in objects if one is not None]
+    assert follower.taken is not None  # a read with ``follow`` calls it
+    load = verified_loader_of(context, live, index)
+    return _verified(load, follower.rows, found.followed, follower.taken)._replace(passed=follower.passed)
+
+
+def _verified(load: Verified, rows: list[Row], followed: Sequence[list[Row]], taken: Taken) -> Made:
+    """The objects of records that have the very entry that led to them."""
+    objects = [load(records[0], row[0]) if records else None for row, records in zip(rows, followed, strict=True)]
+    kept, passed = [one for one in objects if one is not None], len(rows)
     if len(kept) < len(objects):  # an entry without its record is passed over, and db.check() reports it
         rows = [row for row, one in zip(rows, objects, strict=True) if one is not None]
-    assert follower.taken is not None  # a read with ``follow`` calls it
-    return Made(kept, rows, follower.passed, follower.taken.position, follower.taken.more)
+    return Made(kept, rows, passed, taken.position, taken.more)
+
+
+def _read_tails(view: HeaderView, load: Verified, chooser: Concatenation, tail: Tail) -> Flow[Made | None]:
+    """The same for entries that all end in their primary keys at one place, in a step of the engine for each.
+
+    The record of the row by which more is known is read as well, and not used.
+    """
+    found = yield from read((chooser.pieces[0].wanted,), view.guard, follow=tail)
+    if isinstance(found, GuardFailed):
+        return None
+    taken = chooser.take(found.ranges)
+    rows = _rows(taken)
+    return _verified(load, rows, found.followed[: len(rows)], taken)
+
+
+def _tail_of(live: LiveCollection, index: LiveIndex, ranges: Sequence[KeyRange]) -> Tail | None:
+    """What leads to the records from the entries of one range with one value in each column; None for others.
+
+    Such a range begins with the columns and ends where another value begins, so what stands behind the columns is a
+    primary key. A unique value has one entry, which has none, or several with None.
+    """
+    (start, end), *others = ranges
+    if others or index.definition.unique or end is None or end != after_prefix(start):
+        return None
+    try:
+        behind = index.layout.pk_in(start)
+    except InvalidKeyError:
+        return None
+    return None if behind else Tail(live.layout.prefix, len(start))
 
 
 def _rows(taken: Taken) -> list[Row]:

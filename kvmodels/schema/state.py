@@ -48,12 +48,10 @@ T = TypeVar("T")
 
 Unpack = Callable[[bytes], tuple[Any, ...]]
 Loaded = tuple[bytes, bytes, int, bytes, int | None]
+Made = tuple[Unpack, bytes, Loaded, Mapping[str, Any]]
 
 STATE_SLOT = "__kv_state__"
 """Name of the slot, which ``KvModel`` has."""
-
-_ROW: Final = 5
-"""The length of a row, which the slot may hold for an object without unknown fields."""
 
 _UNPACKER: Final = "__kv_unpack__"
 """Where a class keeps what unpacks the primary key of such a row."""
@@ -181,12 +179,13 @@ def state_of(instance: object) -> ObjectState | None:
     except AttributeError:
         return None
     if type(state) is tuple:
-        if len(state) == _ROW:
-            packed, value, encoding, versionstamp, expire_at = cast("Loaded", state)
+        given = cast("Loaded | Made", state)
+        if len(given) == 5:
+            packed, value, encoding, versionstamp, expire_at = given
             unpack: Unpack = getattr(type(instance), _UNPACKER)
             unknown = _NOTHING
         else:
-            unpack, packed, row, unknown = cast("tuple[Unpack, bytes, Loaded, Mapping[str, Any]]", state)
+            unpack, packed, row, unknown = given
             _, value, encoding, versionstamp, expire_at = row
         state = ObjectState(versionstamp, value, encoding, expire_at, unpack(packed), unknown)
         _set(instance, STATE_SLOT, state)
@@ -200,10 +199,8 @@ def unknown_of(instance: object) -> Mapping[str, Any]:
     except AttributeError:
         return _NOTHING
     if type(state) is tuple:
-        if len(state) == _ROW:
-            return _NOTHING
-        _, _, _, unknown = cast("tuple[Unpack, bytes, Loaded, Mapping[str, Any]]", state)
-        return unknown
+        given = cast("Loaded | Made", state)
+        return _NOTHING if len(given) == 5 else given[3]
     present = state_of(instance)
     return _NOTHING if present is None else present.unknown
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kvmodels.engines.lmdb import LmdbEngine
 from kvmodels.engines.memory import MemoryEngine
 from kvmodels.engines.sqlite import SqliteEngine
-from kvmodels.operations import Delete, Guard, GuardFailed, ReadRange, ReadResult
+from kvmodels.operations import Delete, Guard, GuardFailed, ReadRange, ReadResult, Tail
 from tests.contract.shorthand import EVERYTHING, commit, get, keys, put, rows
 
 
@@ -92,6 +92,43 @@ def test_followed_ranges_are_read_from_what_the_first_ranges_held(engine):
     )
     assert [row.value for row in result.ranges[0]] == [b"user1", b"user3"]
     assert [[row.value for row in one] for one in result.followed] == [[b"U1"], [b"U3"]]
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("limit", [None, 0, 1, 3, 50])
+def test_the_ends_of_keys_lead_to_what_the_function_that_they_stand_for_asks_for(engine, clock, reverse, limit):
+    tails = [b"", b"\0", b"\0\xff", b"a", b"a\0b", b"caf\xc3\xa9", b"\xc3", b"\xff\xff", b"absent", b"late", b"later"]
+    commit(engine, *(put(b"by/red/" + tail, b"entry", expire_at=clock.now + 5) for tail in tails))
+    commit(engine, *(put(b"user/" + tail, b"U" + tail) for tail in tails if tail not in (b"absent", b"late", b"later")))
+    commit(
+        engine, put(b"user/late", b"gone", expire_at=clock.now + 1), put(b"user/later", b"U", expire_at=clock.now + 9)
+    )
+    clock.now += 1
+    one, tail = ReadRange(b"by/red/", b"by/red0", limit, reverse), Tail(b"user/", len(b"by/red/"))
+    for expired in (False, True):
+        native = engine.read([one], follow=tail, include_expired=expired)
+        called = engine.read([one], follow=lambda found: tail(found), include_expired=expired)
+        assert [row.key for row in native.ranges[0]] == [row.key for row in called.ranges[0]]
+        assert (native.followed, native.versionstamp) == (called.followed, called.versionstamp)
+        with engine.snapshot() as snapshot:
+            assert snapshot.read([one], follow=tail, include_expired=expired).followed == called.followed
+    clock.now += 4
+    assert engine.read([one], follow=tail).followed == []
+
+
+def test_the_ends_of_single_keys_and_of_several_ranges_are_followed_as_well(engine):
+    commit(engine, put(b"by/red/1"), put(b"by/red/2"), put(b"user/1", b"U1"), put(b"user/2", b"U2"))
+    tail = Tail(b"user/", len(b"by/red/"))
+    for ranges in (
+        [ReadRange(b"by/red/1")],
+        [ReadRange(b"by/red/1"), EVERYTHING],
+        [ReadRange(b"by/red/1", b"by/red/2"), EVERYTHING],
+    ):
+        followed = engine.read(ranges, follow=tail).followed
+        assert [[row.value for row in rows] for rows in followed] == [[b"U1"]]
+    stamp = commit(engine, put(b"header"))
+    commit(engine, put(b"header"))
+    assert isinstance(engine.read([EVERYTHING], Guard(b"header", stamp), follow=tail), GuardFailed)
 
 
 def test_following_nothing_and_following_ranges_with_limits(engine):

@@ -32,6 +32,8 @@ def writer(engine: SqliteEngine) -> sqlite3.Connection:
     [
         (statements.SCAN[False], 4),
         (statements.SCAN[True], 4),
+        (statements.TAIL[False], 6),
+        (statements.TAIL[True], 6),
         (statements.POINT, 1),
         (statements.POINT_WITH_VERSION, 1),
         (statements.GUARDED_POINT, 2),
@@ -55,7 +57,7 @@ def test_every_statement_is_an_index_search_without_sorting(engine: SqliteEngine
         if step.startswith("SCALAR SUBQUERY"):
             continue  # the heading of a search
         # With statistics SQLite knows that meta has one row, and does not search for it.
-        step = step.replace("SEARCH guard ", "SEARCH kv ")
+        step = step.replace("SEARCH guard ", "SEARCH kv ").replace("SEARCH behind ", "SEARCH kv ")
         assert step.startswith(("SEARCH kv USING PRIMARY KEY", "SEARCH meta USING INTEGER PRIMARY KEY")) or (
             analyzed and step == "SCAN meta"
         )
