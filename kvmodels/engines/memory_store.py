@@ -179,11 +179,13 @@ class MemoryStore:
 
     def tails(self, rows: Sequence[Row], tail: Tail, now: int | None) -> list[list[Row]]:
         """The row behind each of some rows, as ``scan_all`` gives it for the ranges that ``tail`` asks for."""
-        prefix, start = tail.prefix, tail.start
-        behind: Iterator[Row | None] = map(self.rows.get, [prefix + row[0][start:] for row in rows])
+        prefix, start, get = tail.prefix, tail.start, self.rows.get
+        keys = [prefix + row[0][start:] for row in rows]
+        found = zip(keys, map(get, keys), strict=True)
         if now is not None:
-            behind = (visible(row, now) for row in behind)
-        return [[] if row is None else [row] for row in behind]
+            living = (None if stored is None else visible(row_of(key, stored), now) for key, stored in found)
+            return [[] if row is None else [row] for row in living]
+        return [[] if stored is None else [row_of(key, stored)] for key, stored in found]
 
     def changes(self, one: ReadRange, after: bytes) -> Changes | None:
         """The changes in a range; None where the log does not reach back to ``after``."""
