@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import lmdb
 import pytest
 
+from kvmodels.engines import lmdb_rows
 from kvmodels.engines.lmdb import LmdbEngine
 from kvmodels.engines.lmdb_rows import from_ordered, ordered, packed, unpacked
 from kvmodels.operations import Delete, Row
@@ -87,3 +89,36 @@ def test_rows_with_any_deadline_come_back_and_deadlines_are_in_order_as_bytes(de
     if deadline is not None:
         assert from_ordered(ordered(deadline)) == deadline
         assert all((ordered(deadline) < ordered(other)) == (deadline < other) for other in (-5, 0, 7))
+
+
+@pytest.mark.parametrize("change_log", [None, 60])
+def test_many_rows_in_one_call_are_stored_as_one_by_one(quick_folder: Path, monkeypatch, change_log: int | None):
+    """Over others, beside removals, with deadlines and, once there is one, after them; and with a change log."""
+    calls: list[int] = []
+    original = lmdb_rows._plain_pairs
+
+    def counted(changes):
+        pairs = original(changes)
+        calls.append(0 if pairs is None else len(pairs))
+        return pairs
+
+    monkeypatch.setattr(lmdb_rows, "_plain_pairs", counted)
+    found = []
+    for many in (4, 10**9):
+        monkeypatch.setattr(lmdb_rows, "MANY", many)
+        chance = random.Random(20_261_121)
+        path = quick_folder / f"{many}.lmdb"
+        engine = LmdbEngine(path, clock=lambda: 1_000, change_log=change_log)
+        for round_ in range(40):
+            drawn = [b"%03d" % chance.randrange(200) for _ in range(chance.randrange(1, 12))]
+            mutations = [
+                Delete(key)
+                if chance.random() < 0.02
+                else put(key, b"%d" % round_, 9_000 if round_ > 30 and chance.random() < 0.1 else None)
+                for key in drawn
+            ]
+            commit(engine, *mutations)
+        engine.close()
+        found.append(stored(path))
+    assert found[0] == found[1]
+    assert (max(calls, default=0) > 4) == (change_log is None)

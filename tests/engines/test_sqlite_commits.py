@@ -52,6 +52,20 @@ def test_checks_in_the_read_of_the_counter_are_judged_as_one_by_one(connection: 
     assert held > 100
 
 
+def test_many_checks_are_judged_as_one_by_one(connection: sqlite3.Connection):
+    """Of neighbours between which there is nothing, and of others; more than a statement takes, and fewer."""
+    chance = random.Random(SEED)
+    outcomes = {True: 0, False: 0}
+    for _ in range(300):
+        checks = [Check(b"far %05d" % chance.randrange(90_000), None) for _ in range(chance.randrange(64, 200))]
+        for _ in range(chance.randrange(3)):
+            checks[chance.randrange(len(checks))] = drawn_check(chance)
+        expected = tuple(at for at, one in enumerate(checks) if statements.failed_checks(connection, [one], NOW))
+        assert statements.failed_checks(connection, checks, NOW) == expected
+        outcomes[bool(expected)] += 1
+    assert min(outcomes.values()) > 30
+
+
 def test_checks_that_hold_on_keys_without_deadlines_take_one_statement(connection: sqlite3.Connection):
     seen: list[str] = []
     connection.set_trace_callback(seen.append)

@@ -39,6 +39,7 @@ def writer(engine: SqliteEngine) -> sqlite3.Connection:
         (statements.GUARDED_POINT, 2),
         (statements.CHECK, 1),
         (statements.CHECK_MANY, statements.CHECKS_PER_STATEMENT),
+        (statements.ANY_BETWEEN, 2),
         (statements.DELETE, 1),
         (statements.STATE, 0),
         (statements.SET_STATE, 2),
@@ -110,6 +111,7 @@ def test_a_commit_of_many_rows_takes_few_statements(engine: SqliteEngine):
     engine.commit(AtomicWrite(checks, tuple(put(b"k%06d" % i) for i in range(128))))
     writer(engine).set_trace_callback(None)
     assert sum(text.startswith("SELECT") for text in seen) == 1 + 128 // statements.CHECKS_PER_STATEMENT
+    assert not any(" IN (" in text for text in seen), "there is nothing between keys that are new"
     assert (seen[0], seen[-1]) == ("BEGIN IMMEDIATE", "COMMIT")
 
 
