@@ -5,6 +5,7 @@ Rules of this module: no figure is judged or rounded here.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import subprocess
 import sys
@@ -34,6 +35,16 @@ def resident_bytes() -> int:
 
     highest = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return highest if sys.platform == "darwin" else highest * 1024
+
+
+def give_back() -> None:
+    """Have the C allocator give free memory back to the system, where it can.
+
+    Otherwise a store can fill memory that is free since the process has read its workload, and it seems to need none.
+    """
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None) if sys.platform == "linux" else None
+    if trim is not None:
+        trim(0)
 
 
 def folder_bytes(folder: Path) -> int:

@@ -139,12 +139,13 @@ async function run(row: string, budget: number, part: number) {
   return { seconds, done: results.length, ...answer(row, results) };
 }
 
-async function bulk() {
+async function bulk(batches?: number) {
   const start = performance.now();
-  for (let first = 0; first < workload.users.length; first += workload.batch) {
-    await insertUsers(workload.users.slice(first, first + workload.batch).map(made));
+  const users = batches === undefined ? workload.users : workload.users.slice(0, batches * workload.batch);
+  for (let first = 0; first < users.length; first += workload.batch) {
+    await insertUsers(users.slice(first, first + workload.batch).map(made));
   }
-  return { seconds: (performance.now() - start) / 1000, done: workload.users.length };
+  return { seconds: (performance.now() - start) / 1000, done: users.length };
 }
 
 async function contend(key: number, budget: number, loops: number, most: number) {
@@ -204,7 +205,7 @@ async function handle(request: Record<string, Arguments[number]>) {
       return { seconds: (performance.now() - start) / 1000 };
     }
     case "bulk":
-      return await bulk();
+      return await bulk(request.batches);
     case "row":
       return await run(request.row, request.seconds, request.part ?? 0);
     case "contend":
