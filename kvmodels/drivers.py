@@ -16,9 +16,11 @@ from typing import Any, TypeVar
 from kvmodels.engines.base import Engine, Snapshot
 from kvmodels.errors import KvModelsError
 from kvmodels.flows.requests import (
+    AGAIN,
     Commit,
     Count,
     Flow,
+    OneCount,
     OneRead,
     Read,
     ReadChanges,
@@ -27,7 +29,7 @@ from kvmodels.flows.requests import (
     WaitForCommit,
     steps_of,
 )
-from kvmodels.operations import ReadResult
+from kvmodels.operations import GuardFailed
 
 __all__ = ["perform", "run", "tell"]
 
@@ -68,11 +70,12 @@ def run(
     """
     if isinstance(flow, OneRead) and snapshot is None:
         ranges, guard, follow, meaning, otherwise = flow
-        found = engine.read(ranges, guard, follow=follow)
-        if isinstance(found, ReadResult):
+        found = engine.count(ranges, guard) if type(flow) is OneCount else engine.read(ranges, guard, follow=follow)
+        if type(found) is not GuardFailed:
             result: T = meaning(found)
-            return result
-        assert otherwise is not None  # there was a guard
+            if result is not AGAIN:
+                return result
+        assert otherwise is not None  # there was a guard, or an answer that needs it
         flow = otherwise()
     return _run_through(engine, steps_of(flow), snapshot, sleep)
 

@@ -27,16 +27,13 @@ from kvmodels.keys import decode_key
 from kvmodels.query.accumulators import Accumulator
 from kvmodels.query.aggregation import GroupColumn, Grouping, Measure
 from kvmodels.query.aggregation_plans import AggregatePlan, GroupPlan, plan_aggregate, plan_groups, refuse_unready
-from kvmodels.query.counting import COUNT, CounterPlan, counter_plan, kinds_of
+from kvmodels.query.counting import COUNT, EVERY_RECORD, CounterPlan, counter_plan, kinds_of
 from kvmodels.query.query import Query
 
 __all__ = ["GroupScan", "aggregate", "aggregate_plan_of", "count", "fetch_groups", "group_plan_of"]
 
 _LAST: Final = b"\xfe"
 """Begins the key of a group whose value no column can hold, such as NaN: behind all others."""
-
-_EVERY: Final = Measure(COUNT, COUNT, None, None, nullable=False)
-"""The number of records."""
 
 Results = dict[str, Any]
 
@@ -83,7 +80,7 @@ def count(context: Context, query: Query) -> Flow[int]:
         return (yield from scan.count(context, query))
     except NoUsableIndexError:
         _, live = yield from live_collection(context, query.schema)
-        refuse_unready(query, live, (_EVERY,))
+        refuse_unready(query, live, (EVERY_RECORD,))
         raise
 
 
@@ -91,10 +88,10 @@ def _counted(context: Context, query: Query) -> Flow[int | None]:
     """The number of records with the slice applied; None where counters do not tell it."""
     while True:  # as above
         view, live = yield from live_collection(context, query.schema)
-        counters = counter_plan(query, live, (_EVERY,))
+        counters = counter_plan(query, live, (EVERY_RECORD,))
         if counters is None:
             return None
-        plan = AggregatePlan(query.schema, (_EVERY,), counters)
+        plan = AggregatePlan(query.schema, (EVERY_RECORD,), counters)
         try:
             number: int = (yield from _totals(context, view, plan))[COUNT]
         except IndexChangedError:

@@ -15,7 +15,8 @@ from kvmodels.flows.arguments import require_flag
 from kvmodels.flows.batches import plan_of
 from kvmodels.flows.context import Context
 from kvmodels.flows.distinct import DistinctScan, distinct_plan_of
-from kvmodels.flows.requests import Flow
+from kvmodels.flows.known_ranges import count_of_range, first_of_range
+from kvmodels.flows.requests import Flow, OneRead, steps_of
 from kvmodels.flows.scan import PageData, Scan
 from kvmodels.query.aggregation import Grouping, Measure
 from kvmodels.query.aggregation_plans import AggregatePlan, GroupPlan
@@ -78,8 +79,16 @@ def checked_batch_size(size: Any) -> int:
     return size
 
 
-def fetch(context: Context, query: Query) -> Flow[list[Any]]:
+def fetch(context: Context, query: Query) -> Flow[list[Any]] | OneRead[list[Any]]:
     """All results of a query, in order."""
+
+    def planned_read() -> Flow[list[Any]]:
+        return _fetch(context, query)
+
+    return first_of_range(context, query, planned_read) or planned_read()
+
+
+def _fetch(context: Context, query: Query) -> Flow[list[Any]]:
     if not is_distinct(query):
         return (yield from scan.fetch(context, query))
     distinct = DistinctScan(context, query)
@@ -96,7 +105,7 @@ def item_at(context: Context, query: Query, position: int) -> Flow[Any]:
         DoesNotExist: there are not so many; a LookupError, as Python's IndexError is.
         InvalidArgumentError, InvalidValueError: a negative position, or no int.
     """
-    found = yield from fetch(context, query.at(position))
+    found = yield from steps_of(fetch(context, query.at(position)))
     if not found:
         raise query.schema.model.DoesNotExist(
             "the query has no object at this position", model=query.schema.name, lookup=position
@@ -104,11 +113,20 @@ def item_at(context: Context, query: Query, position: int) -> Flow[Any]:
     return found[0]
 
 
-def count(context: Context, query: Query) -> Flow[int]:
+def count(context: Context, query: Query) -> Flow[int] | OneRead[int]:
     """How many results there are: from counters, if an aggregate index keeps them."""
+
+    def planned_count() -> Flow[int]:
+        return aggregation.count(context, query)
+
     if is_distinct(query):
-        return len((yield from fetch(context, query)))
-    return (yield from aggregation.count(context, query))
+        return _counted(context, query)
+    start, stop = query.start, query.stop
+    return count_of_range(context, query, stop, planned_count, lambda number: max(0, number - start)) or planned_count()
+
+
+def _counted(context: Context, query: Query) -> Flow[int]:
+    return len((yield from _fetch(context, query)))
 
 
 def explain_aggregate(
@@ -143,9 +161,14 @@ def explain_groups(context: Context, grouping: Grouping, *, analyze: bool) -> Fl
     return replace(plan, analysis=tally.analysis(len(rows)))
 
 
-def exists(context: Context, query: Query) -> Flow[bool]:
+def exists(context: Context, query: Query) -> Flow[bool] | OneRead[bool]:
     """Whether there is any result; equal ones make no difference, so distinct values are not looked for."""
-    return (yield from scan.exists(context, replace(query, distinct=False)))
+
+    def planned_look() -> Flow[bool]:
+        return scan.exists(context, replace(query, distinct=False))
+
+    start = query.start
+    return count_of_range(context, query, start + 1, planned_look, lambda number: number > start) or planned_look()
 
 
 def page(
@@ -179,5 +202,5 @@ def explain(context: Context, query: Query, *, analyze: bool) -> Flow[QueryPlan]
     if not analyze:
         return plan
     through_index = all(one.index is not None for one in plan.scans)
-    values, tally = yield from measured(context, query.schema, fetch(context, query), through_index=through_index)
+    values, tally = yield from measured(context, query.schema, _fetch(context, query), through_index=through_index)
     return replace(plan, analysis=tally.analysis(len(values)))

@@ -16,7 +16,6 @@ from kvmodels.errors import DecodeError, InvalidValueError
 from kvmodels.flows import crud
 from kvmodels.flows.arguments import require_callable
 from kvmodels.flows.context import Context, HeaderView
-from kvmodels.flows.objects import takes_as_given
 from kvmodels.flows.records import object_of
 from kvmodels.flows.requests import Commit, Flow, Read
 from kvmodels.flows.retry import FirstAttempt
@@ -26,7 +25,7 @@ from kvmodels.maintenance.plain import Entries, PlainWrites, plain_writes
 from kvmodels.operations import AtomicWrite, Committed, Conflict, ReadRange, ReadResult, Row
 from kvmodels.schema.definition import Document, ModelSchema, Straight
 from kvmodels.schema.live import LiveCollection
-from kvmodels.schema.operands import key_values
+from kvmodels.schema.operands import key_values, takes_as_given
 from kvmodels.schema.state import ObjectState, set_loaded, state_of
 
 __all__ = ["Way", "failed", "insert", "mutate", "patch", "remove_key", "save", "way_of"]

@@ -20,7 +20,7 @@ from kvmodels.query.plans import KeyRange, QueryPlan
 from kvmodels.schema.keyspace import EntryLayout
 from kvmodels.schema.live import LiveCollection, LiveIndex
 
-__all__ = ["Made", "makes_objects", "read_objects"]
+__all__ = ["Made", "common_start", "makes_objects", "read_objects"]
 
 _new: Final = tuple[Any, ...].__new__
 
@@ -135,7 +135,7 @@ class _Follower:
         self.taken = self._chooser.take(ranges)
         rows, prefix = _rows(self.taken), self._live.layout.prefix
         self.rows, self.passed = rows, len(rows)
-        start = _common_start(self._index.layout, rows)
+        start = common_start(self._index.layout, rows)
         # The named tuples are made as their own constructor does, without the call of it, here and below.
         if start:
             return [_new(ReadRange, (prefix + row[0][start:], None, None, False, False)) for row in rows]
@@ -146,7 +146,7 @@ class _Follower:
         return [_new(ReadRange, (prefix + pk, None, None, False, False)) for pk in owners if pk is not None]
 
 
-def _common_start(layout: EntryLayout, rows: Sequence[Row]) -> int:
+def common_start(layout: EntryLayout, rows: Sequence[Row]) -> int:
     """Where the primary key begins in every row; 0 if the rows do not all have one value in each column.
 
     Rows come in the order of their keys, or backwards. So if the first and the last begin with the same columns, all

@@ -13,8 +13,6 @@ from collections.abc import Callable
 from inspect import unwrap
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from kvmodels.encoding.column_scalars import DECIMAL
-from kvmodels.encoding.columns import ColumnCodec
 from kvmodels.errors import DecodeError, InvalidKeyError, InvalidValueError
 from kvmodels.flows.context import Context
 from kvmodels.flows.records import document_of, no_record_key, object_of_document, require_known_version
@@ -23,7 +21,7 @@ from kvmodels.maintenance.entries import slot_owner
 from kvmodels.operations import Row
 from kvmodels.schema.definition import ColumnSource, Document, ModelSchema
 from kvmodels.schema.live import LiveCollection, LiveIndex
-from kvmodels.schema.operands import value_of
+from kvmodels.schema.operands import takes_as_given, value_of
 from kvmodels.schema.paths import COMPUTED, RESERVED_FIELD
 from kvmodels.schema.state import STATE_SLOT, set_unpacker
 
@@ -36,7 +34,6 @@ __all__ = [
     "packer_of",
     "reproduces",
     "slot_owner_of",
-    "takes_as_given",
     "verified_loader_of",
 ]
 
@@ -112,11 +109,6 @@ def packer_of(schema: ModelSchema, source: ColumnSource, pack: Callable[[Any], b
         bare: Callable[[Any], bytes] = unwrap(pack)
         return bare
     return lambda given: pack(value_of(schema, source, given))
-
-
-def takes_as_given(codec: ColumnCodec) -> bool:
-    """Whether an operand is packed as it is: no text is read as what it stands for, no number is converted."""
-    return codec.from_stored is None and codec.name != DECIMAL.name
 
 
 def _is_current(reserved: Any, version: int) -> bool:

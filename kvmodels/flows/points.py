@@ -12,11 +12,12 @@ from typing import Any, Final, NamedTuple
 
 from kvmodels.errors import InvalidValueError
 from kvmodels.flows.context import Context
-from kvmodels.flows.objects import Loader, loader_of, takes_as_given
+from kvmodels.flows.objects import Loader, loader_of
 from kvmodels.flows.requests import OneRead
 from kvmodels.operations import ReadRange, ReadResult
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.live import LiveCollection
+from kvmodels.schema.operands import takes_as_given
 from kvmodels.schema.predicates import key_values
 
 __all__ = ["absent_key", "point_read"]

@@ -10,7 +10,7 @@ An error of the engine is thrown into the flow at the ``yield`` of its request, 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar, overload
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, overload
 
 from kvmodels.operations import (
     AtomicWrite,
@@ -26,10 +26,12 @@ from kvmodels.operations import (
 )
 
 __all__ = [
+    "AGAIN",
     "Commit",
     "Count",
     "Flow",
     "Now",
+    "OneCount",
     "OneRead",
     "Read",
     "ReadChanges",
@@ -186,6 +188,10 @@ def wait_for_commit(after: bytes, seconds: float) -> Flow[bytes]:
     return answer
 
 
+AGAIN: Final[Any] = object()
+"""What an answer returns where the read was not enough to know it."""
+
+
 class OneRead(NamedTuple, Generic[T]):
     """A flow of one read, which is known before anything is asked: what to read, and what the answer means.
 
@@ -193,15 +199,21 @@ class OneRead(NamedTuple, Generic[T]):
 
     Attributes:
         ranges, guard, follow: as in ``Read``.
-        answer: from what was read to what the flow returns.
-        otherwise: how to go on when the guard did not hold; never asked for without a guard.
+        answer: from what was read to what the flow returns; or AGAIN.
+        otherwise: how to go on after AGAIN, and when the guard did not hold; never asked for without either.
     """
 
     ranges: Sequence[ReadRange]
     guard: Guard | None
     follow: Follow | None
-    answer: Callable[[ReadResult], T]
+    answer: Callable[[Any], T]
     otherwise: Callable[[], Flow[T]] | None = None
+
+
+class OneCount(OneRead[T]):
+    """The same of a count, whose answer is given ``Counted``; ``follow`` is None."""
+
+    __slots__ = ()
 
 
 def steps_of(flow: Flow[T] | OneRead[T]) -> Flow[T]:
@@ -210,11 +222,16 @@ def steps_of(flow: Flow[T] | OneRead[T]) -> Flow[T]:
 
 
 def _steps(one: OneRead[T]) -> Flow[T]:
-    found: ReadResult | GuardFailed = yield Read(one.ranges, one.guard, False, one.follow)
-    if isinstance(found, GuardFailed):
-        assert one.otherwise is not None  # there was a guard
-        return (yield from one.otherwise())
-    return one.answer(found)
+    ranges, guard, follow, meaning, otherwise = one
+    found: ReadResult | Counted | GuardFailed = yield (
+        Count(ranges, guard) if type(one) is OneCount else Read(ranges, guard, False, follow)
+    )
+    if not isinstance(found, GuardFailed):
+        result = meaning(found)
+        if result is not AGAIN:
+            return result
+    assert otherwise is not None  # there was a guard, or an answer that needs it
+    return (yield from otherwise())
 
 
 def read_changes(one: ReadRange, after: bytes) -> Flow[Changes]:

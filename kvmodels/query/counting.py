@@ -25,9 +25,12 @@ from kvmodels.schema.definition import Column, IndexDefinition, ModelSchema
 from kvmodels.schema.live import LiveCollection, LiveIndex
 from kvmodels.schema.spans import EVERYTHING, Spans, contains
 
-__all__ = ["COUNT", "CounterPlan", "counter_plan", "kinds_of", "unready_counters"]
+__all__ = ["COUNT", "EVERY_RECORD", "CounterPlan", "counter_plan", "kinds_of", "unready_counters"]
 
 COUNT: Final = "count"
+
+EVERY_RECORD: Final = Measure(COUNT, COUNT, None, None, nullable=False)
+"""The number of records."""
 
 Directions = Sequence[tuple[str, bool]]
 """Fields, each with "descending"."""

@@ -6,19 +6,22 @@ where it was made and not where the query is run. Nothing is planned and nothing
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, Final
 
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, UnknownFieldError, UnknownLookupError
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.expressions import Expression, FieldRef, Order, Q
 from kvmodels.schema.names import PRIMARY_KEY, known_field
-from kvmodels.schema.predicate import Conjunction, Predicate, conditions_of, conjunction
+from kvmodels.schema.predicate import Conjunction, conditions_of, conjunction
 from kvmodels.schema.predicates import parse
 
 __all__ = ["OrderColumn", "Query"]
+
+_MOST_REMEMBERED: Final = 1_000
+"""The most names that are remembered for a model."""
 
 OrderColumn = str | Order | FieldRef[Any]
 """``"age"``, ``"-age"``, ``User.age`` or ``User.age.desc()``."""
@@ -86,8 +89,9 @@ class Query:
             UnknownFieldError, UnknownLookupError (a type without an order, several values), InvalidValueError (not a
             column).
         """
-        self._refuse_slice("order_by")
-        return replace(self, order=tuple(order for column in columns for order in self._orders(column)), reverse=False)
+        if self.start or self.stop is not None:
+            self._refuse_slice("order_by")
+        return self._as(self.where, tuple([order for column in columns for order in self._orders(column)]), False)
 
     def reversed(self) -> Query:
         """The other way round."""
@@ -167,7 +171,19 @@ class Query:
         last = self.stop if stop is None else self.start + stop
         if self.stop is not None and last is not None:
             first, last = min(first, self.stop), min(last, self.stop)
-        return replace(self, start=first, stop=None if last is None else max(first, last))
+        return Query(
+            self.schema,
+            self.where,
+            self.order,
+            self.reverse,
+            first,
+            None if last is None else max(first, last),
+            self.scan_allowed,
+            self.using,
+            self.sort_limit,
+            self.fields,
+            self.distinct,
+        )
 
     def limited(self, count: int) -> Query:
         """At most the first ``count`` of these results."""
@@ -222,8 +238,25 @@ class Query:
             hint="Write 'async for obj in query', or 'await query.to_list()'.",
         )
 
-    def _narrowed(self, parts: Iterable[Predicate]) -> Query:
-        return replace(self, where=conjunction([*self.where, *parts]))
+    def _narrowed(self, parts: Conjunction) -> Query:
+        where = conjunction([*self.where, *parts]) if self.where else tuple(parts)
+        return self._as(where, self.order, self.reverse)
+
+    def _as(self, where: Conjunction, order: tuple[Order, ...], reverse: bool) -> Query:
+        """The same query with another filter and order; ``replace()`` takes three times as long."""
+        return Query(
+            self.schema,
+            where,
+            order,
+            reverse,
+            self.start,
+            self.stop,
+            self.scan_allowed,
+            self.using,
+            self.sort_limit,
+            self.fields,
+            self.distinct,
+        )
 
     def _refuse_slice(self, method: str) -> None:
         if self.sliced:
@@ -252,7 +285,19 @@ class Query:
             )
         return value
 
-    def _orders(self, column: OrderColumn) -> Iterable[Order]:
+    def _orders(self, column: OrderColumn) -> Sequence[Order]:
+        """The order that a column asks for; of a text it is looked up once."""
+        known = self.schema.remembered
+        if column.__class__ is not str:
+            return self._orders_of(column)
+        found: Sequence[Order] | None = known.get(("order", column))
+        if found is None:
+            found = self._orders_of(column)
+            if len(known) < _MOST_REMEMBERED:
+                known["order", column] = found
+        return found
+
+    def _orders_of(self, column: OrderColumn) -> Sequence[Order]:
         order = self._order(column)
         if order.field == PRIMARY_KEY:
             return [Order(key.field, order.descending) for key in self.schema.primary_key]

@@ -322,6 +322,7 @@ class ModelSchema:
         straight: the parts of ``decode`` for a document that needs nothing else; None: objects may be of several
             classes.
         prepare_many: new objects to their ``PreparedMany``, or None where ``prepare`` must be asked for each.
+        remembered: what parsing the names of lookups and orders has found, by name.
     """
 
     model: type[Any]
@@ -350,6 +351,7 @@ class ModelSchema:
     variants: Variants | None = None
     straight: Straight | None = None
     prepare_many: Callable[[Sequence[Any]], Any] | None = None
+    remembered: dict[Any, Any] = field(default_factory=dict[Any, Any], init=False, compare=False, repr=False)
 
     def variant_of(self, instance: object) -> ModelSchema:
         """The schema of the very class of an object."""

@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import Any, TypeGuard
 
 from kvmodels.encoding.column_scalars import DECIMAL
+from kvmodels.encoding.columns import ColumnCodec
 from kvmodels.errors import DecodeError, InvalidValueError
 from kvmodels.schema.definition import ColumnSource, ModelSchema
 from kvmodels.schema.expressions import (
@@ -32,6 +33,7 @@ __all__ = [
     "listed",
     "prefix_of",
     "refuse_reference",
+    "takes_as_given",
     "value_of",
     "values_of",
     "whole_of",
@@ -59,6 +61,11 @@ def key_values(schema: ModelSchema, key: Any) -> tuple[Any, ...]:
             hint=f"Give ({', '.join(column.field for column in columns)}).",
         )
     return tuple(_converted(schema, column.field, column, value) for column, value in zip(columns, values, strict=True))
+
+
+def takes_as_given(codec: ColumnCodec) -> bool:
+    """Whether an operand is packed as it is: no text is read as what it stands for, no number is converted."""
+    return codec.from_stored is None and codec.name != DECIMAL.name
 
 
 def value_of(schema: ModelSchema, source: ColumnSource, value: Any) -> Any:

@@ -19,7 +19,8 @@ whose type cannot be a column is compared with Python's ``==``, and has no order
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from inspect import unwrap
 from typing import Any, Final
 
 from kvmodels.errors import InvalidValueError, UnknownFieldError
@@ -33,6 +34,7 @@ from kvmodels.schema.operands import (
     listed,
     prefix_of,
     refuse_reference,
+    takes_as_given,
     value_of,
     values_of,
     whole_of,
@@ -52,6 +54,9 @@ from kvmodels.schema.predicate import (
 
 __all__ = ["PRIMARY_KEY", "key_values", "known_field", "negate", "parse"]
 
+_UNKNOWN: Final[Any] = object()
+_new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
+
 _OPPOSITES: Final[Mapping[str, Lookup]] = {"exact": "ne", "ne": "exact", "in": "not_in", "not_in": "in"}
 _REVERSED: Final[Mapping[str, Lookup]] = {"gt": "lte", "lte": "gt", "lt": "gte", "gte": "lt"}
 _TOTALLY_ORDERED: Final = frozenset({"bool", "int", "str", "bytes", "uuid", "ulid", "date", "timedelta", "ip4"})
@@ -67,7 +72,37 @@ def parse(schema: ModelSchema, expressions: Iterable[Expression], keywords: Mapp
         UnknownLookupError: no such lookup, or not for this field.
         InvalidValueError: an operand that the field cannot hold; the field is named.
     """
-    return conjunction([*_said(schema, expressions), *_of_keywords(schema, keywords)])
+    plain = None if expressions else _plain(schema, keywords)
+    return conjunction([*_said(schema, expressions), *_of_keywords(schema, keywords)]) if plain is None else plain
+
+
+def _plain(schema: ModelSchema, keywords: Mapping[str, Any]) -> Conjunction | None:
+    """The same for fields with values that their columns take as they are; None where anything else is said.
+
+    What has to be known of a field is looked up once. What its column refuses goes the full way, which says why.
+    """
+    known, found = schema.remembered, list[Condition]()
+    for name, operand in keywords.items():
+        pack: Callable[[Any], bytes] | None = known.get(name, _UNKNOWN)
+        if pack is _UNKNOWN:
+            if name not in schema.fields:
+                return None
+            pack = known[name] = _plain_packer(schema, name)
+        if pack is None or operand is None:
+            return None
+        try:
+            pack(operand)
+        except InvalidValueError:
+            return None
+        found.append(_new(Condition, (name, "exact", operand, False, False)))
+    return tuple(found)
+
+
+def _plain_packer(schema: ModelSchema, name: str) -> Callable[[Any], bytes] | None:
+    source = schema.source(name)
+    if source is None or source.many or source.name != name or source.normalise is not None:
+        return None
+    return unwrap(source.codec.pack) if takes_as_given(source.codec) else None
 
 
 def negate(schema: ModelSchema, predicate: Predicate) -> Predicate:

@@ -1,0 +1,247 @@
+"""Queries whose rows are one range, known without a plan: their first results in one read, their number in one count.
+
+These are filters that give one value to each of some fields, which are the first columns of one index or of the primary
+key, in its order. The plan of one such query tells which index that is, and in which direction; it is made once and
+remembered with the plans, for as long as the header holds. A query then packs its operands and makes one request.
+
+Rules of this module: the range is that of the plan, which ``tests/query/test_known_ranges.py`` compares, and so is what
+is read from it; what the plan could decide by an operand is left to it, as are transactions, whose own writes no engine
+knows, classes that share a collection, and indexes with a condition. What one read does not answer is asked again by
+the full way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from inspect import unwrap
+from typing import Any, Final, NamedTuple
+
+from kvmodels.errors import IndexNotReadyError, NoUsableIndexError
+from kvmodels.flows.batches import MAX_BATCH, counts_rows
+from kvmodels.flows.context import Context, HeaderView
+from kvmodels.flows.making import common_start, makes_objects
+from kvmodels.flows.objects import Loader, Verified, checked_loader_of, owner_of, verified_loader_of
+from kvmodels.flows.requests import AGAIN, Flow, OneCount, OneRead
+from kvmodels.operations import Counted, Guard, ReadRange, ReadResult, Row, after_prefix
+from kvmodels.query.counting import EVERY_RECORD, counter_plan
+from kvmodels.query.planner import MAX_PLANS, plan_query
+from kvmodels.query.plans import Scan
+from kvmodels.query.query import Query
+from kvmodels.schema.live import LiveCollection, LiveIndex
+from kvmodels.schema.predicate import Condition
+
+__all__ = ["count_of_range", "first_of_range"]
+
+_new: Final = tuple[Any, ...].__new__
+_ONE_READ: Final[type[OneRead[Any]]] = OneRead
+_ONE_COUNT: Final[type[OneCount[Any]]] = OneCount
+_UNKNOWN: Final[Any] = object()
+
+
+class _Way(NamedTuple):
+    """How operands become a range, and what is read from it.
+
+    Attributes:
+        prefix: of the index, or of the records.
+        columns: in their order, each as the place of its condition in the filter and what packs its operand.
+        single: the columns are a whole key.
+        reverse: the rows are read from their end.
+        guard: of the header, for an index.
+        load: what makes objects of the rows of records; None for an index.
+        behind: what leads from entries to records; None for records.
+    """
+
+    prefix: bytes
+    columns: tuple[tuple[int, Callable[[Any], bytes]], ...]
+    single: bool
+    reverse: bool
+    guard: Guard | None
+    load: Loader | None
+    behind: _Behind | None
+
+    def range_of(self, operands: Sequence[Any], limit: int | None) -> ReadRange:
+        """The range of a query of the shape that this way was made for."""
+        key = self.prefix
+        for at, pack in self.columns:
+            key += pack(operands[at])
+        if self.single:
+            return _new(ReadRange, (key, None, None, False, False))
+        return _new(ReadRange, (key, after_prefix(key), limit, self.reverse, False))
+
+
+class _Behind:
+    """From the entries of an index to the objects of their records.
+
+    Args:
+        context: shared by the flows of the database.
+        live: the collection.
+        index: whose entries are read.
+    """
+
+    __slots__ = ("_layout", "_owner", "_prefix", "_verified")
+
+    def __init__(self, context: Context, live: LiveCollection, index: LiveIndex) -> None:
+        self._layout = index.layout
+        self._owner: Callable[[], Callable[[Row], bytes | None]] = lambda: owner_of(context, live, index)
+        self._prefix = live.layout.prefix
+        self._verified: Verified = verified_loader_of(context, live, index)
+
+    def follow(self, found: list[list[Row]]) -> Sequence[ReadRange]:
+        """The keys of the records, one for each entry; fewer where a row is no entry of the index."""
+        (rows,), prefix = found, self._prefix
+        start = common_start(self._layout, rows)
+        # The named tuples are made as their own constructor does, without the call of it.
+        if start:
+            return [_new(ReadRange, (prefix + row[0][start:], None, None, False, False)) for row in rows]
+        owner = self._owner()
+        keys = [owner(row) for row in rows]
+        return [_new(ReadRange, (prefix + key, None, None, False, False)) for key in keys if key is not None]
+
+    def objects(self, entries: list[Row], records: list[list[Row]]) -> Any:
+        """The objects of the records; AGAIN where an entry leads to none."""
+        verified = self._verified
+        if len(records) != len(entries):
+            return AGAIN
+        objects: list[Any] = []
+        for entry, record in zip(entries, records, strict=True):
+            one = verified(record[0], entry[0]) if record else None
+            if one is None:
+                return AGAIN
+            objects.append(one)
+        return objects
+
+
+def first_of_range(context: Context, query: Query, again: Callable[[], Flow[Any]]) -> OneRead[Any] | None:
+    """The read of the first objects of a query; None where it must be planned, or takes more than one batch.
+
+    Args:
+        context: shared by the flows of the database.
+        query: what is asked for; a slice of it from its beginning.
+        again: the full way, where the header has changed, or an entry leads to no record.
+    """
+    stop, limits = query.stop, context.limits
+    if stop is None or query.start or not 0 < stop <= MAX_BATCH or query.fields is not None or query.distinct:
+        return None
+    if stop > limits.max_ranges or stop >= limits.max_read_entries:
+        return None
+    known = _way_of(context, query, "objects")
+    if known is None:
+        return None
+    way, operands = known
+    load, behind = way.load, way.behind
+
+    def answer(result: ReadResult) -> Any:
+        rows = result[0][0]
+        if behind is not None:
+            return behind.objects(rows, result[1])
+        assert load is not None  # there is one of the two
+        return [load(row) for row in rows]
+
+    follow = None if behind is None else behind.follow
+    return _new(_ONE_READ, ((way.range_of(operands, stop),), way.guard, follow, answer, again))
+
+
+def count_of_range(
+    context: Context, query: Query, limit: int | None, again: Callable[[], Flow[Any]], meaning: Callable[[int], Any]
+) -> OneCount[Any] | None:
+    """The request that counts the rows of a query; None where it must be planned, or its rows are not its results.
+
+    Args:
+        context: shared by the flows of the database.
+        query: what is asked for; its slice is not looked at.
+        limit: the largest number that matters.
+        again: the full way, where the header has changed.
+        meaning: from the number of rows to the answer.
+    """
+    if query.stop is not None and query.start >= query.stop:
+        return None
+    known = _way_of(context, query, "number")
+    if known is None:
+        return None
+    way, operands = known
+
+    def answer(counted: Counted) -> Any:
+        return meaning(counted[0][0])
+
+    return _new(_ONE_COUNT, ((way.range_of(operands, limit),), way.guard, None, answer, again))
+
+
+def _way_of(context: Context, query: Query, wanted: str) -> tuple[_Way, list[Any]] | None:
+    """The way of queries of this shape, remembered, and the operands of this one; None where there is none."""
+    view, schema = context.view, query.schema
+    if view is None or context.transaction is not None or schema.variants is not None:
+        return None
+    fields: list[str] = []
+    operands: list[Any] = []
+    for part in query.where:
+        if not isinstance(part, Condition):
+            return None
+        field, lookup, operand, element, negated = part
+        if lookup != "exact" or element or negated:
+            return None
+        fields.append(field)
+        operands.append(operand)
+    live = view.live[schema.collection]
+    # Everything that a plan depends on besides operands and the bounds of the slice.
+    shape = (
+        wanted,
+        schema.model,
+        tuple(fields),
+        query.order,
+        query.reverse,
+        query.scan_allowed,
+        query.using,
+        query.sort_limit is None,
+    )
+    way: _Way | None = live.plans.get(shape, _UNKNOWN)
+    if way is _UNKNOWN:
+        try:
+            way = _made(context, view, query, (fields, operands), wanted)
+        except (NoUsableIndexError, IndexNotReadyError):
+            return None  # for the full way to raise, which may read the header again before
+        if len(live.plans) >= MAX_PLANS:
+            live.plans.clear()
+        live.plans[shape] = way
+    return None if way is None else (way, operands)
+
+
+def _made(
+    context: Context, view: HeaderView, query: Query, said: tuple[Sequence[str], Sequence[Any]], wanted: str
+) -> _Way | None:
+    counting, fields, live = wanted == "number", said[0], view.live[query.schema.collection]
+    # An index with a condition serves by its operands.
+    if live.refused is not None or any(index.definition.where is not None for index in live.readable.values()):
+        return None
+    if len(set(fields)) < len(fields) or (counting and counter_plan(query, live, (EVERY_RECORD,)) is not None):
+        return None
+    asked = replace(query, start=0, stop=None)
+    if counting:
+        asked = replace(asked, fields=(), order=() if query.sort_limit is not None else query.order)
+    plan = plan_query(asked, live)
+    if not (counts_rows(plan) if counting else makes_objects(context, live, plan)):
+        return None
+    if plan.combine != "scan" or len(plan.ranges) != 1 or plan.sort is not None:
+        return None
+    (scan,) = plan.scans
+    columns = _columns(fields, scan)
+    if columns is None:
+        return None
+    single = plan.ranges[0].end is None
+    guard = None if scan.index is None else view.guard
+    load = checked_loader_of(context, live) if scan.index is None else None
+    behind = None if scan.index is None or scan.copies else _Behind(context, live, live.readable[scan.index])
+    way = _Way(scan.prefix, columns, single, scan.reverse, guard, load, behind)
+    # What this module knows of ranges holds for the query that the way is made for.
+    start, end, *_ = way.range_of(said[1], None)
+    return way if (start, end) == plan.ranges[0] else None
+
+
+def _columns(fields: Sequence[str], scan: Scan) -> tuple[tuple[int, Callable[[Any], bytes]], ...] | None:
+    """The columns that the filter gives values; None unless they are the first ones and all that it speaks of."""
+    found: list[tuple[int, Callable[[Any], bytes]]] = []
+    for column in scan.columns[: len(fields)]:
+        if column.field not in fields or column.many:
+            return None
+        found.append((fields.index(column.field), unwrap(column.codec.pack)))
+    return tuple(found) if len(found) == len(fields) else None
