@@ -124,6 +124,14 @@ class MsgpackCodec:
         """
         return _pack(document), MSGPACK_ENCODING
 
+    def encode_list(self, values: list[Any]) -> tuple[bytes, int]:
+        """The same for a list that was built for this call.
+
+        Raises:
+            InvalidValueError: something in it cannot be stored; ``path`` says where.
+        """
+        return _pack(values), MSGPACK_ENCODING
+
     def encode_many(self, values: Sequence[dict[str, Any]] | Sequence[list[Any]]) -> tuple[list[bytes], int]:
         """The bytes of documents or lists, each encoded as ``encode_document`` does, and the number of their encoding.
 

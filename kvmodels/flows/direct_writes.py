@@ -21,7 +21,7 @@ from kvmodels.flows.requests import Commit, Flow, Read
 from kvmodels.flows.retry import FirstAttempt
 from kvmodels.flows.storing import KEEP, Deadline, encoded
 from kvmodels.maintenance.budget import check_budget
-from kvmodels.maintenance.plain import Entries, PlainWrites, plain_writes
+from kvmodels.maintenance.plain import PlainWrites, plain_writes
 from kvmodels.operations import AtomicWrite, Committed, Conflict, ReadRange, ReadResult, Row
 from kvmodels.schema.definition import Document, ModelSchema, Straight
 from kvmodels.schema.live import LiveCollection
@@ -33,7 +33,6 @@ __all__ = ["Way", "failed", "insert", "mutate", "patch", "remove_key", "save", "
 _new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
 _WRITES: Final = "writes"
 _UNKNOWN: Final[Any] = object()
-_NO_ENTRIES: Final[Entries] = []
 _NOTHING: Final[dict[str, Any]] = {}
 
 
@@ -79,21 +78,22 @@ class Way:
         """The read of a record, expired or not; no guard, because the commit checks the header."""
         return _new(Read, ((_new(ReadRange, (self.prefix + pk, None, None, False, False)),), None, True, None))
 
-    def known(self, context: Context, row: Row, pk: bytes) -> tuple[Document, Entries] | None:
-        """The document of a record and its entries; None where the full way must look at it."""
+    def known(self, context: Context, row: Row, pk: bytes) -> Document | None:
+        """The document of a record; None where the full way must look at it."""
         if row[4] is not None:
             return None
         try:
             document = context.codec.decode_document(row[1], row[2], row[0])
         except DecodeError:
             return None
-        entries = self.writes.entries(document, pk)
-        return None if entries is None else (document, entries)
+        return document if self.writes.packed_key(document) == pk else None
 
     def object(self, context: Context, row: Row, document: Document) -> Any:
-        """The object of a record as ``object_of`` makes it; the document belongs to it afterwards."""
+        """The object of a record as ``object_of`` makes it; it may have the containers of the document afterwards."""
         if [*document] != self._names:
             return object_of(context, self.collections[0], row)
+        if self._decoders:
+            document = document.copy()
         try:
             for name, decode in self._decoders:
                 document[name] = decode(document[name])
@@ -162,10 +162,9 @@ def _inserted(context: Context, way: Way, instance: Any) -> Flow[Any]:
         pk = way.pack_document(document)
     except InvalidValueError:
         return (yield from crud.insert(context, schema, instance))
-    entries = writes.entries(document, pk)
-    if entries is None:
+    write = writes.insert(pk, (document, value))
+    if write is None:
         return (yield from crud.insert(context, schema, instance))
-    write = writes.store(pk, None, _NO_ENTRIES, entries, (document, value))
     check_budget(write, context.limits, way.collections)
     outcome: Committed | Conflict = yield _new(Commit, (write,))
     if isinstance(outcome, Conflict):
@@ -196,9 +195,9 @@ def _saved(context: Context, way: Way, instance: Any, state: ObjectState) -> Flo
     if prepared.primary_key == state.key:
         pk = context.layouts[schema.collection].pack(state.key)
         row = Row(way.prefix + pk, state.value, state.encoding, state.versionstamp, None)
-        known, after = way.known(context, row, pk), writes.entries(prepared.document, pk)
-        if known is not None and after is not None:
-            write = writes.store(pk, row, known[1], after, (prepared.document, value))
+        known = way.known(context, row, pk)
+        write = None if known is None else writes.replace(pk, row, known, (prepared.document, value))
+        if write is not None:
             check_budget(write, context.limits, way.collections)
             outcome: Committed | Conflict = yield _new(Commit, (write,))
             if isinstance(outcome, Conflict):
@@ -254,14 +253,12 @@ def _mutated(context: Context, way: Way, pk: bytes, given: Any, function: Callab
     known = way.known(context, row, pk)
     if known is None:
         return (yield from crud.mutate(context, schema, key_values(schema, given), function))
-    stored, before = known
-    instance, changed = crud.changed_by(schema, function, way.object(context, row, stored))
+    instance, changed = crud.changed_by(schema, function, way.object(context, row, known))
     prepared = schema.prepare(changed)
     value = encoded(context, schema, prepared.document)
-    after = writes.entries(prepared.document, pk)
-    if after is None:  # an index cannot hold it, or it has another primary key
+    write = writes.replace(pk, row, known, (prepared.document, value))
+    if write is None:  # an index cannot hold it, or it has another primary key
         return (yield from crud.mutate(context, schema, key_values(schema, given), function))
-    write = writes.store(pk, row, before, after, (prepared.document, value))
     check_budget(write, context.limits, way.collections)
     outcome: Committed | Conflict = yield _new(Commit, (write,))
     if isinstance(outcome, Conflict):
@@ -291,9 +288,10 @@ def _removed(context: Context, way: Way, pk: bytes, given: Any) -> Flow[bool]:
         return False
     row = rows[0]
     known = way.known(context, row, pk)
-    if known is None:
+    entries = None if known is None else way.writes.entries(known, pk)
+    if entries is None:
         return (yield from crud.remove_key(context, schema, key_values(schema, given)))
-    write = way.writes.remove(pk, row, known[1])
+    write = way.writes.remove(pk, row, entries)
     check_budget(write, context.limits, way.collections)
     outcome: Committed | Conflict = yield _new(Commit, (write,))
     if isinstance(outcome, Conflict):

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from kvmodels.encoding.values import ValueCodec
+from kvmodels.encoding.values import MsgpackCodec, ValueCodec
 from kvmodels.errors import KvModelsError
 from kvmodels.keys import decode_key
 from kvmodels.maintenance import rules
@@ -39,6 +39,9 @@ Entries = list[tuple[bytes, bool]]
 _Parts = tuple[list[Check], list[Mutation], list[bytes]]
 """Checks, mutations, and the slots that are claimed."""
 
+_Index = tuple[Callable[[Document], bytes], bool, EntryLayout]
+"""The keys that documents have in an index as far as ``packed_columns`` gives them, and whether they are slots."""
+
 _NOTHING: Final[Entries] = []
 _NO_DOCUMENT: Final[Document] = {}
 _UNREAD: Final[Any] = object()
@@ -59,6 +62,37 @@ def plain_writes(live: LiveCollection, header: Guard, codec: ValueCodec) -> Plai
     return made
 
 
+def _entry(index: _Index, document: Document, pk: bytes) -> tuple[bytes, bool]:
+    """The entry of a document in an index; it raises one of ``UNREADABLE``."""
+    columns, unique, layout = index
+    key = columns(document)
+    if key:
+        return (key, True) if unique else (key + pk, False)
+    keys = layout.keys(document, pk)  # it has a None
+    return keys[0] if keys else _NO_ENTRY
+
+
+def _same(fields: Sequence[str]) -> Callable[[Document, Document], bool]:
+    """Whether two documents certainly have one entry in an index of plain fields.
+
+    The very same text is packed to the same bytes, and never refused: what was read has no lone surrogate. Of every
+    other value nothing is said, because only its codec knows what is equal (0.0 and -0.0) and what it refuses.
+    """
+    if len(fields) == 1:
+        (field,) = fields
+
+        def same_text(before: Document, after: Document) -> bool:
+            value = after[field]
+            return value is before[field] and type(value) is str
+
+        return same_text
+
+    def same(before: Document, after: Document) -> bool:
+        return all([(value := after[name]) is before[name] and type(value) is str for name in fields])
+
+    return same
+
+
 class PlainWrites:
     """Compiles writes of single records of one collection, as long as the header does not change.
 
@@ -70,7 +104,7 @@ class PlainWrites:
         codec: encodes what slots hold.
     """
 
-    __slots__ = ("_encode", "_header", "_indexes", "_pack", "_parts", "_prefix", "header", "live")
+    __slots__ = ("_compared", "_encode", "_header", "_indexes", "_pack", "_parts", "_prefix", "header", "live")
 
     def __init__(self, live: LiveCollection, header: Guard, codec: ValueCodec) -> None:
         self.live = live
@@ -79,12 +113,17 @@ class PlainWrites:
         self._header: tuple[Check, ...] = () if check is None else (check,)
         self._prefix = live.layout.prefix
         self._pack = live.layout.document_packer()
-        self._encode = codec.encode
+        # Of the parts of a key nothing is shared, so no pass needs to look for it.
+        self._encode = codec.encode_list if isinstance(codec, MsgpackCodec) else codec.encode
         primary_key = live.schema.primary_key
         stored = all(column.codec.name in PART_IS_STORED for column in primary_key)
         self._parts = tuple(column.field for column in primary_key) if stored else ()
-        self._indexes: tuple[tuple[Callable[[Document], bytes], bool, EntryLayout], ...] = tuple(
+        self._indexes: tuple[_Index, ...] = tuple(
             (index.layout.packed_columns(), index.definition.unique, index.layout) for index in live.maintained
+        )
+        self._compared = tuple(
+            (_same([column.field for column in index.definition.columns]), one)
+            for index, one in zip(live.maintained, self._indexes, strict=True)
         )
 
     def entries(self, document: Document, pk: bytes) -> Entries | None:
@@ -97,20 +136,59 @@ class PlainWrites:
         Returns:
             None if an index cannot hold it, or if it is the document of another record.
         """
-        found: Entries = []
         try:
             if self._pack(document) != pk:
                 return None
-            for columns, unique, layout in self._indexes:
-                key = columns(document)
-                if key:
-                    found.append((key, True) if unique else (key + pk, False))
-                else:  # it has a None
-                    keys = layout.keys(document, pk)
-                    found.append(keys[0] if keys else _NO_ENTRY)
+            return [_entry(index, document, pk) for index in self._indexes]
         except UNREADABLE:
             return None
-        return found
+
+    def packed_key(self, document: Document) -> bytes | None:
+        """The packed primary key of a document; None if it has none."""
+        try:
+            return self._pack(document)
+        except UNREADABLE:
+            return None
+
+    def insert(self, pk: bytes, new: tuple[Document, tuple[bytes, int]]) -> AtomicWrite | None:
+        """The operation that inserts a record; None if an index cannot hold it.
+
+        Args:
+            pk: the packed primary key of the document.
+            new: as of ``store``.
+        """
+        try:
+            entries = [_entry(index, new[0], pk) for index in self._indexes]
+        except UNREADABLE:
+            return None
+        return self.store(pk, None, _NOTHING, entries, new)
+
+    def replace(
+        self, pk: bytes, old: Row, before: Document, new: tuple[Document, tuple[bytes, int]]
+    ) -> AtomicWrite | None:
+        """The operation that stores a record in place of another version; ``store`` with all entries gives the same.
+
+        Only indexes of which a column was given another value are looked at.
+
+        Args:
+            pk: the packed primary key of the document before.
+            old: the row as read.
+            before: its document.
+            new: as of ``store``.
+
+        Returns:
+            None if an index cannot hold one of the documents, or if the new one is that of another record.
+        """
+        document = new[0]
+        try:
+            if self._pack(document) != pk:
+                return None
+            changed = [index for same, index in self._compared if not same(before, document)]
+            gone = [_entry(index, before, pk) for index in changed]
+            entries = [_entry(index, document, pk) for index in changed]
+        except UNREADABLE:
+            return None
+        return self.store(pk, old, gone, entries, new)
 
     def store(
         self, pk: bytes, old: Row | None, before: Entries, after: Entries, new: tuple[Document, tuple[bytes, int]]

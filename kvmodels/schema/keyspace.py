@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterator
 from inspect import unwrap
 from typing import Any, NamedTuple
 
+from kvmodels.encoding.column_scalars import STR
 from kvmodels.encoding.columns import ColumnCodec
 from kvmodels.errors import DecodeError, InvalidKeyError, InvalidValueError
 from kvmodels.keys import decode_key, encode_key, skip_parts
@@ -358,6 +359,8 @@ class EntryLayout:
             return lambda _: b""
         if len(columns) == 1 and not self._null:
             ((field, pack_stored),) = columns
+            if pack_stored is STR.pack_stored:
+                return _packed_text(prefix, field)
             return lambda document: prefix + pack_stored(document[field])
 
         def packed(document: Document) -> bytes:
@@ -435,6 +438,19 @@ class EntryLayout:
         columns = self.definition.columns
         parts = decode_key(key)[self._count - len(columns) : self._count]
         return tuple(column.codec.unpack(part) for column, part in zip(columns, parts, strict=True))
+
+
+def _packed_text(prefix: bytes, field: str) -> Callable[[Document], bytes]:
+    """``packed_columns`` of one column of texts, which most are: one call, and one object for the usual text."""
+    head = prefix.decode() + "\x02"
+
+    def packed(document: Document) -> bytes:
+        value = document[field]
+        if type(value) is str and "\x00" not in value and value.isascii():
+            return f"{head}{value}\x00".encode()
+        return prefix + STR.pack_stored(value)
+
+    return packed
 
 
 def _is_field(column: Column) -> bool:

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
-from operator import attrgetter
+from operator import attrgetter, itemgetter
 from typing import Any, Final, NamedTuple, NoReturn, cast
 
 from pydantic import BaseModel, ValidationError
@@ -34,11 +33,11 @@ from kvmodels.schema.upgrades import Upgrades, version_of
 
 __all__ = ["RESERVED_FIELD", "Prepared", "PreparedMany", "RecordCodec", "apply_changes"]
 
+_new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
 _EXTRA: Final = attrgetter("__pydantic_extra__")
 
 
-@dataclass(slots=True)
-class Prepared:
+class Prepared(NamedTuple):
     """An object made ready for a write, which has not happened yet.
 
     Attributes:
@@ -105,7 +104,7 @@ class RecordCodec:
         self._revalidators = _named(forms, "revalidate")
         self._mutable = tuple(name for name, form in forms.items() if form.mutable)
         self._required = tuple(name for name, info in model.model_fields.items() if must_be_stored(info))
-        self._primary_key = primary_key
+        self._key_values = _taking(primary_key)
         self._computed = ComputedValues(model.__name__, computed) if computed else None
         self._schema_version = schema_version
         self._proves = proves
@@ -122,8 +121,7 @@ class RecordCodec:
 
     def primary_key_of(self, instance: Any) -> tuple[Any, ...]:
         """Values of the primary key of an object, as they are in it now."""
-        values = instance.__dict__
-        return tuple([values[name] for name in self._primary_key])
+        return self._key_values(instance.__dict__)
 
     def encode(self, instance: Any) -> Document:
         """The document of an object; see ``prepare``."""
@@ -170,8 +168,8 @@ class RecordCodec:
             if RESERVED_FIELD in unknown:
                 carried[RESERVED_FIELD] = {**unknown[RESERVED_FIELD], **document.get(RESERVED_FIELD, {})}
             document.update(carried)
-        primary_key = tuple([values[name] for name in self._primary_key])
-        return Prepared(values, validated.__pydantic_extra__, document, primary_key, unknown)
+        primary_key = self._key_values(values)
+        return _new(Prepared, (values, validated.__pydantic_extra__, document, primary_key, unknown))
 
     def prepare_many(self, instances: Sequence[Any]) -> PreparedMany | None:
         """What ``prepare`` gives for new objects, by columns; None where it must be asked for each of them.
@@ -418,6 +416,14 @@ def apply_changes(schema: ModelSchema, instance: Any, changes: Mapping[str, Any]
 def _named(forms: Mapping[str, Form], function: str) -> tuple[tuple[str, Function], ...]:
     found = ((name, getattr(form, function)) for name, form in forms.items())
     return tuple((name, apply) for name, apply in found if apply is not None)
+
+
+def _taking(names: tuple[str, ...]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
+    """What gives the values of some fields."""
+    if len(names) == 1:
+        (name,) = names
+        return lambda values: (values[name],)
+    return itemgetter(*names)
 
 
 def _first_location(error: ValidationError) -> str | None:
