@@ -88,7 +88,11 @@ def _same(fields: Sequence[str]) -> Callable[[Document, Document], bool]:
         return same_text
 
     def same(before: Document, after: Document) -> bool:
-        return all([(value := after[name]) is before[name] and type(value) is str for name in fields])
+        for name in fields:
+            value = after[name]
+            if value is not before[name] or type(value) is not str:
+                return False
+        return True
 
     return same
 

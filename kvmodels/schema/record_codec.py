@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
-from operator import attrgetter, itemgetter
+from operator import attrgetter
 from typing import Any, Final, NamedTuple, NoReturn, cast
 
 from pydantic import BaseModel, ValidationError
@@ -423,7 +423,7 @@ def _taking(names: tuple[str, ...]) -> Callable[[Mapping[str, Any]], tuple[Any, 
     if len(names) == 1:
         (name,) = names
         return lambda values: (values[name],)
-    return itemgetter(*names)
+    return lambda values: tuple([values[name] for name in names])
 
 
 def _first_location(error: ValidationError) -> str | None:

@@ -117,6 +117,11 @@ def both(at: Place, old: Any, new: Any) -> tuple[AtomicWrite, AtomicWrite]:
     after = writes.entries(document, pk)
     assert after is not None
     full = compiled(at, [RecordChange(live, pk, row, old_document, document, *value)])
+    if row is None:
+        assert writes.insert(pk, (document, value)) == full
+    else:
+        assert old_document is not None
+        assert writes.replace(pk, row, old_document, (document, value)) == full
     return full, writes.store(pk, row, before, after, (document, value))
 
 
@@ -216,7 +221,21 @@ def test_what_an_index_or_a_key_cannot_hold_is_not_compiled_by_columns():
 def test_the_document_of_another_record_is_left_to_the_compiler():
     at = place(Member)
     document = at.live.schema.prepare(Member(id=1, email="a", city="b")).document
-    assert at.writes.entries(document, at.live.layout.pack((2,))) is None
+    other = at.live.layout.pack((2,))
+    row = Row(at.live.layout.key(other), b"", 4, b"\0" * 10, None)
+    assert at.writes.entries(document, other) is None
+    assert at.writes.replace(other, row, document, (document, (b"", 4))) is None
+
+
+def test_only_the_very_same_text_is_taken_for_unchanged():
+    at = place(Member)
+    pk = at.live.layout.pack((1,))
+    document = at.live.schema.prepare(Member(id=1, email="a", city="b", score=1)).document
+    row = Row(at.live.layout.key(pk), b"", 4, b"\0" * 10, None)
+    for same in ({"score": True}, {"score": 1.0}, {"score": float("nan")}, {"nick": 7}):
+        wrong = {**document, **same}
+        assert at.writes.replace(pk, row, wrong, ({**wrong, "email": "c"}, (b"", 4))) is None
+        assert at.writes.replace(pk, row, document, (wrong, (b"", 4))) is None
 
 
 def test_what_an_index_cannot_hold_is_left_to_the_compiler():
