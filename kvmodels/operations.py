@@ -27,6 +27,7 @@ __all__ = [
     "Follow",
     "Guard",
     "GuardFailed",
+    "Likely",
     "Mutation",
     "ReadRange",
     "ReadResult",
@@ -222,6 +223,26 @@ class Tail:
         """The one key behind each row of the first range."""
         prefix, start = self.prefix, self.start
         return [ReadRange(prefix + row[0][start:]) for row in ranges[0]]
+
+
+@dataclass(slots=True)
+class Likely:
+    """A ``Follow`` that says beforehand for which key it will ask, if the row that is read is like those before it.
+
+    Called, it is the function, and what that asks for is followed. An engine that can read the likely row with the
+    first one asks the function then, and reads once more only if the guess was wrong.
+
+    Attributes:
+        follow: the function; it may change the guess, which is no part of the answer.
+        guess: the key is probably this prefix, the value of the row from this position on, and this suffix.
+    """
+
+    follow: Follow
+    guess: tuple[bytes, int, bytes]
+
+    def __call__(self, ranges: list[list[Row]]) -> Sequence[ReadRange]:
+        """What the function asks for."""
+        return self.follow(ranges)
 
 
 class CommitResult(NamedTuple):

@@ -29,6 +29,7 @@ from kvmodels.operations import (
     Follow,
     Guard,
     GuardFailed,
+    Likely,
     ReadRange,
     ReadResult,
     Row,
@@ -283,6 +284,8 @@ def bounded(follow: Follow) -> Follow:
     """The same function, which raises NotSmallError where it asks for too much."""
     if isinstance(follow, Tail):
         return follow  # it asks for no more rows than the read gave
+    if isinstance(follow, Likely):
+        return Likely(bounded(follow.follow), follow.guess)
 
     def small(found: list[list[Row]]) -> Sequence[ReadRange]:
         more = follow(found)

@@ -21,6 +21,7 @@ from kvmodels.operations import (
     Follow,
     Guard,
     GuardFailed,
+    Likely,
     Mutation,
     ReadRange,
     ReadResult,
@@ -58,6 +59,13 @@ GUARDED_POINT = (
     "SELECT version, clock, guard.s, guard.x, kv.v, kv.e, kv.s, kv.x FROM meta"
     " LEFT JOIN kv AS guard ON guard.k = ? LEFT JOIN kv ON kv.k = ? WHERE id = 0"
 )
+
+LIKELY_POINT = (
+    "SELECT version, clock, guard.s, guard.x, kv.v, kv.e, kv.s, kv.x, behind.k, behind.v, behind.e, behind.s, behind.x"
+    " FROM meta LEFT JOIN kv AS guard ON guard.k = ? LEFT JOIN kv ON kv.k = ?"
+    " LEFT JOIN kv AS behind ON behind.k = CAST(? || substr(kv.v, ?) || ? AS BLOB) WHERE id = 0"
+)
+"""As ``GUARDED_POINT``, with the row whose key is a prefix, the end of the value that was found, and a suffix."""
 
 SCAN = {
     False: "SELECT k, v, e, s, x FROM kv WHERE k >= ? AND k < ? AND (x IS NULL OR x > ?) ORDER BY k LIMIT ?",
@@ -197,9 +205,10 @@ def read_guarded_point(
 ) -> ReadResult | None:
     """A key, and the one that follows from it, in a statement each; None where that is not enough.
 
-    Both statements say the version of the store, and when it is the same they saw the same state: every commit that
-    changes a row raises it. So no transaction is needed, which costs as much as two more statements. Not enough is it
-    when somebody has committed in between, the guard does not hold, or several keys follow.
+    One statement is enough where ``follow`` says beforehand what it will ask for, and then does ask for it. Of two,
+    both say the version of the store, and when it is the same they saw the same state: every commit that changes a row
+    raises it. So no transaction is needed, which costs as much as two more statements. Not enough is it when somebody
+    has committed in between, the guard does not hold, or several keys follow.
 
     Args:
         connection: in no transaction.
@@ -208,29 +217,39 @@ def read_guarded_point(
         follow: asks for further ranges.
         clock: decides on expiry; None: rows that have expired are read too.
     """
-    found = connection.execute(GUARDED_POINT, (guard.key, key)).fetchall()
+    likely = follow if isinstance(follow, Likely) else None
+    if likely is None:
+        found = connection.execute(GUARDED_POINT, (guard[0], key)).fetchall()
+    else:
+        prefix, at, suffix = likely.guess
+        found = connection.execute(LIKELY_POINT, (guard[0], key, prefix, at + 1, suffix)).fetchall()
     version, high_water = _state_of(found)
-    _, _, guarded, guarded_until, *stored = found[0]
-    rows = _live(key, tuple(stored), high_water, clock)
-    if guarded is None or guarded_until is not None or to_versionstamp(guarded) != guard.versionstamp:
+    _, _, guarded, guarded_until, value, encoding, stamp, expire_at, *behind = found[0]
+    if guarded is None or guarded_until is not None or guarded.to_bytes(8, "big") + ZEROS != guard[1]:
         return None
+    rows = _live(key, (value, encoding, stamp, expire_at), high_water, clock)
     more = () if follow is None else follow([rows])
     if not more:
-        return ReadResult([rows], [], to_versionstamp(version))
+        return _new(ReadResult, ([rows], [], version.to_bytes(8, "big") + ZEROS))
     start, end, limit, _, _ = more[0]
     if len(more) > 1 or end is not None or limit is not None:
         return None
-    followed = connection.execute(POINT_WITH_VERSION, (start,)).fetchall()
-    if _state_of(followed)[0] != version:
-        return None
-    return ReadResult([rows], [_live(start, followed[0][2:], high_water, clock)], to_versionstamp(version))
+    if behind and behind[0] == start:
+        followed = behind[1:]
+    else:
+        again = connection.execute(POINT_WITH_VERSION, (start,)).fetchall()
+        if _state_of(again)[0] != version:
+            return None
+        followed = again[0][2:]
+    one = _live(start, followed, high_water, clock)
+    return _new(ReadResult, ([rows], [one], version.to_bytes(8, "big") + ZEROS))
 
 
-def _live(key: bytes, stored: tuple[Any, ...], high_water: int, clock: EngineClock | None) -> list[Row]:
+def _live(key: bytes, stored: Sequence[Any], high_water: int, clock: EngineClock | None) -> list[Row]:
     value, encoding, stamp, expire_at = stored
     if stamp is None or (expire_at is not None and clock is not None and expire_at <= max(clock.now_ms(), high_water)):
         return []
-    return [Row(key, value, encoding, to_versionstamp(stamp), expire_at)]
+    return [_new(Row, (key, value, encoding, stamp.to_bytes(8, "big") + ZEROS, expire_at))]
 
 
 def read_ranges(

@@ -15,7 +15,7 @@ from kvmodels.flows.context import Context, live_collection
 from kvmodels.flows.objects import packer_of, slot_owner_of, verified_loader_of
 from kvmodels.flows.records import document_of, object_of, object_of_document
 from kvmodels.flows.requests import Flow, OneRead, read, steps_of
-from kvmodels.operations import Guard, ReadRange, ReadResult, Row
+from kvmodels.operations import Guard, Likely, ReadRange, ReadResult, Row
 from kvmodels.query.query import Query
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.live import LiveCollection, LiveIndex
@@ -25,6 +25,8 @@ __all__ = ["Direct", "absent_record", "direct_one", "lookup_read"]
 
 _new: Final = tuple[Any, ...].__new__
 _ONE_READ: Final[type[OneRead[Any]]] = OneRead
+_LONGEST_HEAD: Final = 8
+"""More bytes than msgpack puts before the text or the number in a list of one."""
 
 
 class Direct(NamedTuple):
@@ -193,18 +195,37 @@ class _Slots:
         return object_of_document(self._live, slots[0], document, self._live.layout.pack_document(document))
 
 
-def _follower(
-    context: Context, live: LiveCollection, index: LiveIndex
-) -> Callable[[list[list[Row]]], Sequence[ReadRange]]:
-    """From the row of a slot to its record."""
+def _follower(context: Context, live: LiveCollection, index: LiveIndex) -> Likely:
+    """From the row of a slot to its record.
+
+    Most slots of an index hold keys of one kind and length, so the key of the last record tells how to make that of the
+    next one of the bytes of its slot. Only the guess is remembered: what a slot means is found out each time.
+    """
     owner, prefix = slot_owner_of(context, live, index), live.layout.prefix
 
     def follow(ranges: list[list[Row]]) -> Sequence[ReadRange]:
         slots = ranges[0]
         pk = owner(slots[0]) if slots else None
-        return () if pk is None else (_new(ReadRange, (prefix + pk, None, None, False, False)),)
+        if pk is None:
+            return ()
+        key, value = prefix + pk, slots[0][1]
+        before, start, after = likely.guess
+        if before + value[start:] + after != key:
+            likely.guess = _guess(value, key) or likely.guess
+        return (_new(ReadRange, (key, None, None, False, False)),)
 
-    return follow
+    likely = Likely(follow, (prefix, 0, b""))
+    return likely
+
+
+def _guess(value: bytes, key: bytes) -> tuple[bytes, int, bytes] | None:
+    """A beginning, a position and an end, so that the key is made of them and the value from there; None: it is not."""
+    for start in range(1, min(len(value), _LONGEST_HEAD)):
+        for suffix in (b"", b"\0"):  # a text ends in a zero byte
+            end = value[start:] + suffix
+            if key.endswith(end):
+                return key[: -len(end)], start, suffix
+    return None
 
 
 def _operands(query: Query) -> dict[str, Any] | None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kvmodels.engines.lmdb import LmdbEngine
 from kvmodels.engines.memory import MemoryEngine
 from kvmodels.engines.sqlite import SqliteEngine
-from kvmodels.operations import Delete, Guard, GuardFailed, ReadRange, ReadResult, Tail
+from kvmodels.operations import Delete, Follow, Guard, GuardFailed, Likely, ReadRange, ReadResult, Tail
 from tests.contract.shorthand import EVERYTHING, commit, get, keys, put, rows
 
 
@@ -114,6 +114,30 @@ def test_the_ends_of_keys_lead_to_what_the_function_that_they_stand_for_asks_for
             assert snapshot.read([one], follow=tail, include_expired=expired).followed == called.followed
     clock.now += 4
     assert engine.read([one], follow=tail).followed == []
+
+
+@pytest.mark.parametrize("guess", [(b"user/", 1, b""), (b"user/", 0, b""), (b"", 9, b"nowhere"), (b"user/", 0, b"\0")])
+def test_a_guess_changes_nothing_of_what_is_followed(engine, clock, guess):
+    stamp = commit(engine, put(b"header"))
+    values = [b"\x911", b"\x91\0\xff", b"caf\xc3\xa9", b"\xc3", b"\x91", b""]
+    commit(engine, *(put(b"slot/%d" % number, value) for number, value in enumerate(values)))
+    commit(engine, *(put(b"user/" + value, value, expire_at=clock.now + 1) for value in values))
+    commit(engine, *(put(b"user/" + value[1:], b"cut" + value) for value in values if len(value) > 1))
+    followers: tuple[Follow, ...] = (
+        lambda found: [ReadRange(b"user/" + row.value[1:]) for row in found[0]],
+        lambda found: [ReadRange(b"user/" + row.value) for row in found[0]],
+        lambda found: [ReadRange(b"header")],
+        lambda found: [],
+    )
+    for later in (0, 1):
+        clock.now += later
+        for number in range(len(values) + 1):
+            for follow in followers:
+                for guard in (Guard(b"header", stamp), Guard(b"header", None), None):
+                    one = [ReadRange(b"slot/%d" % number)]
+                    assert engine.read(one, guard, follow=Likely(follow, guess)) == engine.read(
+                        one, guard, follow=follow
+                    )
 
 
 def test_the_ends_of_single_keys_and_of_several_ranges_are_followed_as_well(engine):

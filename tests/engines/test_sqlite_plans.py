@@ -10,7 +10,7 @@ import pytest
 
 from kvmodels.engines import sqlite_statements as statements
 from kvmodels.engines.sqlite import SqliteEngine
-from kvmodels.operations import AtomicWrite, Check, Delete, ReadRange
+from kvmodels.operations import AtomicWrite, Check, Delete, Guard, Likely, ReadRange, ReadResult
 from tests.contract.shorthand import commit, put, rows
 
 
@@ -37,6 +37,7 @@ def writer(engine: SqliteEngine) -> sqlite3.Connection:
         (statements.POINT, 1),
         (statements.POINT_WITH_VERSION, 1),
         (statements.GUARDED_POINT, 2),
+        (statements.LIKELY_POINT, 5),
         (statements.CHECK, 1),
         (statements.CHECK_MANY, statements.CHECKS_PER_STATEMENT),
         (statements.ANY_BETWEEN, 2),
@@ -122,3 +123,24 @@ def test_a_commit_of_one_record_takes_one_read_and_writes_its_number_before_its_
     engine.commit(AtomicWrite((Check(b"a", None), Check(b"b", None)), (put(b"a"), Delete(b"b"))))
     writer(engine).set_trace_callback(None)
     assert [text.split()[0] for text in seen] == ["BEGIN", "SELECT", "UPDATE", "INSERT", "DELETE", "COMMIT"]
+
+
+def test_a_right_guess_takes_one_statement_and_a_wrong_one_two(engine: SqliteEngine):
+    stamp = commit(engine, put(b"header"))
+    commit(engine, put(b"slot", b"\x91\x07"), put(b"user/7", b"seven"), put(b"user/\x07", b"7"))
+    engine.read((ReadRange(b"slot"),), Guard(b"header", stamp))
+    (reader,) = engine.check_open().open_readers()
+    for key, guess, expected in (
+        (b"user/\x07", (b"user/", 1, b""), 1),
+        (b"user/7", (b"user/", 1, b""), 2),
+        (b"user/7", (b"user/", 2, b"7"), 1),
+        (b"absent", (b"ab", 2, b"sent"), 2),
+    ):
+        asked: list[str] = []
+        reader.set_trace_callback(asked.append)
+        follow = Likely(lambda _, key=key: (ReadRange(key),), guess)
+        result = engine.read((ReadRange(b"slot"),), Guard(b"header", stamp), follow=follow)
+        reader.set_trace_callback(None)
+        assert len(asked) == expected
+        assert isinstance(result, ReadResult)
+        assert [row.key for row in result.followed[0]] == [key] * (key != b"absent")
