@@ -6,10 +6,11 @@ the tests read these values. Sizes are bytes of the encoding, never characters o
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 from typing import Any, ClassVar
 
 from kvmodels.public_path import show_public_path
+from kvmodels.slotted import dataclass
 
 __all__ = ["Limits", "Traits"]
 

@@ -7,12 +7,13 @@ complemented, descending; None sorts below every value and is ``b""``.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from decimal import InvalidOperation
 from typing import Any, Final, NoReturn
 
 from kvmodels.errors import DecodeError, InvalidKeyError, InvalidValueError
 from kvmodels.keys import decode_key, escape
+from kvmodels.slotted import dataclass
 
 __all__ = [
     "ColumnCodec",

@@ -7,7 +7,7 @@ What a column cannot hold is an InvalidValueError before anything is written, ne
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -47,6 +47,7 @@ from kvmodels.encoding.column_scalars import (
 )
 from kvmodels.errors import DecodeError, InvalidValueError, ModelDefinitionError
 from kvmodels.public_path import show_public_path
+from kvmodels.slotted import dataclass
 from kvmodels.ulid import ULID
 
 __all__ = ["ColumnCodec", "KeyNumber", "column_codec", "column_codec_named", "descending", "nullable"]

@@ -16,7 +16,7 @@ its versionstamp above the fence: so a versionstamp says whether a record is cou
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from kvmodels.errors import RetriesExhaustedError, UnknownFieldError
@@ -33,6 +33,7 @@ from kvmodels.schema.catalogue import IndexState, StoredCollection, StoredIndex,
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.keyspace import build_key, fence_key
 from kvmodels.schema.live import LiveCollection, LiveIndex, needs_other_function, retyped_columns
+from kvmodels.slotted import dataclass
 
 __all__ = ["BuildReport", "IndexViolation", "build_index", "outdated_generations", "rebuild_index", "unbuilt_indexes"]
 

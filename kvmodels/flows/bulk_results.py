@@ -6,10 +6,10 @@ Rules of this module: data only. A record that a query found counts as matched i
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
 from kvmodels.public_path import show_public_path
+from kvmodels.slotted import dataclass
 
 __all__ = ["LISTED_AT_MOST", "BulkFailure", "BulkProgress", "BulkResult", "OnError"]
 

@@ -8,7 +8,7 @@ give their own.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, Protocol, TypeVar, cast
 
 from kvmodels.encoding.values import ValueCodec
@@ -23,6 +23,7 @@ from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.keyspace import HEADER_KEY, RecordLayout, fence_key
 from kvmodels.schema.live import LiveCollection, join
 from kvmodels.signals import Signals
+from kvmodels.slotted import dataclass
 
 __all__ = [
     "DEFAULT_RETRY",

@@ -6,7 +6,6 @@ repair could not write any of them.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from kvmodels.errors import DecodeError, KvModelsError
@@ -17,6 +16,7 @@ from kvmodels.maintenance.entries import entry_keys, entry_value, slot_owner
 from kvmodels.operations import Row
 from kvmodels.schema.definition import Document
 from kvmodels.schema.live import LiveCollection, LiveIndex
+from kvmodels.slotted import dataclass
 
 __all__ = ["Expected", "RecordEntries", "difference"]
 

@@ -5,12 +5,12 @@ Rules of this module: values only, nothing is read here.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple
 
 from kvmodels.errors import KvModelsError
 from kvmodels.keys import decode_key
 from kvmodels.public_path import show_public_path
+from kvmodels.slotted import dataclass
 
 __all__ = ["CheckReport", "Finding", "FindingKind", "shown_key"]
 

@@ -13,7 +13,7 @@ interrupted.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from kvmodels.errors import RetriesExhaustedError, SchemaMismatchError
 from kvmodels.flows.build import IndexViolation
@@ -27,6 +27,7 @@ from kvmodels.operations import Check, Delete, GuardFailed, ReadRange, Row, Set,
 from kvmodels.public_path import show_public_path
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.keyspace import migration_key, unmigrated_prefix
+from kvmodels.slotted import dataclass
 
 __all__ = ["MigrationReport", "migrate", "unmigrated"]
 

@@ -7,7 +7,6 @@ exception that it raises ends the operation with nothing written.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from kvmodels.errors import KvModelsError
@@ -16,6 +15,7 @@ from kvmodels.maintenance.changes import RecordChange, Violation
 from kvmodels.operations import AtomicWrite, Row
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.state import ObjectState
+from kvmodels.slotted import dataclass
 
 __all__ = ["Operation", "Proposal", "Seen", "always", "run_after"]
 

@@ -7,13 +7,13 @@ function of the user raises ends the change, which goes on from there when it is
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, Literal, cast
 
 from kvmodels.errors import InvalidArgumentError
 from kvmodels.flows.arguments import require_callable
 from kvmodels.flows.requests import Flow, sleep
 from kvmodels.public_path import show_public_path
+from kvmodels.slotted import dataclass
 
 __all__ = ["SAMPLE", "UNPACED", "Pace", "SchemaProgress"]
 

@@ -7,7 +7,6 @@ interrupted and begun again; the plan is only made to be judged and shown, and e
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from kvmodels.errors import SchemaChangeRefusedError
 from kvmodels.flows.build import BuildReport, build_index, outdated_generations, unbuilt_indexes
@@ -24,6 +23,7 @@ from kvmodels.schema.catalogue import IndexState
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.evolution import SchemaPlan
 from kvmodels.schema.live import needed_version
+from kvmodels.slotted import dataclass
 
 __all__ = ["SchemaReport", "apply_schema", "build_indexes"]
 

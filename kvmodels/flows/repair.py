@@ -8,7 +8,6 @@ about models, and the data may be somebody's only copy. A repair that meets a co
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from kvmodels.errors import CommitUnknownError, KvModelsError
 from kvmodels.flows.context import Context, HeaderView, writable_collection
@@ -23,6 +22,7 @@ from kvmodels.operations import AtomicWrite, Check, Committed, Delete, Row
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.keyspace import HEADER_KEY
 from kvmodels.schema.live import LiveIndex
+from kvmodels.slotted import dataclass
 
 __all__ = ["Suspect", "mend"]
 

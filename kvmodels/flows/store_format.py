@@ -7,7 +7,7 @@ cannot be left and a reservation cannot be forgotten.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import cast
 
 from kvmodels.encoding.values import ValueCodec
@@ -15,6 +15,7 @@ from kvmodels.errors import DecodeError, InvalidKeyError, KeyTooLargeError, Rese
 from kvmodels.keys import COMMIT_VERSIONSTAMP, Key, SetKey, decode_key, encode_key
 from kvmodels.limits import Limits
 from kvmodels.operations import Entry, Row, format_versionstamp
+from kvmodels.slotted import dataclass
 
 __all__ = ["LIBRARY_PART", "StoreFormat"]
 

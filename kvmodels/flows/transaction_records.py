@@ -10,7 +10,7 @@ Rules of this module: pure. Objects of the caller get nothing but a pending stat
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, NamedTuple, TypeVar
 
 from kvmodels.encoding.values import ValueCodec
@@ -24,6 +24,7 @@ from kvmodels.maintenance.entries import entry_keys, entry_value, require_fan_ou
 from kvmodels.operations import Row
 from kvmodels.schema.live import LiveIndex
 from kvmodels.schema.state import PendingStamp, pending_state, set_state, state_of
+from kvmodels.slotted import dataclass
 
 __all__ = ["WrittenRecords"]
 

@@ -7,7 +7,6 @@ Rules of this module: what is listed was so when a build or a migration looked, 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from kvmodels.errors import DecodeError, UnknownFieldError
@@ -22,6 +21,7 @@ from kvmodels.public_path import show_public_path
 from kvmodels.schema.catalogue import IndexState
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.live import LiveCollection, LiveIndex
+from kvmodels.slotted import dataclass
 
 __all__ = ["RecordViolation", "list_violations", "resolve"]
 

@@ -5,12 +5,12 @@ Rules of this module: data only.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from kvmodels.operations import AtomicWrite, Row
 from kvmodels.schema.definition import Document
 from kvmodels.schema.live import LiveCollection, LiveIndex
+from kvmodels.slotted import dataclass
 
 __all__ = ["Compiled", "Misfit", "NeedRows", "RecordChange", "Violation"]
 

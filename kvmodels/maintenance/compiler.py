@@ -16,7 +16,6 @@ conflicts for uniqueness, here a unique value is one key with a single owner.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from kvmodels.encoding.values import ValueCodec
 from kvmodels.errors import InvalidValueError
@@ -34,6 +33,7 @@ from kvmodels.maintenance.plain import plain_writes
 from kvmodels.operations import AtomicWrite, Check, Delete, Guard, Mutation, Row, Set
 from kvmodels.schema.keyspace import violation_key
 from kvmodels.schema.live import LiveIndex
+from kvmodels.slotted import dataclass
 
 __all__ = ["compile_in_full", "compile_write"]
 

@@ -7,7 +7,7 @@ what the fold gives. Everything is exact; see ``kvmodels.query.accumulators``.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import Enum
 from typing import Any, ClassVar, Final, NamedTuple
 
@@ -19,6 +19,7 @@ from kvmodels.query.projection import FieldName, field_of
 from kvmodels.query.query import Query
 from kvmodels.schema.definition import ColumnSource, ModelSchema
 from kvmodels.schema.names import PRIMARY_KEY
+from kvmodels.slotted import dataclass
 
 __all__ = [
     "Aggregate",

@@ -11,7 +11,7 @@ Rules of this module: pure; a pass is planned by the planner of queries, so the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Literal
 
 from kvmodels.errors import IndexNotReadyError, InvalidArgumentError, NoUsableIndexError
@@ -26,6 +26,7 @@ from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.expressions import Order
 from kvmodels.schema.live import LiveCollection
 from kvmodels.schema.predicate import Condition
+from kvmodels.slotted import dataclass
 
 __all__ = ["AggregatePlan", "End", "GroupPlan", "Pass", "plan_aggregate", "plan_groups", "refuse_unready"]
 

@@ -11,7 +11,6 @@ one value, or be grouped by without a condition on it. An index that leaves out 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
 from kvmodels.keys import split_key
@@ -24,6 +23,7 @@ from kvmodels.query.shapes import shape_of
 from kvmodels.schema.definition import Column, IndexDefinition, ModelSchema
 from kvmodels.schema.live import LiveCollection, LiveIndex
 from kvmodels.schema.spans import EVERYTHING, Spans, contains
+from kvmodels.slotted import dataclass
 
 __all__ = ["COUNT", "EVERY_RECORD", "CounterPlan", "counter_plan", "kinds_of", "unready_counters"]
 

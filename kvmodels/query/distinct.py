@@ -7,7 +7,7 @@ types are different. A folded field is not read in the order of its index, becau
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import is_dataclass, replace
 from functools import partial
 from typing import Any, Final, cast
 
@@ -22,6 +22,7 @@ from kvmodels.schema.expressions import Order
 from kvmodels.schema.live import LiveCollection
 from kvmodels.schema.predicate import conditions_of
 from kvmodels.schema.spans import ascending_column
+from kvmodels.slotted import dataclass
 
 __all__ = ["DistinctPlan", "distinct_key", "in_order", "is_distinct", "jump_parts", "plan_distinct", "told_apart"]
 

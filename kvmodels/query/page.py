@@ -6,10 +6,10 @@ Rules of this module: data only.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from kvmodels.public_path import show_public_path
+from kvmodels.slotted import dataclass
 
 __all__ = ["Page"]
 

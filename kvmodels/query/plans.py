@@ -22,7 +22,7 @@ query and of the indexes that are readable, and its hash is the same in every pr
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import sha256
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -33,6 +33,7 @@ from kvmodels.query.describing import describe, digest
 from kvmodels.query.matching import Matcher
 from kvmodels.schema.definition import Column, ModelSchema
 from kvmodels.schema.predicate import Condition, Predicate
+from kvmodels.slotted import dataclass
 
 __all__ = ["Analysis", "Combine", "Distinct", "KeyRange", "PlanNode", "QueryPlan", "Scan", "Sort"]
 

@@ -7,7 +7,7 @@ where it was made and not where the query is run. Nothing is planned and nothing
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import get_close_matches
 from typing import Any, Final
 
@@ -17,6 +17,7 @@ from kvmodels.schema.expressions import Expression, FieldRef, Order, Q
 from kvmodels.schema.names import PRIMARY_KEY, known_field
 from kvmodels.schema.predicate import Conjunction, conditions_of, conjunction
 from kvmodels.schema.predicates import parse
+from kvmodels.slotted import dataclass
 
 __all__ = ["OrderColumn", "Query"]
 

@@ -6,10 +6,11 @@ Rules of this module: pure, and no pydantic; ``schema/time_fields.py`` has the d
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from types import NoneType
 from typing import Any, Final, Literal, get_args
+
+from kvmodels.slotted import dataclass
 
 __all__ = ["Automatic", "Kind", "TimeField"]
 

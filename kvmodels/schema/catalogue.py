@@ -20,7 +20,7 @@ changes its columns in records that were not rewritten yet, and SUPERSEDED, when
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Any
 
@@ -28,6 +28,7 @@ from kvmodels.encoding.columns import column_codec_named, descending, nullable
 from kvmodels.errors import DecodeError, SchemaMismatchError
 from kvmodels.schema.definition import Aggregates, Column, IndexDefinition, ModelSchema, Partial, SpanTest
 from kvmodels.schema.keyspace import FORMAT, index_prefix
+from kvmodels.slotted import dataclass
 
 __all__ = [
     "LOADING",

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Literal, cast
 
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, PrimaryKeyChangedError, UnknownFieldError
@@ -16,6 +15,7 @@ from kvmodels.public_path import show_public_path
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.expressions import FieldRef, MultiFieldRef, origin
 from kvmodels.schema.names import nearest_field
+from kvmodels.slotted import dataclass
 
 __all__ = ["Arithmetic", "F", "Operator", "Term", "evaluated", "require_changes", "require_terms", "unknown_field"]
 

@@ -8,7 +8,7 @@ process can maintain an index from the stored catalogue alone.
 from __future__ import annotations
 
 from collections.abc import Callable, KeysView, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import sha256
 from json import dumps
 from typing import Any, Literal, NamedTuple
@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple
 from kvmodels.encoding.columns import ColumnCodec
 from kvmodels.schema.automatic import TimeField
 from kvmodels.schema.hooks import Hooks
+from kvmodels.slotted import dataclass
 
 __all__ = [
     "MAX_FAN_OUT",

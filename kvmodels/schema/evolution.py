@@ -7,7 +7,7 @@ refused, and what only the user can judge is refused until it is allowed by name
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final, NamedTuple
 
 from kvmodels.public_path import show_public_path
@@ -15,6 +15,7 @@ from kvmodels.schema.catalogue import IndexState, StoredCollection, StoredIndex
 from kvmodels.schema.definition import IndexDefinition, ModelSchema
 from kvmodels.schema.evolution_rules import NOTHING, RULES, Allowed, StepKind
 from kvmodels.schema.live import LiveCollection, missing_upgrades, needed_version, retyped_columns
+from kvmodels.slotted import dataclass
 
 __all__ = [
     "PlanStep",

@@ -9,13 +9,13 @@ are asked for, and nowhere else: libraries that probe an object for attributes m
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from dataclasses import field as attribute
 from typing import TYPE_CHECKING, Any, Generic, Literal, TypeGuard, TypeVar, cast, get_args, overload
 
 from kvmodels.errors import InvalidArgumentError, InvalidValueError
 from kvmodels.public_path import show_public_path
 from kvmodels.schema.nesting import has_several_values, nested_fields
+from kvmodels.slotted import dataclass
 
 __all__ = [
     "And",

@@ -8,9 +8,11 @@ record codec turns into errors that name the field.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import NoneType
 from typing import Any, TypeAlias
+
+from kvmodels.slotted import dataclass
 
 __all__ = ["ANYTHING", "Form", "Function", "array_form", "dict_form", "optional", "tuple_form"]
 

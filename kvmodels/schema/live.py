@@ -9,7 +9,7 @@ if it declares every maintained index by name, if the definition that it declare
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from kvmodels.encoding.columns import ColumnCodec, descending, nullable
@@ -18,6 +18,7 @@ from kvmodels.schema.catalogue import Header, IndexState, StoredCollection, Stor
 from kvmodels.schema.definition import Column, IndexDefinition, ModelSchema
 from kvmodels.schema.keyspace import EntryLayout, RecordLayout, violation_prefix
 from kvmodels.schema.paths import stored_name
+from kvmodels.slotted import dataclass
 
 __all__ = [
     "LiveCollection",

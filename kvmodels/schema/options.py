@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from difflib import get_close_matches
 from typing import Any, cast
@@ -18,6 +17,7 @@ from pydantic import ConfigDict
 from kvmodels.errors import ModelDefinitionError
 from kvmodels.schema.declarations import DeclaredIndex
 from kvmodels.schema.upgrades import Upgrade, declared_upgrades, marked
+from kvmodels.slotted import dataclass
 
 __all__ = ["CLASS_KEYWORDS", "META_OPTIONS", "ModelOptions", "check_class_keywords", "check_name", "resolve_options"]
 

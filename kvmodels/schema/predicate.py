@@ -10,10 +10,10 @@ expressions and keyword lookups, with operands that are converted and checked.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
 
 from kvmodels.schema.expressions import Lookup
+from kvmodels.slotted import dataclass
 
 __all__ = [
     "ALWAYS",

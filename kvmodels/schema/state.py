@@ -19,12 +19,13 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from gc import get_referents
 from itertools import count, repeat
 from types import MappingProxyType
 from typing import Any, Final, Self, TypeVar, cast
+
+from kvmodels.slotted import dataclass
 
 __all__ = [
     "STATE_SLOT",

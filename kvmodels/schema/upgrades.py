@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, NoReturn, cast
 
@@ -19,6 +18,7 @@ from kvmodels.public_path import show_public_path
 from kvmodels.schema.definition import Document
 from kvmodels.schema.paths import COMPUTED, RESERVED_FIELD
 from kvmodels.schema.sameness import same_stored
+from kvmodels.slotted import dataclass
 
 __all__ = ["Upgrade", "Upgrades", "declared_upgrades", "marked", "upgrade", "version_of"]
 

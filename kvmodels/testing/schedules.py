@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 from kvmodels.errors import InvalidArgumentError, KvModelsError
 from kvmodels.flows.requests import Commit, Count, Now, Read, ReadChanges, Request, Sleep, WaitForCommit
 from kvmodels.keys import decode_key
 from kvmodels.operations import AtomicWrite, Committed, Conflict, GuardFailed, ReadResult
+from kvmodels.slotted import dataclass
 
 __all__ = [
     "ADVANCE",
