@@ -35,6 +35,7 @@ from kvmodels.engines.group_commit import outcome_note
 from kvmodels.engines.signals import RECHECK_S
 from kvmodels.errors import KvModelsError
 from kvmodels.flows.requests import (
+    AGAIN,
     Commit,
     Count,
     Flow,
@@ -44,9 +45,10 @@ from kvmodels.flows.requests import (
     Request,
     Sleep,
     WaitForCommit,
+    request_of,
     steps_of,
 )
-from kvmodels.operations import AtomicWrite, Committed, Conflict
+from kvmodels.operations import AtomicWrite, Committed, Conflict, GuardFailed
 
 __all__ = ["aclose", "apin", "arelease", "arun"]
 
@@ -80,8 +82,26 @@ async def arun(
         KvModelsError: what the engine raised and the flow did not handle, or what the flow raised.
         asyncio.CancelledError: the task was cancelled; after a started commit it carries a note with the outcome.
     """
-    flow = steps_of(flow)
     lanes = lanes_of(engine) if engine.traits.blocking else None
+    if isinstance(flow, OneRead) and snapshot is None:
+        request = request_of(flow)
+        found = perform(engine, request) if lanes is None else await _perform_beside(engine, lanes, request, None)
+        if type(found) is not GuardFailed:
+            result: T = flow.answer(found)
+            if result is not AGAIN:
+                return result
+        assert flow.otherwise is not None  # there was a guard, or an answer that needs it
+        flow = flow.otherwise()
+    return await _run_through(engine, steps_of(flow), lanes, snapshot, sleep)
+
+
+async def _run_through(
+    engine: Engine,
+    flow: Flow[T],
+    lanes: Lanes | None,
+    snapshot: Snapshot | None,
+    sleep: Callable[[float], Awaitable[object]],
+) -> T:
     step: Callable[[Any], Request] = flow.send
     answer: Any = None
     try:

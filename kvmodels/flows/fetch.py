@@ -20,7 +20,7 @@ from kvmodels.flows.requests import Flow, OneRead, steps_of
 from kvmodels.flows.scan import get_by_key, get_many_by_key, get_one
 from kvmodels.query.query import Query
 from kvmodels.schema.definition import ModelSchema
-from kvmodels.schema.expressions import Expression
+from kvmodels.schema.expressions import Comparison, Expression
 from kvmodels.schema.model import KvModel
 from kvmodels.schema.predicates import key_values
 from kvmodels.schema.state import drop_state, set_state, state_of
@@ -43,9 +43,22 @@ def get(
     def planned_read() -> Flow[Any]:
         return get_one(context, _query(schema, arguments, lookups))
 
-    if not arguments and lookups:
-        return lookup_read(context, schema, lookups, planned_read, required=True) or planned_read()
-    return planned_read()
+    values = _values(schema, arguments, lookups)
+    return (lookup_read(context, schema, values, planned_read, required=True) if values else None) or planned_read()
+
+
+def _values(schema: ModelSchema, arguments: Sequence[Any], lookups: Mapping[str, Any]) -> Mapping[str, Any]:
+    """What is looked up, if it is values of fields alone: expressions such as ``User.email == "…"`` as keywords."""
+    if not arguments:
+        return lookups
+    values: dict[str, Any] = {}
+    for one in arguments:
+        if not isinstance(one, Comparison) or one.lookup != "exact" or one.any or one.field in values:
+            return {}
+        if one.field in lookups or (one.model is not None and not issubclass(schema.model, one.model)):
+            return {}
+        values[one.field] = one.operand
+    return {**values, **lookups}
 
 
 def _query(schema: ModelSchema, arguments: Sequence[Any], lookups: Mapping[str, Any]) -> Query:
@@ -61,8 +74,21 @@ def _query(schema: ModelSchema, arguments: Sequence[Any], lookups: Mapping[str, 
 
 def get_or_none(
     context: Context, schema: ModelSchema, arguments: Sequence[Any], lookups: Mapping[str, Any]
-) -> Flow[Any]:
+) -> Flow[Any] | OneRead[Any]:
     """The same, None when there is none."""
+
+    def any_read() -> Flow[Any]:
+        return _get_or_none(context, schema, arguments, lookups)
+
+    if len(arguments) == 1 and not lookups and not isinstance(arguments[0], Expression):
+        return point_read(context, schema, arguments[0], required=False) or any_read()
+    values = _values(schema, arguments, lookups)
+    return (lookup_read(context, schema, values, any_read, required=False) if values else None) or any_read()
+
+
+def _get_or_none(
+    context: Context, schema: ModelSchema, arguments: Sequence[Any], lookups: Mapping[str, Any]
+) -> Flow[Any]:
     try:
         return (yield from steps_of(get(context, schema, arguments, lookups)))
     except schema.model.DoesNotExist:

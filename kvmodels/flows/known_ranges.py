@@ -20,10 +20,10 @@ from typing import Any, Final, NamedTuple
 from kvmodels.errors import IndexNotReadyError, NoUsableIndexError
 from kvmodels.flows.batches import MAX_BATCH, counts_rows
 from kvmodels.flows.context import Context, HeaderView
-from kvmodels.flows.making import common_start, makes_objects
+from kvmodels.flows.making import common_start, makes_objects, tail_of
 from kvmodels.flows.objects import Loader, Verified, checked_loader_of, owner_of, verified_loader_of
 from kvmodels.flows.requests import AGAIN, Flow, OneCount, OneRead
-from kvmodels.operations import Counted, Guard, ReadRange, ReadResult, Row, after_prefix
+from kvmodels.operations import Counted, Follow, Guard, ReadRange, ReadResult, Row, Tail, after_prefix
 from kvmodels.query.counting import EVERY_RECORD, counter_plan
 from kvmodels.query.planner import MAX_PLANS, plan_query
 from kvmodels.query.plans import Scan
@@ -50,6 +50,7 @@ class _Way(NamedTuple):
         guard: of the header, for an index.
         load: what makes objects of the rows of records; None for an index.
         behind: what leads from entries to records; None for records.
+        tails: behind the columns of every entry stands the primary key of its record.
     """
 
     prefix: bytes
@@ -59,6 +60,7 @@ class _Way(NamedTuple):
     guard: Guard | None
     load: Loader | None
     behind: _Behind | None
+    tails: bool
 
     def range_of(self, operands: Sequence[Any], limit: int | None) -> ReadRange:
         """The range of a query of the shape that this way was made for."""
@@ -79,17 +81,17 @@ class _Behind:
         index: whose entries are read.
     """
 
-    __slots__ = ("_layout", "_owner", "_prefix", "_verified")
+    __slots__ = ("_layout", "_owner", "_verified", "prefix")
 
     def __init__(self, context: Context, live: LiveCollection, index: LiveIndex) -> None:
         self._layout = index.layout
         self._owner: Callable[[], Callable[[Row], bytes | None]] = lambda: owner_of(context, live, index)
-        self._prefix = live.layout.prefix
+        self.prefix = live.layout.prefix
         self._verified: Verified = verified_loader_of(context, live, index)
 
     def follow(self, found: list[list[Row]]) -> Sequence[ReadRange]:
         """The keys of the records, one for each entry; fewer where a row is no entry of the index."""
-        (rows,), prefix = found, self._prefix
+        (rows,), prefix = found, self.prefix
         start = common_start(self._layout, rows)
         # The named tuples are made as their own constructor does, without the call of it.
         if start:
@@ -138,8 +140,11 @@ def first_of_range(context: Context, query: Query, again: Callable[[], Flow[Any]
         assert load is not None  # there is one of the two
         return [load(row) for row in rows]
 
-    follow = None if behind is None else behind.follow
-    return _new(_ONE_READ, ((way.range_of(operands, stop),), way.guard, follow, answer, again))
+    wanted = way.range_of(operands, stop)
+    follow: Follow | None = None
+    if behind is not None:
+        follow = Tail(behind.prefix, len(wanted[0])) if way.tails else behind.follow
+    return _new(_ONE_READ, ((wanted,), way.guard, follow, answer, again))
 
 
 def count_of_range(
@@ -230,8 +235,11 @@ def _made(
     single = plan.ranges[0].end is None
     guard = None if scan.index is None else view.guard
     load = checked_loader_of(context, live) if scan.index is None else None
-    behind = None if scan.index is None or scan.copies else _Behind(context, live, live.readable[scan.index])
-    way = _Way(scan.prefix, columns, single, scan.reverse, guard, load, behind)
+    behind, tails = None, False
+    if scan.index is not None and not scan.copies:
+        index = live.readable[scan.index]
+        behind, tails = _Behind(context, live, index), tail_of(live, index, plan.ranges) is not None
+    way = _Way(scan.prefix, columns, single, scan.reverse, guard, load, behind, tails)
     # What this module knows of ranges holds for the query that the way is made for.
     start, end, *_ = way.range_of(said[1], None)
     return way if (start, end) == plan.ranges[0] else None

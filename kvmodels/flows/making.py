@@ -20,7 +20,7 @@ from kvmodels.query.plans import KeyRange, QueryPlan
 from kvmodels.schema.keyspace import EntryLayout
 from kvmodels.schema.live import LiveCollection, LiveIndex
 
-__all__ = ["Made", "common_start", "makes_objects", "read_objects"]
+__all__ = ["Made", "common_start", "makes_objects", "read_objects", "tail_of"]
 
 _new: Final = tuple[Any, ...].__new__
 
@@ -60,7 +60,7 @@ def read_objects(
         rows, checked = _rows(taken), checked_loader_of(context, live)
         return Made([checked(row) for row in rows], rows, len(rows), taken.position, taken.more)
     index = live.readable[name]
-    tail = _tail_of(live, index, plan.scans[0].ranges) if len(ranges) == 1 else None
+    tail = tail_of(live, index, plan.scans[0].ranges) if len(ranges) == 1 else None
     if tail is not None:
         load = verified_loader_of(context, live, index)
         return (yield from _read_tails(view, load, chooser, tail))
@@ -95,7 +95,7 @@ def _read_tails(view: HeaderView, load: Verified, chooser: Concatenation, tail: 
     return _verified(load, rows, found.followed[: len(rows)], taken)
 
 
-def _tail_of(live: LiveCollection, index: LiveIndex, ranges: Sequence[KeyRange]) -> Tail | None:
+def tail_of(live: LiveCollection, index: LiveIndex, ranges: Sequence[KeyRange]) -> Tail | None:
     """What leads to the records from the entries of one range with one value in each column; None for others.
 
     Such a range begins with the columns and ends where another value begins, so what stands behind the columns is a

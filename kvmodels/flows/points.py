@@ -40,10 +40,10 @@ class _Point(NamedTuple):
     load: Loader
 
 
-def point_read(context: Context, schema: ModelSchema, given: Any) -> OneRead[Any] | None:
+def point_read(context: Context, schema: ModelSchema, given: Any, *, required: bool = True) -> OneRead[Any] | None:
     """The read of the record with a primary key as people give it; None where it takes more than one read.
 
-    Its answer raises DoesNotExist and DecodeError as ``get_by_key`` does.
+    Its answer raises DecodeError as ``get_by_key`` does, and DoesNotExist unless it need not be there: None then.
     """
     view = context.view
     if view is None:
@@ -64,6 +64,8 @@ def point_read(context: Context, schema: ModelSchema, given: Any) -> OneRead[Any
         rows = result[0][0]
         if rows:
             return load(rows[0])
+        if not required:
+            return None
         raise absent_key(schema, key_values(schema, given))
 
     # The named tuples are made as their own constructors do, without the call of it.

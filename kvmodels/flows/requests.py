@@ -43,6 +43,7 @@ __all__ = [
     "now",
     "read",
     "read_changes",
+    "request_of",
     "sleep",
     "steps_of",
     "wait_for_commit",
@@ -221,17 +222,20 @@ def steps_of(flow: Flow[T] | OneRead[T]) -> Flow[T]:
     return _steps(flow) if isinstance(flow, OneRead) else flow
 
 
+def request_of(one: OneRead[Any]) -> Read | Count:
+    """What it asks for."""
+    ranges, guard, follow, _, _ = one
+    return Count(ranges, guard) if type(one) is OneCount else Read(ranges, guard, False, follow)
+
+
 def _steps(one: OneRead[T]) -> Flow[T]:
-    ranges, guard, follow, meaning, otherwise = one
-    found: ReadResult | Counted | GuardFailed = yield (
-        Count(ranges, guard) if type(one) is OneCount else Read(ranges, guard, False, follow)
-    )
+    found: ReadResult | Counted | GuardFailed = yield request_of(one)
     if not isinstance(found, GuardFailed):
-        result = meaning(found)
+        result = one.answer(found)
         if result is not AGAIN:
             return result
-    assert otherwise is not None  # there was a guard, or an answer that needs it
-    return (yield from otherwise())
+    assert one.otherwise is not None  # there was a guard, or an answer that needs it
+    return (yield from one.otherwise())
 
 
 def read_changes(one: ReadRange, after: bytes) -> Flow[Changes]:

@@ -25,7 +25,7 @@ from kvmodels.flows.context import Context
 from kvmodels.flows.crud import insert, save
 from kvmodels.flows.fetch import get_or_none
 from kvmodels.flows.records import document_of
-from kvmodels.flows.requests import Flow, read, sleep
+from kvmodels.flows.requests import Flow, read, sleep, steps_of
 from kvmodels.operations import point
 from kvmodels.query.query import Query
 from kvmodels.schema.changes import Term, require_terms
@@ -50,7 +50,7 @@ def get_or_create(
     attempts = 0
     while True:
         attempts += 1
-        found = yield from get_or_none(context, schema, (), lookups)
+        found = yield from steps_of(get_or_none(context, schema, (), lookups))
         if found is not None:
             return found, False
         instance = made_of(schema, {**others, **lookups})
@@ -61,7 +61,7 @@ def get_or_create(
                 raise
             again = _decides(error, unique) and not (yield from _is_of_another_class(context, schema, error))
             if not again or attempts >= context.retry.attempts:
-                found = yield from get_or_none(context, schema, (), lookups)
+                found = yield from steps_of(get_or_none(context, schema, (), lookups))
                 if found is None:
                     raise
                 return found, False
@@ -99,7 +99,7 @@ def update_or_create(
     unique = _unique_key(schema, lookups, others)
     rounds = _Rounds(context)
     while True:
-        found = yield from get_or_none(context, schema, (), lookups)
+        found = yield from steps_of(get_or_none(context, schema, (), lookups))
         made = made_of(schema, {**others, **lookups}) if found is None else found
         before = state_of(made)
         try:
@@ -115,7 +115,7 @@ def update_or_create(
                 raise
             # Another caller's record may be in the way of the primary key before it is in the way of the lookup.
             again = _decides(error, unique) and not (yield from _is_of_another_class(context, schema, error))
-            if not again and (yield from get_or_none(context, schema, (), lookups)) is None:
+            if not again and (yield from steps_of(get_or_none(context, schema, (), lookups))) is None:
                 raise
         yield from rounds.next()
 

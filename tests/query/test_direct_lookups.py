@@ -16,16 +16,22 @@ from kvmodels import (
     Index,
     KvModel,
     MultiIndexed,
+    MultipleObjectsReturned,
     PrimaryKey,
     Q,
+    QueryError,
     Unique,
     UniqueConstraint,
     UniqueViolationError,
+    UnknownFieldError,
 )
+from kvmodels.drivers_async import arun
 from kvmodels.flows.direct import direct_one
+from kvmodels.flows.fetch import get_or_none
 from kvmodels.flows.scan import find_one
 from kvmodels.query.query import Query
 from kvmodels.schema.compile import schema_of
+from kvmodels.schema.expressions import Comparison
 from tests.query.engines import Meter, watched
 
 
@@ -120,6 +126,92 @@ def test_a_direct_lookup_is_one_read(lookups: dict[str, Any], rows: int, followe
     db[Thing].remove(made)
     with pytest.raises(DoesNotExist):
         db[Thing].get(**lookups)
+
+
+@settings(max_examples=60)
+@given(
+    st.lists(st.builds(dict, **FIELDS), max_size=12),
+    st.sampled_from(NAMED).flatmap(lambda fields: st.builds(dict, **{field: FIELDS[field] for field in fields})),
+)
+def test_values_as_expressions_and_those_that_need_not_be_there_are_found_as_by_the_plan(
+    rows: list[dict[str, Any]], lookups: dict[str, Any]
+):
+    db, _ = watched([Thing])
+    for row in rows:
+        try:
+            db[Thing].save(Thing(**row))
+        except (AlreadyExistsError, UniqueViolationError):
+            continue
+    runner = db[Thing].all()._runner
+    expressions = [Comparison(field, "exact", value, Thing) for field, value in lookups.items()]
+    asked = [
+        lambda: db[Thing].get_or_none(**lookups),
+        lambda: db[Thing].get_or_none(*expressions),
+        lambda: db[Thing].get_or_none(*expressions[1:], **dict([*lookups.items()][:1])),
+        lambda: at_once(runner.context, db, lookups),
+    ]
+    try:
+        expected = runner.run(find_one(runner.context, Query(schema_of(Thing)).filtered((), lookups)))
+    except (QueryError, MultipleObjectsReturned) as error:
+        for ask in asked:
+            with pytest.raises(type(error)):
+                ask()
+    else:
+        assert [ask() for ask in asked] == [expected] * len(asked)
+
+
+def at_once(context: Any, db: Database, lookups: dict[str, Any]) -> Any:
+    """The same lookup by the asynchronous driver, which has nothing to wait for in memory."""
+    with pytest.raises(StopIteration) as done:
+        arun(db._engine, get_or_none(context, schema_of(Thing), (), lookups)).send(None)
+    return done.value.value
+
+
+@pytest.mark.parametrize(
+    ("ask", "rows"),
+    [
+        (lambda things, Whole: things.get(Whole.falling == 3), 2),
+        (lambda things, Whole: things.get(Whole.a == 1, b="x"), 2),
+        (lambda things, _: things.get_or_none(falling=3), 2),
+        (lambda things, Whole: things.get_or_none(Whole.falling == 4), 0),
+        (lambda things, _: things.get_or_none((1, "r")), 1),
+        (lambda things, _: things.get_or_none((1, "s")), 0),
+        (lambda things, _: things.filter(falling=3).first(), 2),
+        (lambda things, _: things.filter(falling=4).first(), 0),
+        (lambda things, _: things.filter(falling=3).exists(), 0),
+        (lambda things, Whole: things.filter(Whole.falling == 3).count(), 0),
+    ],
+)
+def test_whatever_asks_for_a_unique_value_is_one_read(ask: Any, rows: int):
+    class Whole(KvModel, collection="things"):
+        """The same without an index with a condition, which has the planner look at operands."""
+
+        left: PrimaryKey[int]
+        right: PrimaryKey[str]
+        falling: int | None = None
+        a: int | None = None
+        b: str | None = None
+
+        class Meta:
+            indexes = (UniqueConstraint("-falling", name="falling"), UniqueConstraint("a", "b", name="distinct"))
+
+    db, engine = watched([Whole])
+    things: Any = db[Whole]
+    things.create(left=1, right="r", falling=3, a=1, b="x")
+    engine.meter.reset()
+    ask(things, Whole)
+    assert (engine.meter.reads, engine.meter.rows + engine.meter.followed) == (1, rows)
+
+
+def test_a_lookup_by_the_expression_of_another_model_is_refused():
+    class Other(KvModel, collection="others"):
+        left: PrimaryKey[int]
+        falling: Unique[int]
+
+    db, _ = watched([Thing])
+    for ask in (db[Thing].get, db[Thing].get_or_none):
+        with pytest.raises(UnknownFieldError):
+            ask(Other.falling == 3)
 
 
 def test_a_direct_lookup_is_guarded_against_a_dropped_index():
