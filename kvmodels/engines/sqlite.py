@@ -136,6 +136,13 @@ class SqliteEngine(FileEngine[SqliteStore]):
         Raises:
             ClosedError, EngineTimeoutError, DecodeError (a damaged file).
         """
+        store = self._store
+        if store is not None and len(ranges) == 1 and store.closed_reason is None:
+            start, end, limit, _, _ = ranges[0]
+            if end is None and limit is None:
+                found = store.point(start, guard, follow, None if include_expired else store.clock)
+                if found is not None:
+                    return found
         store = self.check_open()
         return store.reading(
             lambda connection: _read(connection, store, ranges, guard, include_expired=include_expired, follow=follow)

@@ -197,7 +197,8 @@ def read_point(connection: sqlite3.Connection, key: bytes, clock: EngineClock | 
     """The row of one key in one statement; ``clock`` None: also when it has expired."""
     found = connection.execute(POINT_WITH_VERSION, (key,)).fetchall()
     version, high_water = _state_of(found)
-    return ReadResult([_live(key, found[0][2:], high_water, clock)], [], to_versionstamp(version))
+    rows = _live(key, found[0][2:], high_water, clock)
+    return _new(ReadResult, ([rows], [], version.to_bytes(8, "big") + ZEROS))
 
 
 def read_guarded_point(

@@ -25,7 +25,7 @@ from kvmodels.engines.sqlite_commits import SqliteTransaction
 from kvmodels.engines.sqlite_errors import has_no_room, is_input_output_error, translated, with_patience
 from kvmodels.engines.store_background import Due, StoreBackground
 from kvmodels.errors import ClosedError, CommitUnknownError, KvModelsError, ReadOnlyError
-from kvmodels.operations import AtomicWrite, Committed, Conflict
+from kvmodels.operations import AtomicWrite, Committed, Conflict, Follow, Guard, ReadResult
 
 __all__ = ["SqliteOptions", "SqliteStore"]
 
@@ -185,6 +185,30 @@ class SqliteStore:
         try:
             connection.in_call = True
             return work(connection)
+        except sqlite3.Error:
+            return None  # the caller reads again with patience, and is told what is wrong
+        finally:
+            connection.in_call = False
+            self.give_back(connection)
+
+    def point(
+        self, key: bytes, guard: Guard | None, follow: Follow | None, clock: EngineClock | None
+    ) -> ReadResult | None:
+        """One key, and the one that follows from it, by an idle connection of a file; None: read it with ``reading``.
+
+        What ``reading`` does for such a read, without the calls in between, which cost as much as a third of it.
+        """
+        if self.path == MEMORY_PATH:
+            return None
+        try:
+            connection = self._idle.get_nowait()
+        except Empty:
+            return None
+        try:
+            connection.in_call = True
+            if guard is not None:
+                return statements.read_guarded_point(connection, key, guard, follow, clock)
+            return None if follow is not None else statements.read_point(connection, key, clock)
         except sqlite3.Error:
             return None  # the caller reads again with patience, and is told what is wrong
         finally:
