@@ -11,12 +11,12 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from kvmodels.errors import InvalidArgumentError
+from kvmodels.flows import bulk_progress
 from kvmodels.flows.arguments import items_of
 from kvmodels.flows.bulk_arguments import checked_batch_size, require_progress, require_resume_id
 from kvmodels.flows.bulk_create_batch import BulkItem, CreateBatch, OnConflict
 from kvmodels.flows.bulk_created import remembered
 from kvmodels.flows.bulk_naming import key_of, name_record
-from kvmodels.flows.bulk_progress import StoredProgress, list_digest
 from kvmodels.flows.bulk_results import BulkProgress
 from kvmodels.flows.context import Context
 from kvmodels.flows.direct_batches import prepared_batches
@@ -95,8 +95,8 @@ def _create(objects: Sequence[Any], options: _Options, writer: Writer) -> Flow[l
     if options.resume_id is None:
         return (yield from _stored(writer, items, options))
     what = ["bulk_create", writer.schema.collection, options.on_conflict]
-    described = list_digest(what, (item.layout.key(item.pk) for item in items))
-    ledger = StoredProgress(
+    described = bulk_progress.list_digest(what, (item.layout.key(item.pk) for item in items))
+    ledger = bulk_progress.StoredProgress(
         writer.context, writer.context.layouts[writer.schema.collection], options.resume_id, described
     )
     return (yield from _resumed(writer, items, options, ledger))
@@ -125,7 +125,7 @@ def _stored(writer: Writer, items: Sequence[Pending], options: _Options) -> Flow
 
 
 def _resumed(
-    writer: Writer, items: Sequence[Pending], options: _Options, ledger: StoredProgress
+    writer: Writer, items: Sequence[Pending], options: _Options, ledger: bulk_progress.StoredProgress
 ) -> Flow[list[BulkItem[Any]]]:
     """The same behind the objects that were dealt with by earlier runs, or by others meanwhile."""
     size = options.batch_size or max(len(items), 1)

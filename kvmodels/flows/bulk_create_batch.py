@@ -16,10 +16,10 @@ from kvmodels.errors import (
     LimitExceededError,
     UniqueViolationError,
 )
+from kvmodels.flows import bulk_progress
 from kvmodels.flows.bulk_batch import Outcome
 from kvmodels.flows.bulk_created import Became, notes_of
 from kvmodels.flows.bulk_naming import changed_record, name_record, naming
-from kvmodels.flows.bulk_progress import Place, StoredProgress
 from kvmodels.flows.context import HeaderView
 from kvmodels.flows.hooks import Step, Writer
 from kvmodels.flows.operation import Operation, Proposal, Seen, always
@@ -79,7 +79,7 @@ class CreateBatch:
         items: Sequence[Pending],
         on_conflict: OnConflict,
         start: int,
-        ledger: StoredProgress | None = None,
+        ledger: bulk_progress.StoredProgress | None = None,
     ) -> None:
         self._writer = writer
         self._context = writer.context
@@ -211,7 +211,7 @@ class CreateBatch:
         ]
         written = sum(error is None for _, _, _, error in results)
         notes = notes_of(self._context, ledger.prefix("item"), self._start, became)
-        places = [Place(self._start + offset) for offset in range(len(results))]
+        places = [bulk_progress.Place(self._start + offset) for offset in range(len(results))]
         entry = ledger.entry(places, Outcome(len(results), written, ()), notes)
 
         def committed(versionstamp: bytes) -> list[BulkItem[Any]] | None:

@@ -53,12 +53,13 @@ class Inserts(NamedTuple):
         """Whether ``check_budget`` has nothing to say against the operation."""
         if len(self.checked) > limits.max_checks or len(self.written) > limits.max_mutations:
             return False
-        if max(map(len, self.checked)) > limits.max_key_bytes or max(map(len, self.written)) > limits.max_key_bytes:
+        checked, written, values = map(len, self.checked), list(map(len, self.written)), list(map(len, self.values))
+        # What is checked is written as well, but for the header.
+        longest = max(*written, len(self.checked[0]))
+        if longest > limits.max_key_bytes or max(values) > limits.max_value_bytes:
             return False
-        if max(map(len, self.values)) > limits.max_value_bytes:
-            return False
-        key_bytes = sum(map(len, self.written))
-        operation_bytes = sum(map(len, self.checked)) + 2 * key_bytes + sum(map(len, self.values))
+        key_bytes = sum(written)
+        operation_bytes = sum(checked) + 2 * key_bytes + sum(values)
         return key_bytes <= limits.max_operation_key_bytes and operation_bytes <= limits.max_operation_bytes
 
 

@@ -30,7 +30,6 @@ from kvmodels.schema.paths import COMPUTED, RESERVED_FIELD
 from kvmodels.schema.sameness import same_stored, unchanged
 from kvmodels.schema.state import all_are_new, unknown_of
 from kvmodels.schema.upgrades import Upgrades, version_of
-from kvmodels.slotted import dataclass
 
 __all__ = ["RESERVED_FIELD", "Prepared", "PreparedMany", "RecordCodec", "apply_changes"]
 
