@@ -320,8 +320,8 @@ def _count(
     most: int | None = None,
 ) -> Counted | GuardFailed:
     indexed = not store.readonly
-    if indexed and most is None and len(ranges) == 1 and ranges[0].end is not None and ranges[0].limit is None:
-        return sqlite_counts.count_together(connection, ranges[0], guard, store.clock)
+    if indexed and len(ranges) == 1 and ranges[0].end is not None and ranges[0].limit is None:
+        return sqlite_counts.count_together(connection, ranges[0], guard, store.clock, most)
     connection.execute("BEGIN")
     version, high_water = statements.pinned_state(connection)
     now = max(store.clock.now_ms(), high_water)

@@ -19,7 +19,7 @@ from kvmodels.engines.evaluation import to_versionstamp
 from kvmodels.errors import DecodeError
 from kvmodels.operations import Counted, Guard, GuardFailed, ReadRange
 
-__all__ = ["count_ranges", "count_together"]
+__all__ = ["FEW_TOGETHER", "TOGETHER", "count_ranges", "count_together"]
 
 _STORED = "SELECT count(*) FROM kv WHERE k >= ? AND k < ?"
 _FEW_STORED = "SELECT count(*) FROM (SELECT 1 FROM kv WHERE k >= ? AND k < ? LIMIT ?)"
@@ -29,15 +29,18 @@ _EXPIRED = "SELECT count(*) FROM kv WHERE x <= ? AND +k >= ? AND +k < ?"
 _LIVE = "SELECT count(*) FROM (SELECT 1 FROM kv WHERE k >= ? AND k < ? AND (x IS NULL OR x > ?) LIMIT ?)"
 
 # One statement is one snapshot without a transaction.
-_TOGETHER = (
+TOGETHER = (
     "SELECT version, (SELECT s FROM kv WHERE k = ? AND (x IS NULL OR x > max(clock, ?))),"
-    " (SELECT count(*) FROM kv WHERE k >= ? AND k < ?)"
-    " - (SELECT count(*) FROM kv WHERE x <= max(clock, ?) AND +k >= ? AND +k < ?) FROM meta WHERE id = 0"
+    " (SELECT count(*) FROM kv WHERE k >= ? AND k < ?),"
+    " (SELECT count(*) FROM kv WHERE x <= max(clock, ?) AND +k >= ? AND +k < ?) FROM meta WHERE id = 0"
+)
+FEW_TOGETHER = TOGETHER.replace(
+    "count(*) FROM kv WHERE k >= ? AND k < ?", "count(*) FROM (SELECT 1 FROM kv WHERE k >= ? AND k < ? LIMIT ?)"
 )
 
 
 def count_together(
-    connection: sqlite3.Connection, one: ReadRange, guard: Guard | None, clock: EngineClock
+    connection: sqlite3.Connection, one: ReadRange, guard: Guard | None, clock: EngineClock, most: int | None = None
 ) -> Counted | GuardFailed:
     """The live rows of one range that has an end and no limit, with state and guard, in one statement.
 
@@ -46,20 +49,31 @@ def count_together(
         one: what to count.
         guard: a key that must have its versionstamp.
         clock: decides on expiry.
+        most: as in ``count_ranges``.
+
+    Raises:
+        NotSmallError: there are more rows.
+        DecodeError: the row with the counter is missing.
     """
     start, end, now = one.start, one.end, clock.now_ms()
     key = b"" if guard is None else guard.key
-    found: list[Any] = connection.execute(_TOGETHER, (key, now, start, end, now, start, end)).fetchall()
+    found: list[Any] = (
+        connection.execute(TOGETHER, (key, now, start, end, now, start, end))
+        if most is None
+        else connection.execute(FEW_TOGETHER, (key, now, start, end, most + 1, now, start, end))
+    ).fetchall()
     if not found:
         raise DecodeError(
             "the SQLite file is damaged", reason="the row with its counter is missing", hint="Restore a backup."
         )
-    version, guarded, number = found[0]
+    version, guarded, stored, expired = found[0]
     if guard is not None:
         actual = None if guarded is None else to_versionstamp(guarded)
         if actual != guard.versionstamp:
             return GuardFailed(actual)
-    return Counted([number], to_versionstamp(version))
+    if most is not None and stored > most:
+        raise NotSmallError
+    return Counted([stored - expired], to_versionstamp(version))
 
 
 def count_ranges(
