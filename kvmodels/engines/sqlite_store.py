@@ -37,8 +37,9 @@ IDLE_CONNECTIONS = 16
 SYNCHRONOUS = {"commit": "FULL", "relaxed": "NORMAL"}
 
 PAGES_OF_THE_LOG = 4_000
-"""Pages (16 MiB) after which a commit copies the log into the database. SQLite's 1,000 copies a page that is written
-often four times as often: a third of the time of an insert. 4,062 fit in the first part of the index of the log."""
+"""Pages (16 MiB) after which a commit copies the log into the database. With SQLite's 1,000, a page that is written
+often is copied four times as often, which is a tenth to a fifth of the time of an update or a removal; and each copy
+waits for the disk twice. 4,062 pages fit in the first part of the index of the log, so a read asks there once."""
 
 REPORTED_PRAGMAS = ("synchronous", "journal_mode", "application_id", "user_version", "page_size")
 
