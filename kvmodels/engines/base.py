@@ -6,8 +6,8 @@ engine. An engine may be called from any thread. It never sends a commit again b
 - One ``read`` is one snapshot over all its ranges, its guard and what ``follow`` asks for.
 - A commit is applied whole or not at all; its rows share one versionstamp; versionstamps rise strictly in commit
   order, also for commits without effect. Checks see the state before the operation, mutations apply in order.
-- When it is opened for writing, an engine raises its counter to max(counter + 1, wall clock in microseconds), so
-  that a versionstamp is never used twice after a power loss, a restore or a restart.
+- When it is opened for writing, or with its first commit after that, an engine raises its counter to max(counter + 1,
+  wall clock in microseconds), so that a versionstamp is never used twice after a power loss, a restore or a restart.
 - From its deadline on, a row is absent for reads, counts and checks, unless ``include_expired`` or a physical
   check asks for what is stored. The clock of an engine never goes back.
 - After a fork the child gets ClosedError and never touches what belongs to the parent.

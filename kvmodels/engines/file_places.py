@@ -100,12 +100,13 @@ def refuse_network_file_system(path: str, url: str, mounts: Iterable[str]) -> No
     """
     deepest, kind = "", ""
     for line in mounts:
-        fields = line.split(" ")
+        fields = line.split(" ", 3)
         if len(fields) < 3:
             continue
-        # The kernel writes space, tab, newline and backslash in octal.
-        mount = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), fields[1])
-        inside = path == mount or path.startswith(mount.rstrip("/") + "/")
+        mount = fields[1]
+        if "\\" in mount:  # the kernel writes space, tab, newline and backslash in octal
+            mount = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), mount)
+        inside = path.startswith(mount) and (path == mount or path.startswith(mount.rstrip("/") + "/"))
         # A later mount on the same point hides the earlier one.
         if inside and len(mount) >= len(deepest):
             deepest, kind = mount, fields[2]

@@ -259,6 +259,7 @@ class SqliteEngine(FileEngine[SqliteStore]):
             ClosedError, EngineTimeoutError, DecodeError.
         """
         store = self.check_open()
+        store.raise_counter()
         return store.reading(lambda connection: _changes(connection, store, one, after))
 
     def writer_pragmas(self) -> dict[str, int | str]:

@@ -22,12 +22,15 @@ __all__ = [
     "Connection",
     "connect",
     "connect_memory",
+    "has_log",
     "initialise",
     "initialise_memory",
     "is_writable",
     "prepare",
+    "raise_counter",
     "read_pragma",
     "reading_mode",
+    "ready",
     "recognise",
     "refuse_uninitialised",
     "refuse_unusable_path",
@@ -58,6 +61,8 @@ SCHEMA = (
 
 DEADLINES = "CREATE INDEX IF NOT EXISTS kv_x ON kv (x) WHERE x IS NOT NULL"
 """Finds what has expired. Added whenever a file is opened for writing: files without it stay readable."""
+
+HAS_DEADLINES = "SELECT 1 FROM sqlite_master WHERE name = 'kv_x'"
 
 
 class Connection(sqlite3.Connection):
@@ -190,6 +195,30 @@ def recognise(connection: sqlite3.Connection, url: str) -> bool:
     return False
 
 
+def ready(connection: sqlite3.Connection, url: str) -> int | None:
+    """The stored high-water mark of the clock if the file lacks nothing; None if it has to be made or completed.
+
+    Raises:
+        ForeignFileError, UnsupportedError, sqlite3.Error: as ``recognise``.
+        DecodeError: the counter is missing.
+    """
+    try:
+        connection.execute("BEGIN")
+        if not recognise(connection, url):
+            return None
+        mode = connection.execute("PRAGMA journal_mode").fetchall()[0][0]
+        if mode != "wal" or not connection.execute(HAS_DEADLINES).fetchall():
+            return None
+        return _high_water(connection)
+    finally:
+        connection.rollback()
+
+
+def has_log(path: str) -> bool:
+    """Whether there is a write-ahead log beside the file."""
+    return os.path.exists(path + "-wal")
+
+
 def prepare(path: str, url: str, patience: Patience) -> None:
     """Look at a file that exists before anything is written to it.
 
@@ -198,7 +227,7 @@ def prepare(path: str, url: str, patience: Patience) -> None:
     """
     # With a log present, a reading connection: closing a writing one would move the log of another application
     # into its database. Without one, a writing connection, because a reading one leaves an empty log behind.
-    mode = "ro" if os.path.exists(path + "-wal") else "rw"
+    mode = "ro" if has_log(path) else "rw"
 
     def look() -> None:
         connection = connect(path, mode)
@@ -239,7 +268,7 @@ def _make_ours(connection: sqlite3.Connection, url: str, clock: EngineClock) -> 
             for statement in SCHEMA:
                 connection.execute(statement)
         connection.execute(DEADLINES)
-        high_water = _raise_counter(connection, clock)
+        high_water = raise_counter(connection, clock)
         connection.execute("COMMIT")
     except BaseException:
         connection.rollback()
@@ -247,10 +276,18 @@ def _make_ours(connection: sqlite3.Connection, url: str, clock: EngineClock) -> 
     clock.raise_to(high_water)
 
 
-def _raise_counter(connection: sqlite3.Connection, clock: EngineClock) -> int:
-    """Set the counter to max(counter + 1, wall clock in microseconds); returns the stored high-water mark."""
+def raise_counter(connection: sqlite3.Connection, clock: EngineClock) -> int:
+    """Set the counter to max(counter + 1, wall clock in microseconds); returns the stored high-water mark.
+
+    Raises:
+        DecodeError: the counter is missing.
+    """
     floor = clock.counter_floor()
     connection.execute("UPDATE meta SET version = max(version + 1, ?) WHERE id = 0", (floor,))
+    return _high_water(connection)
+
+
+def _high_water(connection: sqlite3.Connection) -> int:
     rows = connection.execute("SELECT clock FROM meta WHERE id = 0").fetchall()
     if not rows:
         raise DecodeError("the SQLite file is damaged", reason="its counter is missing", hint="Restore a backup.")
@@ -276,4 +313,4 @@ def initialise_memory(connection: sqlite3.Connection, clock: EngineClock) -> Non
     """Make the tables of a private database in memory, which nobody else can open."""
     for statement in (*SCHEMA, DEADLINES):
         connection.execute(statement)
-    clock.raise_to(_raise_counter(connection, clock))
+    clock.raise_to(raise_counter(connection, clock))

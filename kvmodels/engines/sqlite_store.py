@@ -83,6 +83,7 @@ class SqliteStore:
         self.closed_reason: str | None = None
         self.background = StoreBackground(self)
         self._refused = False
+        self._raised = False
         self._opening = threading.Lock()
         self._idle: SimpleQueue[sqlite_file.Connection] = SimpleQueue()
         # Plain weak references: a WeakSet removes what has died in a callback, and an interrupt in that is swallowed
@@ -108,31 +109,52 @@ class SqliteStore:
         return Patience(0, self.translated)
 
     def open(self) -> None:
-        """Recognise or make the file, and raise its counter; called once, by the first handle."""
+        """Recognise or make the file; called once, by the first handle. Its counter is raised by the first commit."""
         patience = self.patience()
         if self.in_memory:
             self.writer = sqlite_file.connect_memory()
             sqlite_file.initialise_memory(self.writer, self.clock)
             if self.options.change_log is not None:
                 sqlite_log.set_up(self.writer, self.options.change_log)
+            self._raised = True
             return
         if not self.options.allow_network_fs:
             refuse_network_place(self.path, self.url)
         sqlite_file.refuse_unusable_path(self.path, self.url, must_exist=self.readonly)
         self.readonly = self.readonly or not sqlite_file.is_writable(self.path)
-        if self.present_identity() is not None and not self.readonly:
-            sqlite_file.prepare(self.path, self.url, patience)
         try:
             if self.readonly:
                 self._idle.put(self._open_reader(patience))
-            else:
+            elif not self._is_ready(patience):
                 self.writer = self._open_writer(patience, create=True)
+                self._raised = True
                 self._set_up_log(self.writer, patience)
         except BaseException:
             self.close("not opened")
             raise
         self.identity = self.present_identity()
         self.background.opened()
+
+    def _is_ready(self, patience: Patience) -> bool:
+        """Whether the file exists and lacks nothing; then one reading connection is open, and nothing was written.
+
+        The counter is raised by the first commit: to raise it here would be a commit of its own, and the disk would
+        be waited for by programs that only read.
+        """
+        if self.present_identity() is None:
+            return False
+        if self.options.change_log is not None or sqlite_file.has_log(self.path):
+            sqlite_file.prepare(self.path, self.url, patience)
+        if self.options.change_log is not None:
+            return False
+        found: list[int | None] = []
+        connection = self._open_reader(patience, lambda one: found.append(sqlite_file.ready(one, self.url)))
+        if found[-1] is None:
+            self._discard(connection)
+            return False
+        self.clock.raise_to(found[-1])
+        self._idle.put(connection)
+        return True
 
     def _set_up_log(self, writer: sqlite3.Connection, patience: Patience) -> None:
         retention_ms = self.options.change_log
@@ -262,7 +284,9 @@ class SqliteStore:
         connection.discarded = True
         connection.close()
 
-    def _open_reader(self, patience: Patience) -> sqlite_file.Connection:
+    def _open_reader(
+        self, patience: Patience, check: Callable[[sqlite_file.Connection], None] | None = None
+    ) -> sqlite_file.Connection:
         with self._opening:
             if self.closed_reason is not None:
                 raise self.closed_error()
@@ -270,7 +294,7 @@ class SqliteStore:
             connection = with_patience(patience, lambda: sqlite_file.connect(self.path, mode))
             self._readers = [*map(weakref.ref, self.open_readers()), weakref.ref(connection)]
             try:
-                with_patience(patience, lambda: self._check_file(connection))
+                with_patience(patience, lambda: (check or self._check_file)(connection))
                 sqlite_file.set_pragma(connection, "query_only = ON", patience)
             except BaseException:
                 self._discard(connection)
@@ -341,6 +365,11 @@ class SqliteStore:
 
         self._write(apply, patience)
 
+    def raise_counter(self) -> None:
+        """Raise the counter now, if no commit of this process has: a number that a power loss took may be asked for."""
+        if not self._raised and not self.readonly:
+            self._write(lambda _: None, self.patience())
+
     def _require_writable(self) -> None:
         if self.readonly:
             raise ReadOnlyError("this store is open for reading only", url=self.url)
@@ -354,10 +383,13 @@ class SqliteStore:
             ending = False
             try:
                 self._begin(connection, patience)
+                if not self._raised:
+                    sqlite_file.raise_counter(connection, self.clock)
                 result = work(connection)
                 if connection.in_transaction:
                     ending = True
                     self._end(connection, patience)
+                    self._raised = True
                     if group is not None:
                         group.committed = True
             except BaseException as error:

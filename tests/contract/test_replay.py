@@ -88,7 +88,7 @@ def replay_in_processes(url: str, operations: int, threads: int) -> Verdict:
     final = engine.read([EVERYTHING])
     engine.close()
     assert isinstance(final, ReadResult)
-    # Opening the file raised the counter once more, so the final read lies after every commit.
+    # The final read is of the last commit, or of the number above it to which opening the file has raised the counter.
     verdict = judge(journals, final)
     print(f"{PROCESSES} processes: {verdict.commits} commits, {verdict.reads} reads", verdict.violations[:5])
     assert all(journal.refused for journal in journals)

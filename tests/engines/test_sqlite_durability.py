@@ -5,21 +5,24 @@ from __future__ import annotations
 import os
 import random
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from kvmodels.engines.base import Engine
+from kvmodels.engines.evaluation import to_versionstamp
 from kvmodels.engines.lmdb import LmdbEngine
 from kvmodels.engines.memory import MemoryEngine
 from kvmodels.engines.opening import open_engine
 from kvmodels.engines.sqlite import SqliteEngine
 from kvmodels.engines.sqlite_file import APPLICATION_ID, FORMAT
-from kvmodels.operations import AtomicWrite, Check, Committed, ReadRange, ReadResult
+from kvmodels.operations import AtomicWrite, Check, Committed, Conflict, ReadRange, ReadResult
 from tests.contract.shorthand import EVERYTHING, commit, get, keys, put
 from tests.engines.kill_writers import COMMITS_AT_MOST
 from tests.engines.processes import ROOT, run
@@ -55,12 +58,56 @@ def test_review_23_versionstamps_are_never_used_twice_over_reopening(tmp_path: P
         engine = open_one(path, clock=lambda: now[0])
         opened = engine.read([])
         assert isinstance(opened, ReadResult)
-        seen.append(opened.versionstamp)
+        assert opened.versionstamp >= max(seen, default=b"")
         seen += [commit(engine, put(b"a")), commit(engine)]
+        assert seen[-2] > opened.versionstamp
         engine.close()
     assert seen == sorted(set(seen))
-    assert int.from_bytes(seen[0][:8], "big") == 5_000_000
-    assert int.from_bytes(seen[6][:8], "big") == 9_000_000
+    assert int.from_bytes(seen[0][:8], "big") == 5_000_001
+    assert int.from_bytes(seen[4][:8], "big") == 9_000_001
+
+
+def counter_of(path: Path) -> int:
+    """The counter that a file holds."""
+    with closing(sqlite3.connect(path)) as other:
+        return int(other.execute("SELECT version FROM meta").fetchone()[0])
+
+
+def test_a_file_that_lacks_nothing_is_opened_and_read_without_a_write(tmp_path: Path):
+    path, now = tmp_path / "store.db", [5_000]
+    engine = SqliteEngine(path, clock=lambda: now[0], change_log=60)
+    commit(engine, put(b"a"))
+    engine.close()
+    before, now[0] = path.read_bytes(), 9_000
+    engine = SqliteEngine(path, clock=lambda: now[0])
+    assert keys(engine, EVERYTHING) == [b"a"]
+    engine.close()
+    assert path.read_bytes() == before
+
+
+def test_the_counter_is_raised_by_the_first_operation_that_is_applied_and_only_by_it(tmp_path: Path):
+    path, now = tmp_path / "store.db", [5_000]
+    SqliteEngine(path, clock=lambda: now[0]).close()
+    now[0] = 9_000
+    engine = SqliteEngine(path, clock=lambda: now[0])
+    assert isinstance(engine.commit(AtomicWrite((Check(b"a", b"0123456789"),))), Conflict)
+    assert counter_of(path) == 5_000_000
+    assert commit(engine) == to_versionstamp(9_000_001)
+    now[0] = 10_000
+    assert commit(engine) == to_versionstamp(9_000_002)
+    engine.close()
+
+
+def test_a_resumed_feed_never_meets_a_counter_that_was_not_raised(tmp_path: Path):
+    """A power loss or a restore has set the counter back; the cursor of a reader is older than the opening."""
+    path, now = tmp_path / "store.db", [5_000]
+    engine = SqliteEngine(path, clock=lambda: now[0], change_log=60)
+    commit(engine, put(b"a"))
+    engine.close()
+    cursor, now[0] = to_versionstamp(6_000_000), 9_000
+    engine = SqliteEngine(path, clock=lambda: now[0])
+    assert engine.changes(EVERYTHING, cursor) == ([], to_versionstamp(9_000_000))
+    engine.close()
 
 
 def test_review_23_a_restored_copy_does_not_repeat_the_numbers_that_were_given_out_after_it(tmp_path: Path):

@@ -97,15 +97,16 @@ def test_the_log_of_another_application_is_not_moved_into_its_database(path: Pat
 
 def test_a_file_that_becomes_foreign_while_it_is_opened_is_refused(path: Path, monkeypatch: pytest.MonkeyPatch):
     path.touch()
-    look = sqlite_file.prepare
+    look = sqlite_file.ready
 
     def look_and_lose_the_race(*arguments):
-        look(*arguments)
+        found = look(*arguments)
         other = sqlite3.connect(path)
         other.execute("CREATE TABLE theirs (a)")
         other.close()
+        return found
 
-    monkeypatch.setattr(sqlite_file, "prepare", look_and_lose_the_race)
+    monkeypatch.setattr(sqlite_file, "ready", look_and_lose_the_race)
     with pytest.raises(ForeignFileError):
         SqliteEngine(path)
     other = sqlite3.connect(path)

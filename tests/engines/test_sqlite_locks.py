@@ -238,10 +238,21 @@ def test_threads_that_wait_in_line_do_not_wait_one_deadline_each(path: Path):
     engine.close()
 
 
+def test_a_file_that_lacks_nothing_is_opened_beside_a_writer(path: Path):
+    SqliteEngine(path).close()
+    with held_by_another_connection(path, "BEGIN EXCLUSIVE"):
+        engine = SqliteEngine(path, busy_timeout=0.05)
+        assert keys(engine, EVERYTHING) == []
+        with pytest.raises(EngineTimeoutError):
+            commit(engine)
+    commit(engine)
+    engine.close()
+
+
 def test_opening_and_reading_have_the_same_deadline(path: Path):
     SqliteEngine(path).close()
     with held_by_another_connection(path, "BEGIN EXCLUSIVE"), pytest.raises(EngineTimeoutError):
-        SqliteEngine(path, busy_timeout=0.05)
+        SqliteEngine(path, busy_timeout=0.05, change_log=60)
     # A file that was left outside WAL mode by a crash while it was made: an exclusive lock keeps readers out.
     with closing(sqlite3.connect(path, timeout=0)) as other:
         other.execute("PRAGMA journal_mode = DELETE")
