@@ -46,7 +46,7 @@ def some_writes(chance: random.Random, now: int) -> tuple[Mutation, ...]:
     for key in chance.sample(KEYS, chance.randint(1, 4)):
         value, encoding = chance.choice([b"", b"", b"v"]), chance.choice([0, 1, 3])
         expire_at = chance.choice([None, None, now + chance.randint(0, 3)])
-        writes.append(chance.choice([Set(key, value, encoding, expire_at), Delete(key)]))
+        writes.append(Delete(key) if chance.random() < 0.5 else Set(key, value, encoding, expire_at))
     return tuple(writes)
 
 
