@@ -91,6 +91,8 @@ def lookup_read(
     shape = schema.model, tuple(lookups)
     way: _Way | None = live.plans.get(shape, _UNKNOWN)
     if way is _UNKNOWN:
+        if not all(name in schema.fields for name in lookups):
+            return None  # not remembered: there is no end to the names that people may give
         way = live.plans[shape] = _way(context, live, schema, tuple(lookups), view.guard)
     if way is None:
         return None
@@ -123,7 +125,7 @@ def _way(
 ) -> _Way | None:
     if live.refused is not None or live.schema.straight is None or not context.traits.snapshots:
         return None
-    index = _unique_index(live, names) if all(name in schema.fields for name in names) else None
+    index = _unique_index(live, names)
     if index is None:
         return None
     columns: list[tuple[str, Callable[[Any], bytes]]] = []
@@ -243,9 +245,11 @@ def _operands(query: Query) -> dict[str, Any] | None:
 def _unique_index(live: LiveCollection, fields: tuple[str, ...]) -> LiveIndex | None:
     """The readable unique index of exactly these columns; remembered with the plans, while the header holds."""
     shape = ("unique", fields)
-    if shape not in live.plans:
-        live.plans[shape] = next((index for index in live.readable.values() if _serves(index, fields)), None)
-    found: LiveIndex | None = live.plans[shape]
+    # One look: between two, another thread may forget the plans, because they have become many.
+    found: LiveIndex | None = live.plans.get(shape, _UNKNOWN)
+    if found is _UNKNOWN:
+        found = next((index for index in live.readable.values() if _serves(index, fields)), None)
+        live.plans[shape] = found
     return found
 
 

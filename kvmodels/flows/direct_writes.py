@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from inspect import unwrap
 from typing import Any, Final
 
-from kvmodels.errors import DecodeError, InvalidValueError
+from kvmodels.errors import DecodeError, InvalidValueError, LimitExceededError
 from kvmodels.flows import crud
 from kvmodels.flows.arguments import require_callable
 from kvmodels.flows.context import Context, HeaderView
@@ -75,7 +75,11 @@ class Way:
         self._validate = straight.validate
 
     def read(self, pk: bytes) -> Read:
-        """The read of a record, expired or not; no guard, because the commit checks the header."""
+        """The read of a record, expired or not; no guard, because the commit checks the header.
+
+        What ends without a commit, because the record is absent or cannot be read, is left to the full way: it may be
+        so because another program has raised the schema version since.
+        """
         return _new(Read, ((_new(ReadRange, (self.prefix + pk, None, None, False, False)),), None, True, None))
 
     def known(self, context: Context, row: Row, pk: bytes) -> Document | None:
@@ -102,6 +106,16 @@ class Way:
             return object_of(context, self.collections[0], row)
         self.remember(instance, row, _NOTHING)
         return instance
+
+    def loaded(self, context: Context, row: Row, pk: bytes) -> tuple[Document, Any] | None:
+        """The document of a record and its object; None where the full way must look at it."""
+        document = self.known(context, row, pk)
+        if document is None:
+            return None
+        try:
+            return document, self.object(context, row, document)
+        except DecodeError:
+            return None
 
     def remember(self, instance: Any, row: Row, unknown: Mapping[str, Any]) -> None:
         """Give an object the state of its record."""
@@ -247,19 +261,20 @@ def _mutated(context: Context, way: Way, pk: bytes, given: Any, function: Callab
     started, schema, writes = context.monotonic(), way.schema, way.writes
     found: ReadResult = yield way.read(pk)
     rows = found[0][0]
-    if not rows:
-        raise crud.absent(schema, key_values(schema, given))
-    row = rows[0]
-    known = way.known(context, row, pk)
-    if known is None:
+    loaded = way.loaded(context, rows[0], pk) if rows else None
+    if loaded is None:  # the full way says what that means, under the header that holds now
         return (yield from crud.mutate(context, schema, key_values(schema, given), function))
-    instance, changed = crud.changed_by(schema, function, way.object(context, row, known))
+    row, (known, fresh) = rows[0], loaded
+    instance, changed = crud.changed_by(schema, function, fresh)
     prepared = schema.prepare(changed)
     value = encoded(context, schema, prepared.document)
     write = writes.replace(pk, row, known, (prepared.document, value))
     if write is None:  # an index cannot hold it, or it has another primary key
         return (yield from crud.mutate(context, schema, key_values(schema, given), function))
-    check_budget(write, context.limits, way.collections)
+    try:
+        check_budget(write, context.limits, way.collections)
+    except LimitExceededError:  # that a value is taken is said first, and the full way has looked whether it is
+        return (yield from crud.mutate(context, schema, key_values(schema, given), function))
     outcome: Committed | Conflict = yield _new(Commit, (write,))
     if isinstance(outcome, Conflict):
         first = failed(started, write, outcome)
@@ -284,14 +299,11 @@ def _removed(context: Context, way: Way, pk: bytes, given: Any) -> Flow[bool]:
     started, schema = context.monotonic(), way.schema
     found: ReadResult = yield way.read(pk)
     rows = found[0][0]
-    if not rows:
-        return False
-    row = rows[0]
-    known = way.known(context, row, pk)
+    known = way.known(context, rows[0], pk) if rows else None
     entries = None if known is None else way.writes.entries(known, pk)
-    if entries is None:
+    if entries is None:  # also if there is no record: another program may have changed more than this one
         return (yield from crud.remove_key(context, schema, key_values(schema, given)))
-    write = way.writes.remove(pk, row, entries)
+    write = way.writes.remove(pk, rows[0], entries)
     check_budget(write, context.limits, way.collections)
     outcome: Committed | Conflict = yield _new(Commit, (write,))
     if isinstance(outcome, Conflict):
