@@ -41,7 +41,27 @@ __all__ = [
 MOST_ROWS: Final = 500
 """The most rows of one batch, as Deno's."""
 
-Results: TypeAlias = Scan | DistinctScan
+
+class OneBatch:
+    """An iteration over results that are read at once.
+
+    Args:
+        read: what gives them.
+    """
+
+    __slots__ = ("_read", "done")
+
+    def __init__(self, read: OneRead[list[Any]]) -> None:
+        self._read = read
+        self.done = False
+
+    def next_batch(self) -> OneRead[list[Any]]:
+        """All results in order."""
+        self.done = True
+        return self._read
+
+
+Results: TypeAlias = Scan | DistinctScan | OneBatch
 """An iteration over results, batch by batch."""
 
 
@@ -53,6 +73,10 @@ def results(context: Context, query: Query, batch_size: int | None = None) -> Re
         query: what is asked for.
         batch_size: rows of every read; None: few at first, then more.
     """
+    if batch_size is None:
+        known = first_of_range(context, query, lambda: _fetch(context, query))
+        if known is not None:
+            return OneBatch(known)
     return DistinctScan(context, query) if is_distinct(query) else Scan(context, query, batch_size=batch_size)
 
 
