@@ -130,10 +130,10 @@ class LmdbEngine(FileEngine[LmdbStore]):
             ClosedError, EngineTimeoutError, DecodeError (a damaged file).
         """
         store = self._store
-        if store is not None and guard is None and follow is None and len(ranges) == 1:
+        if store is not None and len(ranges) == 1:
             key, end, limit, _, _ = ranges[0]
             if end is None and limit is None and key and store.closed_reason is None:
-                found = store.point(key)
+                found = store.point(key, guard, follow)
                 if found is not None:
                     return found
         store = self.check_open()

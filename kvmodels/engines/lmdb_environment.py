@@ -24,12 +24,12 @@ from kvmodels.engines.clock import EngineClock
 from kvmodels.engines.file_places import FileIdentity, file_identity, replaced
 from kvmodels.engines.file_snapshot import Pinned, expire_snapshots
 from kvmodels.engines.lmdb_errors import translated
-from kvmodels.engines.lmdb_file import STATE_KEY, VERSION, Opened, Settings, State
+from kvmodels.engines.lmdb_file import STATE_KEY, VERSION, Databases, Opened, Settings, State
 from kvmodels.engines.lmdb_lock import WriterLock
 from kvmodels.engines.lmdb_rows import ZEROS, unpacked
 from kvmodels.engines.patience import Patience
 from kvmodels.errors import ClosedError, DecodeError, KvModelsError, StorageFullError
-from kvmodels.operations import ReadResult
+from kvmodels.operations import Follow, Guard, ReadRange, ReadResult, Row
 
 __all__ = ["LmdbEnvironment", "LmdbOptions"]
 
@@ -151,10 +151,11 @@ class LmdbEnvironment:
         finally:
             self._reading.pop(thread, None)
 
-    def point(self, key: bytes) -> ReadResult | None:
-        """The row of one key, if it takes neither waiting nor a look at the clock; None: to be read in the other way.
+    def point(self, key: bytes, guard: Guard | None = None, follow: Follow | None = None) -> ReadResult | None:
+        """The row of one key, and single ones behind it, if that takes neither waiting nor a look at the clock.
 
-        The same as ``reading`` and ``lmdb_rows`` do in more steps; a lookup by key is little more than this.
+        The same as ``reading`` and ``lmdb_rows`` do in more steps; a lookup is little more than this. None: it is to be
+        read in the other way, because of a deadline, a guard that does not hold, or whatever else is not as usual.
         """
         thread = get_ident()
         try:
@@ -165,18 +166,20 @@ class LmdbEnvironment:
             environment, databases = opened
             with environment.begin() as transaction:
                 state = transaction.get(STATE_KEY)
-                data = transaction.get(key, None, databases[0])
+                if guard is not None:
+                    held = transaction.get(guard[0], None, databases[0])
+                    if held is None or held[9] or held[:8] + ZEROS != guard[1]:
+                        return None
+                found = _at(transaction, databases, key)
+                more = () if follow is None or found is None else follow([found])
+                followed = [_behind(transaction, databases, one) for one in more]
         except lmdb.Error:
             return None
         finally:
             self._reading.pop(thread, None)
-        if state is None:
+        if state is None or found is None or None in followed:
             return None
-        if data is None:
-            return ReadResult([[]], [], state[VERSION] + ZEROS)
-        if data[9]:
-            return None
-        return _result(ReadResult, ([[unpacked(key, data)]], [], state[VERSION] + ZEROS))
+        return _result(ReadResult, ([found], followed, state[VERSION] + ZEROS))
 
     def _make_readable(self, failure: lmdb.Error | None, patience: Patience) -> None:
         """Do what the next attempt to read needs, or raise what the failure means."""
@@ -325,3 +328,17 @@ class LmdbEnvironment:
             if opened is not None:
                 opened.environment.close()
             self._writer_lock.close()
+
+
+def _at(transaction: lmdb_rows.Transaction, databases: Databases, key: bytes) -> list[Row] | None:
+    """The row of a key; None if it has a deadline."""
+    data = transaction.get(key, None, databases[0])
+    if data is None:
+        return []
+    return None if data[9] else [unpacked(key, data)]
+
+
+def _behind(transaction: lmdb_rows.Transaction, databases: Databases, one: ReadRange) -> list[Row] | None:
+    """The row of a range of one key; None for every other range, and as ``_at``."""
+    start, end, limit, _, _ = one
+    return None if end is not None or limit is not None or not start else _at(transaction, databases, start)
