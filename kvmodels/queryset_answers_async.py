@@ -146,8 +146,9 @@ class AsyncAnswers(Generic[R]):
         """How many results there are.
 
         Returns:
-            The number. Cost: one read where an aggregate index counts exactly these records; otherwise every entry
-            is read, and records only if they must be tested.
+            The number. Cost: one read where an aggregate index counts exactly these records; one request that reads
+            no row where each row of an index is one of them; otherwise, and in a transaction, every entry is read,
+            and records only if they must be tested.
 
         Raises:
             NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
@@ -158,7 +159,7 @@ class AsyncAnswers(Generic[R]):
         """Whether there is any result.
 
         Returns:
-            True or False. Cost: one row, if nothing must be tested.
+            True or False. Cost: one request that reads no row, if nothing must be tested.
 
         Raises:
             NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
