@@ -201,8 +201,8 @@ class Answers(Generic[R]):
             before: ``previous_cursor`` of the page behind: the items that end there, in the same order.
 
         Returns:
-            ``Page(items, next_cursor, has_more, previous_cursor, has_previous)``. Cost: ``size`` + 1 entries and
-            ``size`` records.
+            ``Page(items, next_cursor, has_more, previous_cursor, has_previous)``. Cost: ``size`` + 1 entries and as
+            many records.
 
         Raises:
             InvalidCursorError: the cursor was changed, or made by another query.

@@ -63,7 +63,7 @@ def page(
         InvalidCursorError, IndexChangedError: see ``resume``.
         OperationTooLargeError: a sort in memory would hold more than it may.
 
-    Cost: size + 1 rows and size records, if nothing is tested; of a sort in memory everything that matches.
+    Cost: size + 1 rows and as many records, if nothing is tested; of a sort in memory everything that matches.
     """
     _check(query, size, after, before)
     cursor = after if before is None else before
