@@ -10,7 +10,7 @@ import pytest
 
 from kvmodels.engines import sqlite_statements as statements
 from kvmodels.engines.sqlite import SqliteEngine
-from kvmodels.operations import AtomicWrite, Check, Delete, Guard, Likely, ReadRange, ReadResult
+from kvmodels.operations import AtomicWrite, Check, Delete, Follow, Guard, Likely, ReadRange, ReadResult
 from tests.contract.shorthand import commit, put, rows
 
 
@@ -138,9 +138,13 @@ def test_a_right_guess_takes_one_statement_and_a_wrong_one_two(engine: SqliteEng
     ):
         asked: list[str] = []
         reader.set_trace_callback(asked.append)
-        follow = Likely(lambda _, key=key: (ReadRange(key),), guess)
+        follow = Likely(_asking(key), guess)
         result = engine.read((ReadRange(b"slot"),), Guard(b"header", stamp), follow=follow)
         reader.set_trace_callback(None)
         assert len(asked) == expected
         assert isinstance(result, ReadResult)
         assert [row.key for row in result.followed[0]] == [key] * (key != b"absent")
+
+
+def _asking(key: bytes) -> Follow:
+    return lambda _: (ReadRange(key),)
