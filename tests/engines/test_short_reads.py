@@ -14,7 +14,7 @@ from kvmodels.engines.base import Engine
 from kvmodels.engines.lmdb import LmdbEngine
 from kvmodels.engines.memory import MemoryEngine
 from kvmodels.engines.sqlite import SqliteEngine
-from kvmodels.operations import Follow, Guard, GuardFailed, ReadRange, ReadResult, Row, point
+from kvmodels.operations import Follow, Guard, GuardFailed, Likely, ReadRange, ReadResult, Row, point
 from tests.contract.shorthand import commit, put
 
 NOW = 1_700_000_000_000
@@ -44,6 +44,36 @@ def following(key: bytes, once: Callable[[], object] = lambda: None) -> Follow:
         return (point(key),)
 
     return follow
+
+
+def guessing(follow: Follow, guess: tuple[bytes, int, bytes]) -> Follow:
+    return Likely(follow, guess)
+
+
+RIGHT_OR_WRONG = pytest.mark.parametrize("guess", [(b"b", 1, b""), (b"a", 1, b""), (b"", 0, b"")], ids=str)
+
+
+@RIGHT_OR_WRONG
+def test_a_commit_beside_a_guess_is_seen_in_both_keys_or_in_none(engine: Engine, guess: tuple[bytes, int, bytes]):
+    stamp = commit(engine, put(b"guard"))
+    commit(engine, put(b"a", b"1"), put(b"b", b"1"))
+    follow = following(b"b", lambda: commit(engine, put(b"a", b"2"), put(b"b", b"2")))
+    result = engine.read((point(b"a"),), Guard(b"guard", stamp), follow=guessing(follow, guess))
+    assert values(result) in ([b"1"] * 2, [b"2"] * 2)
+    follow = following(b"b", lambda: commit(engine, put(b"guard"), put(b"b", b"3")))
+    result = engine.read((point(b"a"),), Guard(b"guard", stamp), follow=guessing(follow, guess))
+    assert isinstance(result, GuardFailed) or values(result) == [b"2", b"2"]
+
+
+@RIGHT_OR_WRONG
+@pytest.mark.parametrize("which", [b"a", b"b", b"guard"])
+def test_a_guess_does_not_see_what_has_expired(engine: Engine, which: bytes, guess: tuple[bytes, int, bytes]):
+    stamp = commit(engine, *(put(key, key, NOW if key == which else None) for key in (b"guard", b"a", b"b")))
+    result = engine.read((point(b"a"),), Guard(b"guard", stamp), follow=guessing(following(b"b"), guess))
+    if which == b"guard":
+        assert result == GuardFailed(None)
+    else:
+        assert values(result) == [key for key in (b"a", b"b") if key != which]
 
 
 def asking(more: Sequence[ReadRange]) -> Follow:
