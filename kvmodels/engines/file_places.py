@@ -23,6 +23,7 @@ __all__ = [
     "FileIdentity",
     "file_identity",
     "has_room_for_no_more",
+    "is_on_a_disk",
     "refuse_network_file_system",
     "refuse_network_place",
     "replaced",
@@ -82,9 +83,25 @@ def refuse_network_place(path: str, url: str) -> None:
     Raises:
         UnsupportedError: the path is on one.
     """
-    if os.path.exists(MOUNTS):
+    if os.path.exists(MOUNTS) and not is_on_a_disk(path):
         with open(MOUNTS, encoding="utf-8", errors="surrogateescape") as mounts:
             refuse_network_file_system(path, url, mounts)
+
+
+def is_on_a_disk(path: str) -> bool:
+    """Whether Linux keeps the file, or what will hold it, on a block device of this machine.
+
+    No network file system has one: their device numbers have the major number 0, as those of other file systems without
+    a device, of which this says nothing.
+    """
+    try:
+        device = os.stat(path).st_dev
+    except FileNotFoundError:
+        folder = os.path.dirname(path)
+        if not os.path.isdir(folder):
+            return False
+        device = os.stat(folder).st_dev
+    return os.major(device) != 0
 
 
 def refuse_network_file_system(path: str, url: str, mounts: Iterable[str]) -> None:

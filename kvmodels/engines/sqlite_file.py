@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+from functools import lru_cache
 from pathlib import Path
 
 from kvmodels.engines.clock import EngineClock
@@ -62,7 +63,7 @@ SCHEMA = (
 DEADLINES = "CREATE INDEX IF NOT EXISTS kv_x ON kv (x) WHERE x IS NOT NULL"
 """Finds what has expired. Added whenever a file is opened for writing: files without it stay readable."""
 
-HAS_DEADLINES = "SELECT 1 FROM sqlite_master WHERE name = 'kv_x'"
+READY_STATE = "SELECT EXISTS(SELECT 1 FROM sqlite_master WHERE name = 'kv_x'), clock FROM meta WHERE id = 0"
 
 
 class Connection(sqlite3.Connection):
@@ -121,13 +122,18 @@ def connect(path: str, mode: str) -> Connection:
     """
     # The URI form is the only one that takes a mode; as_uri escapes what has a meaning in it.
     return sqlite3.connect(
-        f"{Path(path).as_uri()}?mode={mode}",
+        f"{_uri_of(path)}?mode={mode}",
         uri=True,
         timeout=0,
         isolation_level=None,
         check_same_thread=False,
         factory=Connection,
     )
+
+
+@lru_cache(maxsize=64)
+def _uri_of(path: str) -> str:
+    return Path(path).as_uri()
 
 
 def set_pragma(connection: sqlite3.Connection, setting: str, patience: Patience) -> None:
@@ -206,10 +212,12 @@ def ready(connection: sqlite3.Connection, url: str) -> int | None:
         connection.execute("BEGIN")
         if not recognise(connection, url):
             return None
+        rows = connection.execute(READY_STATE).fetchall()
+        if not rows:
+            raise _without_counter()
+        has_deadlines, high_water = rows[0]
         mode = connection.execute("PRAGMA journal_mode").fetchall()[0][0]
-        if mode != "wal" or not connection.execute(HAS_DEADLINES).fetchall():
-            return None
-        return _high_water(connection)
+        return high_water if has_deadlines and mode == "wal" else None
     finally:
         connection.rollback()
 
@@ -290,9 +298,13 @@ def raise_counter(connection: sqlite3.Connection, clock: EngineClock) -> int:
 def _high_water(connection: sqlite3.Connection) -> int:
     rows = connection.execute("SELECT clock FROM meta WHERE id = 0").fetchall()
     if not rows:
-        raise DecodeError("the SQLite file is damaged", reason="its counter is missing", hint="Restore a backup.")
+        raise _without_counter()
     high_water: int = rows[0][0]
     return high_water
+
+
+def _without_counter() -> DecodeError:
+    return DecodeError("the SQLite file is damaged", reason="its counter is missing", hint="Restore a backup.")
 
 
 def refuse_uninitialised(connection: sqlite3.Connection, url: str) -> None:

@@ -296,6 +296,7 @@ def test_opening_looks_at_the_mounts_unless_it_is_allowed(path: Path, monkeypatc
         def __contains__(self, _: object) -> bool:
             return True
 
+    monkeypatch.setattr(file_places, "is_on_a_disk", lambda _: False)
     monkeypatch.setattr(file_places, "NETWORK_FILE_SYSTEMS", AnyFileSystem())
     with pytest.raises(UnsupportedError):
         LmdbEngine(path)

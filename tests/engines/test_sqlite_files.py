@@ -375,10 +375,28 @@ def test_review_29_network_file_systems_are_refused(path: str, refused: str | No
 
 def test_opening_looks_at_the_mounts_unless_it_is_allowed(path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(file_places, "NETWORK_FILE_SYSTEMS", AnyFileSystem())
+    monkeypatch.setattr(file_places, "is_on_a_disk", lambda _: False)
     with pytest.raises(UnsupportedError):
         SqliteEngine(path)
     assert not path.exists()
     SqliteEngine(path, allow_network_fs=True).close()
+
+
+@pytest.mark.parametrize("there", [True, False])
+@pytest.mark.parametrize(("major", "looked"), [(0, True), (8, False), (254, False)])
+def test_the_mounts_of_a_file_on_a_block_device_need_no_look(path: Path, monkeypatch, there, major, looked):
+    """NFS and the like have no block device, whose number would not be of the form 0:n."""
+    if there:
+        path.touch()
+    elif looked:
+        assert not file_places.is_on_a_disk(str(path / "no" / "folder" / "store.db"))
+    monkeypatch.setattr(os, "major", lambda _: major)
+    monkeypatch.setattr(file_places, "NETWORK_FILE_SYSTEMS", AnyFileSystem())
+    if looked:
+        with pytest.raises(UnsupportedError):
+            file_places.refuse_network_place(str(path), "url")
+    else:
+        file_places.refuse_network_place(str(path), "url")
 
 
 class AnyFileSystem:
