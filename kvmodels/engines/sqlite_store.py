@@ -12,6 +12,7 @@ import threading
 import weakref
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
+from threading import get_ident
 from typing import NamedTuple, TypeVar
 
 from kvmodels.engines import sqlite_file, sqlite_log
@@ -83,6 +84,7 @@ class SqliteStore:
         self.closed_reason: str | None = None
         self.background = StoreBackground(self)
         self._refused = False
+        self._committer = 0
         self._raised = False
         self._opening = threading.Lock()
         self._idle: SimpleQueue[sqlite_file.Connection] = SimpleQueue()
@@ -223,6 +225,8 @@ class SqliteStore:
         """
         if self.path == MEMORY_PATH:
             return None
+        if guard is None and follow is None and self._committer == get_ident() and not self.write_lock.locked():
+            return self._point_where_it_was_written(key, clock)
         try:
             connection = self._idle.get_nowait()
         except Empty:
@@ -237,6 +241,22 @@ class SqliteStore:
         finally:
             connection.in_call = False
             self.give_back(connection)
+
+    def _point_where_it_was_written(self, key: bytes, clock: EngineClock | None) -> ReadResult | None:
+        """One key, by the writing connection, for the thread that has committed last and finds nobody writing.
+
+        A commit makes the pages that other connections keep in memory stale, all of them; a thread that reads, writes
+        and reads again would fetch them again each time. Where several threads write, most reads are those of others.
+        Between the look at the lock and the "with" another thread may come, whose commit is waited for then.
+        """
+        with self.write_lock:
+            writer = self.writer
+            if writer is None:
+                return None
+            try:
+                return statements.read_point(writer, key, clock)
+            except sqlite3.Error:
+                return None  # the caller reads again with patience, and is told what is wrong
 
     def present_version(self) -> int:
         """The counter as the file holds it; raises as ``reading``."""
@@ -392,6 +412,7 @@ class SqliteStore:
                     self._raised = True
                     if group is not None:
                         group.committed = True
+                    self._committer = get_ident()
             except BaseException as error:
                 # Also for an interrupt: a connection left inside a write transaction would block every process.
                 # Nothing that takes an interrupt may come before the rollback, because a second one would hit it.
