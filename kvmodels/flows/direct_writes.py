@@ -26,7 +26,7 @@ from kvmodels.operations import AtomicWrite, Committed, Conflict, ReadRange, Rea
 from kvmodels.schema.definition import Document, ModelSchema, Straight
 from kvmodels.schema.live import LiveCollection
 from kvmodels.schema.operands import key_values, takes_as_given
-from kvmodels.schema.state import ObjectState, set_loaded, state_of
+from kvmodels.schema.state import Loaded, ObjectState, set_loaded, set_stored, state_of
 
 __all__ = ["Way", "failed", "insert", "mutate", "patch", "remove_key", "save", "way_of"]
 
@@ -104,7 +104,7 @@ class Way:
             instance = self._validate(document, by_alias=False, by_name=True)
         except Exception:  # noqa: BLE001 - whatever it is, the full way says what it means
             return object_of(context, self.collections[0], row)
-        self.remember(instance, row, _NOTHING)
+        set_loaded(instance, self.unpack_key, row[0], row, _NOTHING)
         return instance
 
     def loaded(self, context: Context, row: Row, pk: bytes) -> tuple[Document, Any] | None:
@@ -117,9 +117,12 @@ class Way:
         except DecodeError:
             return None
 
-    def remember(self, instance: Any, row: Row, unknown: Mapping[str, Any]) -> None:
-        """Give an object the state of its record."""
-        set_loaded(instance, self.unpack_key, row[0], row, unknown)
+    def remember(self, instance: Any, row: Loaded, unknown: Mapping[str, Any]) -> None:
+        """Give an object the state of the record that it was stored as; the row is a plain tuple."""
+        if unknown:
+            set_loaded(instance, self.unpack_key, row[0], row, unknown)
+        else:
+            set_stored(instance, self.unpack_key, row)
 
 
 def _packer(live: LiveCollection, schema: ModelSchema) -> Callable[[Any], bytes]:
@@ -184,7 +187,7 @@ def _inserted(context: Context, way: Way, instance: Any) -> Flow[Any]:
     if isinstance(outcome, Conflict):
         return (yield from crud.insert(context, schema, instance, first=failed(started, write, outcome)))
     schema.accept(instance, prepared)
-    way.remember(instance, _new(Row, (way.prefix + pk, *value, outcome[0], None)), prepared.unknown)
+    way.remember(instance, (way.prefix + pk, *value, outcome[0], None), prepared.unknown)
     return instance
 
 
@@ -217,7 +220,7 @@ def _saved(context: Context, way: Way, instance: Any, state: ObjectState) -> Flo
             if isinstance(outcome, Conflict):
                 return (yield from crud.save(context, schema, instance, first=failed(started, write, outcome)))
             schema.accept(instance, prepared)
-            way.remember(instance, _new(Row, (row[0], *value, outcome[0], None)), prepared.unknown)
+            way.remember(instance, (row[0], *value, outcome[0], None), prepared.unknown)
             return instance
     return (yield from crud.save(context, schema, instance))
 
@@ -280,7 +283,7 @@ def _mutated(context: Context, way: Way, pk: bytes, given: Any, function: Callab
         first = failed(started, write, outcome)
         return (yield from crud.mutate(context, schema, key_values(schema, given), function, first=first))
     schema.accept(instance, prepared)
-    way.remember(instance, _new(Row, (row[0], *value, outcome[0], None)), prepared.unknown)
+    way.remember(instance, (row[0], *value, outcome[0], None), prepared.unknown)
     return instance
 
 

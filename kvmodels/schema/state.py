@@ -29,6 +29,7 @@ from kvmodels.slotted import dataclass
 
 __all__ = [
     "STATE_SLOT",
+    "Loaded",
     "ObjectState",
     "PendingStamp",
     "PendingState",
@@ -291,7 +292,8 @@ def set_all_loaded(model: type[Any], instances: Iterable[object], unpack: Unpack
         unpack: makes the values of the primary key of the key of a row.
         rows: a plain tuple for each.
     """
-    set_unpacker(model, unpack)
+    if _UNPACKER not in model.__dict__:
+        set_unpacker(model, unpack)
     deque(map(_set, instances, repeat(STATE_SLOT), rows), maxlen=0)  # a loop without Python code
 
 
