@@ -41,7 +41,7 @@ class Operations:
 
     get: int = 2_000
     page: int = 200
-    count: int = 20
+    count: int = 200
     scan: int = 1
     update: int = 500
     insert: int = 1_000
