@@ -1,0 +1,64 @@
+"""What is encoded many at once has the bytes, and the errors, of what is encoded one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given, seed, settings
+from hypothesis import strategies as st
+
+from kvmodels.encoding.column_batches import column_packer
+from kvmodels.encoding.column_scalars import BOOL, FLOAT, INT, NUMBER, STR
+from kvmodels.encoding.columns import ColumnCodec, descending, nullable
+from kvmodels.encoding.values import MsgpackCodec
+from kvmodels.errors import KvModelsError
+
+TEXTS = st.one_of(st.text(max_size=5), st.sampled_from(["", "a\0b", "ü", "\ud800", "\U0001f600"]))
+NUMBERS = st.one_of(
+    st.integers(0, 300), st.sampled_from([-1, 255, 256, 2**53, 2**63 - 1, 2**63, 2**64, -(2**63), 2**2100])
+)
+ODD = st.sampled_from([None, True, 1.5, float("nan"), b"x"])
+VALUES = st.one_of(TEXTS, NUMBERS, ODD)
+CODECS = [STR, INT, BOOL, FLOAT, NUMBER, nullable(STR), descending(INT)]
+
+
+def ended(call: Callable[[], Any]) -> Any:
+    """What a call gave or raised."""
+    try:
+        return call()
+    except KvModelsError as error:
+        return type(error), str(error)
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
+def test_a_column_is_packed_as_each_of_its_values(codec: ColumnCodec):
+    pack = column_packer(codec.pack_stored)
+
+    @seed(20261121)
+    @settings(max_examples=80, deadline=None)
+    @given(st.one_of(st.lists(TEXTS), st.lists(NUMBERS), st.lists(VALUES)))
+    def compare(values: list[Any]) -> None:
+        assert ended(lambda: pack(values)) == ended(lambda: [codec.pack_stored(value) for value in values])
+
+    compare()
+
+
+@seed(20261121)
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.dictionaries(st.sampled_from("abc"), VALUES | st.lists(VALUES, max_size=2) | st.just({1: "x"}))))
+def test_documents_are_encoded_as_each_of_them(documents: list[dict[str, Any]]):
+    codec = MsgpackCodec()
+    many = ended(lambda: codec.encode_many(documents))
+    one_by_one = ended(lambda: [codec.encode_document(document) for document in documents])
+    if isinstance(one_by_one, tuple):
+        assert many == one_by_one
+    else:
+        assert [(value, many[1]) for value in many[0]] == one_by_one
+
+
+def test_a_list_of_plain_parts_is_encoded_as_any_value():
+    codec = MsgpackCodec()
+    for parts in ([1], ["a", 2**70], [-1, "ü"]):
+        assert codec.encode_list(parts) == codec.encode(parts) == (codec.encode_many([parts])[0][0], 4)
