@@ -229,8 +229,8 @@ class Tail:
 class Likely:
     """A ``Follow`` that says beforehand for which key it will ask, if the row that is read is like those before it.
 
-    Called, it is the function, and what that asks for is followed. An engine that can read the likely row with the
-    first one asks the function then, and reads once more only if the guess was wrong.
+    Called, it is the function. An engine may give the likely row instead of what the function asks for, if there is
+    such a row and the range is one key: whoever asks can tell a wrong one, and asks again with the function alone.
 
     Attributes:
         follow: the function; it may change the guess, which is no part of the answer.

@@ -29,7 +29,7 @@ from kvmodels.engines.lmdb_lock import WriterLock
 from kvmodels.engines.lmdb_rows import ZEROS, unpacked
 from kvmodels.engines.patience import Patience
 from kvmodels.errors import ClosedError, DecodeError, KvModelsError, StorageFullError
-from kvmodels.operations import Follow, Guard, ReadRange, ReadResult, Row
+from kvmodels.operations import Follow, Guard, Likely, ReadRange, ReadResult, Row
 
 __all__ = ["LmdbEnvironment", "LmdbOptions"]
 
@@ -171,8 +171,7 @@ class LmdbEnvironment:
                     if held is None or held[9] or held[:8] + ZEROS != guard[1]:
                         return None
                 found = _at(transaction, databases, key)
-                more = () if follow is None or found is None else follow([found])
-                followed = [_behind(transaction, databases, one) for one in more]
+                followed = _followed(transaction, databases, found, follow)
         except lmdb.Error:
             return None
         finally:
@@ -336,6 +335,20 @@ def _at(transaction: lmdb_rows.Transaction, databases: Databases, key: bytes) ->
     if data is None:
         return []
     return None if data[9] else [unpacked(key, data)]
+
+
+def _followed(
+    transaction: lmdb_rows.Transaction, databases: Databases, found: list[Row] | None, follow: Follow | None
+) -> list[list[Row] | None]:
+    """The rows of what follows, which is one key as a rule."""
+    if follow is None or found is None:
+        return []
+    if isinstance(follow, Likely) and found:
+        prefix, start, suffix = follow.guess
+        likely = _at(transaction, databases, prefix + found[0][1][start:] + suffix)
+        if likely:
+            return [likely]
+    return [_behind(transaction, databases, one) for one in follow([found])]
 
 
 def _behind(transaction: lmdb_rows.Transaction, databases: Databases, one: ReadRange) -> list[Row] | None:

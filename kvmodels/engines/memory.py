@@ -41,6 +41,7 @@ from kvmodels.operations import (
     Follow,
     Guard,
     GuardFailed,
+    Likely,
     ReadRange,
     ReadResult,
     Row,
@@ -378,7 +379,12 @@ def _without_lock(
         guarded = get(guard[0])
         if (None if guarded is None else guarded[-2]) != guard[1]:
             return None
-    if follow is not None:
+    if isinstance(follow, Likely) and type(stored) is Row:
+        prefix, at, suffix = follow.guess
+        likely = get(prefix + stored[1][at:] + suffix)
+        if type(likely) is Row:
+            followed.append([likely])
+    if follow is not None and not followed:
         for start, end, limit, _, _ in follow(found):
             if end is not None or limit is not None:
                 return None

@@ -206,7 +206,7 @@ def read_guarded_point(
 ) -> ReadResult | None:
     """A key, and the one that follows from it, in a statement each; None where that is not enough.
 
-    One statement is enough where ``follow`` says beforehand what it will ask for, and then does ask for it. Of two,
+    One statement is enough where ``follow`` says beforehand what it will probably ask for, and that is there. Of two,
     both say the version of the store, and when it is the same they saw the same state: every commit that changes a row
     raises it. So no transaction is needed, which costs as much as two more statements. Not enough is it when somebody
     has committed in between, the guard does not hold, or several keys follow.
@@ -224,7 +224,7 @@ def read_guarded_point(
     else:
         prefix, at, suffix = likely.guess
         found = connection.execute(LIKELY_POINT, (guard[0], key, prefix, at + 1, suffix)).fetchall()
-        result = _guessed(found[0], key, guard, likely) if found else None
+        result = _guessed(found[0], key, guard) if found else None
         if result is not None:
             return result
     version, high_water = _state_of(found)
@@ -249,11 +249,8 @@ def read_guarded_point(
     return _new(ReadResult, ([rows], [one], version.to_bytes(8, "big") + ZEROS))
 
 
-def _guessed(stored: tuple[Any, ...], key: bytes, guard: Guard, likely: Likely) -> ReadResult | None:
-    """The answer where the guard holds, the guess is right and nothing has a deadline; None for every other one.
-
-    It is the one that ``read_guarded_point`` gives in more steps, for the most frequent of its reads.
-    """
+def _guessed(stored: tuple[Any, ...], key: bytes, guard: Guard) -> ReadResult | None:
+    """The rows where the guard holds, the likely one is there and nothing has a deadline; None for other answers."""
     version, _, guarded, guarded_until, value, encoding, stamp, until, *followed = stored
     behind, found, form, record_stamp, record_until = followed
     if guarded is None or stamp is None or behind is None:
@@ -263,9 +260,6 @@ def _guessed(stored: tuple[Any, ...], key: bytes, guard: Guard, likely: Likely) 
     if guarded.to_bytes(8, "big") + ZEROS != guard[1]:
         return None
     row = _new(Row, (key, value, encoding, stamp.to_bytes(8, "big") + ZEROS, None))
-    more = likely.follow([[row]])
-    if len(more) != 1 or more[0][:3] != (behind, None, None):
-        return None
     one = _new(Row, (behind, found, form, record_stamp.to_bytes(8, "big") + ZEROS, None))
     return _new(ReadResult, ([[row]], [[one]], version.to_bytes(8, "big") + ZEROS))
 

@@ -10,12 +10,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from kvmodels.errors import InvalidValueError
+from kvmodels.errors import DecodeError, InvalidValueError
 from kvmodels.flows.context import Context, live_collection
 from kvmodels.flows.objects import packer_of, slot_owner_of, verified_loader_of
 from kvmodels.flows.records import document_of, object_of, object_of_document
-from kvmodels.flows.requests import Flow, OneRead, read, steps_of
-from kvmodels.operations import Guard, Likely, ReadRange, ReadResult, Row
+from kvmodels.flows.requests import AGAIN, Flow, OneRead, read, steps_of
+from kvmodels.operations import Follow, Guard, Likely, ReadRange, ReadResult, Row
 from kvmodels.query.query import Query
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.live import LiveCollection, LiveIndex
@@ -174,9 +174,9 @@ class _Slots:
         Args:
             key: of the slot.
             absent: gives the answer where there is no such record.
-            again: how to go on when the header has changed.
+            again: how to go on when the header has changed, or a record was guessed that is another one.
         """
-        load, copied = self._load, self._copied if self._copies else None
+        load, copied, follow = self._load, self._copied if self._copies else None, self._follow
 
         def answer(result: ReadResult) -> Any:
             ranges, followed, _ = result
@@ -184,7 +184,15 @@ class _Slots:
             if copied is not None:
                 found = copied(ranges[0])
             elif followed and followed[0]:
-                found = load(followed[0][0], key)
+                row = followed[0][0]
+                try:
+                    found = load(row, key)
+                except DecodeError:
+                    if _is_another(follow, ranges, row):
+                        return AGAIN
+                    raise
+                if found is None and _is_another(follow, ranges, row):
+                    return AGAIN
             return absent() if found is None else found
 
         ranges = (_new(ReadRange, (key, None, None, False, False)),)
@@ -197,11 +205,18 @@ class _Slots:
         return object_of_document(self._live, slots[0], document, self._live.layout.pack_document(document))
 
 
+def _is_another(follow: Follow | None, ranges: list[list[Row]], row: Row) -> bool:
+    """Whether a record was guessed and is not the one that its slot names."""
+    return follow is not None and all(one.start != row.key for one in follow(ranges))
+
+
 def _follower(context: Context, live: LiveCollection, index: LiveIndex) -> Likely:
     """From the row of a slot to its record.
 
     Most slots of an index hold keys of one kind and length, so the key of the last record tells how to make that of the
-    next one of the bytes of its slot. Only the guess is remembered: what a slot means is found out each time.
+    next one of the bytes of its slot. A guess needs no proof of its own: the record that it leads to was read in the
+    state of slot and header, and if it has the value that was looked up, it is the one that has it. If it does not, the
+    slot is asked.
     """
     owner, prefix = slot_owner_of(context, live, index), live.layout.prefix
 

@@ -50,7 +50,7 @@ def guessing(follow: Follow, guess: tuple[bytes, int, bytes]) -> Follow:
     return Likely(follow, guess)
 
 
-RIGHT_OR_WRONG = pytest.mark.parametrize("guess", [(b"b", 1, b""), (b"a", 1, b""), (b"", 0, b"")], ids=str)
+RIGHT_OR_WRONG = pytest.mark.parametrize("guess", [(b"b", 1, b""), (b"nowhere", 1, b"")], ids=str)
 
 
 @RIGHT_OR_WRONG
@@ -62,7 +62,7 @@ def test_a_commit_beside_a_guess_is_seen_in_both_keys_or_in_none(engine: Engine,
     assert values(result) in ([b"1"] * 2, [b"2"] * 2)
     follow = following(b"b", lambda: commit(engine, put(b"guard"), put(b"b", b"3")))
     result = engine.read((point(b"a"),), Guard(b"guard", stamp), follow=guessing(follow, guess))
-    assert isinstance(result, GuardFailed) or values(result) == [b"2", b"2"]
+    assert isinstance(result, GuardFailed) or values(result) in ([b"1"] * 2, [b"2"] * 2)
 
 
 @RIGHT_OR_WRONG

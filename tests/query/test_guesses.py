@@ -1,0 +1,107 @@
+"""A lookup by a unique value guesses the key of the record; a wrong guess costs a second look and changes no answer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from kvmodels import AsyncDatabase, Database, DecodeError, KvModel, PrimaryKey, Unique
+from kvmodels.flows import direct
+from kvmodels.keys import encode_key
+from kvmodels.operations import Likely, ReadRange, Row
+
+IDS = (1, 2, 127, 128, 200, 255, 256, 10_000, 10_001, 65_535, 65_536, 100_000, 2**31, 2**32, 2**53)
+
+
+class Person(KvModel, collection="persons"):
+    id: PrimaryKey[int]
+    email: Unique[str]
+
+
+class Place(KvModel, collection="places"):
+    name: PrimaryKey[str]
+    email: Unique[str]
+
+
+@pytest.fixture(params=["memory", "sqlite", "lmdb"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return {"memory": "memory://", "sqlite": str(tmp_path / "g.db"), "lmdb": f"lmdb:///{tmp_path / 'g.lmdb'}"}[
+        request.param
+    ]
+
+
+@pytest.fixture
+def db(url: str) -> Iterator[Database]:
+    with Database(url, models=[Person, Place]) as opened:
+        for number in IDS:
+            opened[Person].create(id=number, email=f"{number}@x.org")
+        yield opened
+
+
+def lead_to(monkeypatch: pytest.MonkeyPatch, key: bytes) -> None:
+    """Have every guess, from the second lookup on, lead to one key."""
+    monkeypatch.setattr(direct, "_guess", lambda value, asked: (key, 1_000, b""))
+
+
+def test_every_record_is_found_whatever_the_last_one_was_like(db: Database):
+    for _ in range(2):
+        for number in (*IDS, *reversed(IDS)):
+            assert db[Person].get(email=f"{number}@x.org").id == number
+    for name in ("a", "ab", "a\0b", "é", "x" * 40, "y" * 300, "b"):
+        db[Place].create(name=name, email=f"{len(name)}{name}@x.org")
+    for _ in range(2):
+        for place in db[Place].all().to_list():
+            assert db[Place].get(email=place.email) == place
+
+
+def test_a_guess_that_leads_to_another_record_changes_no_answer(db: Database, monkeypatch: pytest.MonkeyPatch):
+    lead_to(monkeypatch, encode_key(("persons", 255)))
+    for number in (*IDS, *IDS):
+        assert db[Person].get(email=f"{number}@x.org").id == number
+        assert db[Person].get_or_none(email=f"no{number}@x.org") is None
+        with db.transaction() as tx:
+            assert tx[Person].get(email=f"{number}@x.org").id == number
+
+
+def test_a_guess_that_leads_to_another_record_changes_no_answer_in_an_event_loop(url: str, monkeypatch):
+    async def look() -> None:
+        async with AsyncDatabase(url, models=[Person]) as db:
+            for number in IDS:
+                await db[Person].create(id=number, email=f"{number}@x.org")
+            lead_to(monkeypatch, encode_key(("persons", 255)))
+            for number in (*IDS, *IDS):
+                assert (await db[Person].get(email=f"{number}@x.org")).id == number
+
+    asyncio.run(look())
+
+
+def test_a_guess_that_leads_to_a_damaged_record_is_not_what_is_reported(db: Database, monkeypatch: pytest.MonkeyPatch):
+    lead_to(monkeypatch, encode_key(("persons", 255)))
+    assert db[Person].get(email="1@x.org").id == 1
+    db.kv.unsafe().set(("persons", 255), {"id": 255})
+    assert db[Person].get(email="2@x.org").id == 2
+    db.kv.unsafe().set(("persons", 255), "no document")
+    assert db[Person].get(email="10000@x.org").id == 10_000
+    with pytest.raises(DecodeError):
+        db[Person].get(email="255@x.org")
+
+
+def test_an_answer_that_took_every_guess_for_the_owner_would_miss_records(
+    db: Database, monkeypatch: pytest.MonkeyPatch
+):
+    lead_to(monkeypatch, encode_key(("persons", 255)))
+    monkeypatch.setattr(direct, "_is_another", lambda follow, ranges, row: False)
+    db[Person].get(email="255@x.org")
+    missed = [number for number in (*IDS, *IDS) if db[Person].get_or_none(email=f"{number}@x.org") is None]
+    assert missed
+
+
+def test_what_a_slot_is_like_is_learned_from_its_owner():
+    assert direct._guess(b"\x91\xcd\x27\x10", b"p\x16\x27\x10") == (b"p\x16", 2, b"")
+    assert direct._guess(b"\x91\xa1a", b"p\x02a\x00") == (b"p\x02", 2, b"\0")
+    assert direct._guess(b"\x91\x00", b"p\x14") is None
+    follow = Likely(lambda found: [ReadRange(b"k")], (b"", 0, b""))
+    assert follow([[Row(b"s", b"v", 0, b"", None)]]) == [ReadRange(b"k")]
