@@ -140,17 +140,15 @@ def _as_page(context: Context, query: Query, found: _Found, cursor: str | None, 
     if back:
         results.reverse()
         marks = marks[::-1]
+    if cursor is None:  # a first page, before which there is nothing
+        return PageData(results, cursor_after(found.plan, marks[-1][1]) if found.more else None)
     first = cursor_after(found.plan, marks[0][0]) if marks else cursor
     last = cursor_after(found.plan, marks[-1][1]) if marks else cursor
     # Towards the cursor there was a result when it was made; in the direction of reading it is known.
-    return (
-        PageData(
-            results,
-            next_cursor=last if back or found.more else None,
-            previous_cursor=first if found.more or not back else None,
-        )
-        if cursor is not None
-        else PageData(results, last if found.more else None)
+    return PageData(
+        results,
+        next_cursor=last if back or found.more else None,
+        previous_cursor=first if found.more or not back else None,
     )
 
 
