@@ -161,6 +161,12 @@ class LmdbEngine(FileEngine[LmdbStore]):
             return None
         small = None if follow is None else bounded(follow)
         try:
+            if len(ranges) == 1:
+                key, end, limit, _, _ = ranges[0]
+                if end is None and limit is None and key:
+                    found = store.point(key, guard, small)
+                    if found is not None:
+                        return found
             return store.reading_at_once(
                 lambda opened: _read(opened, store, ranges, guard, small, include_expired=include_expired)
             )

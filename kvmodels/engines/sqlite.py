@@ -167,9 +167,14 @@ class SqliteEngine(FileEngine[SqliteStore]):
         store = self.check_open()
         if not is_small(ranges):
             return None
-
         small = None if follow is None else bounded(follow)
         try:
+            if len(ranges) == 1:
+                start, end, limit, _, _ = ranges[0]
+                if end is None and limit is None:
+                    found = store.point(start, guard, small, None if include_expired else store.clock)
+                    if found is not None:
+                        return found
             return store.reading_at_once(
                 lambda connection: _read(connection, store, ranges, guard, small, include_expired=include_expired)
             )
