@@ -140,7 +140,10 @@ class SqliteEngine(FileEngine[SqliteStore]):
         if store is not None and len(ranges) == 1 and store.closed_reason is None:
             start, end, limit, _, _ = ranges[0]
             if end is None and limit is None:
-                found = store.point(start, guard, follow, None if include_expired else store.clock)
+                try:
+                    found = store.point(start, guard, follow, None if include_expired else store.clock)
+                except sqlite3.Error:
+                    found = None  # read again below, where it may be waited for
                 if found is not None:
                     return found
         store = self.check_open()
@@ -178,7 +181,7 @@ class SqliteEngine(FileEngine[SqliteStore]):
             return store.reading_at_once(
                 lambda connection: _read(connection, store, ranges, guard, small, include_expired=include_expired)
             )
-        except NotSmallError:
+        except (NotSmallError, sqlite3.Error):
             return None
 
     def count(self, ranges: Sequence[ReadRange], guard: Guard | None = None) -> Counted | GuardFailed:

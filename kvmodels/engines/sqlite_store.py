@@ -221,7 +221,8 @@ class SqliteStore:
     ) -> ReadResult | None:
         """One key, and the one that follows from it, by an idle connection of a file; None: read it with ``reading``.
 
-        What ``reading`` does for such a read, without the calls in between, which cost as much as a third of it.
+        What ``reading`` does for such a read, without the calls in between, which cost as much as a third of it. What
+        SQLite raises is raised as it is: the caller reads again with patience, and is told what is wrong.
         """
         if self.path == MEMORY_PATH:
             return None
@@ -236,8 +237,6 @@ class SqliteStore:
             if guard is not None:
                 return statements.read_guarded_point(connection, key, guard, follow, clock)
             return None if follow is not None else statements.read_point(connection, key, clock)
-        except sqlite3.Error:
-            return None  # the caller reads again with patience, and is told what is wrong
         finally:
             connection.in_call = False
             self.give_back(connection)
