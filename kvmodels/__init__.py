@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from kvmodels.database import Database
     from kvmodels.database_async import AsyncDatabase
-    from kvmodels.encoding.columns import KeyNumber
+    from kvmodels.encoding.key_number import KeyNumber
     from kvmodels.errors import (
         AlreadyExistsError,
         ClosedError,
@@ -216,7 +216,7 @@ __all__ = [
 _NAMES_OF = {
     "database": "Database",
     "database_async": "AsyncDatabase",
-    "encoding.columns": "KeyNumber",
+    "encoding.key_number": "KeyNumber",
     "errors": (
         "AlreadyExistsError ClosedError CommitUnknownError ConcurrencyError DecodeError DoesNotExist "
         "EngineError EngineTimeoutError ForeignFileError IndexChangedError IndexNotReadyError IntegrityError "

@@ -8,8 +8,9 @@ values to create (0.25 us against 0.6 us for a frozen dataclass) and one is made
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
+
+from kvmodels.slotted import dataclass
 
 __all__ = [
     "Apply",

@@ -8,4 +8,4 @@ from __future__ import annotations
 
 from kvmodels.deferred import deferred_modules
 
-__getattr__ = deferred_modules(__name__, "v8")
+__getattr__ = deferred_modules(__name__, "columns", "v8")

@@ -18,10 +18,8 @@ from uuid import UUID
 
 from pydantic import (
     AwareDatetime,
-    EmailStr,
     FutureDate,
     FutureDatetime,
-    IPvAnyAddress,
     PastDate,
     PastDatetime,
 )
@@ -45,25 +43,11 @@ from kvmodels.encoding.column_scalars import (
     ULID_TEXT,
     UUID_TEXT,
 )
+from kvmodels.encoding.key_number import KeyNumber
 from kvmodels.errors import DecodeError, InvalidValueError, ModelDefinitionError
-from kvmodels.public_path import show_public_path
-from kvmodels.slotted import dataclass
 from kvmodels.ulid import ULID
 
-__all__ = ["ColumnCodec", "KeyNumber", "column_codec", "column_codec_named", "descending", "nullable"]
-
-
-@dataclass(frozen=True, slots=True)
-class KeyNumber:
-    """Marks an int field whose column is written as a number, as JavaScript writes its integers.
-
-    The magnitude must be less than 2**53. Without the mark a column holds an int of any size, which Deno reads as a
-    bigint.
-
-    Examples:
-        >>> from typing import Annotated
-        >>> Age = Annotated[int, KeyNumber()]
-    """
+__all__ = ["ColumnCodec", "column_codec", "column_codec_named", "descending", "nullable"]
 
 
 _CODECS: Final[dict[Any, ColumnCodec]] = {
@@ -71,7 +55,6 @@ _CODECS: Final[dict[Any, ColumnCodec]] = {
     int: INT,
     float: FLOAT,
     str: STR,
-    EmailStr: STR,
     bytes: BYTES,
     UUID: UUID_TEXT,
     ULID: ULID_TEXT,
@@ -87,10 +70,11 @@ _CODECS: Final[dict[Any, ColumnCodec]] = {
     Decimal: DECIMAL,
     IPv4Address: IP4,
     IPv6Address: IP6,
-    IPvAnyAddress: IP,
 }
+# By name, because the module that holds them takes as long to load as a third of this library.
+_OF_PYDANTIC: Final = {("pydantic.networks", "EmailStr"): STR, ("pydantic.networks", "IPvAnyAddress"): IP}
 
-_BY_NAME: Final[dict[str, ColumnCodec]] = {codec.name: codec for codec in (*_CODECS.values(), NUMBER)}
+_BY_NAME: Final[dict[str, ColumnCodec]] = {codec.name: codec for codec in (*_CODECS.values(), IP, NUMBER)}
 
 
 def column_codec(annotation: Any, metadata: Sequence[Any] = ()) -> ColumnCodec | None:
@@ -141,9 +125,12 @@ def _codec_of(annotation: Any) -> ColumnCodec | None:
     if isinstance(annotation, type) and issubclass(annotation, Enum):
         return _enum_codec(annotation, [member.value for member in annotation])
     try:
-        return _CODECS.get(annotation)
+        known = _CODECS.get(annotation)
     except TypeError:  # an annotation that is not hashable is no type of the list
         return None
+    if known is None and isinstance(annotation, type):
+        return _OF_PYDANTIC.get((annotation.__module__, annotation.__qualname__))
+    return known
 
 
 def _codec_of_values(values: Sequence[Any], what: str) -> ColumnCodec | None:
@@ -206,6 +193,3 @@ def _after(outer: Callable[[Any], Any] | None, inner: Callable[[Any], Any] | Non
         assert only is not None
         return only
     return lambda value: outer(inner(value))
-
-
-show_public_path(KeyNumber)

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields as dataclass_fields
 from dataclasses import is_dataclass, replace
-from difflib import get_close_matches
 from typing import Any, Final, NamedTuple, cast, get_args
 
 from pydantic import BaseModel, TypeAdapter
@@ -18,6 +17,7 @@ from typing_extensions import is_typeddict
 
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, UnknownFieldError
 from kvmodels.query.query import Query
+from kvmodels.schema import spelling
 from kvmodels.schema.annotations import plain
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.expressions import FieldRef, MultiFieldRef, origin
@@ -135,7 +135,7 @@ def _known(schema: ModelSchema, name: str) -> str:
         if known in schema.fields or known in schema.computed or known == PRIMARY_KEY or _is_path(schema, known):
             return known
     names = [*schema.fields, *schema.computed, PRIMARY_KEY, *_paths(schema, dotted.rpartition(".")[0])]
-    near = get_close_matches(dotted, names, n=1)
+    near = spelling.get_close_matches(dotted, names, n=1)
     raise UnknownFieldError(
         "the model has no field of this name",
         model=schema.name,

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from difflib import get_close_matches
 from typing import Any, Final
 
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, UnknownFieldError, UnknownLookupError
+from kvmodels.schema import spelling
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.expressions import Expression, FieldRef, Order, Q
 from kvmodels.schema.names import PRIMARY_KEY, known_field
@@ -144,7 +144,7 @@ class Query:
                 hint=f"Give one of: {', '.join((PRIMARY_KEY, *self.schema.indexes))}.",
             )
         if index not in (PRIMARY_KEY, *self.schema.indexes):
-            near = get_close_matches(index, (PRIMARY_KEY, *self.schema.indexes), n=1)
+            near = spelling.get_close_matches(index, (PRIMARY_KEY, *self.schema.indexes), n=1)
             raise UnknownFieldError(
                 "the model declares no index of this name",
                 model=self.schema.name,

@@ -7,4 +7,6 @@ from __future__ import annotations
 
 from kvmodels.deferred import deferred_modules
 
-__getattr__ = deferred_modules(__name__, "evolution", "evolution_rules", "partial_model")
+__getattr__ = deferred_modules(
+    __name__, "compile", "definition", "evolution", "evolution_rules", "options", "partial_model", "spelling"
+)

@@ -7,20 +7,22 @@ what an index means for the fields of its model is decided by ``schema/declared.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
 from inspect import signature
 from typing import Any, ClassVar, Final, Literal, Never, cast, get_args
 
 from kvmodels.errors import ModelDefinitionError
-from kvmodels.schema.definition import MAX_FAN_OUT, Nulls, Store
+from kvmodels.schema import spelling
 from kvmodels.schema.expressions import Expression
 
 __all__ = [
     "FOLDS",
+    "MAX_FAN_OUT",
     "AggregateIndex",
     "DeclaredIndex",
     "Index",
     "KeyFunction",
+    "Nulls",
+    "Store",
     "UniqueConstraint",
     "check_condition",
     "check_entries",
@@ -32,6 +34,11 @@ __all__ = [
 ]
 
 KeyFunction = Callable[..., Any]
+Nulls = Literal["distinct", "skip", "equal"]
+Store = Literal["record"]
+
+MAX_FAN_OUT: Final = 1_000
+"""The most entries that one record has in one index, unless the index says otherwise."""
 
 FOLDS: Final[dict[Any, str]] = {str.casefold: "casefold", str.lower: "lower", str.upper: "upper"}
 """Functions that mean the same for ever, so that they need no version; with what stands for it."""
@@ -250,7 +257,7 @@ def refuse_unknown(kind: type[Any], unknown: dict[str, Any]) -> None:
         known = [
             option for option in signature(kind.__init__).parameters if option not in ("self", "fields", "unknown")
         ]
-        close = get_close_matches(name, known, 1)
+        close = spelling.get_close_matches(name, known, 1)
         raise ModelDefinitionError(
             "an index option does not exist",
             option=f"{kind.__name__}({name}=)",

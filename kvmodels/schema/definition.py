@@ -11,10 +11,11 @@ from collections.abc import Callable, KeysView, Mapping, Sequence
 from dataclasses import field
 from hashlib import sha256
 from json import dumps
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from kvmodels.encoding.columns import ColumnCodec
 from kvmodels.schema.automatic import TimeField
+from kvmodels.schema.declarations import MAX_FAN_OUT, Nulls, Store
 from kvmodels.schema.hooks import Hooks
 from kvmodels.slotted import dataclass
 
@@ -35,11 +36,6 @@ __all__ = [
     "Variants",
 ]
 
-MAX_FAN_OUT = 1_000
-"""The most entries that one record has in one index, unless the index says otherwise."""
-
-Nulls = Literal["distinct", "skip", "equal"]
-Store = Literal["record"]
 Document = dict[str, Any]
 """A stored record: field NAME to stored value; see ``FieldStorage``."""
 

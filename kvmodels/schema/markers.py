@@ -9,20 +9,23 @@ that ``User.email`` is a ``FieldRef[str]`` and ``user.email`` a ``str``. What a 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from difflib import get_close_matches
+from functools import cache
 from inspect import signature
 from typing import Annotated, Any, ClassVar, Generic, Literal, Never, TypeVar, cast, get_args, overload
 
 import pydantic
 from pydantic_core import CoreSchema, PydanticUndefined
 
-from kvmodels.encoding.columns import KeyNumber
+from kvmodels.encoding.key_number import KeyNumber
 from kvmodels.errors import ModelDefinitionError
 from kvmodels.public_path import show_public_path
+from kvmodels.schema import spelling
 from kvmodels.schema.declarations import (
     AggregateIndex,
     Index,
     KeyFunction,
+    Nulls,
+    Store,
     UniqueConstraint,
     check_condition,
     check_entries,
@@ -32,7 +35,6 @@ from kvmodels.schema.declarations import (
     described,
     refuse_unknown,
 )
-from kvmodels.schema.definition import Nulls, Store
 from kvmodels.schema.expressions import Expression, FieldRef, MultiFieldRef
 
 __all__ = [
@@ -331,7 +333,9 @@ class Stored:
         self.decode = decode
 
 
-_FIELD_KEYWORDS = tuple(name for name in signature(pydantic.Field).parameters if name != "extra")
+@cache
+def _field_keywords() -> tuple[str, ...]:
+    return tuple(name for name in signature(pydantic.Field).parameters if name != "extra")
 
 
 def Field(  # noqa: N802 - pydantic's name, which users know
@@ -359,8 +363,8 @@ def Field(  # noqa: N802 - pydantic's name, which users know
         18
     """
     for name in pydantic_options:
-        if name not in _FIELD_KEYWORDS:
-            close = get_close_matches(name, _FIELD_KEYWORDS, 1)
+        if name not in _field_keywords():
+            close = spelling.get_close_matches(name, _field_keywords(), 1)
             raise ModelDefinitionError(
                 "an option of Field does not exist",
                 option=name,

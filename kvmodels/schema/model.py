@@ -19,13 +19,12 @@ from pydantic._internal._model_construction import ModelMetaclass
 
 from kvmodels.errors import DoesNotExist, ModelDefinitionError, MultipleObjectsReturned
 from kvmodels.public_path import show_public_path
+from kvmodels.schema import compile as compiling
+from kvmodels.schema import definition, options
 from kvmodels.schema import partial_model as partials
-from kvmodels.schema.compile import SCHEMA_ATTRIBUTE, schema_of
-from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.expressions import FieldRef, MultiFieldRef, reference
 from kvmodels.schema.hooks import check_hooks, no_hook
 from kvmodels.schema.markers import Field
-from kvmodels.schema.options import check_class_keywords, resolve_options
 from kvmodels.schema.state import STATE_SLOT, PendingStamp, set_state, state_of, with_state_of
 from kvmodels.schema.time_fields import AutoNow, AutoNowAdd, Version
 
@@ -66,7 +65,7 @@ class KvModelMeta(ModelMetaclass):
 
 
 def _reference(cls: type[Any], name: str) -> FieldRef[Any] | MultiFieldRef[Any]:
-    schema: ModelSchema | None = cls.__dict__.get(SCHEMA_ATTRIBUTE)
+    schema: definition.ModelSchema | None = cls.__dict__.get(compiling.SCHEMA_ATTRIBUTE)
     if schema is None:
         return reference(cls, name)
     source = schema.source(name)
@@ -77,8 +76,8 @@ def _reference(cls: type[Any], name: str) -> FieldRef[Any] | MultiFieldRef[Any]:
 
 def _tells_classes(cls: type[Any], name: str) -> bool:
     """Whether it is the field by which classes are told, which the first class need not declare."""
-    options = (base.__dict__.get(_OPTIONS) for base in cls.__mro__)
-    return any(one is not None and one.discriminator == name for one in options)
+    given = (base.__dict__.get(_OPTIONS) for base in cls.__mro__)
+    return any(one is not None and one.discriminator == name for one in given)
 
 
 def _asked_by_pydantic(frame: FrameType | None) -> bool:
@@ -86,7 +85,7 @@ def _asked_by_pydantic(frame: FrameType | None) -> bool:
     return caller is not None and caller.f_globals.get("__name__") == _FIELD_COLLECTOR
 
 
-class KvModel(BaseModel, metaclass=KvModelMeta):
+class KvModel(BaseModel, metaclass=KvModelMeta, defer_build=True):
     """A pydantic model whose objects are records of a collection.
 
     Class keywords: ``collection`` (the class name in snake_case, unless given), ``abstract``, ``discriminator`` (the
@@ -126,7 +125,7 @@ class KvModel(BaseModel, metaclass=KvModelMeta):
                 _refuse_reserved(cls.__name__, field)
             _refuse_specifier(cls, field, annotation)
         # pydantic has taken the settings of ConfigDict out, so what is left here is known to nobody.
-        check_class_keywords(cls.__name__, kwargs)
+        options.check_class_keywords(cls.__name__, kwargs)
         keywords = {"collection": collection, "abstract": abstract, "discriminator": discriminator}
         type.__setattr__(cls, _KEYWORDS, {k: v for k, v in keywords.items() if v is not None and v is not False})
         super().__init_subclass__()
@@ -138,7 +137,7 @@ class KvModel(BaseModel, metaclass=KvModelMeta):
         Raises:
             ModelDefinitionError: the class is abstract.
         """
-        values = schema_of(type(self)).primary_key_of(self)
+        values = compiling.schema_of(type(self)).primary_key_of(self)
         return values[0] if len(values) == 1 else values
 
     @property
@@ -279,19 +278,19 @@ def _finish(cls: type[Any]) -> None:
     _refuse_shadowed(cls)
     check_hooks(cls)
     origin = cls.__pydantic_generic_metadata__["origin"]
-    options = resolve_options(
+    resolved = options.resolve_options(
         cls,
         cls.__dict__[_KEYWORDS],
         [base.__dict__[_OPTIONS] for base in parents],
         origin.__dict__[_OPTIONS] if origin else None,
     )
-    type.__setattr__(cls, _OPTIONS, options)
+    type.__setattr__(cls, _OPTIONS, resolved)
     for name in ("DoesNotExist", "MultipleObjectsReturned"):
         type.__setattr__(cls, name, _own_exception(cls, name))
     # A generic class is compiled when it is used without its parameters, if ever: an index of a type variable has no
     # column type, and is meant for the parametrised class.
-    if not options.abstract and cls.__pydantic_complete__ and not cls.__pydantic_generic_metadata__["parameters"]:
-        schema_of(cls)
+    if not resolved.abstract and cls.__pydantic_complete__ and not cls.__pydantic_generic_metadata__["parameters"]:
+        compiling.schema_of(cls)
 
 
 def _own_exception(cls: type[Any], name: str) -> type[Exception]:
@@ -304,4 +303,7 @@ def _own_exception(cls: type[Any], name: str) -> type[Exception]:
     return type(name, tuple(bases), namespace)
 
 
+# Nobody makes objects of this class, and what pydantic needs to build a first one takes it as long to load as the rest
+# of this library; a program that declares no model need not wait for that. Models themselves are built at once.
+del KvModel.model_config["defer_build"]
 show_public_path(KvModel)

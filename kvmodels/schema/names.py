@@ -9,12 +9,12 @@ Rules of this module: pure; a name that stands for nothing is an error with the 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from difflib import get_close_matches
 from typing import Any, Final, NamedTuple, get_args
 
 from pydantic.fields import FieldInfo
 
 from kvmodels.errors import UnknownFieldError, UnknownLookupError
+from kvmodels.schema import spelling
 from kvmodels.schema.definition import ColumnSource, ModelSchema
 from kvmodels.schema.expressions import Lookup
 from kvmodels.schema.nesting import nested_fields
@@ -95,7 +95,7 @@ def lookups_of(schema: ModelSchema, name: str, source: ColumnSource | None, *, e
 def unknown_lookup(schema: ModelSchema, field: str, lookup: str, known: Iterable[str]) -> UnknownLookupError:
     """The error for a lookup that the field does not have."""
     names = sorted(known)
-    near = get_close_matches(lookup, names, n=1)
+    near = spelling.get_close_matches(lookup, names, n=1)
     return UnknownLookupError(
         "this lookup does not exist for this field",
         model=schema.name,
@@ -141,7 +141,7 @@ def nearest_field(schema: ModelSchema, name: str, known: Iterable[str] | None = 
     for field, info in fields.items():
         if name in (info.alias, info.validation_alias, info.serialization_alias):
             return field
-    near = get_close_matches(name, [*(schema.fields if known is None else known)], n=1)
+    near = spelling.get_close_matches(name, [*(schema.fields if known is None else known)], n=1)
     return near[0] if near else None
 
 

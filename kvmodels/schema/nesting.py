@@ -10,10 +10,10 @@ from collections.abc import Mapping
 from types import NoneType
 from typing import Any, get_args, get_origin
 
-from kvmodels.encoding.columns import column_codec
+from kvmodels.encoding import columns
 from kvmodels.errors import ModelDefinitionError
 
-__all__ = ["container_kinds", "has_several_values", "nested_fields"]
+__all__ = ["container_kinds", "has_several_values", "is_root", "nested_fields"]
 
 
 def has_several_values(model: type[Any], path: str) -> bool:
@@ -41,6 +41,11 @@ def nested_fields(model: type[Any], path: str) -> Mapping[str, Any]:
     for name in path.split("."):
         fields = _fields_inside(fields[name].annotation) if name in fields else {}
     return fields
+
+
+def is_root(model: type[Any]) -> bool:
+    """Whether it is a ``RootModel``, asked without loading that, which pydantic makes when it is first named."""
+    return bool(getattr(model, "__pydantic_root_model__", False))
 
 
 def container_kinds(model: type[Any], name: str) -> tuple[type, ...]:
@@ -81,7 +86,7 @@ def _is_column(annotation: Any) -> bool:
     if get_origin(annotation) in (list, set, frozenset, tuple) or len(members) < len(get_args(annotation)):
         return len(members) == 1 and _is_column(members[0])
     try:
-        return column_codec(annotation) is not None
+        return columns.column_codec(annotation) is not None
     except ModelDefinitionError:
         return False
 

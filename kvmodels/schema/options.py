@@ -9,14 +9,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
-from difflib import get_close_matches
 from typing import Any, cast
 
 from pydantic import ConfigDict
 
 from kvmodels.errors import ModelDefinitionError
+from kvmodels.schema import spelling
 from kvmodels.schema.declarations import DeclaredIndex
-from kvmodels.schema.upgrades import Upgrade, declared_upgrades, marked
+from kvmodels.schema.upgrades import Upgrade, declared_upgrades, marked_functions
 from kvmodels.slotted import dataclass
 
 __all__ = ["CLASS_KEYWORDS", "META_OPTIONS", "ModelOptions", "check_class_keywords", "check_name", "resolve_options"]
@@ -287,7 +287,7 @@ def _upgrades(
     version: int,
 ) -> tuple[Upgrade, ...]:
     """Those of the class, of its abstract parents and of mixins; a collection of a parent has upgrades of its own."""
-    if any(parent.discriminator is not None for parent in parents) and any(map(marked, vars(cls).values())):
+    if any(parent.discriminator is not None for parent in parents) and any(marked_functions(cls)):
         raise ModelDefinitionError(
             "a class that shares a collection has an upgrade of its own",
             model=cls.__name__,
@@ -302,7 +302,7 @@ def _upgrades(
     beyond = [one for one in found if one.to > version]
     if not beyond or _boolean(cls.__name__, dict(declared), "abstract", default=False):
         return found
-    if {"schema_version", "upgrades"} & declared.keys() or any(map(marked, vars(cls).values())):
+    if {"schema_version", "upgrades"} & declared.keys() or any(marked_functions(cls)):
         raise ModelDefinitionError(
             "an upgrade leads to a higher schema version than the declared one",
             model=cls.__name__,
@@ -333,5 +333,5 @@ def _lifetime(model: str, declared: Mapping[str, Any]) -> int | None:
 
 
 def _closest(name: str, known: Iterable[str]) -> str | None:
-    close = get_close_matches(name, tuple(known), 1)
+    close = spelling.get_close_matches(name, tuple(known), 1)
     return close[0] if close else None

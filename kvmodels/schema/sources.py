@@ -8,17 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
-from difflib import get_close_matches
 from functools import wraps
 from typing import Any, Final, NamedTuple, get_args, get_origin
 
-from pydantic import BaseModel, RootModel
+from pydantic import BaseModel
 
 from kvmodels.encoding.columns import ColumnCodec, column_codec, column_codec_named, descending, nullable
 from kvmodels.errors import InvalidValueError, ModelDefinitionError
+from kvmodels.schema import spelling
 from kvmodels.schema.annotations import Plain, is_union, plain
 from kvmodels.schema.definition import Column, ColumnSource
 from kvmodels.schema.markers import Stored
+from kvmodels.schema.nesting import is_root
 
 __all__ = [
     "Leaf",
@@ -116,7 +117,7 @@ def models_of(annotation: Any) -> tuple[type[BaseModel], ...]:
     """The nested models that values of an annotation are objects of; none if they may be anything else."""
     members = get_args(annotation) if is_union(annotation) else (annotation,)
     classes = [plain(member).annotation for member in members]
-    if all(isinstance(cls, type) and issubclass(cls, BaseModel) and RootModel not in cls.__mro__ for cls in classes):
+    if all(isinstance(cls, type) and issubclass(cls, BaseModel) and not is_root(cls) for cls in classes):
         return tuple(classes)
     return ()
 
@@ -160,7 +161,7 @@ def nearest(fields: Mapping[str, Plain], more: Iterable[str], name: str) -> str 
     names = name.split(".")
     known = [*fields, *more]
     for position, part in enumerate(names):
-        close = get_close_matches(part, known, 1)
+        close = spelling.get_close_matches(part, known, 1)
         if not close:
             return None
         names[position] = close[0]

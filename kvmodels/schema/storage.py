@@ -14,6 +14,7 @@ from dataclasses import is_dataclass
 from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
+from functools import cache
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network, IPv6Address, IPv6Interface, IPv6Network
 from operator import attrgetter
 from pathlib import PurePath
@@ -22,7 +23,7 @@ from typing import Any, Literal, get_args, get_origin
 from uuid import UUID
 
 import pydantic
-from pydantic import BaseModel, RootModel
+from pydantic import BaseModel
 from pydantic_core import MultiHostUrl, Url
 from typing_extensions import is_typeddict
 
@@ -41,6 +42,7 @@ from kvmodels.schema.composites import (
 )
 from kvmodels.schema.forms import ANYTHING, Form, Function, array_form, dict_form, optional, tuple_form
 from kvmodels.schema.markers import FieldMarker, Stored
+from kvmodels.schema.nesting import is_root
 from kvmodels.schema.unions import union_form
 from kvmodels.ulid import ULID
 
@@ -68,8 +70,12 @@ _CODEC_TYPES: dict[str, tuple[type[Any], type[Any]]] = {
 """Types of the values and of the stored values of each column codec, by its name."""
 _PATTERN: type[Any] = re.Pattern
 _NAIVE_DATETIME: Any = pydantic.NaiveDatetime
-_URL_TYPES: tuple[Any, ...] = (pydantic.AnyUrl.__base__, pydantic.PostgresDsn.__base__, Url, MultiHostUrl)
 _BY_TEXT = (PurePath, IPv4Network, IPv6Network, IPv4Interface, IPv6Interface)
+
+
+@cache
+def _url_types() -> tuple[Any, ...]:
+    return pydantic.AnyUrl.__base__, pydantic.PostgresDsn.__base__, Url, MultiHostUrl
 
 
 class FormBuilder:
@@ -159,14 +165,14 @@ class FormBuilder:
     def _class(self, cls: type[Any]) -> Form | None:
         if issubclass(cls, BaseModel):
             # An object of BaseModel itself does not exist, so the field is for objects of unknown classes.
-            return None if cls in {BaseModel, RootModel} else self._model_form(cls)
+            return None if "__pydantic_root_model__" in vars(cls) else self._model_form(cls)
         if is_dataclass(cls):
             return self._dataclass_form(cls)
         if tuple in cls.__mro__ and hasattr(cls, "_fields"):
             return named_tuple_form(cls, self._nested)
         if cls is NoneType:
             return Form("None", (NoneType,), frozenset({NoneType}))
-        if issubclass(cls, _URL_TYPES):
+        if issubclass(cls, _url_types()):
             # Reading is left to pydantic, because it depends on the model's configuration what a URL's text means.
             return Form(cls.__name__, (cls,), frozenset({str}), encode=str)
         if issubclass(cls, _BY_TEXT):
@@ -190,7 +196,7 @@ class FormBuilder:
         self.validators = self.validators or has_validators(model)
         if not model.__pydantic_complete__:
             model.model_rebuild()
-        if RootModel in model.__mro__:
+        if is_root(model):
             return self._root_model_form(model)
         fields = NestedFields(model, keeps_extra=model.model_config.get("extra") == "allow")
         form = self._objects[model] = model_form(model, fields)

@@ -8,7 +8,7 @@ function does wrongly is a DecodeError that names the record, and the record is 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from copy import deepcopy
 from functools import partial
 from typing import Any, Final, NoReturn, cast
@@ -20,7 +20,7 @@ from kvmodels.schema.paths import COMPUTED, RESERVED_FIELD
 from kvmodels.schema.sameness import same_stored
 from kvmodels.slotted import dataclass
 
-__all__ = ["Upgrade", "Upgrades", "declared_upgrades", "marked", "upgrade", "version_of"]
+__all__ = ["Upgrade", "Upgrades", "declared_upgrades", "marked_functions", "upgrade", "version_of"]
 
 _MARK: Final = "__kv_upgrade__"
 
@@ -94,7 +94,18 @@ def upgrade(
     return mark
 
 
-def marked(value: Any) -> tuple[int, Any] | None:
+def marked_functions(cls: type[Any]) -> Iterator[tuple[str, tuple[int, Any]]]:
+    """The names in a class that ``@upgrade`` was written over, and what it left there.
+
+    What pydantic keeps in a class is not looked at, because that builds what is not built yet, and changes the class.
+    """
+    for name, value in vars(cls).items():
+        mark = None if name.startswith("__") else _marked(value)
+        if mark is not None:
+            yield name, mark
+
+
+def _marked(value: Any) -> tuple[int, Any] | None:
     """What ``@upgrade`` left on an attribute of a class, through the decorators around the function."""
     while value is not None and not hasattr(value, _MARK):
         value = getattr(value, "__func__", None)
@@ -127,9 +138,8 @@ def declared_upgrades(
     found += [one for one in inherited if one not in found and not hasattr(one.function, _MARK)]
     seen = set[str]()
     for cls in classes:
-        for name, value in vars(cls).items():
-            mark = marked(value)
-            if mark is not None and name not in seen:
+        for name, mark in marked_functions(cls):
+            if name not in seen:
                 found.append(Upgrade(mark[0], getattr(model, name), mark[1]))
         seen |= vars(cls).keys()
     checked = [_checked(model.__name__, one) for one in found]

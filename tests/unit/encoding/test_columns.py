@@ -16,7 +16,8 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import AwareDatetime, EmailStr, FutureDate, IPvAnyAddress, NaiveDatetime, PastDatetime, SecretStr
 
-from kvmodels.encoding.columns import ColumnCodec, KeyNumber, column_codec, descending, nullable
+from kvmodels.encoding.columns import ColumnCodec, column_codec, descending, nullable
+from kvmodels.encoding.key_number import KeyNumber
 from kvmodels.errors import DecodeError, InvalidValueError, ModelDefinitionError
 from kvmodels.keys import decode_key, encode_key
 from kvmodels.ulid import ULID

@@ -11,7 +11,8 @@ from uuid import UUID
 
 import pytest
 
-from kvmodels.encoding.columns import ColumnCodec, KeyNumber, column_codec, descending, nullable
+from kvmodels.encoding.columns import ColumnCodec, column_codec, descending, nullable
+from kvmodels.encoding.key_number import KeyNumber
 from kvmodels.ulid import ULID
 from tests.source_tree import REPOSITORY
 

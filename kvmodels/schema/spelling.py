@@ -1,0 +1,10 @@
+"""Which name was probably meant, for the hints of errors.
+
+Rules of this module: it is loaded with the first error that has a suggestion, as all of ``difflib``.
+"""
+
+from __future__ import annotations
+
+from difflib import get_close_matches
+
+__all__ = ["get_close_matches"]
