@@ -12,6 +12,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from kvmodels.deferred import deferred_modules
+
 if TYPE_CHECKING:
     from kvmodels.database import Database
     from kvmodels.database_async import AsyncDatabase
@@ -65,11 +67,11 @@ if TYPE_CHECKING:
     from kvmodels.flows.build import BuildReport, IndexViolation
     from kvmodels.flows.bulk import BulkItem
     from kvmodels.flows.bulk_results import BulkFailure, BulkProgress, BulkResult
-    from kvmodels.flows.context import RetryPolicy
     from kvmodels.flows.findings import CheckReport
     from kvmodels.flows.migrate import MigrationReport
     from kvmodels.flows.pace import SchemaProgress
     from kvmodels.flows.plan_apply import SchemaReport
+    from kvmodels.flows.retrying import RetryPolicy
     from kvmodels.flows.violations import RecordViolation
     from kvmodels.keys import COMMIT_VERSIONSTAMP
     from kvmodels.kv import Kv, open_kv
@@ -231,7 +233,7 @@ _NAMES_OF = {
     "flows.build": "BuildReport IndexViolation",
     "flows.bulk": "BulkItem",
     "flows.bulk_results": "BulkFailure BulkProgress BulkResult",
-    "flows.context": "RetryPolicy",
+    "flows.retrying": "RetryPolicy",
     "flows.findings": "CheckReport",
     "flows.migrate": "MigrationReport",
     "flows.pace": "SchemaProgress",
@@ -263,10 +265,24 @@ _NAMES_OF = {
 _HOME = {name: module for module, names in _NAMES_OF.items() for name in names.split()}
 
 
+# What the modules of the package itself load late; users import modules by their paths.
+_deferred = deferred_modules(
+    __name__,
+    "database_core",
+    "drivers",
+    "kv",
+    "kv_opening",
+    "repository",
+    "signals",
+    "transaction",
+    "transaction_scope",
+)
+
+
 def __getattr__(name: str) -> object:
     module = _HOME.get(name)
     if module is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        return _deferred(name)
     loaded = import_module(f"{__name__}.{module}")
     for public in _NAMES_OF[module].split():
         globals()[public] = getattr(loaded, public)

@@ -1,7 +1,7 @@
 """The database, synchronous: open a store with its models, hand out repositories, look after the indexes.
 
 Rules of this module: a method runs one flow and decides nothing. Names, signatures and behaviour are those of
-``kvmodels.database_async``, which a test compares.
+``kvmodels.database_async``, which a test compares. What only an open store needs is loaded with the first one.
 """
 
 from __future__ import annotations
@@ -9,26 +9,23 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from contextlib import closing, nullcontext
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+from kvmodels import database_core, drivers, kv_opening, transaction_scope
+from kvmodels import kv as key_value
+from kvmodels import repository as repositories
+from kvmodels import signals as signalling
+from kvmodels import transaction as transactions
 from kvmodels.database_changes import SchemaChanges
-from kvmodels.database_core import DatabaseCore
-from kvmodels.drivers import run
-from kvmodels.engines.base import Engine
-from kvmodels.flows import findings, scrub
-from kvmodels.flows.context import DEFAULT_RETRY, Context, RetryPolicy
-from kvmodels.flows.requests import Flow, OneRead
-from kvmodels.kv import Kv
-from kvmodels.kv_opening import Durability, Opening
+from kvmodels.engines import base
+from kvmodels.flows import context, findings, requests, scrub
+from kvmodels.flows.retrying import DEFAULT_RETRY, RetryPolicy
 from kvmodels.limits import Limits
 from kvmodels.public_path import show_public_path
-from kvmodels.repository import Repository
-from kvmodels.schema.definition import ModelSchema
+from kvmodels.schema import definition
 from kvmodels.schema.model import KvModel
-from kvmodels.signals import Signals
-from kvmodels.transaction import Decorator, TransactionBlock, Transactions
-from kvmodels.transaction_scope import Store
 
 __all__ = ["Database"]
 
@@ -82,21 +79,23 @@ class Database(SchemaChanges):
         models: Iterable[type[KvModel]] = (),
         codec: str = "msgpack",
         limits: Limits | None = None,
-        durability: Durability = "commit",
+        durability: kv_opening.Durability = "commit",
         clock: Callable[[], int] | None = None,
         readonly: bool = False,
         retry: RetryPolicy = DEFAULT_RETRY,
         require_current: bool = False,
         **engine_options: Any,
     ) -> None:
-        core = DatabaseCore(models, retry=retry, readonly=readonly, must_be_current=require_current, codec=codec)
-        opening = Opening.of_url(
+        core = database_core.DatabaseCore(
+            models, retry=retry, readonly=readonly, must_be_current=require_current, codec=codec
+        )
+        opening = kv_opening.Opening.of_url(
             url, limits=limits, durability=durability, clock=clock, readonly=readonly, **engine_options
         )
         self._start(core, opening.open())
 
     @classmethod
-    def from_engine(cls, engine: Engine, core: DatabaseCore) -> Self:
+    def from_engine(cls, engine: base.Engine, core: database_core.DatabaseCore) -> Self:
         """A database over an engine that is open already, such as a ``FaultEngine``; closing it closes the engine.
 
         Args:
@@ -113,33 +112,35 @@ class Database(SchemaChanges):
         database._start(core, engine)
         return database
 
-    def _start(self, core: DatabaseCore, engine: Engine) -> None:
+    def _start(self, core: database_core.DatabaseCore, engine: base.Engine) -> None:
         self._core = core
         self._engine = engine
-        self._kv = Kv(engine, core.form)
-        self._repositories: dict[type[Any], Repository[Any]] = {}
-        self._transactions = Transactions(self._store)
+        self._kv = key_value.Kv(engine, core.form)
+        self._repositories: dict[type[Any], repositories.Repository[Any]] = {}
+        self._transactions = transactions.Transactions(self._store)
         try:
             self._run(core.open(engine))
         except BaseException:
             engine.close()
             raise
 
-    def _store(self) -> Store:
-        return Store(self._engine, self._core.context, self._core.form, self._core.view_for)
+    def _store(self) -> transaction_scope.Store:
+        return transaction_scope.Store(self._engine, self._core.context, self._core.form, self._core.view_for)
 
-    def __getitem__(self, model: type[M]) -> Repository[M]:
+    def __getitem__(self, model: type[M]) -> repositories.Repository[M]:
         try:
-            known: Repository[M] | None = self._repositories.get(model)
+            known: repositories.Repository[M] | None = self._repositories.get(model)
         except TypeError:  # an object of a model, perhaps, which has no hash
             known = None
         if known is not None:
             return known
-        made: Repository[M] = Repository(_Runner(self._core, self._run, self._core.view_for(model)))
+        made: repositories.Repository[M] = repositories.Repository(
+            _Runner(self._core, partial(drivers.run, self._engine), self._core.view_for(model))
+        )
         self._repositories[model] = made
         return made
 
-    def repository(self, model: type[M]) -> Repository[M]:
+    def repository(self, model: type[M]) -> repositories.Repository[M]:
         """The repository of a model; the same as ``db[model]``.
 
         Args:
@@ -154,16 +155,16 @@ class Database(SchemaChanges):
         return self[model]
 
     @property
-    def kv(self) -> Kv:
+    def kv(self) -> key_value.Kv:
         """The key-value API of the same store; raw writes to keys of models raise ReservedKeyError."""
         return self._kv
 
     @property
-    def signals(self) -> Signals:
+    def signals(self) -> signalling.Signals:
         """Functions to run before and after writes of this handle: ``db.signals.after_insert.connect(f, User)``."""
         return self._core.signals
 
-    def transaction(self) -> TransactionBlock:
+    def transaction(self) -> transactions.TransactionBlock:
         """Read and write several records as one: all of it is committed at the end of the block, or nothing.
 
         ``tx[User]`` has every verb and query of ``db[User]``. It reads from one state of the store, with what the
@@ -196,7 +197,7 @@ class Database(SchemaChanges):
         """
         return self._transactions.block()
 
-    def transactional(self, retries: int = 10) -> Decorator:
+    def transactional(self, retries: int = 10) -> transactions.Decorator:
         """Make a function a transaction that is run again from its beginning after a conflict.
 
         The function gets the transaction as its first argument, and its callers leave that out. It should do nothing
@@ -258,7 +259,7 @@ class Database(SchemaChanges):
         report = self._run(self._core.check(model, repair))
         for counting in self._core.recounts(model):
             with closing(self._engine.snapshot()) if self._engine.traits.snapshots else nullcontext() as state:
-                recounted = run(self._engine, counting, snapshot=state)
+                recounted = drivers.run(self._engine, counting, snapshot=state)
             report = self._run(self._core.settle(report, recounted, repair))
         return report
 
@@ -314,16 +315,21 @@ class _Runner:
 
     __slots__ = ("_core", "_run", "schema")
 
-    def __init__(self, core: DatabaseCore, run: Callable[[Flow[Any] | OneRead[Any]], Any], schema: ModelSchema) -> None:
+    def __init__(
+        self,
+        core: database_core.DatabaseCore,
+        run: Callable[[requests.Flow[Any] | requests.OneRead[Any]], Any],
+        schema: definition.ModelSchema,
+    ) -> None:
         self._core = core
         self._run = run
         self.schema = schema
 
     @property
-    def context(self) -> Context:
+    def context(self) -> context.Context:
         return self._core.context
 
-    def run(self, flow: Flow[T] | OneRead[T]) -> T:
+    def run(self, flow: requests.Flow[T] | requests.OneRead[T]) -> T:
         result: T = self._run(flow)
         return result
 

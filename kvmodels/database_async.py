@@ -16,8 +16,9 @@ from kvmodels.database_core import DatabaseCore
 from kvmodels.drivers_async import apin, arelease, arun
 from kvmodels.engines.base import Engine
 from kvmodels.flows import findings, scrub
-from kvmodels.flows.context import DEFAULT_RETRY, Context, RetryPolicy
+from kvmodels.flows.context import Context
 from kvmodels.flows.requests import Flow, OneRead
+from kvmodels.flows.retrying import DEFAULT_RETRY, RetryPolicy
 from kvmodels.kv_async import AsyncKv
 from kvmodels.kv_opening import Durability, Opening
 from kvmodels.limits import Limits

@@ -9,15 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TypeVar
 
-from kvmodels.database_core import DatabaseCore
-from kvmodels.drivers import run
-from kvmodels.engines.base import Engine
+from kvmodels import database_core, drivers
+from kvmodels.engines import base
 from kvmodels.flows import build as building
 from kvmodels.flows import migrate as migrate_flows
-from kvmodels.flows import plan_apply
+from kvmodels.flows import pace, plan_apply, requests
 from kvmodels.flows import violations as listing
-from kvmodels.flows.pace import SAMPLE, Pace, SchemaProgress
-from kvmodels.flows.requests import Flow, OneRead
+from kvmodels.flows.sampling import SAMPLE
 from kvmodels.schema import evolution
 from kvmodels.schema.model import KvModel
 
@@ -31,16 +29,16 @@ class SchemaChanges:
 
     __slots__ = ()
 
-    _core: DatabaseCore
-    _engine: Engine
+    _core: database_core.DatabaseCore
+    _engine: base.Engine
 
-    def _run(self, flow: Flow[T] | OneRead[T]) -> T:
-        return run(self._engine, flow)
+    def _run(self, flow: requests.Flow[T] | requests.OneRead[T]) -> T:
+        return drivers.run(self._engine, flow)
 
     def build_indexes(
         self,
         *models: type[KvModel],
-        progress: Callable[[SchemaProgress], object] | None = None,
+        progress: Callable[[pace.SchemaProgress], object] | None = None,
         throttle: float | None = None,
     ) -> tuple[building.BuildReport, ...]:
         """Build every declared index that is not ready, beside readers and writers.
@@ -59,7 +57,7 @@ class SchemaChanges:
             SchemaMismatchError: this process may not write a collection.
             InvalidArgumentError: a throttle that is no positive number.
         """
-        return self._run(self._core.build_indexes(models, Pace(progress, throttle)))
+        return self._run(self._core.build_indexes(models, pace.Pace(progress, throttle)))
 
     def plan(self, *models: type[KvModel], sample: int | None = SAMPLE) -> evolution.SchemaPlan:
         """Compare the models with the store: what differs, by which rule, and what ``apply()`` would do about it.
@@ -88,7 +86,7 @@ class SchemaChanges:
         self,
         *models: type[KvModel],
         allow: Iterable[str] = (),
-        progress: Callable[[SchemaProgress], object] | None = None,
+        progress: Callable[[pace.SchemaProgress], object] | None = None,
         throttle: float | None = None,
         sample: int | None = SAMPLE,
     ) -> plan_apply.SchemaReport:
@@ -117,14 +115,14 @@ class SchemaChanges:
             InvalidArgumentError: an unknown name in ``allow``, a throttle that is no positive number, or a sample that
                 is no number.
         """
-        return self._run(self._core.apply(models, allow, Pace(progress, throttle), sample))
+        return self._run(self._core.apply(models, allow, pace.Pace(progress, throttle), sample))
 
     def migrate(
         self,
         model: type[KvModel],
         *,
         forget: Iterable[str] = (),
-        progress: Callable[[SchemaProgress], object] | None = None,
+        progress: Callable[[pace.SchemaProgress], object] | None = None,
         throttle: float | None = None,
     ) -> migrate_flows.MigrationReport:
         """Rewrite every record of an older schema version as the upgrades of the model make it.
@@ -148,7 +146,7 @@ class SchemaChanges:
             SchemaMismatchError: this process may not write the collection.
             InvalidArgumentError: ``forget`` names a declared or reserved field, or a throttle is no positive number.
         """
-        return self._run(self._core.migrate(model, forget, Pace(progress, throttle)))
+        return self._run(self._core.migrate(model, forget, pace.Pace(progress, throttle)))
 
     def violations(
         self, model: type[KvModel], index: str | None = None, *, limit: int = 1_000

@@ -16,8 +16,9 @@ from kvmodels.flows import build as building
 from kvmodels.flows import migrate as migrate_flows
 from kvmodels.flows import plan_apply
 from kvmodels.flows import violations as listing
-from kvmodels.flows.pace import SAMPLE, Pace, SchemaProgress
+from kvmodels.flows.pace import Pace, SchemaProgress
 from kvmodels.flows.requests import Flow, OneRead
+from kvmodels.flows.sampling import SAMPLE
 from kvmodels.kv_opening import Opening
 from kvmodels.schema import evolution
 from kvmodels.schema.model import KvModel

@@ -20,9 +20,11 @@ from kvmodels.flows import plan as plan_flows
 from kvmodels.flows import token as tokens
 from kvmodels.flows import violations as listing
 from kvmodels.flows.arguments import items_of, require_flag, require_text
-from kvmodels.flows.context import DEFAULT_RETRY, Context, RetryPolicy
-from kvmodels.flows.pace import SAMPLE, UNPACED, Pace
+from kvmodels.flows.context import Context
+from kvmodels.flows.pace import UNPACED, Pace
 from kvmodels.flows.requests import Flow
+from kvmodels.flows.retrying import DEFAULT_RETRY, RetryPolicy
+from kvmodels.flows.sampling import SAMPLE
 from kvmodels.kv_opening import store_format
 from kvmodels.schema import evolution, evolution_rules
 from kvmodels.schema.definition import ModelSchema

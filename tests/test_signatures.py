@@ -28,8 +28,8 @@ REQUIRED_PAIRS = {"Database", "Kv", "QuerySet", "Repository"}
 def plain(annotation: Any) -> str:
     """An annotation as text, without what only tells the two worlds apart."""
     text = annotation if isinstance(annotation, str) else inspect.formatannotation(annotation)
+    text = re.sub(r"\b(?:[a-z_]+\.)+(?=[A-Z])", "", text)  # a module, which one of the two may load late
     text = re.sub(r"\bAsync(?=[A-Z])", "", text)
-    text = re.sub(r"\b(?:collections\.abc|typing|typing_extensions)\.", "", text)
     text = re.sub(r"\b(?:Awaitable|Coroutine\[Any, Any,)\[?", "Awaited[", text)
     return text.replace("AbstractContextManager", "ContextManager").replace(" ", "")
 

@@ -8,4 +8,4 @@ from __future__ import annotations
 
 from kvmodels.deferred import deferred_modules
 
-__getattr__ = deferred_modules(__name__, "backup", "lmdb", "memory", "sqlite")
+__getattr__ = deferred_modules(__name__, "backup", "base", "lmdb", "memory", "sqlite")

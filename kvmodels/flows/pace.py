@@ -15,10 +15,8 @@ from kvmodels.flows.requests import Flow, sleep
 from kvmodels.public_path import show_public_path
 from kvmodels.slotted import dataclass
 
-__all__ = ["SAMPLE", "UNPACED", "Pace", "SchemaProgress"]
+__all__ = ["UNPACED", "Pace", "SchemaProgress"]
 
-SAMPLE: Final = 100
-"""Records of each collection on which a plan tries the models."""
 
 _LONGEST_PAUSE_S: Final = 1.0
 

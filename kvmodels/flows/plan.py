@@ -11,9 +11,9 @@ from typing import Final
 from kvmodels.errors import DecodeError
 from kvmodels.flows.context import Context, reload_header
 from kvmodels.flows.migrate_batch import remade
-from kvmodels.flows.pace import SAMPLE
 from kvmodels.flows.records import cause_of, document_of, object_of
 from kvmodels.flows.requests import Flow, read
+from kvmodels.flows.sampling import SAMPLE
 from kvmodels.keys import key_successor
 from kvmodels.maintenance.changes import Misfit
 from kvmodels.operations import ReadRange, Row, after_prefix

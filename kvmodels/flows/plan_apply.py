@@ -15,9 +15,10 @@ from kvmodels.flows.drop import drop_generations, drop_index
 from kvmodels.flows.headers import list_fields, raise_schema_version
 from kvmodels.flows.migrate import MigrationReport, migrate
 from kvmodels.flows.opening import list_collections
-from kvmodels.flows.pace import SAMPLE, Pace
+from kvmodels.flows.pace import Pace
 from kvmodels.flows.plan import plan_schema
 from kvmodels.flows.requests import Flow
+from kvmodels.flows.sampling import SAMPLE
 from kvmodels.public_path import show_public_path
 from kvmodels.schema.catalogue import IndexState
 from kvmodels.schema.definition import ModelSchema

@@ -18,8 +18,8 @@ from typing import Any, Final, TypeVar, cast
 from kvmodels.drivers import run
 from kvmodels.engines.memory import MemoryEngine
 from kvmodels.errors import CommitUnknownError, InvalidArgumentError, KvModelsError, RetriesExhaustedError
-from kvmodels.flows.context import RetryPolicy
 from kvmodels.flows.requests import Commit, Count, Flow, Read, ReadChanges, Request, Sleep, WaitForCommit
+from kvmodels.flows.retrying import RetryPolicy
 from kvmodels.limits import Limits
 from kvmodels.operations import AtomicWrite, Committed, Conflict
 from kvmodels.schema.model import KvModel

@@ -15,12 +15,13 @@ from typing import Any, NamedTuple, TypeVar
 from kvmodels.database_core import DatabaseCore
 from kvmodels.engines.base import Engine
 from kvmodels.flows.build import BuildReport
-from kvmodels.flows.context import Context, RetryPolicy
+from kvmodels.flows.context import Context
 from kvmodels.flows.findings import CheckReport
 from kvmodels.flows.migrate import MigrationReport
 from kvmodels.flows.pace import UNPACED
 from kvmodels.flows.plan_apply import SchemaReport
 from kvmodels.flows.requests import Flow, OneRead, Request, sleep, steps_of
+from kvmodels.flows.retrying import RetryPolicy
 from kvmodels.flows.scrub import Repair
 from kvmodels.repository_async import AsyncRepository
 from kvmodels.schema.definition import ModelSchema

@@ -9,7 +9,7 @@ from kvmodels import Database, F
 from kvmodels.database_core import DatabaseCore
 from kvmodels.engines.base import Engine
 from kvmodels.flows.bulk_results import BulkResult
-from kvmodels.flows.context import DEFAULT_RETRY
+from kvmodels.flows.retrying import DEFAULT_RETRY
 from kvmodels.operations import AtomicWrite, Committed, Conflict, Follow, Guard, GuardFailed, ReadRange, ReadResult
 from kvmodels.queryset import QuerySet
 from tests.bulk.models import Thing

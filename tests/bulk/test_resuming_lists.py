@@ -27,7 +27,7 @@ from kvmodels.engines.base import Engine
 from kvmodels.engines.faults import FaultEngine
 from kvmodels.engines.memory import MemoryEngine
 from kvmodels.flows.bulk_results import BulkProgress, BulkResult
-from kvmodels.flows.context import DEFAULT_RETRY
+from kvmodels.flows.retrying import DEFAULT_RETRY
 from tests.bulk.jobs import DyingEngine, Fate, Killed
 from tests.bulk.test_lost_answers import FAULTS
 

@@ -15,7 +15,7 @@ from kvmodels.database_core import DatabaseCore
 from kvmodels.engines.faults import FaultEngine
 from kvmodels.engines.memory import MemoryEngine
 from kvmodels.errors import IntegrityError, KvModelsError, SchemaError
-from kvmodels.flows.context import RetryPolicy
+from kvmodels.flows.retrying import RetryPolicy
 from tests.damage.stores import SPEC, Zoo
 from tests.oracle import audit, read_engine
 from tests.zoo import Animal

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import ast
 import contextlib
 import importlib
 import re
 from types import FunctionType, ModuleType
 
 import kvmodels
-from tests.source_tree import REPOSITORY
+from tests.source_tree import PACKAGE, REPOSITORY, parse
+from tests.test_layering import imports_for_checkers
 
 REFERENCE = REPOSITORY / "docs" / "reference"
 
@@ -32,13 +32,8 @@ def shown_names() -> set[str]:
 
 def imported_names() -> dict[str, str]:
     """Each public name with the module that defines it, from the imports of the package."""
-    tree = ast.parse((REPOSITORY / "kvmodels" / "__init__.py").read_text("utf-8"))
-    return {
-        alias.name: f"{node.module}.{alias.name}"
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("kvmodels.")
-        for alias in node.names
-    }
+    read = imports_for_checkers(parse(PACKAGE / "__init__.py"))
+    return {name: f"{module}.{name}" for module, names in read.items() for name in names}
 
 
 def test_every_public_name_is_in_the_reference():

@@ -32,7 +32,7 @@ from kvmodels import (
 )
 from kvmodels.database_core import DatabaseCore
 from kvmodels.engines.memory import MemoryEngine
-from kvmodels.flows.context import RetryPolicy
+from kvmodels.flows.retrying import RetryPolicy
 from tests.query.engines import WatchedEngine
 from tests.regressions.counting_process import __file__ as COUNTING_PROCESS
 from tests.regressions.counting_process import increment

@@ -24,8 +24,8 @@ from kvmodels import (
 from kvmodels.database_core import DatabaseCore
 from kvmodels.engines.base import Engine
 from kvmodels.engines.memory import MemoryEngine
-from kvmodels.flows.context import DEFAULT_RETRY
 from kvmodels.flows.pace import SchemaProgress
+from kvmodels.flows.retrying import DEFAULT_RETRY
 from tests.passing_engine import PassingEngine
 from tests.query.engines import WatchedEngine
 from tests.regressions.stores import at_once, exact, opened

@@ -21,7 +21,7 @@ from kvmodels import (
 )
 from kvmodels.database_core import DatabaseCore
 from kvmodels.engines.sqlite import SqliteEngine
-from kvmodels.flows.context import RetryPolicy
+from kvmodels.flows.retrying import RetryPolicy
 from tests.engines.processes import run
 from tests.robustness.models import MODELS, Member, Seat, ada, refused, stored_rows
 from tests.robustness.test_closed_stores import READS, WRITES

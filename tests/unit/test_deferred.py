@@ -98,21 +98,24 @@ def test_a_name_that_is_no_deferred_module_is_an_attribute_error():
 
 def listed(package: str) -> set[str]:
     """The modules that a package of the library defers."""
-    text = (PACKAGE / package / "__init__.py").read_text("utf-8")
+    text = (PACKAGE.joinpath(*package.split(".")[1:]) / "__init__.py").read_text("utf-8")
     return set(re.findall(r'"(\w+)"', text.partition("deferred_modules(\n")[2] or text.partition("__name__, ")[2]))
 
 
-@pytest.mark.parametrize("package", ["encoding", "engines", "flows"])
+PACKAGES = ["kvmodels", *(f"kvmodels.{name}" for name in ("encoding", "engines", "flows", "query", "schema"))]
+
+
+@pytest.mark.parametrize("package", PACKAGES)
 def test_the_modules_that_are_listed_exist_and_are_imported_as_modules(package):
     as_modules = set()
     for path in python_files():
         text = path.read_text("utf-8")
-        for names in re.findall(rf"^from kvmodels\.{package} import \(?([^()]*?)\)?$", text, flags=re.MULTILINE):
+        for names in re.findall(rf"^from {re.escape(package)} import \(?([^()]*?)\)?$", text, flags=re.MULTILINE):
             as_modules |= {name.split(" as ")[0].strip() for name in names.split(",") if name.strip()}
     assert listed(package)
     assert listed(package) <= as_modules
     for name in listed(package):
-        assert (PACKAGE / package / f"{name}.py").is_file()
+        assert (PACKAGE.joinpath(*package.split(".")[1:]) / f"{name}.py").is_file()
 
 
 WHAT_IS_LOADED = """
