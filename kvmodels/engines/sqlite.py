@@ -140,8 +140,9 @@ class SqliteEngine(FileEngine[SqliteStore]):
         if store is not None and len(ranges) == 1 and store.closed_reason is None:
             start, end, limit, _, _ = ranges[0]
             if end is None and limit is None:
+                look = store.point if guard is None else store.point_at_once
                 try:
-                    found = store.point(start, guard, follow, None if include_expired else store.clock)
+                    found = look(start, guard, follow, None if include_expired else store.clock)
                 except sqlite3.Error:
                     found = None  # read again below, where it may be waited for
                 if found is not None:
@@ -175,7 +176,7 @@ class SqliteEngine(FileEngine[SqliteStore]):
             if len(ranges) == 1:
                 start, end, limit, _, _ = ranges[0]
                 if end is None and limit is None:
-                    found = store.point(start, guard, small, None if include_expired else store.clock)
+                    found = store.point_at_once(start, guard, small, None if include_expired else store.clock)
                     if found is not None:
                         return found
             return store.reading_at_once(

@@ -228,6 +228,14 @@ class SqliteStore:
             return None
         if guard is None and follow is None and self._committer == get_ident() and not self.write_lock.locked():
             return self._point_where_it_was_written(key, clock)
+        return self.point_at_once(key, guard, follow, clock)
+
+    def point_at_once(
+        self, key: bytes, guard: Guard | None, follow: Follow | None, clock: EngineClock | None
+    ) -> ReadResult | None:
+        """The same, always by an idle connection, which waits for nobody. What SQLite raises is raised as it is."""
+        if self.path == MEMORY_PATH:
+            return None
         try:
             connection = self._idle.get_nowait()
         except Empty:
