@@ -15,13 +15,16 @@ from pathlib import Path
 
 import pytest
 
+from kvmodels.engines import sqlite_file
 from kvmodels.engines.base import Engine
+from kvmodels.engines.clock import EngineClock
 from kvmodels.engines.evaluation import to_versionstamp
 from kvmodels.engines.lmdb import LmdbEngine
 from kvmodels.engines.memory import MemoryEngine
 from kvmodels.engines.opening import open_engine
 from kvmodels.engines.sqlite import SqliteEngine
 from kvmodels.engines.sqlite_file import APPLICATION_ID, FORMAT
+from kvmodels.engines.sqlite_store import SqliteOptions, SqliteStore
 from kvmodels.operations import AtomicWrite, Check, Committed, Conflict, ReadRange, ReadResult
 from tests.contract.shorthand import EVERYTHING, commit, get, keys, put
 from tests.engines.kill_writers import COMMITS_AT_MOST
@@ -96,6 +99,45 @@ def test_the_counter_is_raised_by_the_first_operation_that_is_applied_and_only_b
     now[0] = 10_000
     assert commit(engine) == to_versionstamp(9_000_002)
     engine.close()
+
+
+def numbers_of_two_processes(path: Path) -> list[bytes]:
+    """The versionstamps of two stores that have both opened the file before either writes; one clock is slow."""
+    SqliteEngine(path, clock=lambda: 1_000).close()
+    options = SqliteOptions("commit", lambda: 9_000, False, 5.0, 60.0, False, 0.05, None)
+    stores = [
+        SqliteStore(str(path), "url", options),
+        SqliteStore(str(path), "url", options._replace(clock=lambda: 5_000)),
+    ]
+    write = AtomicWrite((), (put(b"a"),))
+    found: list[bytes] = []
+    try:
+        for store in stores:
+            store.open()
+        for store in (*stores, *stores):
+            committed = store.commit(write)
+            assert isinstance(committed, Committed)
+            found.append(committed.versionstamp)
+    finally:
+        for store in stores:
+            store.close()
+    return found
+
+
+def test_the_counter_is_raised_above_what_others_have_written_since_the_opening(tmp_path: Path):
+    found = numbers_of_two_processes(tmp_path / "store.db")
+    assert found == sorted(set(found))
+    assert found[0] == to_versionstamp(9_000_001)
+
+
+def test_a_counter_that_is_raised_without_a_look_at_the_present_one_is_convicted(tmp_path: Path, monkeypatch):
+    def raise_blindly(connection: sqlite3.Connection, clock: EngineClock) -> int:
+        connection.execute("UPDATE meta SET version = ? WHERE id = 0", (clock.counter_floor(),))
+        return 0
+
+    monkeypatch.setattr(sqlite_file, "raise_counter", raise_blindly)
+    found = numbers_of_two_processes(tmp_path / "store.db")
+    assert found != sorted(set(found))
 
 
 def test_a_resumed_feed_never_meets_a_counter_that_was_not_raised(tmp_path: Path):
