@@ -124,7 +124,6 @@ _HARMLESS = (
     pydantic.Strict,
     pydantic.StringConstraints,
     pydantic.Tag,
-    pydantic.UrlConstraints,
     pydantic.WithJsonSchema,
     pydantic.types.PathType,
     pydantic.types.UuidVersion,
@@ -133,7 +132,9 @@ _HARMLESS = (
 
 def is_validator(metadata: Any) -> bool:
     """Whether this piece of metadata may run a function of the user over the value."""
-    return not isinstance(metadata, _HARMLESS) and hasattr(metadata, "__get_pydantic_core_schema__")
+    if isinstance(metadata, _HARMLESS) or not hasattr(metadata, "__get_pydantic_core_schema__"):
+        return False
+    return not isinstance(metadata, pydantic.UrlConstraints)  # asked last, because its module takes long to load
 
 
 def has_validators(model: type[Any]) -> bool:

@@ -10,7 +10,9 @@ import threading
 from pathlib import Path
 
 import pytest
+from pydantic import TypeAdapter
 
+from kvmodels import KvModel, PrimaryKey
 from kvmodels.deferred import deferred_modules
 from tests.source_tree import PACKAGE, python_files
 
@@ -139,3 +141,35 @@ def test_a_small_program_loads_no_event_loop_no_other_engine_and_no_rare_flow():
     unwanted = loaded & (absent | {f"kvmodels.flows.{name}" for name in rare})
     assert not unwanted
     assert "kvmodels.flows.crud" in loaded
+
+
+WHAT_NAMES_LOAD = """
+import sys
+from kvmodels import Database, Field, Indexed, KvModel, PrimaryKey, Unique
+print(*sys.modules)
+class User(KvModel, collection="users"):
+    id: PrimaryKey[int]
+    email: Unique[str]
+print(*sys.modules)
+"""
+
+
+def test_a_program_that_opens_no_store_loads_nothing_of_one_and_compiles_no_model_before_it_has_one():
+    done = subprocess.run([sys.executable, "-c", WHAT_NAMES_LOAD], capture_output=True, text=True, check=True)
+    of_names, with_a_model = (set(line.split()) for line in done.stdout.splitlines())
+    stores = {f"kvmodels.{name}" for name in ("database_core", "drivers", "engines.base", "kv", "repository")}
+    stores |= {"kvmodels.flows.context", "kvmodels.flows.requests", "kvmodels.transaction", "msgpack"}
+    assert not with_a_model & (stores | {"difflib", "logging", "pydantic.networks", "pydantic.root_model"})
+    # pydantic looks for its plugins, by all metadata of installed packages, when a first class is built.
+    assert not of_names & {"kvmodels.schema.compile", "kvmodels.schema.definition", "pydantic.plugin._loader"}
+    assert {"kvmodels.schema.compile", "pydantic.plugin._loader"} <= with_a_model
+
+
+def test_the_base_of_models_is_built_when_it_is_used_and_models_at_once():
+    class Reader(KvModel, collection="readers"):
+        id: PrimaryKey[int]
+
+    assert Reader.__pydantic_complete__
+    assert "defer_build" not in {**KvModel.model_config, **Reader.model_config}
+    assert KvModel.model_json_schema()["properties"] == {}
+    assert isinstance(TypeAdapter(KvModel).validate_python({}), KvModel)

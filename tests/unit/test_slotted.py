@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 import pytest
 
 from kvmodels.slotted import slotted
+from tests.source_tree import PACKAGE, python_files
 
 T = TypeVar("T")
 Decorator = Callable[..., Any]
@@ -247,3 +248,12 @@ def test_the_constructor_is_a_plain_function_from_its_first_use_on():
 def test_an_object_of_a_generic_class_may_be_made_with_its_parameter():
     page = KINDS["ours"]["Page"]
     assert page[int]((1,)) == page((1,))
+
+
+def test_every_dataclass_of_the_library_is_made_this_way():
+    found = [
+        str(path.relative_to(PACKAGE))
+        for path in python_files()
+        if re.search(r"^from dataclasses import .*\bdataclass\b|@dataclasses\.dataclass", path.read_text("utf-8"), re.M)
+    ]
+    assert found == ["slotted.py"]
