@@ -211,9 +211,12 @@ def _concrete(root: type[Any], discriminator: str) -> Iterator[type[Any]]:
     waiting = [root]
     while waiting:
         cls = waiting.pop(0)
+        options = _options(cls)
+        if options is None:
+            continue  # a class that was refused when it was declared, and is not collected yet
         waiting.extend(cls.__subclasses__())
         generic = bool(cls.__pydantic_generic_metadata__["parameters"])
-        if not _options(cls).abstract and not generic:
+        if not options.abstract and not generic:
             schema_of(cls)  # which completes its annotations, and refuses a class without the field
             if tags_of(cls, discriminator):
                 found[cls.__module__, cls.__qualname__] = cls
