@@ -274,6 +274,7 @@ _deferred = deferred_modules(
     "kv_opening",
     "repository",
     "signals",
+    "spelling",
     "transaction",
     "transaction_scope",
 )

@@ -11,7 +11,7 @@ from tests.source_tree import functions, module_parts, parse, python_files, samp
 
 # Lowest first. A name stands for a folder, a module, or modules that were split off it (kv, kv_atomic, ...).
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("deferred", "public_path", "slotted"),
+    ("deferred", "public_path", "slotted", "spelling"),
     ("errors", "limits"),
     ("keys", "operations", "ulid", "values"),
     ("encoding", "engines"),

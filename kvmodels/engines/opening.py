@@ -6,12 +6,12 @@ never parts of the URL, and one that an engine does not know is refused, not ign
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 from collections.abc import Callable, Iterable
 from typing import Any, Literal, cast
 
+from kvmodels import spelling
 from kvmodels.engines import lmdb, memory, sqlite
 from kvmodels.engines.base import Engine
 from kvmodels.errors import InvalidArgumentError, UnsupportedError
@@ -208,5 +208,5 @@ def _refuse_unknown_options(given: Iterable[str], scheme: str) -> None:
 
 
 def _closest(word: str, known: Iterable[str]) -> str | None:
-    found = difflib.get_close_matches(word, list(known), n=1, cutoff=0.75)
+    found = spelling.get_close_matches(word, list(known), n=1, cutoff=0.75)
     return found[0] if found else None

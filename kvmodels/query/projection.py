@@ -15,9 +15,9 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 from typing_extensions import is_typeddict
 
+from kvmodels import spelling
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, UnknownFieldError
 from kvmodels.query.query import Query
-from kvmodels.schema import spelling
 from kvmodels.schema.annotations import plain
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.expressions import FieldRef, MultiFieldRef, origin

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from kvmodels import spelling
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, UnknownFieldError, UnknownLookupError
-from kvmodels.schema import spelling
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.expressions import Expression, FieldRef, Order, Q
 from kvmodels.schema.names import PRIMARY_KEY, known_field

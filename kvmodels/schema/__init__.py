@@ -8,5 +8,5 @@ from __future__ import annotations
 from kvmodels.deferred import deferred_modules
 
 __getattr__ = deferred_modules(
-    __name__, "compile", "definition", "evolution", "evolution_rules", "options", "partial_model", "spelling"
+    __name__, "compile", "definition", "evolution", "evolution_rules", "options", "partial_model"
 )

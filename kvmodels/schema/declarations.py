@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from inspect import signature
 from typing import Any, ClassVar, Final, Literal, Never, cast, get_args
 
+from kvmodels import spelling
 from kvmodels.errors import ModelDefinitionError
-from kvmodels.schema import spelling
 from kvmodels.schema.expressions import Expression
 
 __all__ = [

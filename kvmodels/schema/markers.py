@@ -16,10 +16,10 @@ from typing import Annotated, Any, ClassVar, Generic, Literal, Never, TypeVar, c
 import pydantic
 from pydantic_core import CoreSchema, PydanticUndefined
 
+from kvmodels import spelling
 from kvmodels.encoding.key_number import KeyNumber
 from kvmodels.errors import ModelDefinitionError
 from kvmodels.public_path import show_public_path
-from kvmodels.schema import spelling
 from kvmodels.schema.declarations import (
     AggregateIndex,
     Index,

@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple, get_args
 
 from pydantic.fields import FieldInfo
 
+from kvmodels import spelling
 from kvmodels.errors import UnknownFieldError, UnknownLookupError
-from kvmodels.schema import spelling
 from kvmodels.schema.definition import ColumnSource, ModelSchema
 from kvmodels.schema.expressions import Lookup
 from kvmodels.schema.nesting import nested_fields

@@ -13,8 +13,8 @@ from typing import Any, cast
 
 from pydantic import ConfigDict
 
+from kvmodels import spelling
 from kvmodels.errors import ModelDefinitionError
-from kvmodels.schema import spelling
 from kvmodels.schema.declarations import DeclaredIndex
 from kvmodels.schema.upgrades import Upgrade, declared_upgrades, marked_functions
 from kvmodels.slotted import dataclass

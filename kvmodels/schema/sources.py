@@ -13,9 +13,9 @@ from typing import Any, Final, NamedTuple, get_args, get_origin
 
 from pydantic import BaseModel
 
+from kvmodels import spelling
 from kvmodels.encoding.columns import ColumnCodec, column_codec, column_codec_named, descending, nullable
 from kvmodels.errors import InvalidValueError, ModelDefinitionError
-from kvmodels.schema import spelling
 from kvmodels.schema.annotations import Plain, is_union, plain
 from kvmodels.schema.definition import Column, ColumnSource
 from kvmodels.schema.markers import Stored
