@@ -94,7 +94,7 @@ def _fields_of(cls: type[Any]) -> tuple[dict[str, Field[Any]], tuple[str, ...]]:
     for base in cls.__mro__[-1:0:-1]:
         found.update(base.__dict__.get(_FIELDS, {}))
     annotations = get_annotations(cls)
-    own = tuple(name for name, annotation in annotations.items() if not annotation.startswith("ClassVar"))
+    own = tuple(name for name, annotation in annotations.items() if "ClassVar" not in str(annotation))
     for name in own:
         given: Any = cls.__dict__.get(name, MISSING)
         one = cast("Any", given if isinstance(given, Field) else field(default=given))

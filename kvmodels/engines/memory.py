@@ -80,6 +80,7 @@ class MemoryEngine:
             change log.
 
     Examples:
+        >>> from kvmodels.operations import AtomicWrite, Check, ReadRange, Set
         >>> engine = MemoryEngine()
         >>> committed = engine.commit(AtomicWrite((Check(b"k", None),), (Set(b"k", b"v", 3),)))
         >>> engine.read([ReadRange(b"k")]).ranges[0][0].value
