@@ -143,6 +143,7 @@ class Traits:
         hides_expired: a row is absent from its deadline on, before it is swept.
         blocking: calls wait for a disk or a network, so the asynchronous driver moves them to a thread.
         persistent: what was committed is there after the process has ended.
+        keeps_rows: rows that are read are those that are stored, not made for the reader.
     """
 
     may_lose_answers: bool
@@ -150,6 +151,7 @@ class Traits:
     hides_expired: bool
     blocking: bool
     persistent: bool
+    keeps_rows: bool = False
 
 
 show_public_path(Limits)

@@ -210,7 +210,9 @@ class Tail:
     """A ``Follow`` that an engine may carry out itself: the rows of one range end in the keys of others.
 
     Called, it is that function, and an engine that calls it gives the right answer. One that knows it may read a row
-    and the one behind it in one step, and of the rows of the range give nothing but the keys: nobody looks at the rest.
+    and the one behind it in one step. Of the rows of the range it may give plain tuples that begin with the key: nobody
+    looks at the rest. If there is a row behind each, it may give these as one list, in their order, instead of a list
+    for each, and as plain tuples of what a row holds: the fewer objects, the less work for the garbage collector.
 
     Attributes:
         prefix: what the keys of the rows to follow begin with.

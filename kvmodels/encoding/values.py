@@ -12,6 +12,8 @@ a DecodeError, and nothing else is ever raised.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
+from operator import itemgetter
 from typing import Any, Final, Protocol, cast
 
 from msgpack import unpackb
@@ -45,6 +47,11 @@ FIRST_EXTENSION: Final = b"\xc7"
 
 _UNREADABLE: Final = (ValueError, TypeError, OverflowError, RecursionError, MemoryError)
 """All that the decoder raises for bytes that are no value; MalformedError is a ValueError."""
+
+
+_FIRST: Final = itemgetter(slice(1))
+_SMALL_MAPS: Final = frozenset(bytes((first,)) for first in range(0x80, 0x90))
+_OF_MAPS: Final = frozenset({MSGPACK_ENCODING})
 
 
 class ValueCodec(Protocol):
@@ -168,6 +175,23 @@ class MsgpackCodec:
         except _UNREADABLE as error:
             refuse_value(key, str(error) if isinstance(error, MalformedError) else "not msgpack", error)
         return decode_raw(data, encoding, key)
+
+    def decode_many(self, values: Sequence[bytes], encodings: AbstractSet[int]) -> list[Any] | None:
+        """Decode many maps at once: what ``decode`` gives for each; None where one may be something else, or damaged.
+
+        Args:
+            values: the stored bytes of at least one.
+            encodings: the numbers that were stored with them.
+        """
+        if encodings != _OF_MAPS or not set(map(_FIRST, values)) <= _SMALL_MAPS or max(map(len, values)) > LARGE_BYTES:
+            return None
+        try:
+            return [
+                unpackb(data, ext_hook=unpack_extension, strict_map_key=False, timestamp=TIMESTAMP_AS_DATETIME)
+                for data in values
+            ]
+        except _UNREADABLE:
+            return None
 
     def decode_document(self, data: bytes, encoding: int, key: bytes = b"") -> dict[str, Any]:
         """Decode what ``encode_document`` returned.

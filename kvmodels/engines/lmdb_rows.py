@@ -150,7 +150,7 @@ def _tails(
             found.append([] if row.expire_at is not None and row.expire_at <= now else [row])
         else:
             found.append([_row(Row, (key, data[HEAD:], data[8], data[:8] + ZEROS, None))])
-    return found
+    return [[row for (row,) in found]] if all(found) and found else found
 
 
 def _scan(transaction: Transaction, databases: Databases, one: ReadRange, now: int) -> list[Row]:

@@ -50,7 +50,9 @@ from kvmodels.operations import (
 
 __all__ = ["MemoryEngine", "MemorySnapshot"]
 
-MEMORY_TRAITS = Traits(may_lose_answers=False, snapshots=True, hides_expired=True, blocking=False, persistent=False)
+MEMORY_TRAITS = Traits(
+    may_lose_answers=False, snapshots=True, hides_expired=True, blocking=False, persistent=False, keeps_rows=True
+)
 
 SCHEME = "memory://"
 
@@ -173,9 +175,9 @@ class MemoryEngine:
             now = store.clock.now_ms() if store.any_deadline and not include_expired else None
             if guard is not None and (failed := _failed_guard(store, guard, now)) is not None:
                 return failed
-            found = [store.scan(one, now) for one in ranges]
             if isinstance(follow, Tail):
-                return ReadResult(found, store.tails(found[0], follow, now), stamp)
+                return ReadResult(*store.with_tails(ranges, follow, now), stamp)
+            found = [store.scan(one, now) for one in ranges]
             followed = [] if follow is None else store.scan_all(follow(found), now)
             return ReadResult(found, followed, stamp)
 

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from heapq import merge
 from itertools import islice
-from typing import NamedTuple
+from typing import Any, Final, NamedTuple, cast
 
 from sortedcontainers import SortedList
 
@@ -24,6 +24,8 @@ from kvmodels.engines.sweeping import NEVER_MS, PAUSE_WATCHED_S, SWEEP_BATCH, se
 from kvmodels.operations import Change, Changes, ReadRange, Row, Tail
 
 __all__ = ["MemoryStore", "MemoryView"]
+
+_ROWS: Final = {Row}
 
 
 class MemoryView:
@@ -177,10 +179,25 @@ class MemoryStore:
                 number -= sum(start <= key < end for _, key in self._deadlines.islice(0, due))
         return number if limit is None else min(number, limit)
 
-    def tails(self, rows: Sequence[Row], tail: Tail, now: int | None) -> list[list[Row]]:
-        """The row behind each of some rows, as ``scan_all`` gives it for the ranges that ``tail`` asks for."""
+    def with_tails(
+        self, ranges: Sequence[ReadRange], tail: Tail, now: int | None
+    ) -> tuple[list[list[Row]], list[list[Row]]]:
+        """The rows of ranges, and those behind the keys of the first, as ``scan_all`` gives what ``tail`` asks for."""
+        start, end, limit, reverse, _ = ranges[0]
+        if now is not None or end is None or len(ranges) > 1:
+            found = [self.scan(one, now) for one in ranges]
+            return found, self._tails(found[0], tail, now)
+        keys = self._order.irange(start, end, (True, False), reverse)
+        rows: list[Any] = list(zip(keys if limit is None else islice(keys, limit), strict=False))
+        return [rows], self._tails(rows, tail, None)
+
+    def _tails(self, rows: Sequence[Row], tail: Tail, now: int | None) -> list[list[Row]]:
         prefix, start, get = tail.prefix, tail.start, self.rows.get
         keys = [prefix + row[0][start:] for row in rows]
+        if now is None:
+            behind = list(map(get, keys))
+            if set(map(type, behind)) == _ROWS:
+                return [cast("list[Row]", behind)]
         found = zip(keys, map(get, keys), strict=True)
         if now is not None:
             living = (None if stored is None else visible(row_of(key, stored), now) for key, stored in found)

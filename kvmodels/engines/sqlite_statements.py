@@ -122,6 +122,7 @@ BEFORE_ALL_TIME = -(1 << 63)
 """The time to pass where expired rows are wanted: no deadline lies before it."""
 
 
+_BEHIND: Final = itemgetter(1)
 _new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
 _key_of: Final = itemgetter(0)
 
@@ -438,8 +439,10 @@ def _with_tails(
         "limit": -1 if limit is None else limit,
     }
     found = connection.execute(TAIL[reverse], parameters).fetchall()
-    rows = [_new(Row, (row[0], b"", 0, b"", None)) for row in found]
-    return [rows], [
+    if None not in map(_BEHIND, found):
+        behind: list[Any] = [(k, v, e, s.to_bytes(8, "big") + ZEROS, x) for _, k, v, e, s, x in found]
+        return [found], [behind]
+    return [found], [
         [] if k is None else [_new(Row, (k, v, e, s.to_bytes(8, "big") + ZEROS, x))] for _, k, v, e, s, x in found
     ]
 

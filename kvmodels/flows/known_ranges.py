@@ -21,6 +21,7 @@ from kvmodels.errors import IndexNotReadyError, NoUsableIndexError
 from kvmodels.flows.batches import MAX_BATCH, counts_rows
 from kvmodels.flows.context import Context, HeaderView
 from kvmodels.flows.making import common_start, makes_objects, tail_of
+from kvmodels.flows.object_batches import BatchLoader, batch_loader_of, loaded
 from kvmodels.flows.objects import Loader, Verified, checked_loader_of, owner_of, verified_loader_of
 from kvmodels.flows.requests import AGAIN, Flow, OneCount, OneRead
 from kvmodels.operations import Counted, Follow, Guard, ReadRange, ReadResult, Row, Tail, after_prefix
@@ -49,6 +50,7 @@ class _Way(NamedTuple):
         reverse: the rows are read from their end.
         guard: of the header, for an index.
         load: what makes objects of the rows of records; None for an index.
+        batch: what makes them of many rows at once; None if nothing can.
         behind: what leads from entries to records; None for records.
         tails: behind the columns of every entry stands the primary key of its record.
     """
@@ -59,6 +61,7 @@ class _Way(NamedTuple):
     reverse: bool
     guard: Guard | None
     load: Loader | None
+    batch: BatchLoader | None
     behind: _Behind | None
     tails: bool
 
@@ -131,16 +134,22 @@ def first_of_range(context: Context, query: Query, again: Callable[[], Flow[Any]
     if known is None:
         return None
     way, operands = known
-    load, behind = way.load, way.behind
+    load, batch, behind = way.load, way.batch, way.behind
+    wanted = way.range_of(operands, stop)
 
     def answer(result: ReadResult) -> Any:
         rows = result[0][0]
-        if behind is not None:
-            return behind.objects(rows, result[1])
-        assert load is not None  # there is one of the two
-        return [load(row) for row in rows]
+        if behind is None:
+            assert load is not None  # there is one of the two
+            return loaded(batch, load, rows)
+        followed = result[1]
+        if len(followed) < len(rows):  # the engine gave one list
+            objects = None if batch is None else batch(followed[0], wanted[0])
+            if objects is not None:
+                return objects
+            followed = [[_new(Row, record)] for record in followed[0]]
+        return behind.objects(rows, followed)
 
-    wanted = way.range_of(operands, stop)
     follow: Follow | None = None
     if behind is not None:
         follow = Tail(behind.prefix, len(wanted[0])) if way.tails else behind.follow
@@ -239,7 +248,8 @@ def _made(
     if scan.index is not None and not scan.copies:
         index = live.readable[scan.index]
         behind, tails = _Behind(context, live, index), tail_of(live, index, plan.ranges) is not None
-    way = _Way(scan.prefix, columns, single, scan.reverse, guard, load, behind, tails)
+    batch = batch_loader_of(context, live, None if scan.index is None else live.readable[scan.index])
+    way = _Way(scan.prefix, columns, single, scan.reverse, guard, load, batch, behind, tails)
     # What this module knows of ranges holds for the query that the way is made for.
     start, end, *_ = way.range_of(said[1], None)
     return way if (start, end) == plan.ranges[0] else None

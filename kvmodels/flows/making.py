@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple
 from kvmodels.errors import InvalidKeyError
 from kvmodels.flows.concatenating import Concatenation, Taken
 from kvmodels.flows.context import Context, HeaderView
+from kvmodels.flows.object_batches import BatchLoader, batch_loader_of, loaded
 from kvmodels.flows.objects import Verified, checked_loader_of, owner_of, verified_loader_of
 from kvmodels.flows.requests import Flow, read
 from kvmodels.flows.walking import Position
@@ -58,12 +59,13 @@ def read_objects(
         result = yield from read(ranges)
         taken = chooser.take(result.ranges)
         rows, checked = _rows(taken), checked_loader_of(context, live)
-        return Made([checked(row) for row in rows], rows, len(rows), taken.position, taken.more)
+        objects = loaded(batch_loader_of(context, live, None), checked, rows)
+        return Made(objects, rows, len(rows), taken.position, taken.more)
     index = live.readable[name]
     tail = tail_of(live, index, plan.scans[0].ranges) if len(ranges) == 1 else None
     if tail is not None:
-        load = verified_loader_of(context, live, index)
-        return (yield from _read_tails(view, load, chooser, tail))
+        loaders = verified_loader_of(context, live, index), batch_loader_of(context, live, index)
+        return (yield from _read_tails(view, loaders, chooser, tail))
     follower = _Follower(context, live, index, chooser)
     found = yield from read(ranges, view.guard, follow=follower)
     if isinstance(found, GuardFailed):
@@ -82,7 +84,9 @@ def _verified(load: Verified, rows: list[Row], followed: Sequence[list[Row]], ta
     return Made(kept, rows, passed, taken.position, taken.more)
 
 
-def _read_tails(view: HeaderView, load: Verified, chooser: Concatenation, tail: Tail) -> Flow[Made | None]:
+def _read_tails(
+    view: HeaderView, loaders: tuple[Verified, BatchLoader | None], chooser: Concatenation, tail: Tail
+) -> Flow[Made | None]:
     """The same for entries that all end in their primary keys at one place, in a step of the engine for each.
 
     The record of the row by which more is known is read as well, and not used.
@@ -91,8 +95,15 @@ def _read_tails(view: HeaderView, load: Verified, chooser: Concatenation, tail: 
     if isinstance(found, GuardFailed):
         return None
     taken = chooser.take(found.ranges)
-    rows = _rows(taken)
-    return _verified(load, rows, found.followed[: len(rows)], taken)
+    rows, (load, batch) = _rows(taken), loaders
+    followed: Sequence[list[Row]] = found.followed
+    if len(followed) < len(found.ranges[0]):  # the engine gave one list
+        records = followed[0][: len(rows)]
+        objects = None if batch is None else batch(records, rows[0][0][: tail.start])
+        if objects is not None:
+            return Made(objects, rows, len(rows), taken.position, taken.more)
+        followed = [[_new(Row, record)] for record in records]
+    return _verified(load, rows, followed[: len(rows)], taken)
 
 
 def tail_of(live: LiveCollection, index: LiveIndex, ranges: Sequence[KeyRange]) -> Tail | None:

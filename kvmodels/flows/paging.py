@@ -106,7 +106,7 @@ def _read(context: Context, query: Query, position: Position, size: int, asked: 
                 rows = size - len(hits)
             batch = yield from read_batch(context, query, reading, min(rows, MAX_BATCH), objects=True)
             hits += batch.hits
-            found += batch.found or [Candidate(row.key, 0, row) for row in batch.entries]
+            found += batch.found or [Candidate(row[0], 0, row) for row in batch.entries]
             more = len(hits) > size or (len(hits) == size and plain and batch.more)
             rows = max(FEWEST_TESTED, rows * 2)
         reading = batch.position

@@ -163,7 +163,7 @@ class Walk:
         """The place behind a row of a piece; None when that is the end of the scan."""
         if piece.wanted.end is None:
             return self.after(piece, width)
-        return Place(piece.step, bound_at(row.key, including=False, reverse=self._reverse), width)
+        return Place(piece.step, bound_at(row[0], including=False, reverse=self._reverse), width)
 
     def after(self, piece: Piece, width: int = 1) -> Place | None:
         """The place behind the whole range of a piece; None when that is the end of the scan."""

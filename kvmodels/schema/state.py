@@ -25,6 +25,7 @@ from itertools import count, repeat
 from types import MappingProxyType
 from typing import Any, Final, Self, TypeVar, cast
 
+from kvmodels.operations import Row
 from kvmodels.slotted import dataclass
 
 __all__ = [
@@ -49,7 +50,7 @@ __all__ = [
 T = TypeVar("T")
 
 Unpack = Callable[[bytes], tuple[Any, ...]]
-Loaded = tuple[bytes, bytes, int, bytes, int | None]
+Loaded = tuple[bytes, bytes, int, bytes, int | None] | Row
 Made = tuple[Unpack, bytes, Loaded, Mapping[str, Any]]
 
 STATE_SLOT = "__kv_state__"
@@ -166,7 +167,7 @@ class PendingState(ObjectState):
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
-_STATES: Final = frozenset({tuple, ObjectState, PendingState})
+_STATES: Final = frozenset({tuple, Row, ObjectState, PendingState})
 """The types of what is in the slot."""
 
 # Of object itself: pydantic's __getattr__ and __setattr__ know nothing of the slot, and asking them for an empty one
@@ -180,7 +181,7 @@ def state_of(instance: object) -> ObjectState | None:
         state: Any = _get(instance, STATE_SLOT)
     except AttributeError:
         return None
-    if type(state) is tuple:
+    if isinstance(state, tuple):
         given = cast("Loaded | Made", state)
         if len(given) == 5:
             packed, value, encoding, versionstamp, expire_at = given
@@ -200,7 +201,7 @@ def unknown_of(instance: object) -> Mapping[str, Any]:
         state: Any = _get(instance, STATE_SLOT)
     except AttributeError:
         return _NOTHING
-    if type(state) is tuple:
+    if isinstance(state, tuple):
         given = cast("Loaded | Made", state)
         return _NOTHING if len(given) == 5 else given[3]
     present = state_of(instance)

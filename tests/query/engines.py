@@ -69,7 +69,7 @@ class WatchedEngine(PassingEngine):
         for found in result.followed:
             self.meter.followed += len(found)
         for found in (*result.ranges, *result.followed):
-            self.meter.bytes += sum(len(row.key) + len(row.value) for row in found)
+            self.meter.bytes += sum(len(row[0]) + (len(row[1]) if len(row) == 5 else 0) for row in found)
         return result
 
     def count(self, ranges: Sequence[ReadRange], guard: Guard | None = None) -> Counted | GuardFailed:

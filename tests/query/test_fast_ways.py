@@ -26,7 +26,7 @@ from kvmodels.engines.base import Engine
 from kvmodels.engines.lmdb import LmdbEngine
 from kvmodels.engines.memory import MemoryEngine
 from kvmodels.engines.sqlite import SqliteEngine
-from kvmodels.flows import answers, batches, bulk, direct_writes, fetch, making, scan
+from kvmodels.flows import answers, batches, bulk, direct_writes, fetch, making, object_batches, scan
 from kvmodels.flows.bulk_create_batch import CreateBatch
 from kvmodels.flows.context import Context
 from kvmodels.flows.records import object_of
@@ -71,6 +71,7 @@ def clear_ways(kind: Kind) -> Iterator[None]:
         patch.setattr(answers, "count_of_range", untaken)
         patch.setattr(batches, "makes_objects", lambda *_: False)
         patch.setattr(making, "tail_of", untaken)
+        patch.setattr(object_batches, "_compiled", untaken)
         patch.setattr(scan, "direct_one", no_steps)
         patch.setattr(scan, "_number", not_counted)
         patch.setattr(scan, "loader_of", loader_in_full)

@@ -31,7 +31,7 @@ from kvmodels import (
     upgrade,
 )
 from kvmodels.errors import DecodeError
-from kvmodels.flows import batches, fetch
+from kvmodels.flows import batches, fetch, object_batches
 from kvmodels.flows.direct import lookup_read
 from kvmodels.flows.points import point_read
 from kvmodels.flows.requests import Flow
@@ -212,13 +212,17 @@ def the_full_way(monkeypatch: pytest.MonkeyPatch) -> None:
     st.sets(st.integers(0, 30), min_size=1, max_size=8),
     st.lists(st.tuples(st.integers(0, 9), st.sampled_from(DAMAGE)), max_size=2),
     st.sampled_from(["msgpack", "v8"]),
+    st.sampled_from([1, 8]),
 )
-@example(Plain, {2, 3}, [], "msgpack")  # one colour begins as the other does
-@example(Plain, {1, 2}, [(0, "moved")], "msgpack")
+@example(Plain, {2, 3}, [], "msgpack", 8)  # one colour begins as the other does
+@example(Plain, {1, 2}, [(0, "moved")], "msgpack", 8)
+@example(Plain, {1, 5, 9}, [(1, "entry")], "msgpack", 1)
+@example(Plain, {1, 5, 9}, [(1, "identity")], "msgpack", 1)
 def test_the_short_ways_give_what_the_full_ways_give(
-    model: type[KvModel], numbers: set[int], damages: list[tuple[int, str]], codec: str
+    model: type[KvModel], numbers: set[int], damages: list[tuple[int, str]], codec: str, fewest: int
 ):
-    with Database("memory://", models=[model], codec=codec) as db:
+    with Database("memory://", models=[model], codec=codec) as db, pytest.MonkeyPatch.context() as batching:
+        batching.setattr(object_batches, "_FEWEST", fewest)
         rows: Any = db[model]
         made = [rows.insert(MAKERS[model](number)) for number in sorted(numbers)]
         for at, damage in damages:
@@ -257,6 +261,45 @@ def test_the_short_ways_are_taken():
             context, schema = rows._runner.context, rows._runner.schema
             assert point_read(context, schema, one.pk) is not None
             assert lookup_read(context, schema, {"email": one.email}, never, required=True) is not None
+
+
+@pytest.mark.parametrize("engine", ["memory", "sqlite", "lmdb"])
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_many_rows_at_once_are_what_each_of_them_is(engine, damage, url_of):
+    with Database(url_of(engine), models=[Plain]) as db:
+        rows: Any = db[Plain]
+        rows.bulk_create([plain(number) for number in range(-9, 80)])
+        context, live = rows._runner.context, rows._runner.context.view.live["plain"]
+        assert object_batches.batch_loader_of(context, live, None) is not None
+        assert object_batches.batch_loader_of(context, live, live.readable["color"]) is not None
+        damaged(db, Plain, 41, damage)
+        for query in QUERIES:
+            asked = query(rows)
+            short = [outcome(asked.to_list), outcome(asked[:30].to_list), outcome(partial(list, asked[:30]))]
+            with pytest.MonkeyPatch.context() as monkeypatch:
+                monkeypatch.setattr(object_batches, "_FEWEST", 10**9)
+                one_by_one = [outcome(asked.to_list), outcome(asked[:30].to_list)]
+            assert short == [*one_by_one, one_by_one[1]]
+        short = outcome(rows.filter(color="red").to_list)
+        with pytest.MonkeyPatch.context() as monkeypatch:
+            the_full_way(monkeypatch)
+            assert outcome(rows.filter(color="red").to_list) == short
+
+
+@pytest.mark.parametrize("engine", ["memory", "sqlite", "lmdb"])
+def test_objects_of_a_batch_can_be_written(engine, url_of):
+    with Database(url_of(engine), models=[Plain]) as db:
+        rows = db[Plain]
+        rows.bulk_create([plain(number) for number in range(40)])
+        for one in rows.filter(color="red").to_list():
+            one.color = "blue"
+            rows.save(one)
+        for one in rows.all().to_list():
+            one.age += 1
+            rows.save(one)
+        assert rows.filter(color="red").count() == 0
+        assert [one.age for one in rows.all()] == [4] * 40
+        assert db.check().findings == ()
 
 
 def test_a_row_that_cannot_be_read_is_the_error_of_its_record():

@@ -1,0 +1,126 @@
+"""Many stored rows to objects at once, by functions of C that go over all of them, without a step of Python for each.
+
+A loader of ``kvmodels.flows.objects`` takes two microseconds for what is said of each row; here a column of values is
+looked at as a whole: the same names in every document, one value in each column of the index, keys that are those of
+the records. Whatever is not plainly so is left to the loader, row by row, which gives the objects or the error; a test
+compares the two.
+
+Rules of this module: pure; the answer is that of the loader for every row, or None and nothing is changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from inspect import unwrap
+from operator import itemgetter
+from typing import Any, Final, TypeAlias, cast
+
+from pydantic import TypeAdapter
+
+from kvmodels.encoding.column_batches import Packed, column_packer
+from kvmodels.encoding.values import MsgpackCodec
+from kvmodels.flows.context import Context
+from kvmodels.operations import Row
+from kvmodels.schema.definition import Column, Document
+from kvmodels.schema.live import LiveCollection, LiveIndex
+from kvmodels.schema.state import Loaded, set_all_loaded
+
+__all__ = ["BatchLoader", "batch_loader_of", "loaded"]
+
+_FEWEST: Final = 8
+"""Rows from which on a batch costs less than its rows one by one."""
+
+BatchLoader: TypeAlias = Callable[[Sequence[Row], bytes], "list[Any] | None"]
+"""From rows of records, and the columns that led to all of them (b"": they were read as records), to their objects."""
+
+_KEY, _VALUE, _ENCODING = itemgetter(0), itemgetter(1), itemgetter(2)
+_plain: Final[Callable[[Row], Loaded]] = cast("Any", tuple)
+_EXACT: Final = frozenset({str, int, bool, bytes})
+"""Types of which values that are equal, and of one type, have the same key part."""
+
+
+def batch_loader_of(context: Context, live: LiveCollection, index: LiveIndex | None) -> BatchLoader | None:
+    """The batch loader of a collection for records, or for the records behind the entries of an index.
+
+    None where documents need more than to be unpacked and validated, or the index is not made of plain fields.
+    """
+    known = "batch loader", None if index is None else index.definition.name
+    if known not in live.plans:
+        live.plans[known] = _compiled(context, live, index)
+    loader: BatchLoader | None = live.plans[known]
+    return loader
+
+
+def loaded(batch: BatchLoader | None, load: Callable[[Row], Any], rows: Sequence[Row]) -> list[Any]:
+    """The objects of rows that were read as records.
+
+    Args:
+        batch: takes them all, if it can.
+        load: takes one.
+        rows: in the order of the objects.
+    """
+    objects = None if batch is None else batch(rows, b"")
+    return [load(row) for row in rows] if objects is None else objects
+
+
+def _compiled(context: Context, live: LiveCollection, index: LiveIndex | None) -> BatchLoader | None:
+    straight, codec, layout = live.schema.straight, context.codec, live.layout
+    if straight is None or straight.marked or straight.decoders or not isinstance(codec, MsgpackCodec):
+        return None
+    if index is not None and not index.layout.is_plain:
+        return None
+    is_order, model, start = (*straight.names,).__eq__, live.schema.model, len(layout.prefix)
+    decode_many = codec.decode_many
+    validate: Callable[..., list[Any]] = TypeAdapter(list[model]).validate_python  # type: ignore[valid-type]
+    pack_keys = _packer(live.schema.primary_key)
+    columns = () if index is None else index.definition.columns
+    prefix = b"" if index is None else index.layout.prefix
+
+    def load(rows: Sequence[Row], head: bytes) -> list[Any] | None:
+        if len(rows) < _FEWEST:
+            return None
+        try:
+            documents = decode_many(list(map(_VALUE, rows)), set(map(_ENCODING, rows)))
+            if documents is None or not all(map(is_order, map(tuple, documents))):
+                return None
+            if pack_keys(documents) != [key[start:] for key in map(_KEY, rows)]:
+                return None
+            if head and prefix + _common(columns, documents) != head:
+                return None
+            objects = validate(documents, by_alias=False, by_name=True)
+        except Exception:  # noqa: BLE001 - whatever it is, the loader says what it means, and of which row
+            return None
+        # A row that the engine holds as well is no object more; of one that it has made, the tuple is left.
+        set_all_loaded(model, objects, layout.unpack_key, rows if context.traits.keeps_rows else map(_plain, rows))
+        return objects
+
+    return load
+
+
+def _packer(columns: Sequence[Column]) -> Callable[[Sequence[Document]], list[bytes]]:
+    """What packs the key parts of these columns of each document."""
+    packers: list[tuple[Callable[[Document], Any], Packed]] = [
+        (itemgetter(column.field), column_packer(unwrap(column.codec.pack_stored))) for column in columns
+    ]
+    if len(packers) == 1:
+        ((get, pack),) = packers
+        return lambda documents: pack(list(map(get, documents)))
+
+    def packed(documents: Sequence[Document]) -> list[bytes]:
+        parts = [pack(list(map(get, documents))) for get, pack in packers]
+        return list(map(b"".join, zip(*parts, strict=True)))
+
+    return packed
+
+
+def _common(columns: Sequence[Column], documents: Sequence[Document]) -> bytes:
+    """The key parts that all documents have in common; ValueError if they differ in a column, or may."""
+    parts = b""
+    for column in columns:
+        values = list(map(itemgetter(column.field), documents))
+        first = values[0]
+        kinds = set(map(type, values))
+        if len(kinds) != 1 or not kinds <= _EXACT or values.count(first) != len(values):
+            raise ValueError
+        parts += unwrap(column.codec.pack_stored)(first)
+    return parts
