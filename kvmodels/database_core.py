@@ -28,7 +28,8 @@ from kvmodels.flows.sampling import SAMPLE
 from kvmodels.kv_opening import store_format
 from kvmodels.schema import evolution, evolution_rules
 from kvmodels.schema.definition import ModelSchema
-from kvmodels.schema.keyspace import RecordLayout, index_prefix
+from kvmodels.schema.keyspace import index_prefix
+from kvmodels.schema.live import record_layout
 from kvmodels.schema.paths import RESERVED_FIELD
 from kvmodels.schema.polymorphic import collection_schema, root_of, view_of
 from kvmodels.signals import Signals
@@ -199,9 +200,7 @@ class DatabaseCore:
             random=self._uniform,
             new_token=self._new_token,
             schemas=self.schemas,
-            layouts={
-                name: RecordLayout(schema.collection, schema.primary_key) for name, schema in self.schemas.items()
-            },
+            layouts={name: record_layout(schema) for name, schema in self.schemas.items()},
             signals=self.signals,
         )
         view = yield from opening.open_database(context, writable=not self._readonly)

@@ -83,7 +83,7 @@ def refuse_network_place(path: str, url: str) -> None:
     Raises:
         UnsupportedError: the path is on one.
     """
-    if os.path.exists(MOUNTS) and not is_on_a_disk(path):
+    if hasattr(os, "major") and not is_on_a_disk(path) and os.path.exists(MOUNTS):
         with open(MOUNTS, encoding="utf-8", errors="surrogateescape") as mounts:
             refuse_network_file_system(path, url, mounts)
 

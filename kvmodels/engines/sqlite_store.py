@@ -86,6 +86,7 @@ class SqliteStore:
         self._refused = False
         self._committer = 0
         self._raised = False
+        self._due: Due | None = None
         self._opening = threading.Lock()
         self._idle: SimpleQueue[sqlite_file.Connection] = SimpleQueue()
         # Plain weak references: a WeakSet removes what has died in a callback, and an interrupt in that is swallowed
@@ -122,12 +123,12 @@ class SqliteStore:
             return
         if not self.options.allow_network_fs:
             refuse_network_place(self.path, self.url)
-        sqlite_file.refuse_unusable_path(self.path, self.url, must_exist=self.readonly)
+        exists = sqlite_file.refuse_unusable_path(self.path, self.url, must_exist=self.readonly)
         self.readonly = self.readonly or not sqlite_file.is_writable(self.path)
         try:
             if self.readonly:
                 self._idle.put(self._open_reader(patience))
-            elif not self._is_ready(patience):
+            elif not exists or not self._is_ready(patience):
                 self.writer = self._open_writer(patience, create=True)
                 self._raised = True
                 self._set_up_log(self.writer, patience)
@@ -135,27 +136,27 @@ class SqliteStore:
             self.close("not opened")
             raise
         self.identity = self.present_identity()
-        self.background.opened()
+        self.background.opened(self._due)
 
     def _is_ready(self, patience: Patience) -> bool:
-        """Whether the file exists and lacks nothing; then one reading connection is open, and nothing was written.
+        """Whether the file, which exists, lacks nothing; then one reading connection is open, and nothing was written.
 
         The counter is raised by the first commit: to raise it here would be a commit of its own, and the disk would
         be waited for by programs that only read.
         """
-        if self.present_identity() is None:
-            return False
         if self.options.change_log is not None or sqlite_file.has_log(self.path):
             sqlite_file.prepare(self.path, self.url, patience)
         if self.options.change_log is not None:
             return False
-        found: list[int | None] = []
+        found: list[sqlite_file.Ready | None] = []
         connection = self._open_reader(patience, lambda one: found.append(sqlite_file.ready(one, self.url)))
-        if found[-1] is None:
+        state = found[-1]
+        if state is None:
             self._discard(connection)
             return False
-        self.clock.raise_to(found[-1])
+        self.clock.raise_to(state.high_water)
         self._idle.put(connection)
+        self._due = None if state.logs else Due(state.earliest_ms, None)
         return True
 
     def _set_up_log(self, writer: sqlite3.Connection, patience: Patience) -> None:

@@ -104,9 +104,9 @@ class StoreBackground:
         self._poll = BackgroundTask("poll", self._look)
         self._sweeper = BackgroundTask("sweep", self._sweep)
 
-    def opened(self) -> None:
-        """Sweep what a file holds that was there before. Raises what reading raises."""
-        due = self._store.due()
+    def opened(self, due: Due | None = None) -> None:
+        """Sweep what a file holds that was there before; ``due`` if that is known. Raises what reading raises."""
+        due = due or self._store.due()
         self._logs = due.log is not None
         if due.first_ms is not None:
             self._plan(due.first_ms)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 from kvmodels.encoding.values import ValueCodec
 from kvmodels.errors import IndexNotReadyError
@@ -17,11 +17,11 @@ from kvmodels.flows.requests import Flow, read
 from kvmodels.flows.retrying import RetryPolicy
 from kvmodels.keys import decode_key
 from kvmodels.limits import Limits, Traits
-from kvmodels.operations import Guard, GuardFailed, ReadRange
+from kvmodels.operations import Guard, GuardFailed, ReadRange, Row
 from kvmodels.schema.catalogue import Header, IndexState
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.keyspace import HEADER_KEY, RecordLayout, fence_key
-from kvmodels.schema.live import LiveCollection, join
+from kvmodels.schema.live import LiveCollection, join, rejoin
 from kvmodels.signals import Signals
 from kvmodels.slotted import dataclass
 
@@ -39,6 +39,10 @@ __all__ = [
 
 
 T = TypeVar("T")
+
+REMEMBERED_HEADERS: Final = 8
+
+_headers: dict[tuple[type[ValueCodec], int, bytes], Header] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,8 +163,7 @@ def read_header(context: Context) -> Flow[HeaderView]:
         result = yield from read((ReadRange(HEADER_KEY),))
         rows = result.ranges[0]
         if rows:
-            value = context.codec.decode(rows[0].value, rows[0].encoding, HEADER_KEY)
-            header = Header.from_value(value, decode_key(HEADER_KEY))
+            header = _decoded(context.codec, rows[0])
             versionstamp: bytes | None = rows[0].versionstamp
         else:
             header, versionstamp = Header({}), None
@@ -172,10 +175,25 @@ def read_header(context: Context) -> Flow[HeaderView]:
             if isinstance(found, GuardFailed):
                 continue
             fences = {name: fence[0].versionstamp for name, fence in zip(wanted, found.ranges, strict=True) if fence}
-        live = {
-            name: join(schema, header, fences, context.layouts.get(name)) for name, schema in context.schemas.items()
-        }
+        layouts = context.layouts
+        if wanted:
+            live = {name: join(one, header, fences, layouts.get(name)) for name, one in context.schemas.items()}
+        else:
+            live = {name: rejoin(one, header, layouts.get(name)) for name, one in context.schemas.items()}
         return HeaderView(versionstamp, header, live)
+
+
+def _decoded(codec: ValueCodec, row: Row) -> Header:
+    """The header in a row. The last ones are remembered, because a header says the same in every store that has it."""
+    stored = type(codec), row.encoding, row.value
+    known = _headers.get(stored)
+    if known is None:
+        value = codec.decode(row.value, row.encoding, HEADER_KEY)
+        known = Header.from_value(value, decode_key(HEADER_KEY))
+        if len(_headers) >= REMEMBERED_HEADERS:
+            _headers.clear()
+        _headers[stored] = known
+    return known
 
 
 def _building(header: Header, schemas: Iterable[str]) -> Iterable[tuple[str, str, int]]:

@@ -11,6 +11,8 @@ Rules of this module: each change of the header is one commit that checks the he
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import is_
+from typing import Final
 
 from kvmodels.errors import ModelDefinitionError, SchemaMismatchError
 from kvmodels.flows import build as build_flows
@@ -19,7 +21,7 @@ from kvmodels.flows.context import Context, HeaderView, header_view, reload_head
 from kvmodels.flows.headers import commit_header, list_fields
 from kvmodels.flows.requests import Flow, read
 from kvmodels.operations import ReadRange, after_prefix
-from kvmodels.schema.catalogue import IndexState, StoredCollection, stored_collection
+from kvmodels.schema.catalogue import Header, IndexState, StoredCollection, stored_collection
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.keyspace import RESERVED, index_prefix
 
@@ -37,10 +39,13 @@ def open_database(context: Context, *, writable: bool) -> Flow[HeaderView]:
     its new fields.
     """
     view = yield from reload_header(context)
+    if _is_settled(context, view):
+        return view
     check_prefixes(context, view)
     if not writable:
         return view
     view = yield from list_collections(context)
+    settled: HeaderView | None = view
     for name, schema in context.schemas.items():
         live = view.live[name]
         if not _is_buildable(view, schema):
@@ -52,7 +57,36 @@ def open_database(context: Context, *, writable: bool) -> Flow[HeaderView]:
             if not result.ranges[0]:
                 yield from _bring_up(context, schema, pending)
             view = yield from reload_header(context)
+            settled = None
+    if settled is not None:
+        _note_settled(context, settled)
     return view
+
+
+_SETTLED: Final = object()
+"""The name under which the first schema of a database remembers the header that lacked nothing."""
+
+
+def _is_settled(context: Context, view: HeaderView) -> bool:
+    """Whether the same classes were opened in this process under this header, and there was nothing to do or refuse.
+
+    Both are functions of the header and the declarations alone, as long as nothing must be looked for in the store.
+    """
+    for first in context.schemas.values():
+        known: tuple[Header, tuple[ModelSchema, ...]] | None = first.remembered.get(_SETTLED)
+        return (
+            known is not None
+            and known[0] is view.header
+            and len(known[1]) == len(context.schemas)
+            and all(map(is_, known[1], context.schemas.values()))
+        )
+    return False
+
+
+def _note_settled(context: Context, view: HeaderView) -> None:
+    for first in context.schemas.values():
+        first.remembered[_SETTLED] = view.header, tuple(context.schemas.values())
+        return
 
 
 def list_collections(context: Context) -> Flow[HeaderView]:

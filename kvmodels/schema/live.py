@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field, replace
-from typing import Any
+from typing import Any, Final
 
 from kvmodels.encoding.columns import ColumnCodec, descending, nullable
 from kvmodels.errors import SchemaMismatchError
@@ -28,9 +28,16 @@ __all__ = [
     "missing_upgrades",
     "needed_version",
     "needs_other_function",
+    "record_layout",
+    "rejoin",
     "require_current_release",
     "retyped_columns",
 ]
+
+
+_JOINED: Final = object()
+_LAYOUT: Final = object()
+"""The names under which a schema remembers what ``rejoin`` and ``record_layout`` have found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +139,36 @@ def join(
         read_only = _too_new(schema, stored)
     replaced = frozenset(name for name in states if _is_replaced(stored, schema.indexes[name]))
     return LiveCollection(schema, layout, maintained, readable, states, None, read_only, unraised, replaced)
+
+
+def record_layout(schema: ModelSchema) -> RecordLayout:
+    """The keys of the records of a collection; made once for a schema."""
+    known: RecordLayout | None = schema.remembered.get(_LAYOUT)
+    if known is None:
+        known = schema.remembered[_LAYOUT] = RecordLayout(schema.collection, schema.primary_key)
+    return known
+
+
+def rejoin(schema: ModelSchema, header: Header, layout: RecordLayout | None = None) -> LiveCollection:
+    """``join`` for a header under which nothing that is declared is being built; the last answer is remembered.
+
+    A program that opens a store again, or another one of the same models, gets the same indexes with plans of its own,
+    because those know the database. What would be refused is joined anew, so that each error is raised by one store.
+
+    Args:
+        header: remembered by its identity.
+        layout: the record layout to reuse.
+    """
+    known: tuple[Header, LiveCollection] | None = schema.remembered.get(_JOINED)
+    if known is not None and known[0] is header:
+        live = known[1]
+        return LiveCollection(
+            schema, live.layout, live.maintained, live.readable, live.states, None, None, False, live.replaced
+        )
+    live = join(schema, header, {}, layout)
+    if live.refused is None and live.read_only is None:
+        schema.remembered[_JOINED] = header, live
+    return live
 
 
 _OTHER_RELEASE = "Run the release of your program that declares the stored schema, or open with the matching models."
