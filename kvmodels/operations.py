@@ -238,10 +238,13 @@ class Likely:
     Attributes:
         follow: the function; it may change the guess, which is no part of the answer.
         guess: the key is probably this prefix, the value of the row from this position on, and this suffix.
+        misses: how often the function was called since an engine has last found a row where it was guessed, if the
+            engine says so by setting it to 0.
     """
 
     follow: Follow
     guess: tuple[bytes, int, bytes]
+    misses: int = 0
 
     def __call__(self, ranges: list[list[Row]]) -> Sequence[ReadRange]:
         """What the function asks for."""

@@ -38,6 +38,7 @@ from kvmodels.operations import (
     GuardFailed,
     ReadRange,
     ReadResult,
+    Row,
 )
 
 __all__ = ["SqliteEngine", "SqliteSnapshot"]
@@ -151,6 +152,20 @@ class SqliteEngine(FileEngine[SqliteStore]):
         return store.reading(
             lambda connection: _read(connection, store, ranges, guard, include_expired=include_expired, follow=follow)
         )
+
+    def rows_at_key(self, key: bytes, guard: Guard | None, follow: Follow | None) -> list[Row] | None:
+        """The row of a key, or with a guard the one that follows from it; None where ``read`` has to be asked.
+
+        One statement, of nothing but the row. None is no answer: the file is busy, the guard does not hold, ``follow``
+        is no ``Likely``, there is no row where it expects one, the row has a deadline; ``read`` tells these apart.
+        """
+        store = self._store
+        if store is None or store.closed_reason is not None:
+            return None
+        try:
+            return store.rows_at_key(key, guard, follow)
+        except sqlite3.Error:
+            return None
 
     def read_at_once(
         self,

@@ -26,7 +26,7 @@ from kvmodels.engines.sqlite_commits import SqliteTransaction
 from kvmodels.engines.sqlite_errors import has_no_room, is_input_output_error, translated, with_patience
 from kvmodels.engines.store_background import Due, StoreBackground
 from kvmodels.errors import ClosedError, CommitUnknownError, KvModelsError, ReadOnlyError
-from kvmodels.operations import AtomicWrite, Committed, Conflict, Follow, Guard, ReadResult
+from kvmodels.operations import AtomicWrite, Committed, Conflict, Follow, Guard, Likely, ReadResult, Row
 
 __all__ = ["SqliteOptions", "SqliteStore"]
 
@@ -249,6 +249,32 @@ class SqliteStore:
         finally:
             connection.in_call = False
             self.give_back(connection)
+
+    def rows_at_key(self, key: bytes, guard: Guard | None, follow: Follow | None) -> list[Row] | None:
+        """As ``SqliteEngine.rows_at_key``. What SQLite raises is raised as it is."""
+        likely = follow if isinstance(follow, Likely) else None
+        if self.path == MEMORY_PATH or (follow is not None and guard is None) or (likely is None and guard is not None):
+            return None
+        if likely is None and self._committer == get_ident() and not self.write_lock.locked():
+            with self.write_lock:  # as in _point_where_it_was_written
+                return None if self.writer is None else statements.rows_at_key(self.writer, key, self.clock)
+        idle = self._idle
+        try:
+            connection = idle.get_nowait()
+        except Empty:
+            return None
+        try:
+            connection.in_call = True
+            if likely is None or guard is None:
+                return statements.rows_at_key(connection, key, self.clock)
+            return statements.likely_rows(connection, key, guard, likely)
+        finally:
+            connection.in_call = False
+            # What give_back does for a connection that no transaction was begun on, without the call of it.
+            if connection.discarded or idle.qsize() >= IDLE_CONNECTIONS:
+                self.give_back(connection)
+            else:
+                idle.put(connection)
 
     def _point_where_it_was_written(self, key: bytes, clock: EngineClock | None) -> ReadResult | None:
         """One key, by the writing connection, for the thread that has committed last and finds nobody writing.

@@ -196,7 +196,7 @@ class _Slots:
             return absent() if found is None else found
 
         ranges = (_new(ReadRange, (key, None, None, False, False)),)
-        return _new(_ONE_READ, (ranges, self._guard, self._follow, answer, again))
+        return _new(_ONE_READ, (ranges, self._guard, self._follow, answer, again, None if copied else load))
 
     def _copied(self, slots: Sequence[Row]) -> Any:
         if not slots:
@@ -228,7 +228,10 @@ def _follower(context: Context, live: LiveCollection, index: LiveIndex) -> Likel
         key, value = prefix + pk, slots[0][1]
         before, start, after = likely.guess
         if before + value[start:] + after != key:
-            likely.guess = _guess(value, key) or likely.guess
+            likely.misses += 1
+            # One number of fewer bytes among many does not make the next one of that length likely.
+            if likely.misses > 1 or not start:
+                likely.guess = _guess(value, key) or likely.guess
         return (_new(ReadRange, (key, None, None, False, False)),)
 
     likely = Likely(follow, (prefix, 0, b""))

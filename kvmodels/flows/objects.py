@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from inspect import unwrap
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from kvmodels.errors import DecodeError, InvalidKeyError, InvalidValueError
 from kvmodels.flows.context import Context
@@ -37,8 +37,14 @@ __all__ = [
     "verified_loader_of",
 ]
 
-Loader: TypeAlias = Callable[[Row], Any]
-"""From a record row, whose key is that of a record, to its object; raises DecodeError as ``object_of``."""
+
+class Loader(Protocol):
+    """From a record row, whose key is that of a record, to its object; raises DecodeError as ``object_of``."""
+
+    def __call__(self, row: Row, asked: bytes = b"", /) -> Any:
+        """The object. ``asked`` is the key that was asked for, for those who tell it; it is the key of the row."""
+        ...
+
 
 Verified: TypeAlias = Callable[[Row, bytes], Any]
 """From a record row and the key of an entry that led to it to its object; None if the record has no such entry."""
@@ -242,7 +248,7 @@ def _compiled(context: Context, live: LiveCollection, *, checks: bool) -> Loader
     put = object.__setattr__  # as kvmodels.schema.state does, without a call more
     pack, start = layout.document_packer(), len(layout.prefix)
 
-    def load(row: Row) -> Any:
+    def load(row: Row, _: bytes = b"", /) -> Any:
         key, value, encoding, stamp, expire_at = row
         try:
             document = decode(value, encoding, key)

@@ -69,7 +69,7 @@ def point_read(context: Context, schema: ModelSchema, given: Any, *, required: b
         raise absent_key(schema, key_values(schema, given))
 
     # The named tuples are made as their own constructors do, without the call of it.
-    return _new(_ONE_READ, ((_new(ReadRange, (key, None, None, False, False)),), None, None, answer, None))
+    return _new(_ONE_READ, ((_new(ReadRange, (key, None, None, False, False)),), None, None, answer, None, load))
 
 
 def _compiled(context: Context, live: LiveCollection, schema: ModelSchema) -> _Point | None:

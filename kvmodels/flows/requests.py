@@ -23,6 +23,7 @@ from kvmodels.operations import (
     GuardFailed,
     ReadRange,
     ReadResult,
+    Row,
 )
 
 __all__ = [
@@ -202,6 +203,8 @@ class OneRead(NamedTuple, Generic[T]):
         ranges, guard, follow: as in ``Read``.
         answer: from what was read to what the flow returns; or AGAIN.
         otherwise: how to go on after AGAIN, and when the guard did not hold; never asked for without either.
+        made: from the one row that is wanted, and the key that was asked for, to what ``answer`` makes of it; None
+            where it takes a read to know. Where it is given, ``answer`` looks at nothing but rows.
     """
 
     ranges: Sequence[ReadRange]
@@ -209,6 +212,7 @@ class OneRead(NamedTuple, Generic[T]):
     follow: Follow | None
     answer: Callable[[Any], T]
     otherwise: Callable[[], Flow[T]] | None = None
+    made: Callable[[Row, bytes], T | None] | None = None
 
 
 class OneCount(OneRead[T]):
@@ -224,7 +228,7 @@ def steps_of(flow: Flow[T] | OneRead[T]) -> Flow[T]:
 
 def request_of(one: OneRead[Any]) -> Read | Count:
     """What it asks for."""
-    ranges, guard, follow, _, _ = one
+    ranges, guard, follow, _, _, _ = one
     return Count(ranges, guard) if type(one) is OneCount else Read(ranges, guard, False, follow)
 
 

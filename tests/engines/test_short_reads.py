@@ -10,10 +10,12 @@ from typing import Any
 import pytest
 
 from kvmodels.engines import memory as memory_engine
+from kvmodels.engines import sqlite_statements
 from kvmodels.engines.base import Engine
 from kvmodels.engines.lmdb import LmdbEngine
 from kvmodels.engines.memory import MemoryEngine
 from kvmodels.engines.sqlite import SqliteEngine
+from kvmodels.engines.sqlite_store import SqliteStore
 from kvmodels.operations import Follow, Guard, GuardFailed, Likely, ReadRange, ReadResult, Row, point
 from tests.contract.shorthand import commit, put
 
@@ -168,3 +170,103 @@ def test_a_memory_store_that_did_not_look_at_its_stamp_again_would_mix_two_state
         commit(engine, put(b"a", b"1"), put(b"b", b"1"))
         follow = following(b"b", lambda: commit(engine, put(b"a", b"2"), put(b"b", b"2")))
         assert values(engine.read((point(b"a"),), Guard(b"guard", stamp), follow=follow)) == [b"1", b"2"]
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[SqliteEngine]:
+    with closing(SqliteEngine(tmp_path / "store.db", durability="relaxed", clock=lambda: NOW)) as opened:
+        yield opened
+
+
+def store_of(engine: SqliteEngine) -> SqliteStore:
+    store = engine._store
+    assert store is not None
+    return store
+
+
+def rows_seen(engine: SqliteEngine, guard: Guard | None, follow: Follow | None) -> list[bytes] | None:
+    rows = engine.rows_at_key(b"a", guard, follow)
+    return None if rows is None else [row.value for row in rows]
+
+
+ONE_ROW = [(None, None), (NOW + 1, None), (NOW, None), (None, NOW + 1), (None, NOW)]
+
+
+@pytest.mark.parametrize("suffix", [b"", b"-end"])
+@pytest.mark.parametrize(("first", "second"), ONE_ROW)
+def test_rows_at_a_key_are_those_that_a_read_gives(
+    file: SqliteEngine, first: int | None, second: int | None, suffix: bytes
+):
+    stamp = commit(file, put(b"guard"))
+    commit(file, put(b"a", b"1b", first), put(b"b" + suffix, b"behind", second))
+    held, follow = Guard(b"guard", stamp), guessing(asking((point(b"b" + suffix),)), (b"", 1, suffix))
+    for at_home in (True, False):  # the thread that has committed last reads where it wrote
+        if not at_home:
+            store_of(file)._committer = 0
+        plain = file.read((point(b"a"),))
+        assert isinstance(plain, ReadResult)
+        assert file.rows_at_key(b"a", None, None) == plain.ranges[0]
+        assert file.rows_at_key(b"nothing", None, None) == []
+        both = file.read((point(b"a"),), held, follow=follow)
+        assert isinstance(both, ReadResult)
+        short = file.rows_at_key(b"a", held, follow)
+        assert short == (both.followed[0] if first is None and second is None else None)
+        assert (short or []) in ([], both.followed[0])
+
+
+def test_what_is_not_one_row_behind_a_guard_that_holds_is_left_to_a_read(file: SqliteEngine):
+    stamp = commit(file, put(b"guard"))
+    commit(file, put(b"a", b"1b"), put(b"b", b"behind"))
+    held, right = Guard(b"guard", stamp), guessing(asking((point(b"b"),)), (b"", 1, b""))
+    assert rows_seen(file, held, right) == [b"behind"]
+    assert rows_seen(file, held, None) is None
+    assert rows_seen(file, held, asking((point(b"b"),))) is None
+    assert rows_seen(file, None, right) is None
+    assert rows_seen(file, held, guessing(asking((point(b"b"),)), (b"no", 1, b""))) is None
+    assert rows_seen(file, Guard(b"guard", None), right) is None
+    assert rows_seen(file, Guard(b"other", stamp), right) is None
+    commit(file, put(b"guard"))
+    assert rows_seen(file, held, right) is None
+    file.close()
+    assert rows_seen(file, held, right) is None
+
+
+def beside_each_statement(file: SqliteEngine, stamp: bytes) -> tuple[bytes, ...] | None:
+    """What a lookup sees while somebody gives guard, slot and record their next values before each statement."""
+    connections = store_of(file).open_readers()
+    rounds: list[int] = []
+
+    def move(_: str) -> None:
+        rounds.append(1)
+        number = b"%d" % len(rounds)
+        if len(rounds) == 2:
+            commit(file, put(b"guard"))
+        commit(file, put(b"a", b"1" + number), put(b"b" + number, b"behind " + number), put(b"b1", number))
+
+    for connection in connections:
+        connection.set_trace_callback(move)
+    rows = file.rows_at_key(b"a", Guard(b"guard", stamp), guessing(asking(()), (b"b", 1, b"")))
+    for connection in connections:
+        connection.set_trace_callback(None)
+    return None if rows is None else (rows[0].key, rows[0].value)
+
+
+def test_guard_slot_and_record_are_read_in_one_state(file: SqliteEngine):
+    stamp = commit(file, put(b"guard"))
+    commit(file, put(b"a", b"10"), put(b"b0", b"behind 0"))
+    file.read((point(b"a"),), Guard(b"guard", stamp))  # opens a connection
+    assert beside_each_statement(file, stamp) == (b"b1", b"1")
+
+
+def test_a_lookup_in_two_statements_would_mix_two_states(file: SqliteEngine, monkeypatch: pytest.MonkeyPatch):
+    def mixing(connection: Any, key: bytes, guard: Guard, likely: Likely) -> list[Row]:
+        (value, *_), *_ = connection.execute(sqlite_statements.POINT, (key,)).fetchall()
+        behind = likely.guess[0] + value[likely.guess[1] :]
+        (found, *_), *_ = connection.execute(sqlite_statements.POINT, (behind,)).fetchall()
+        return [Row(behind, found, 0, b"", None)]
+
+    monkeypatch.setattr(sqlite_statements, "likely_rows", mixing)
+    stamp = commit(file, put(b"guard"))
+    commit(file, put(b"a", b"10"), put(b"b0", b"behind 0"))
+    file.read((point(b"a"),), Guard(b"guard", stamp))
+    assert beside_each_statement(file, stamp) == (b"b1", b"2")  # of a slot that names b2 by then

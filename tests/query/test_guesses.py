@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from kvmodels import AsyncDatabase, Database, DecodeError, KvModel, PrimaryKey, Unique
-from kvmodels.flows import direct
+from kvmodels import AsyncDatabase, Database, DecodeError, KvModel, PrimaryKey, Unique, drivers
+from kvmodels.flows import direct, fetch
+from kvmodels.flows.requests import OneRead
 from kvmodels.keys import encode_key
 from kvmodels.operations import Likely, ReadRange, Row
 
@@ -94,6 +96,14 @@ def test_an_answer_that_took_every_guess_for_the_owner_would_miss_records(
 ):
     lead_to(monkeypatch, encode_key(("persons", 255)))
     monkeypatch.setattr(direct, "_is_another", lambda follow, ranges, row: False)
+    looked_up = drivers._looked_up
+
+    def believing(look: Callable[..., list[Row] | None], one: OneRead[Any]) -> Any:
+        found = looked_up(look, one)
+        guessed = found is drivers._UNKNOWN and look(one.ranges[0].start, one.guard, one.follow)
+        return None if guessed else found
+
+    monkeypatch.setattr(drivers, "_looked_up", believing)
     db[Person].get(email="255@x.org")
     missed = [number for number in (*IDS, *IDS) if db[Person].get_or_none(email=f"{number}@x.org") is None]
     assert missed
@@ -105,3 +115,23 @@ def test_what_a_slot_is_like_is_learned_from_its_owner():
     assert direct._guess(b"\x91\x00", b"p\x14") is None
     follow = Likely(lambda found: [ReadRange(b"k")], (b"", 0, b""))
     assert follow([[Row(b"s", b"v", 0, b"", None)]]) == [ReadRange(b"k")]
+
+
+def test_one_number_of_another_length_does_not_change_the_guess(tmp_path: Path):
+    with Database(str(tmp_path / "g.db"), models=[Person]) as db:
+        for number in (1, 2, 300, 400, 500):
+            db[Person].create(id=number, email=f"{number}@x.org")
+
+        def guess_after(*numbers: int) -> tuple[bytes, int, bytes]:
+            for number in numbers:
+                assert db[Person].get(email=f"{number}@x.org").id == number
+            context, schema = db[Person]._runner.context, db[Person]._runner.schema
+            asked = fetch.get(context, schema, (), {"email": "300@x.org"})
+            assert isinstance(asked, OneRead)
+            assert isinstance(asked.follow, Likely)
+            return asked.follow.guess
+
+        usual = guess_after(300)
+        assert guess_after(300, 1, 400, 2, 500) == usual
+        assert guess_after(300, 1, 2) != usual
+        assert guess_after(300, 400) == usual
