@@ -34,6 +34,7 @@ BatchLoader: TypeAlias = Callable[[Sequence[Row], bytes], "list[Any] | None"]
 """From rows of records, and the columns that led to all of them (b"": they were read as records), to their objects."""
 
 _KEY, _VALUE, _ENCODING = itemgetter(0), itemgetter(1), itemgetter(2)
+_names: Final[Callable[[Any], tuple[Any, ...]]] = cast("Any", tuple)
 _plain: Final[Callable[[Row], Loaded]] = cast("Any", tuple)
 _EXACT: Final = frozenset({str, int, bool, bytes})
 """Types of which values that are equal, and of one type, have the same key part."""
@@ -81,7 +82,7 @@ def _compiled(context: Context, live: LiveCollection, index: LiveIndex | None) -
             return None
         try:
             documents = decode_many(list(map(_VALUE, rows)), set(map(_ENCODING, rows)))
-            if documents is None or not all(map(is_order, map(tuple, documents))):
+            if documents is None or not all(map(is_order, map(_names, documents))):
                 return None
             if pack_keys(documents) != [key[start:] for key in map(_KEY, rows)]:
                 return None

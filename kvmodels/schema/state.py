@@ -50,7 +50,7 @@ __all__ = [
 T = TypeVar("T")
 
 Unpack = Callable[[bytes], tuple[Any, ...]]
-Loaded = tuple[bytes, bytes, int, bytes, int | None] | Row
+Loaded = tuple[bytes, bytes, int, bytes, int | None]
 Made = tuple[Unpack, bytes, Loaded, Mapping[str, Any]]
 
 STATE_SLOT = "__kv_state__"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, cast
 
 from kvmodels import Database, RetryPolicy, UnsupportedError
 from kvmodels.database_core import DatabaseCore
@@ -64,12 +64,11 @@ class WatchedEngine(PassingEngine):
         if isinstance(result, GuardFailed):
             self.meter.guards_failed += 1
             return result
-        for found in result.ranges:
-            self.meter.rows += len(found)
-        for found in result.followed:
-            self.meter.followed += len(found)
-        for found in (*result.ranges, *result.followed):
-            self.meter.bytes += sum(len(row[0]) + (len(row[1]) if len(row) == 5 else 0) for row in found)
+        self.meter.rows += sum(map(len, result.ranges))
+        self.meter.followed += sum(map(len, result.followed))
+        # Of entries with records behind them an engine gives nothing but the key.
+        for rows in cast("list[list[tuple[Any, ...]]]", [*result.ranges, *result.followed]):
+            self.meter.bytes += sum(len(row[0]) + (len(row[1]) if len(row) == 5 else 0) for row in rows)
         return result
 
     def count(self, ranges: Sequence[ReadRange], guard: Guard | None = None) -> Counted | GuardFailed:
