@@ -494,7 +494,7 @@ def _with_tails(
         "limit": -1 if limit is None else limit,
     }
     found = connection.execute(TAIL[reverse], parameters).fetchall()
-    if None not in map(_BEHIND, found):
+    if len(found) > 1 and None not in map(_BEHIND, found):
         behind: list[Any] = [(k, v, e, s.to_bytes(8, "big") + ZEROS, x) for _, k, v, e, s, x in found]
         return [found], [behind]
     return [found], [

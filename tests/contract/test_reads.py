@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kvmodels.engines.lmdb import LmdbEngine
 from kvmodels.engines.memory import MemoryEngine
 from kvmodels.engines.sqlite import SqliteEngine
-from kvmodels.operations import Delete, Follow, Guard, GuardFailed, Likely, ReadRange, ReadResult, Tail
+from kvmodels.operations import Delete, Follow, Guard, GuardFailed, Likely, ReadRange, ReadResult, Row, Tail
 from tests.contract.shorthand import EVERYTHING, commit, get, keys, put, rows
 
 
@@ -237,3 +237,11 @@ def test_any_range_equals_a_filtered_sorted_list(quick_folder, present, removed,
 def test_a_point_and_a_range_of_one_key_agree(engine):
     commit(engine, put(b"k", b"1"), put(b"k\0", b"2"))
     assert rows(engine, ReadRange(b"k")) == rows(engine, ReadRange(b"k", b"k\0")) == [get(engine, b"k")]
+
+
+@pytest.mark.parametrize("number", [1, 2, 9])
+def test_what_is_behind_a_single_row_is_a_row(engine, number):
+    commit(engine, *(put(b"by/red/%d" % at) for at in range(number)), *(put(b"user/%d" % at) for at in range(number)))
+    read = engine.read([ReadRange(b"by/red/", b"by/red0")], follow=Tail(b"user/", len(b"by/red/")))
+    one_list = read.followed if len(read.followed) == number else [[Row(*row)] for row in read.followed[0]]
+    assert [[row.key for row in rows] for rows in one_list] == [[b"user/%d" % at] for at in range(number)]
