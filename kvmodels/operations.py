@@ -211,8 +211,8 @@ class Tail:
 
     Called, it is that function, and an engine that calls it gives the right answer. One that knows it may read a row
     and the one behind it in one step. Of the rows of the range it may give plain tuples that begin with the key: nobody
-    looks at the rest. If there is a row behind each of several, it may give these as one list, in their order, instead of
-    a list for each, and as plain tuples of what a row holds: the fewer objects, the less work for the garbage collector.
+    looks at the rest. If there is a row behind each of several, it may give these as one list, in their order, instead
+    of a list for each, and as plain tuples of what a row holds: fewer objects are less work for the garbage collector.
 
     Attributes:
         prefix: what the keys of the rows to follow begin with.
