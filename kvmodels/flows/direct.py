@@ -176,7 +176,8 @@ class _Slots:
             absent: gives the answer where there is no such record.
             again: how to go on when the header has changed, or a record was guessed that is another one.
         """
-        load, copied, follow = self._load, self._copied if self._copies else None, self._follow
+        load, follow = self._load, self._follow
+        copied = self._copied if self._copies else None
 
         def answer(result: ReadResult) -> Any:
             ranges, followed, _ = result

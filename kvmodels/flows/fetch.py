@@ -43,7 +43,7 @@ def get(
     def planned_read() -> Flow[Any]:
         return get_one(context, _query(schema, arguments, lookups))
 
-    values = _values(schema, arguments, lookups)
+    values = _values(schema, arguments, lookups) if arguments else lookups
     return (lookup_read(context, schema, values, planned_read, required=True) if values else None) or planned_read()
 
 
