@@ -100,6 +100,15 @@ class Connection(sqlite3.Connection):
     in_call = False
     discarded = False
 
+    def share_cursor(self) -> None:
+        """Have every statement from now on run on one cursor; for a connection that one thread at a time uses.
+
+        A connection remembers its cursors by weak references, and those of dead ones up to two hundred statements
+        long. Made in the middle of a large batch, they keep memory from being given back that the batch has needed.
+        """
+        cursor = self.cursor()
+        self.__dict__.update(execute=cursor.execute, executemany=cursor.executemany)
+
 
 def refuse_unusable_path(path: str, url: str, *, must_exist: bool) -> bool:
     """Say in words what SQLite calls "unable to open database file"; whether the file exists.

@@ -514,6 +514,7 @@ class SqliteStore:
                 # Only macOS knows the difference: its fsync does not reach the platter.
                 sqlite_file.set_pragma(connection, "fullfsync = ON", patience)
                 sqlite_file.set_pragma(connection, "checkpoint_fullfsync = ON", patience)
+            connection.share_cursor()
         except BaseException:
             self._discard(connection)
             raise

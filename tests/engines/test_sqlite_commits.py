@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import random
 import sqlite3
+import weakref
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -12,9 +15,10 @@ from kvmodels.engines import sqlite_file
 from kvmodels.engines import sqlite_statements as statements
 from kvmodels.engines.clock import EngineClock
 from kvmodels.engines.evaluation import to_versionstamp
+from kvmodels.engines.sqlite import SqliteEngine
 from kvmodels.engines.sqlite_commits import SqliteTransaction
 from kvmodels.errors import DecodeError
-from kvmodels.operations import Arithmetic, AtomicWrite, Check, Committed, Conflict, Delete, Mutation, Set
+from kvmodels.operations import Arithmetic, AtomicWrite, Check, Committed, Conflict, Delete, Mutation, ReadRange, ReadResult, Set
 
 NOW = 1_000
 KEYS = [b"key %d" % number for number in range(12)]
@@ -124,3 +128,42 @@ def test_the_time_that_a_refused_operation_has_seen_is_stored_with_the_group(con
     assert statements.pinned_state(connection) == (78, NOW + 1)
     transaction.finish()
     assert statements.pinned_state(connection) == (78, NOW + 2)
+
+
+def test_the_writing_connection_has_one_cursor_and_leaves_no_statement_open(tmp_path: Path):
+    """Dead cursors are remembered by a connection, in memory that a batch has needed."""
+    engine = SqliteEngine(tmp_path / "store.db")
+    keys = [b"%04d" % number for number in range(300)]
+    for key in keys:
+        engine.commit(AtomicWrite((Check(key, None),), (Set(key, b"v", 3),)))
+    writer = engine.check_open().writer
+    assert writer is not None
+    remembered = [one for held in gc.get_referents(writer) if isinstance(held, list) for one in held]
+    assert 0 < sum(isinstance(one, weakref.ref) for one in remembered) < 40
+    other = sqlite3.connect(tmp_path / "store.db", timeout=0, isolation_level=None)
+    # A statement that was left open would hold the log.
+    assert other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()[0] == 0
+    other.close()
+    found = engine.read([ReadRange(b"", b"z")])
+    assert isinstance(found, ReadResult)
+    assert [row.key for row in found.ranges[0]] == keys
+    reference = weakref.ref(writer)
+    engine.close()
+    del writer, remembered
+    gc.collect()
+    assert reference() is None
+
+
+def test_a_shared_cursor_answers_as_new_cursors_do(connection: sqlite3.Connection):
+    assert isinstance(connection, sqlite_file.Connection)
+    asked = "SELECT k, s FROM kv WHERE s >= ? ORDER BY k"
+    before = [connection.execute(asked, (bound,)).fetchall() for bound in range(38, 52)]
+    connection.share_cursor()
+    assert [connection.execute(asked, (bound,)).fetchall() for bound in range(38, 52)] == before
+    with pytest.raises(sqlite3.OperationalError):
+        connection.execute("SELECT nothing FROM nowhere")
+    connection.execute(asked, (0,))  # an interrupt came before its rows were fetched
+    connection.execute("BEGIN IMMEDIATE")
+    connection.executemany("DELETE FROM kv WHERE k = ?", [(key,) for key in KEYS])
+    connection.rollback()
+    assert connection.execute(asked, (38,)).fetchall() == before[0]
