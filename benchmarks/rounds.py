@@ -41,7 +41,7 @@ class Plan:
     rounds: int = 5
     rounds_of_processes: int = 3
     """Four further processes for each column take long to start, so only the first rounds have them."""
-    row_seconds: float = 0.4
+    row_seconds: float = 0.5
     increments: int = 200_000
     """More than fit into the time of a row, so that the contenders are busy at the same time from first to last."""
     progress: Callable[[str], None] = print

@@ -44,8 +44,8 @@ class Operations:
     count: int = 200
     scan: int = 1
     update: int = 500
-    insert: int = 1_000
-    delete: int = 500
+    insert: int = 3_000
+    delete: int = 1_500
 
 
 Arguments = list[list[Any]]
