@@ -19,6 +19,8 @@ Packed = Callable[[Sequence[Any]], list[bytes]]
 _TEXTS: Final = {str}
 _NUMBERS: Final = {int}
 _LARGEST: Final = (1 << 63) - 1
+_TAGS: Final = tuple(INT.pack_stored((1 << 8 * size) - 1 >> (size == 8))[:-size] if size else b"" for size in range(9))
+"""What the key part of a positive number of so many bytes begins with."""
 
 
 def column_packer(pack_stored: Callable[[Any], bytes]) -> Packed:
@@ -55,7 +57,10 @@ def _pack_numbers(values: Sequence[Any]) -> list[bytes]:
     if set(map(type, values)) == _NUMBERS:
         least, largest = min(values), max(values)
         size = (largest.bit_length() + 7) >> 3
-        if least > 0 and largest <= _LARGEST and (least.bit_length() + 7) >> 3 == size:
-            tag = INT.pack_stored(least)[:-size]
-            return [tag + value.to_bytes(size, "big") for value in values]
+        if least > 0 and largest <= _LARGEST:
+            if (least.bit_length() + 7) >> 3 == size:
+                tag = _TAGS[size]
+                return [tag + value.to_bytes(size, "big") for value in values]
+            sizes = [(value.bit_length() + 7) >> 3 for value in values]
+            return [_TAGS[size] + value.to_bytes(size, "big") for value, size in zip(values, sizes, strict=True)]
     return list(map(INT.pack_stored, values))
