@@ -18,7 +18,18 @@ from kvmodels.engines.evaluation import to_versionstamp
 from kvmodels.engines.sqlite import SqliteEngine
 from kvmodels.engines.sqlite_commits import SqliteTransaction
 from kvmodels.errors import DecodeError
-from kvmodels.operations import Arithmetic, AtomicWrite, Check, Committed, Conflict, Delete, Mutation, ReadRange, ReadResult, Set
+from kvmodels.operations import (
+    Arithmetic,
+    AtomicWrite,
+    Check,
+    Committed,
+    Conflict,
+    Delete,
+    Mutation,
+    ReadRange,
+    ReadResult,
+    Set,
+)
 
 NOW = 1_000
 KEYS = [b"key %d" % number for number in range(12)]
