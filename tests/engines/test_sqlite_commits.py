@@ -17,6 +17,7 @@ from kvmodels.engines.clock import EngineClock
 from kvmodels.engines.evaluation import to_versionstamp
 from kvmodels.engines.sqlite import SqliteEngine
 from kvmodels.engines.sqlite_commits import SqliteTransaction
+from kvmodels.engines.sqlite_store import WRITERS_CACHE_KIB
 from kvmodels.errors import DecodeError
 from kvmodels.operations import (
     Arithmetic,
@@ -149,6 +150,7 @@ def test_the_writing_connection_has_one_cursor_and_leaves_no_statement_open(tmp_
         engine.commit(AtomicWrite((Check(key, None),), (Set(key, b"v", 3),)))
     writer = engine.check_open().writer
     assert writer is not None
+    assert writer.execute("PRAGMA cache_size").fetchall() == [(-WRITERS_CACHE_KIB,)]
     remembered = [one for held in gc.get_referents(writer) if isinstance(held, list) for one in held]
     assert 0 < sum(isinstance(one, weakref.ref) for one in remembered) < 40
     other = sqlite3.connect(tmp_path / "store.db", timeout=0, isolation_level=None)
