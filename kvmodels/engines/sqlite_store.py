@@ -46,8 +46,8 @@ PAGES_OF_THE_LOG = 4_000
 often is copied four times as often, which is a tenth to a fifth of the time of an update or a removal; and each copy
 waits for the disk twice. 4,062 pages fit in the first part of the index of the log, so a read asks there once."""
 
-WRITERS_CACHE_KIB = 500
-"""What the writing connection keeps of the file, a quarter of SQLite's 2,000. Batches, updates and the reads of the
+WRITERS_CACHE_KIB = 1_000
+"""What the writing connection keeps of the file, half of SQLite's 2,000. Batches, updates and the reads of the
 thread that writes take the same time with both, within 2 %, at 20,000 records in 8 MB; what it does not keep is in the
 cache of the operating system. Readers, which scan, have a larger one."""
 
