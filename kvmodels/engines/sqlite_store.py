@@ -264,13 +264,9 @@ class SqliteStore:
         likely = follow if isinstance(follow, Likely) else None
         if self.path == MEMORY_PATH or (follow is not None and guard is None) or (likely is None and guard is not None):
             return None
-        if self._committer == get_ident() and not self.write_lock.locked():
+        if likely is None and self._committer == get_ident() and not self.write_lock.locked():
             with self.write_lock:  # as in _point_where_it_was_written
-                if self.writer is None:
-                    return None
-                if likely is None or guard is None:
-                    return statements.rows_at_key(self.writer, key, self.clock)
-                return statements.likely_rows(self.writer, key, guard, likely)
+                return None if self.writer is None else statements.rows_at_key(self.writer, key, self.clock)
         idle = self._idle
         try:
             connection = idle.get_nowait()

@@ -234,7 +234,6 @@ def test_what_is_not_one_row_behind_a_guard_that_holds_is_left_to_a_read(file: S
 def beside_each_statement(file: SqliteEngine, stamp: bytes) -> tuple[bytes, ...] | None:
     """What a lookup sees while somebody gives guard, slot and record their next values before each statement."""
     connections = store_of(file).open_readers()
-    store_of(file)._committer = 0  # else it is read where it was written, and nobody in this process can commit
     rounds: list[int] = []
 
     def move(_: str) -> None:
