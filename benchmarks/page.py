@@ -100,10 +100,10 @@ def growth_picture(results: Results) -> str:
 
 WHY = """
 Where the microseconds go, piece by piece, what was tried, and what is left: [reads](design/0012-hot-paths.md),
-[writes](design/0013-hot-paths-of-writes.md), [imports, opening and memory](design/0014-import-time.md). In short: a floor
-has no versions, deadlines, header or checks of what another program may have damaged; kvmodels reads them with every
-record, and compares. SQLite's part is larger as well, because records, slots and entries are rows of one table with
-values that SQLite cannot look into.
+[writes](design/0013-hot-paths-of-writes.md), [imports, opening and memory](design/0014-import-time.md). In short: a
+floor has no versions, deadlines, header or checks of what another program may have damaged; kvmodels reads them with
+every record, and compares. SQLite's part is larger as well, because records, slots and entries are rows of one table,
+with values that SQLite cannot look into.
 """
 
 
