@@ -19,7 +19,9 @@ Packed = Callable[[Sequence[Any]], list[bytes]]
 _TEXTS: Final = {str}
 _NUMBERS: Final = {int}
 _LARGEST: Final = (1 << 63) - 1
-_TAGS: Final = tuple(INT.pack_stored((1 << 8 * size) - 1 >> (size == 8))[:-size] if size else b"" for size in range(9))
+_TAGS: Final[tuple[bytes, ...]] = tuple(
+    INT.pack_stored((1 << 8 * size) - 1 >> (size == 8))[:-size] if size else b"" for size in range(9)
+)
 """What the key part of a positive number of so many bytes begins with."""
 
 
