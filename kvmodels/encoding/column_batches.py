@@ -58,7 +58,7 @@ def _pack_texts(values: Sequence[Any]) -> list[bytes]:
 def _pack_numbers(values: Sequence[Any]) -> list[bytes]:
     if set(map(type, values)) == _NUMBERS:
         least, largest = min(values), max(values)
-        size = (largest.bit_length() + 7) >> 3
+        size: int = (largest.bit_length() + 7) >> 3
         if least > 0 and largest <= _LARGEST:
             if (least.bit_length() + 7) >> 3 == size:
                 tag = _TAGS[size]
