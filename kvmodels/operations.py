@@ -8,11 +8,12 @@ values to create (0.25 us against 0.6 us for a frozen dataclass) and one is made
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from kvmodels.slotted import dataclass
 
 __all__ = [
+    "PLAIN_ROWS",
     "Apply",
     "Arithmetic",
     "AtomicWrite",
@@ -30,6 +31,7 @@ __all__ = [
     "GuardFailed",
     "Likely",
     "Mutation",
+    "Nothing",
     "ReadRange",
     "ReadResult",
     "Row",
@@ -226,6 +228,21 @@ class Tail:
         """The one key behind each row of the first range."""
         prefix, start = self.prefix, self.start
         return [ReadRange(prefix + row[0][start:]) for row in ranges[0]]
+
+
+class Nothing:
+    """A ``Follow`` that asks for nothing, of a reader who takes rows as plain tuples of what a ``Row`` holds.
+
+    An engine that knows it may give such tuples for rows that it makes; one that calls it gives rows, as ever.
+    """
+
+    def __call__(self, _: Sequence[list[Row]], /) -> list[ReadRange]:
+        """No range."""
+        return []
+
+
+PLAIN_ROWS: Final = Nothing()
+"""The one object that is needed of it."""
 
 
 @dataclass(slots=True)

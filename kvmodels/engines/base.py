@@ -30,6 +30,7 @@ from kvmodels.operations import (
     Guard,
     GuardFailed,
     Likely,
+    Nothing,
     ReadRange,
     ReadResult,
     Row,
@@ -282,7 +283,7 @@ class NotSmallError(Exception):
 
 def bounded(follow: Follow) -> Follow:
     """The same function, which raises NotSmallError where it asks for too much."""
-    if isinstance(follow, Tail):
+    if isinstance(follow, Tail | Nothing):
         return follow  # it asks for no more rows than the read gave
     if isinstance(follow, Likely):
         return Likely(bounded(follow.follow), follow.guess)

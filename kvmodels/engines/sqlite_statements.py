@@ -7,7 +7,7 @@ completely) and no transaction begun or ended. Every range is an index search, a
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -23,6 +23,7 @@ from kvmodels.operations import (
     GuardFailed,
     Likely,
     Mutation,
+    Nothing,
     ReadRange,
     ReadResult,
     Row,
@@ -140,7 +141,7 @@ BEFORE_ALL_TIME = -(1 << 63)
 """The time to pass where expired rows are wanted: no deadline lies before it."""
 
 
-_BEHIND: Final = itemgetter(1)
+_BEHIND, _VERSION, _VERSION_BEHIND = itemgetter(1), itemgetter(3), itemgetter(4)
 _new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
 _key_of: Final = itemgetter(0)
 
@@ -350,6 +351,8 @@ def read_ranges(
             return GuardFailed(actual)
     if isinstance(follow, Tail) and len(ranges) == 1 and ranges[0].end is not None:
         return _with_tails(connection, ranges[0], now, follow)
+    if isinstance(follow, Nothing):
+        return [_scan_plain(connection, one, now) for one in ranges], []
     found = [_scan(connection, one, now) for one in ranges]
     followed = [] if follow is None else [_scan(connection, one, now) for one in follow(found)]
     return found, followed
@@ -481,6 +484,21 @@ def _scan(connection: sqlite3.Connection, one: ReadRange, now: int) -> list[Row]
     return [_new(Row, (k, v, e, s.to_bytes(8, "big") + ZEROS, x)) for k, v, e, s, x in found]
 
 
+def _scan_plain(connection: sqlite3.Connection, one: ReadRange, now: int) -> list[Any]:
+    """The rows as tuples, where there may be many."""
+    start, end, limit, reverse, _ = one
+    if end is None:
+        return _scan(connection, one, now)
+    found = connection.execute(SCAN[reverse], (start, end, now, -1 if limit is None else limit)).fetchall()
+    stamps = _stamps(map(_VERSION, found))
+    return [(k, v, e, stamps[s], x) for k, v, e, s, x in found]
+
+
+def _stamps(versions: Iterable[int]) -> dict[int, bytes]:
+    """The versionstamps of many rows, of which those of one commit share theirs."""
+    return {version: version.to_bytes(8, "big") + ZEROS for version in set(versions)}
+
+
 def _with_tails(
     connection: sqlite3.Connection, one: ReadRange, now: int, tail: Tail
 ) -> tuple[list[list[Row]], list[list[Row]]]:
@@ -495,7 +513,8 @@ def _with_tails(
     }
     found = connection.execute(TAIL[reverse], parameters).fetchall()
     if len(found) > 1 and None not in map(_BEHIND, found):
-        behind: list[Any] = [(k, v, e, s.to_bytes(8, "big") + ZEROS, x) for _, k, v, e, s, x in found]
+        stamps = _stamps(map(_VERSION_BEHIND, found))
+        behind: list[Any] = [(k, v, e, stamps[s], x) for _, k, v, e, s, x in found]
         return [found], [behind]
     return [found], [
         [] if k is None else [_new(Row, (k, v, e, s.to_bytes(8, "big") + ZEROS, x))] for _, k, v, e, s, x in found

@@ -16,7 +16,7 @@ from kvmodels.flows.object_batches import BatchLoader, batch_loader_of, loaded
 from kvmodels.flows.objects import Verified, checked_loader_of, owner_of, verified_loader_of
 from kvmodels.flows.requests import Flow, read
 from kvmodels.flows.walking import Position
-from kvmodels.operations import GuardFailed, ReadRange, Row, Tail, after_prefix
+from kvmodels.operations import PLAIN_ROWS, GuardFailed, ReadRange, Row, Tail, after_prefix
 from kvmodels.query.plans import KeyRange, QueryPlan
 from kvmodels.schema.keyspace import EntryLayout
 from kvmodels.schema.live import LiveCollection, LiveIndex
@@ -56,7 +56,7 @@ def read_objects(
     """
     name, ranges = plan.scans[0].index, [piece.wanted for piece in chooser.pieces]
     if name is None:
-        result = yield from read(ranges)
+        result = yield from read(ranges, follow=PLAIN_ROWS)
         taken = chooser.take(result.ranges)
         rows, checked = _rows(taken), checked_loader_of(context, live)
         objects = loaded(batch_loader_of(context, live, None), checked, rows)

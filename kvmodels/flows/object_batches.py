@@ -33,6 +33,7 @@ _FEWEST: Final = 8
 BatchLoader: TypeAlias = Callable[[Sequence[Row], bytes], "list[Any] | None"]
 """From rows of records, and the columns that led to all of them (b"": they were read as records), to their objects."""
 
+_new: Final = tuple[Any, ...].__new__
 _KEY, _VALUE, _ENCODING = itemgetter(0), itemgetter(1), itemgetter(2)
 _names: Final[Callable[[Any], tuple[Any, ...]]] = cast("Any", tuple)
 _plain: Final[Callable[[Row], Loaded]] = cast("Any", tuple)
@@ -61,7 +62,8 @@ def loaded(batch: BatchLoader | None, load: Callable[[Row], Any], rows: Sequence
         rows: in the order of the objects.
     """
     objects = None if batch is None else batch(rows, b"")
-    return [load(row) for row in rows] if objects is None else objects
+    # The named tuples are made as their own constructor does, without the call of it.
+    return [load(_new(Row, row)) for row in rows] if objects is None else objects
 
 
 def _compiled(context: Context, live: LiveCollection, index: LiveIndex | None) -> BatchLoader | None:

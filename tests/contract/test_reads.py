@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from kvmodels.engines.lmdb import LmdbEngine
 from kvmodels.engines.memory import MemoryEngine
 from kvmodels.engines.sqlite import SqliteEngine
-from kvmodels.operations import Delete, Follow, Guard, GuardFailed, Likely, ReadRange, ReadResult, Row, Tail
+from kvmodels.operations import PLAIN_ROWS, Delete, Follow, Guard, GuardFailed, Likely, ReadRange, ReadResult, Row, Tail
 from tests.contract.shorthand import EVERYTHING, commit, get, keys, put, rows
 
 
@@ -245,3 +245,23 @@ def test_what_is_behind_a_single_row_is_a_row(engine, number):
     read = engine.read([ReadRange(b"by/red/", b"by/red0")], follow=Tail(b"user/", len(b"by/red/")))
     one_list = read.followed if len(read.followed) == number else [[Row(*row)] for row in read.followed[0]]
     assert [[row.key for row in rows] for rows in one_list] == [[b"user/%d" % at] for at in range(number)]
+
+
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("limit", [None, 0, 1, 3, 50])
+def test_rows_for_a_reader_of_plain_tuples_hold_the_same(engine, clock, limit, reverse):
+    for number in range(3):
+        commit(
+            engine,
+            *(
+                put(b"k%d%d" % (number, at), b"v%d" % at, expire_at=clock.now + at if at % 3 else None)
+                for at in range(9)
+            ),
+        )
+    clock.now += 4
+    for ranges in ([ReadRange(b"k", b"l", limit, reverse)], [EVERYTHING, ReadRange(b"k14"), ReadRange(b"k18")]):
+        for expired in (False, True):
+            rows = engine.read(ranges, include_expired=expired)
+            assert engine.read(ranges, include_expired=expired, follow=PLAIN_ROWS) == rows
+            with engine.snapshot() as snapshot:
+                assert snapshot.read(ranges, include_expired=expired, follow=PLAIN_ROWS) == rows
