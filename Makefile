@@ -6,7 +6,8 @@ STAMP := $(VENV)/.complete
 PEERS := $(VENV)/.peers
 # Two processes halve the time on two cores; `make test PARALLEL=` runs the tests in one, in order.
 PARALLEL ?= -n 2 --dist worksteal
-# Options of the benchmarks: `make bench BENCH='--records 1000000 --columns kvmodels floor'`.
+# Options of the benchmarks: `make bench BENCH='--records 1000000'`, and of some columns, into another
+# place: `make bench BENCH='--columns kvmodels floor --results /tmp/r.json --docs /tmp/bench-docs'`.
 BENCH ?=
 # The two must name parametrised tests alike, and some names show a set.
 export PYTHONHASHSEED ?= 0

@@ -14,6 +14,7 @@ from benchmarks.imports import BESIDE_PYDANTIC
 from benchmarks.ratios import Spread, ratio, spread
 from benchmarks.results import Results
 from benchmarks.rows import ROWS, Row
+from benchmarks.table import times
 
 FAR_AHEAD = ("get", "get_by_email")
 FAR_AHEAD_OF: tuple[Family, ...] = ("SQLModel", "Django", "Peewee")
@@ -24,6 +25,14 @@ WRITES_OF_FLOOR = 2.0
 TOGETHER = 10.0
 GROWTH = {"memory": 1.3, "sqlite": 2.0, "lmdb": 2.0}
 IMPORT = 1.3
+TOGETHER_ON = "kvmodels-async-sqlite-commit"
+SHOWN_ONLY = "shown"
+FASTER = "kvmodels is {} times as fast as the peer"
+PEER_TAKES = {
+    "memory": "the peer takes {} times the memory of kvmodels",
+    "disk": "the peer takes {} times the disk of kvmodels",
+}
+PEER_LASTS = "the peer takes {} times as long as kvmodels"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +45,23 @@ class Finding:
     limit: str
     reached: bool
     remark: str = ""
+    words: str = "{}"
+    """What the ratio is a ratio of, and which way round."""
+
+    @property
+    def has_aim(self) -> bool:
+        """Whether there is something to reach."""
+        return self.limit != SHOWN_ONLY
+
+    @property
+    def allowed(self) -> bool:
+        """Whether it is behind, and only so much as it may."""
+        return self.reached and bool(self.remark)
+
+    @property
+    def sentence(self) -> str:
+        """The figure in words."""
+        return self.words.format(times(self.found))
 
 
 def ours(results: Results, engine: str, durability: str, family: Family = "kvmodels") -> Column | None:
@@ -82,15 +108,19 @@ def judged_beside_peer(
     what = f"{row.title}: {peer.family}, {peer.place}"
     far = row.name in FAR_AHEAD and peer.family in FAR_AHEAD_OF
     limit = FAR if far else 1.0
+    words = FASTER if row.is_rate else PEER_TAKES.get(row.name, PEER_LASTS)
     if found.middle >= limit or floor is None or far:
-        return Finding("ahead of peers", what, found, f"≥ {limit:g}", found.middle >= limit)
+        return Finding("ahead of peers", what, found, f"≥ {limit:g}", found.middle >= limit, words=words)
     floor_ahead = ratio(results.samples(row.name, peer), results.samples(row.name, floor))
     of_floor = ratio(results.samples(row.name, mine), results.samples(row.name, floor))
     if floor_ahead is None or of_floor is None or floor_ahead.middle >= 1:
-        return Finding("ahead of peers", what, found, "≥ 1", False)
+        return Finding("ahead of peers", what, found, "≥ 1", False, words=words)
     near = of_floor.middle <= BESIDE_A_SLOW_FLOOR
-    remark = f"the floor is behind as well ({floor_ahead.middle:.2f}); {of_floor.middle:.2f} of the floor"
-    return Finding("ahead of peers", what, found, f"≥ 1, or ≤ {BESIDE_A_SLOW_FLOOR:g} of such a floor", near, remark)
+    remark = (
+        f"the floor is behind as well ({floor_ahead.middle:.2f}); "
+        f"kvmodels costs {of_floor.middle:.2f} times the floor, allowed {BESIDE_A_SLOW_FLOOR:g}"
+    )
+    return Finding("ahead of peers", what, found, "≥ 1", near, remark, words)
 
 
 def beside_floors(results: Results) -> Iterator[Finding]:
@@ -102,7 +132,8 @@ def beside_floors(results: Results) -> Iterator[Finding]:
             found = ratio(results.samples(row.name, mine), results.samples(row.name, floor)) if mine else None
             if found is not None and row.is_rate:
                 what = f"{row.title}: {floor.place}"
-                yield Finding("near the floor", what, found, f"≤ {limit:g}", found.middle <= limit)
+                near = found.middle <= limit
+                yield Finding("near the floor", what, found, f"≤ {limit:g}", near, words="costs {} times the floor")
 
 
 def of_concurrency(results: Results) -> Iterator[Finding]:
@@ -110,9 +141,10 @@ def of_concurrency(results: Results) -> Iterator[Finding]:
     for name, rounds in results.concurrency.items():
         found = ratio(list(rounds["one"]), list(rounds["many"]))
         if found is not None:
-            aimed = name == "kvmodels-async-sqlite-commit"
-            limit = f"≥ {TOGETHER:g}" if aimed else "shown"
-            yield Finding("many tasks", name, found, limit, not aimed or found.middle >= TOGETHER)
+            aimed = name == TOGETHER_ON
+            limit = f"≥ {TOGETHER:g}" if aimed else SHOWN_ONLY
+            reached = not aimed or found.middle >= TOGETHER
+            yield Finding("many tasks", name, found, limit, reached, words="{} times the commits of one task")
 
 
 def of_growth(results: Results) -> Iterator[Finding]:
@@ -128,9 +160,9 @@ def of_growth(results: Results) -> Iterator[Finding]:
             if found is not None:
                 aimed = row == "get"
                 what = f"{row}: {name}, {int(sizes[-1]):,} against {int(sizes[0]):,} records"
-                yield Finding(
-                    "growth", what, found, f"≤ {limit:g}" if aimed else "shown", not aimed or found.middle <= limit
-                )
+                asked = f"≤ {limit:g}" if aimed else SHOWN_ONLY
+                reached = not aimed or found.middle <= limit
+                yield Finding("growth", what, found, asked, reached, words="costs {} times as much in the larger store")
 
 
 def of_imports(results: Results) -> Iterator[Finding]:
@@ -141,4 +173,5 @@ def of_imports(results: Results) -> Iterator[Finding]:
             continue
         found = spread([one / other for one, other in zip(mine, theirs, strict=True)])
         if found is not None:
-            yield Finding("import", f"kvmodels against pydantic{what}", found, f"≤ {IMPORT:g}", found.middle <= IMPORT)
+            reached, words = found.middle <= IMPORT, "takes {} times as long as that of pydantic"
+            yield Finding("import", f"kvmodels against pydantic{what}", found, f"≤ {IMPORT:g}", reached, words=words)

@@ -10,9 +10,11 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
+from benchmarks.columns.registry import Column
 from benchmarks.processes import ROOT
+from benchmarks.results import imported_by
 
 PYDANTIC = "from pydantic import BaseModel, Field"
 KVMODELS = "from kvmodels import Database, Field, Indexed, KvModel, PrimaryKey, Unique"
@@ -55,6 +57,12 @@ EVERYTHING: Mapping[str, str] = {
     },
 }
 TIMED = "from time import perf_counter as clock; start = clock()\n{statement}\nprint((clock() - start) * 1000)"
+
+
+def needed_by(columns: Iterable[Column]) -> dict[str, str]:
+    """What some columns import, and always kvmodels and pydantic, which are compared."""
+    libraries = {imported_by(column) for column in columns} | {"kvmodels", "pydantic"}
+    return {name: statement for name, statement in EVERYTHING.items() if name.partition(",")[0] in libraries}
 
 
 def import_ms(statement: str, bytecode: str) -> float:

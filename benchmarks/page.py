@@ -6,15 +6,17 @@ behind a run.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 
-from benchmarks import aims, chart
+from benchmarks import aims, chart, growth
 from benchmarks.columns.registry import COLUMNS, PEERS, Column, Family
 from benchmarks.ratios import Spread, costs, ratio, spread
 from benchmarks.results import Results
 from benchmarks.rows import ROWS, Row
 from benchmarks.table import NOTHING, number, table, times
+from benchmarks.verdicts import comparable, verdicts
 
 CLASSES = {
     "memory": "In memory",
@@ -48,14 +50,6 @@ def figures(results: Results, durability: str) -> str:
         if set(cells) != {NOTHING}:
             rows.append([f"{row.title}, {row.unit}", *cells])
     return table(["", *(column.title for column in columns)], rows)
-
-
-def comparable(results: Results, column: Column) -> Column | None:
-    """The column of kvmodels that another one is compared with: the same engine, or the nearest."""
-    if column.family == "kvmodels":
-        return None
-    same = aims.ours(results, column.engine, column.durability)
-    return same or aims.ours(results, "sqlite", column.durability)
 
 
 def comparisons(results: Results, durability: str) -> str:
@@ -98,37 +92,6 @@ def growth_picture(results: Results) -> str:
     return chart.growing("Cost of one operation as the store grows", panels)
 
 
-WHY = """
-Where the microseconds go, piece by piece, what was tried, and what is left: [reads](design/0012-hot-paths.md),
-[writes](design/0013-hot-paths-of-writes.md), [imports, opening and memory](design/0014-import-time.md). In short: a
-floor has no versions, deadlines, header or checks of what another program may have damaged; kvmodels reads them with
-every record, and compares. SQLite's part is larger as well, because records, slots and entries are rows of one table,
-with values that SQLite cannot look into.
-"""
-
-
-def verdicts(results: Results) -> str:
-    """How many comparisons reach their aim, and every one that does not."""
-    found = aims.findings(results)
-    lines = []
-    for aim in dict.fromkeys(finding.aim for finding in found):
-        of_aim = [finding for finding in found if finding.aim == aim]
-        missed = [finding for finding in of_aim if not finding.reached]
-        lines.append(f"- **{aim}**: {len(of_aim) - len(missed)} of {len(of_aim)} comparisons.")
-    missed = [finding for finding in found if not finding.reached]
-    text = "\n".join(lines) + "\n"
-    if missed:
-        rows = [[f"{one.aim}: {one.what}", times(one.found), one.limit, one.remark] for one in missed]
-        text += "\nWhat is missed:\n\n" + table(["", "ratio", "aim", ""], rows) + WHY
-    excused = [finding for finding in found if finding.reached and finding.remark]
-    if excused:
-        rows = [[one.what, times(one.found), one.remark] for one in excused]
-        text += "\nBehind a peer, where the hand-written floor is behind it as well:\n\n" + table(
-            ["", "ratio", ""], rows
-        )
-    return text
-
-
 def concurrency(results: Results) -> str:
     """The table of many tasks beside one."""
     rows = []
@@ -141,40 +104,148 @@ def concurrency(results: Results) -> str:
     return table(["", "one task, commits/s", "1,000 tasks, commits/s", "times"], rows)
 
 
+def microseconds(results: Results, size: str, row: Row, column: Column) -> Spread | None:
+    """What one operation costs in a store of one size."""
+    return spread([cost * 1e6 for cost in costs(results.growth[size].get(row.name, {}).get(column.name, []))])
+
+
+def growth_table(results: Results) -> str:
+    """The figures behind the chart, and the largest store in the smallest."""
+    sizes = sorted(results.growth, key=int)
+    smallest, largest = results.growth[sizes[0]], results.growth[sizes[-1]]
+    rows = []
+    for row, column in product([row for row in ROWS if row.name in growth.ROWS], COLUMNS.values()):
+        cells = [microseconds(results, size, row, column) for size in sizes]
+        grown = ratio(*(by_row.get(row.name, {}).get(column.name, []) for by_row in (largest, smallest)))
+        if any(cell is not None for cell in cells):
+            shown_cells = [NOTHING if cell is None else number(cell.middle) for cell in cells]
+            rows.append([f"{row.title}: {column.name}", *shown_cells, times(grown)])
+    header = ["µs", *(f"{int(size):,} records" for size in sizes)]
+    return table([*header, f"{int(sizes[-1]):,} cost so many times {int(sizes[0]):,}"], rows)
+
+
+def imported(results: Results) -> str:
+    """The medians of imports."""
+    found = {name: spread(taken) for name, taken in results.imports.items()}
+    return table(["", "ms"], [[name, number(one.middle)] for name, one in found.items() if one is not None])
+
+
+def one_durability(results: Results, durability: str) -> str:
+    """The tables of one durability."""
+    return f"""Measured {results.origin("rows")}. Medians:
+
+{figures(results, durability)}
+How many times the cost of kvmodels on the same engine (on SQLite, where kvmodels has no such engine); above 1 kvmodels
+is ahead:
+
+{comparisons(results, durability)}"""
+
+
+def many_tasks(results: Results) -> str:
+    """The section of many tasks."""
+    return f"""## Many tasks
+
+Each task changes a record of its own and waits for its commit. One task and many take turns, and the last column is the
+median of the ratios of the turns: how many times the commits of one task many reach. Where a power loss is survived,
+what one task reaches is the time that the machine takes to sync a file, which differs from turn to turn.
+Measured {results.origin("concurrency")}.
+
+{concurrency(results)}"""
+
+
+def of_growth(results: Results) -> str:
+    """The section of growth."""
+    return f"""## Growth
+
+Measured {results.origin("growth")}. An insert is followed by a delete, so that each store keeps its size.
+
+![Cost of one operation as the store grows](assets/bench-growth.svg)
+
+Medians of the rounds in microseconds; the last column is the median of the ratios of the rounds, quartiles in brackets,
+so with few rounds it can differ from the ratio of the medians beside it:
+
+{growth_table(results)}"""
+
+
+def lmdb_durabilities(results: Results) -> str:
+    """How much faster single writes to LMDB are where only a killed process is survived."""
+    relaxed, commit = aims.ours(results, "lmdb", "relaxed"), aims.ours(results, "lmdb", "commit")
+    if relaxed is None or commit is None:
+        return ""
+    found = [
+        ratio(results.samples(row.name, commit), results.samples(row.name, relaxed))
+        for row in ROWS
+        if row.kind == "write" and row.name != "bulk"
+    ]
+    gains = [one.middle for one in found if one is not None]
+    if not gains:
+        return ""
+    return f" Here a single write of kvmodels is {min(gains):.2f} to {max(gains):.2f} times as fast without that sync."
+
+
+def origins(results: Results) -> str:
+    """When each part was measured."""
+    titles = {"rows": "the tables of rows", "imports": "imports", "concurrency": "many tasks", "growth": "growth"}
+    return "\n".join(f"| {title} | measured {results.origin(part)} |" for part, title in titles.items())
+
+
+def introduction(results: Results) -> str:
+    """What is measured, on which machine, and when."""
+    return INTRODUCTION.read_text("utf-8").format(
+        records=results.records,
+        rounds=results.rounds,
+        machine="\n".join(f"| {name} | {value} |" for name, value in results.machine.items()),
+        origins=origins(results),
+        lmdb=lmdb_durabilities(results),
+    )
+
+
+def measured_durabilities(results: Results) -> list[str]:
+    """The durabilities that some column was measured at."""
+    return [durability for durability in CLASSES if of_class(results, durability)]
+
+
 def page(results: Results) -> str:
     """The whole page."""
-    machine = "\n".join(f"| {name} | {value} |" for name, value in results.machine.items())
-    parts = [INTRODUCTION.read_text("utf-8").format(records=results.records, rounds=results.rounds, machine=machine)]
+    parts = [introduction(results)]
     parts.append(
-        "## What is reached\n\nRatios are medians of the ratios of the rounds, quartiles in brackets.\n\n"
+        "## What is reached\n\nEvery ratio is the median of the ratios of the rounds, not the ratio of the medians "
+        "below: both sides of a round were measured within seconds of each other. Quartiles are in brackets.\n\n"
         + verdicts(results)
     )
-    for durability, title in CLASSES.items():
-        if not of_class(results, durability):
-            continue
+    for durability in measured_durabilities(results):
+        title = CLASSES[durability]
         parts.append(f"## {title}\n\n![{title}](assets/bench-{durability}.svg)\n")
-        parts.append("Medians:\n\n" + figures(results, durability))
-        parts.append(
-            "How many times the cost of kvmodels on the same engine (on SQLite, where kvmodels has no such engine); "
-            "above 1 kvmodels is ahead:\n\n" + comparisons(results, durability)
-        )
+        parts.append(one_durability(results, durability))
     if results.concurrency:
-        parts.append(
-            "## Many tasks\n\nEach task changes a record of its own and waits for its commit.\n\n"
-            + concurrency(results)
-        )
+        parts.append(many_tasks(results))
     if results.growth:
-        parts.append("## Growth\n\n![Cost of one operation as the store grows](assets/bench-growth.svg)\n")
+        parts.append(of_growth(results))
+    return "\n".join(parts)
+
+
+def summary(results: Results, measured: Sequence[str]) -> str:
+    """The figures of some parts, for a run that writes no page."""
+    parts = []
+    if "rows" in measured:
+        durabilities = measured_durabilities(results)
+        parts += [f"{CLASSES[durability]}\n\n{one_durability(results, durability)}" for durability in durabilities]
+    if "imports" in measured:
+        parts.append("Imports\n\n" + imported(results))
+    if "concurrency" in measured and results.concurrency:
+        parts.append("Many tasks\n\n" + concurrency(results))
+    if "growth" in measured and results.growth:
+        parts.append("Growth\n\n" + growth_table(results))
     return "\n".join(parts)
 
 
 def write(results: Results, docs: Path) -> list[Path]:
-    """Write the page and its charts; returns what was written."""
+    """Write the page and its charts, and make the folders; returns what was written."""
     assets = docs / "assets"
+    assets.mkdir(parents=True, exist_ok=True)
     texts = {docs / "benchmarks.md": page(results)}
-    for durability in CLASSES:
-        if of_class(results, durability):
-            texts[assets / f"bench-{durability}.svg"] = picture(results, durability)
+    for durability in measured_durabilities(results):
+        texts[assets / f"bench-{durability}.svg"] = picture(results, durability)
     if results.growth:
         texts[assets / "bench-growth.svg"] = growth_picture(results)
     for path, text in texts.items():

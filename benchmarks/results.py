@@ -10,8 +10,10 @@ import json
 import os
 import platform
 import sqlite3
-from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+import subprocess
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +40,7 @@ DISTRIBUTIONS = (
 
 @dataclass(slots=True)
 class Results:
-    """Everything that one run has measured."""
+    """What has been measured; each part in a run of its own, or all in one."""
 
     machine: dict[str, str] = field(default_factory=dict)
     records: int = 0
@@ -50,6 +52,8 @@ class Results:
     """Column, ``one`` or ``many`` tasks, round: seconds and commits."""
     growth: dict[str, dict[str, dict[str, list[Sample | None]]]] = field(default_factory=dict)
     """Number of records, row, column, round."""
+    measured: dict[str, dict[str, str]] = field(default_factory=dict)
+    """Part, ``on`` or ``commit``: when it was measured, and of which code; nothing of an earlier run is known."""
 
     @property
     def columns(self) -> tuple[Column, ...]:
@@ -63,6 +67,21 @@ class Results:
             return [[value, 1] for value in self.imports.get(imported_by(column), [])]
         return self.figures.get(row, {}).get(column.name, [])
 
+    def of_columns(self, columns: Iterable[Column]) -> Results:
+        """The same without the figures of other columns."""
+        names = {column.name for column in columns}
+        return replace(
+            self,
+            figures=_of_names(self.figures, names),
+            concurrency={name: rounds for name, rounds in self.concurrency.items() if name in names},
+            growth={size: _of_names(by_row, names) for size, by_row in self.growth.items()},
+        )
+
+    def origin(self, part: str) -> str:
+        """When a part was measured, and of which commit."""
+        known = self.measured.get(part)
+        return f"on {known['on']}, of commit {known['commit']}" if known else "in an earlier run"
+
     def save(self, path: Path) -> None:
         """Write the file."""
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -72,6 +91,31 @@ class Results:
     def load(cls, path: Path) -> Results:
         """Read the file."""
         return cls(**json.loads(path.read_text("utf-8")))
+
+
+def _of_names(figures: Figures, names: set[str]) -> Figures:
+    return {
+        row: {name: samples for name, samples in by_column.items() if name in names}
+        for row, by_column in figures.items()
+    }
+
+
+def origin_now(root: Path) -> dict[str, str]:
+    """The time, and the commit of the code that lies in a folder."""
+    try:
+        commit = _git(root, ["rev-parse", "--short=10", "HEAD"])
+        changed = _git(root, ["status", "--porcelain", "--", "kvmodels", "benchmarks/*.py", "benchmarks/*.ts"])
+    except (OSError, subprocess.CalledProcessError):
+        commit, changed = "unknown", ""  # an unpacked archive has no history
+    return {
+        "on": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
+        "commit": f"{commit} with changes" if changed else commit,
+    }
+
+
+def _git(root: Path, words: Sequence[str]) -> str:
+    done = subprocess.run(["git", *words], cwd=root, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
 
 
 def rounded(value: Any) -> Any:

@@ -78,20 +78,71 @@ def test_the_page_lists_what_is_missed_and_what_is_excused():
         insert={"kvmodels-sqlite-relaxed": 21, "peewee-sqlite-relaxed": 30, "floor-sqlite-relaxed": 10},
     )
     text = page.page(results)
-    assert "| near the floor: insert one: sqlite, relaxed | 2.10 (2.10–2.10) | ≤ 2 |  |" in text
-    assert "the floor is behind as well (0.90); 1.15 of the floor" in text
-    assert "- **ahead of peers**: 2 of 2 comparisons." in text
-    assert "- **near the floor**: 1 of 2 comparisons." in text
+    assert "| insert one: sqlite, relaxed | costs 2.10 (2.10–2.10) times the floor | ≤ 2 |" in text
+    assert "the floor is behind as well (0.90); kvmodels costs 1.15 times the floor, allowed 1.2" in text
+    peers = "- **ahead of peers** (SQLModel, Django, Peewee, Deno KV)"
+    assert f"{peers}: ahead 1, allowed 1 because the floor itself is behind, missed 0; 2 comparisons." in text
+    assert "- **near the floor**: reached 1, missed 1." in text
+
+
+def test_a_miss_says_in_words_of_what_it_is_a_ratio():
+    results = run(
+        scan={"kvmodels-sqlite-commit": 10, "peewee-sqlite-commit": 8},
+        memory={"kvmodels-sqlite-commit": 10, "peewee-sqlite-commit": 8},
+        open={"kvmodels-sqlite-commit": 10, "peewee-sqlite-commit": 8},
+    )
+    text = page.page(results)
+    assert "| kvmodels is 0.800 (0.800–0.800) times as fast as the peer | ≥ 1 |" in text
+    assert "| the peer takes 0.800 (0.800–0.800) times the memory of kvmodels | ≥ 1 |" in text
+    assert "| the peer takes 0.800 (0.800–0.800) times as long as kvmodels | ≥ 1 |" in text
+
+
+def test_what_tinydb_and_zodb_do_better_is_listed_and_no_miss():
+    results = run(get={"kvmodels-memory": 10, "tinydb-memory": 5, "zodb-memory": 20})
+    text = page.page(results)
+    assert found(results, "ahead of peers") == {}
+    assert "### Where TinyDB or ZODB is better" in text
+    assert "| get by key: TinyDB, memory | kvmodels is 0.500 (0.500–0.500) times as fast as the peer |" in text
+    assert "get by key: ZODB" not in text
+
+
+def test_only_aims_are_counted_and_what_is_shown_beside_them_is_not():
+    results = run(get={"kvmodels-memory": 10})
+    results.concurrency = {
+        "kvmodels-async-sqlite-commit": {"one": [[1.0, 100]], "many": [[1.0, 900]]},
+        "kvmodels-async-memory": {"one": [[1.0, 100]], "many": [[1.0, 100]]},
+    }
+    text = page.page(results)
+    assert "- **many tasks**: reached 0, missed 1; 1 more are shown and have no aim." in text
+    assert "9.00 (9.00–9.00) times the commits of one task" in text
+
+
+def test_each_part_says_when_it_was_measured():
+    results = run(get={"kvmodels-memory": 10})
+    results.growth = {size: {"get": {"kvmodels-memory": [[1e-5, 1], None]}} for size in ("10000", "100000")}
+    results.measured = {"rows": {"on": "2026-01-02 03:04 UTC", "commit": "abc"}}
+    text = page.page(results)
+    assert "| the tables of rows | measured on 2026-01-02 03:04 UTC, of commit abc |" in text
+    assert "\nMeasured on 2026-01-02 03:04 UTC, of commit abc. Medians:" in text
+    assert "| growth | measured in an earlier run |" in text
+    assert "\nMeasured in an earlier run. An insert" in text
+
+
+def test_the_page_says_what_a_relaxed_write_to_lmdb_gains():
+    costs = {"kvmodels-lmdb-relaxed": 10.0, "kvmodels-lmdb-commit": 13.0}
+    slower = {"kvmodels-lmdb-relaxed": 10.0, "kvmodels-lmdb-commit": 15.0}
+    text = page.page(run(insert=costs, delete=slower))
+    assert "a single write of kvmodels is 1.30 to 1.50 times as fast without that sync" in text
 
 
 def test_the_page_shows_many_tasks_and_growth_where_they_were_measured(tmp_path):
-    (tmp_path / "assets").mkdir()
     results = run(get={"kvmodels-memory": 10, "floor-memory": 10, "zodb-memory": 50})
     assert "## Growth" not in page.page(results)
     results.concurrency = {"kvmodels-async-memory": {"one": [[1.0, 100]], "many": [[1.0, 900]]}}
     results.growth = {size: {"get": {"kvmodels-memory": [[1e-5, 1], None]}} for size in ("10000", "100000")}
     written = {path.name: path.read_text("utf-8") for path in page.write(results, tmp_path)}
     assert set(written) == {"benchmarks.md", "bench-memory.svg", "bench-growth.svg"}
+    assert "| get by key: kvmodels-memory | 10.0 | 10.0 | 1.00 (1.00–1.00) |" in written["benchmarks.md"]
     assert "get by key, kvmodels-memory, 100,000 records: 10 µs" in written["bench-growth.svg"]
     assert "| kvmodels-async-memory | 100 | 900 | 9.00 (9.00–9.00) |" in written["benchmarks.md"]
     assert "| get by key, gets/s | 100,000 | 100,000 | 20,000 |" in written["benchmarks.md"]

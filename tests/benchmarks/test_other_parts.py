@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from benchmarks import concurrency, growth, imports
-from benchmarks.__main__ import chosen
+from benchmarks.__main__ import chosen, installed
 from benchmarks.columns.registry import COLUMNS
 from benchmarks.measuring import folder_bytes, resident_bytes
 from benchmarks.processes import WorkerFailedError, WorkerProcess
@@ -21,6 +21,13 @@ def test_imports_are_timed_in_turns():
 def test_every_library_but_deno_has_an_import():
     assert {imported_by(column) for column in COLUMNS.values()} - {"Deno KV"} == set(imports.IMPORTS) - {"pydantic"}
     assert set(imports.IMPORTS) < set(imports.EVERYTHING)
+
+
+def test_only_what_the_columns_import_is_imported():
+    needed = imports.needed_by([COLUMNS["floor-memory"]])
+    both = {f"{library}, {what}" for library in ("kvmodels", "pydantic") for what in imports.BESIDE_PYDANTIC}
+    assert set(needed) == {"floor memory", "kvmodels", "pydantic", *both}
+    assert imports.needed_by(COLUMNS.values()) == imports.EVERYTHING
 
 
 def test_an_import_finds_its_bytecode_compiled_where_nothing_may_be_written(monkeypatch: pytest.MonkeyPatch, tmp_path):
@@ -43,7 +50,21 @@ def test_growth_measures_the_same_rows_at_every_size():
 
 def test_many_tasks_are_compared_with_one():
     taken = concurrency.measure([COLUMNS["kvmodels-async-memory"]], rounds=1, tasks=30, progress=lambda _: None)
-    assert [samples[0][1] for samples in taken["kvmodels-async-memory"].values()] == [30, 30]
+    units = {kind: [sample[1] for sample in samples] for kind, samples in taken["kvmodels-async-memory"].items()}
+    assert units == {"one": [10] * concurrency.PAIRS, "many": [30] * concurrency.PAIRS}
+
+
+def test_one_task_and_many_take_turns_in_a_round(tmp_path, monkeypatch):
+    asked: list[str] = []
+    ask = WorkerProcess.ask
+
+    def noted(process, do, **arguments):
+        asked.append(arguments.get("row", do))
+        return ask(process, do, **arguments)
+
+    monkeypatch.setattr(WorkerProcess, "ask", noted)
+    concurrency.measure([COLUMNS["kvmodels-async-memory"]], rounds=1, tasks=30, progress=lambda _: None)
+    assert asked == ["load", "open", "bulk", *["update_plain", "together"] * concurrency.PAIRS, "scan", "close"]
 
 
 def test_a_process_tells_why_it_failed():
@@ -59,7 +80,7 @@ def test_columns_are_chosen_by_parts_of_their_names():
 def test_a_peer_that_is_not_installed_is_an_error(monkeypatch):
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(SystemExit, match="not installed: floor-memory"):
-        chosen(["floor-memory"])
+        installed(chosen(["floor-memory"]))
 
 
 def test_the_operating_system_is_asked_for_sizes(tmp_path):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from benchmarks import page
 from benchmarks.__main__ import RESULTS
-from benchmarks.results import Results, rounded
+from benchmarks.results import Results, origin_now, rounded
 from tests.source_tree import REPOSITORY
 
 
 def test_the_page_and_its_charts_are_made_of_the_kept_results(tmp_path):
-    (tmp_path / "assets").mkdir()
     written = page.write(Results.load(RESULTS), tmp_path)
     assert len(written) > 3
     for path in written:
@@ -22,3 +21,11 @@ def test_results_survive_being_saved(tmp_path):
     results.save(tmp_path / "again.json")
     assert Results.load(tmp_path / "again.json") == results
     assert rounded({"a": [1.23456789, None, "x", 7]}) == {"a": [1.23457, None, "x", 7]}
+
+
+def test_the_origin_of_a_measurement_is_a_time_and_a_commit(tmp_path):
+    origin = origin_now(tmp_path)
+    assert origin["on"].endswith(" UTC")
+    assert origin["commit"] == "unknown"
+    assert Results(measured={"rows": origin}).origin("rows") == f"on {origin['on']}, of commit unknown"
+    assert Results().origin("rows") == "in an earlier run"
