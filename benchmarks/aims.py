@@ -117,7 +117,7 @@ def judged_beside_peer(
         return Finding("ahead of peers", what, found, "≥ 1", False, words=words)
     near = of_floor.middle <= BESIDE_A_SLOW_FLOOR
     remark = (
-        f"the floor is behind as well ({floor_ahead.middle:.2f}); "
+        f"the floor is behind as well (the peer costs {floor_ahead.middle:.2f} of it); "
         f"kvmodels costs {of_floor.middle:.2f} times the floor, allowed {BESIDE_A_SLOW_FLOOR:g}"
     )
     return Finding("ahead of peers", what, found, "≥ 1", near, remark, words)

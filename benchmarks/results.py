@@ -70,11 +70,13 @@ class Results:
     def of_columns(self, columns: Iterable[Column]) -> Results:
         """The same without the figures of other columns."""
         names = {column.name for column in columns}
+        growth = {size: _of_names(by_row, names) for size, by_row in self.growth.items()}
+        has_growth = any(by_column for by_row in growth.values() for by_column in by_row.values())
         return replace(
             self,
             figures=_of_names(self.figures, names),
             concurrency={name: rounds for name, rounds in self.concurrency.items() if name in names},
-            growth={size: _of_names(by_row, names) for size, by_row in self.growth.items()},
+            growth=growth if has_growth else {},
         )
 
     def origin(self, part: str) -> str:

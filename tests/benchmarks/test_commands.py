@@ -73,6 +73,14 @@ def test_the_page_alone_needs_neither_peers_nor_folders(tmp_path, monkeypatch, c
     assert "wrote" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("words", [["floor"], ["kvmodels-memory"], ["async"], ["zodb"]])
+def test_a_page_of_few_columns_can_be_written(words, tmp_path):
+    main(["page", "--columns", *words, "--docs", str(tmp_path)])
+    text = (tmp_path / "benchmarks.md").read_text("utf-8")
+    assert ("## Growth" in text) == (words == ["kvmodels-memory"])
+    assert ("## Many tasks" in text) == (words == ["async"])
+
+
 def test_a_page_of_no_figures_is_refused(tmp_path):
     with pytest.raises(SystemExit, match="there are no figures in"):
         main(["page", "--results", str(tmp_path / "none.json"), "--docs", str(tmp_path)])
