@@ -143,11 +143,12 @@ is ahead:
 
 def many_tasks(results: Results) -> str:
     """The section of many tasks."""
+    turns = max(len(rounds["one"]) for rounds in results.concurrency.values())
     return f"""## Many tasks
 
-Each task changes a record of its own and waits for its commit. One task and many take turns, and the last column is the
-median of the ratios of the turns: how many times the commits of one task many reach. Where a power loss is survived,
-what one task reaches is the time that the machine takes to sync a file, which differs from turn to turn.
+Each task changes a record of its own and waits for its commit. One task and many took {turns} turns, and the last
+column is the median of the ratios of the turns: how many times the commits of one task many reach. Where a power loss
+is survived, what one task reaches is the time that the machine takes to sync a file, which differs from turn to turn.
 Measured {results.origin("concurrency")}.
 
 {concurrency(results)}"""
