@@ -338,12 +338,13 @@ class InvalidArgumentError(KvModelsError, ValueError):
     """An argument that makes no sense."""
 
     code = "KV503"
-    attributes = ("argument", "value", "expected", "suggestion")
+    attributes = ("argument", "value", "expected", "suggestion", "url")
     default_hint = "Give a value that the documentation of the call allows."
     argument: str | None
     value: Any
     expected: Any
     suggestion: str | None
+    url: str | None
 
 
 class TransactionAbortedError(InvalidArgumentError):
@@ -563,7 +564,7 @@ class ReadOnlyError(EngineError):
     """The store is open for reading only."""
 
     code = "KV905"
-    default_hint = "Open it with readonly=False, and make the file and its folder writable."
+    default_hint = "Make the file and its folder writable, and open it with readonly=False."
 
 
 class StorageFullError(EngineError):

@@ -11,7 +11,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from kvmodels.engines.clock import EngineClock
 from kvmodels.engines.evaluation import to_versionstamp
-from kvmodels.engines.file_places import FileIdentity, replaced
+from kvmodels.engines.file_places import FileIdentity, replaced, unusable
 from kvmodels.engines.forking import forget_after_fork
 from kvmodels.engines.group_commit import Member, Waiter
 from kvmodels.engines.patience import Patience
@@ -222,14 +222,23 @@ def attach(
 
     Raises:
         InvalidArgumentError: the file is open with other options.
-        EngineError: the file was replaced while it is open.
+        EngineError: the file was replaced while it is open, or the operating system refuses access to it.
     """
+    try:
+        return _attached(registry, path, url, options, open_store)
+    except OSError as error:
+        raise unusable(url, path, error) from error
+
+
+def _attached(
+    registry: StoreRegistry[StoreT], path: str, url: str, options: Any, open_store: Callable[[], StoreT]
+) -> StoreT:
     with registry.lock:
         store = registry.stores.get(path)
         if store is not None and store.closed_reason is None:
             if options.change_log is None:
                 options = options._replace(change_log=store.options.change_log)
-            require_same_options(store.options._asdict(), options._asdict())
+            require_same_options(store.options._asdict(), options._asdict(), url)
             if store.present_identity() != store.identity:
                 raise replaced(url, path)
             store.handles += 1

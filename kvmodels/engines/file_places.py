@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from kvmodels.errors import EngineError, UnsupportedError
+from kvmodels.errors import EngineError, ReadOnlyError, UnsupportedError
 
 try:
     import resource
@@ -24,9 +24,11 @@ __all__ = [
     "file_identity",
     "has_room_for_no_more",
     "is_on_a_disk",
+    "read_only",
     "refuse_network_file_system",
     "refuse_network_place",
     "replaced",
+    "unusable",
 ]
 
 MOUNTS = "/proc/mounts"
@@ -44,7 +46,11 @@ class FileIdentity(NamedTuple):
 
 
 def file_identity(path: str) -> FileIdentity | None:
-    """The identity of the file, or None when there is none."""
+    """The identity of the file, or None when there is none.
+
+    Raises:
+        OSError: one cannot know, because a folder above it may not be entered, or is a file.
+    """
     try:
         found = os.stat(path)
     except FileNotFoundError:
@@ -74,6 +80,29 @@ def replaced(url: str, path: str) -> EngineError:
         url=url,
         reason=path,
         hint="Close every handle before the file is moved, replaced or restored, and open it again.",
+    )
+
+
+def unusable(url: str, path: str, error: OSError) -> EngineError:
+    """What an opening raises that the operating system has not let look at the path."""
+    denied = isinstance(error, PermissionError)
+    enter = "Let this user enter every folder above the file and read its own folder, or give another path."
+    return EngineError(
+        "the operating system refuses access to the path",
+        url=url,
+        reason=f"{type(error).__name__}: {error.strerror}: {error.filename or path}",
+        hint=enter if denied else "Check that the path is right: every part but the last one must be a folder.",
+    )
+
+
+def read_only(url: str, *, asked_for: bool) -> ReadOnlyError:
+    """What a write raises where the store is open for reading only, because of ``readonly=True`` or of permissions."""
+    denied = "This user may not write the file or its folder. Make both writable, and open the store again."
+    return ReadOnlyError(
+        "this store is open for reading only",
+        url=url,
+        reason="readonly=True" if asked_for else "no permission to write",
+        hint="Open it with readonly=False." if asked_for else denied,
     )
 
 

@@ -28,6 +28,9 @@ NO_ROOM = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT})
 
 LARGEST_WRITE = 1 << 16
 
+OPEN_ALREADY = "already open in this process"
+"""Of the text of an error that has neither a class nor a number."""
+
 DAMAGE = (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.CursorFullError, lmdb.BadTxnError)
 
 
@@ -57,6 +60,13 @@ def translated(error: Exception, url: str, data_file: str) -> KvModelsError:
             url=url,
             reason=reason,
             hint="Install the version of the package lmdb that wrote it, or a later one.",
+        )
+    if OPEN_ALREADY in str(error):
+        return EngineError(
+            "the folder is already open in this process, and not by this library",
+            url=url,
+            reason=reason,
+            hint="LMDB allows that once. Close the environment of the package lmdb first, or use another process.",
         )
     hint = "Nothing was written. Look at the disk and the file system if it happens again."
     return EngineError("LMDB could not carry out the operation", url=url, reason=reason, hint=hint)

@@ -17,6 +17,7 @@ from typing import NamedTuple
 import lmdb
 
 from kvmodels.engines.clock import EngineClock
+from kvmodels.engines.file_places import file_identity
 from kvmodels.errors import EngineError, ForeignFileError, ReadOnlyError, UnsupportedError
 
 __all__ = [
@@ -116,14 +117,15 @@ def refuse_unusable_path(path: str, url: str, *, must_exist: bool) -> None:
     Raises:
         EngineError: the path is a file, the folder above it does not exist, or the store does not.
         ForeignFileError: the folder holds something else.
+        OSError: a folder may not be entered or read, which is not the same as a missing file.
     """
-    if os.path.exists(path) and not os.path.isdir(path):
+    if file_identity(path) is not None and not os.path.isdir(path):
         hint = "An LMDB store is a folder. Give the path of one, or sqlite:/// for an SQLite file."
         raise EngineError("the path is a file", url=url, reason=path, hint=hint)
     above = os.path.dirname(path)
     if not os.path.isdir(above):
         raise EngineError("the folder does not exist", url=url, reason=above, hint="Create the folder first.")
-    if os.path.exists(data_file(path)):
+    if file_identity(data_file(path)) is not None:
         return
     if must_exist:
         raise EngineError(
@@ -284,5 +286,5 @@ def _empty(url: str) -> ReadOnlyError:
     return ReadOnlyError(
         "the file is empty, and it cannot be made a store because it is open for reading only",
         url=url,
-        hint="Open it once with readonly=False.",
+        hint="It must be opened once with readonly=False, by a user who may write the file and its folder.",
     )

@@ -13,14 +13,14 @@ from typing import TypeVar
 import lmdb
 
 from kvmodels.engines import lmdb_file, lmdb_rows
-from kvmodels.engines.file_places import refuse_network_place
+from kvmodels.engines.file_places import read_only, refuse_network_place
 from kvmodels.engines.group_commit import Group, GroupCommitter, Member, Waiter
 from kvmodels.engines.lmdb_commits import LmdbTransaction
 from kvmodels.engines.lmdb_environment import LmdbEnvironment, LmdbOptions
 from kvmodels.engines.lmdb_file import Opened
 from kvmodels.engines.patience import Patience
 from kvmodels.engines.store_background import Due, LogState, StoreBackground
-from kvmodels.errors import CommitUnknownError, ReadOnlyError
+from kvmodels.errors import CommitUnknownError
 from kvmodels.operations import AtomicWrite, Committed, Conflict
 
 __all__ = ["LmdbOptions", "LmdbStore"]
@@ -128,7 +128,7 @@ class LmdbStore(LmdbEnvironment):
 
     def _require_writable(self) -> None:
         if self.readonly:
-            raise ReadOnlyError("this store is open for reading only", url=self.url)
+            raise read_only(self.url, asked_for=self.options.readonly)
 
     def _write(self, work: Callable[[LmdbTransaction], T], patience: Patience, group: Group | None = None) -> T:
         """Do ``work`` in a write transaction, again if the map must be made larger; ``group`` learns of the commit."""

@@ -16,6 +16,7 @@ from kvmodels.engines.clock import EngineClock
 from kvmodels.engines.evaluation import (
     to_versionstamp,
 )
+from kvmodels.engines.file_places import read_only
 from kvmodels.engines.forking import forget_after_fork
 from kvmodels.engines.memory_log import ChangeLog
 from kvmodels.engines.memory_rows import deadline_of, evaluated, failed_checks, row_of, versionstamp_of
@@ -30,7 +31,7 @@ from kvmodels.engines.sweeping import (
     resume_expired,
     without_change_log,
 )
-from kvmodels.errors import ClosedError, InvalidArgumentError, ReadOnlyError
+from kvmodels.errors import ClosedError, InvalidArgumentError
 from kvmodels.limits import Limits, Traits
 from kvmodels.operations import (
     AtomicWrite,
@@ -341,7 +342,7 @@ class MemoryEngine:
 
     def _require_writable(self) -> None:
         if self._readonly:
-            raise ReadOnlyError("this store is open for reading only", url=self._url)
+            raise read_only(self._url, asked_for=True)
 
     def _present_stamp(self) -> bytes:
         store = self.check_open()
@@ -436,6 +437,6 @@ def _attach(name: str, clock: Callable[[], int] | None, max_age_ms: int, retenti
                 "snapshot_max_age": max_age_ms / 1_000,
                 "change_log": wanted_ms / 1_000,
             }
-            require_same_options(present, given)
+            require_same_options(present, given, SCHEME + name)
         store.handles += 1
         return store

@@ -41,6 +41,12 @@ OPTIONS = {
 }
 """What each engine takes besides ``limits``, ``durability``, ``clock`` and ``readonly``, which all of them take."""
 
+ENGINES = {MEMORY: "the engine in memory", SQLITE: "SQLite", LMDB: "LMDB"}
+
+NO_SUCH_OPTION = "Besides its named arguments the call takes only the options that are listed as expected."
+
+_PASSWORD = re.compile(r"^([^/]*//[^:/@]*:).*@", re.DOTALL)
+_PARAMETER = re.compile(r"([?&][^=&]*=)[^&]*")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 _HALF_A_SCHEME = re.compile(r"(memory|sqlite|lmdb):", re.IGNORECASE)
 
@@ -147,7 +153,7 @@ def _split(text: str) -> tuple[str | None, str]:
         raise InvalidArgumentError(
             "no engine has this scheme",
             argument="url",
-            value=text,
+            value=_without_secrets(text),
             expected=KNOWN_URLS,
             suggestion=_closest(scheme.lower(), OPTIONS),
             hint="Give one of these, or a path for an SQLite file.",
@@ -177,33 +183,41 @@ def _path_in(text: str, scheme: str) -> str:
     if scheme == SQLITE and rest == sqlite.PRIVATE_MEMORY:
         return rest
     if not rest.startswith("/") or rest == "/":
+        shown = _without_secrets(text)
         default = "app.db" if scheme == SQLITE else "app.lmdb"
         raise InvalidArgumentError(
             "this URL names no SQLite file" if scheme == SQLITE else "this URL names no LMDB folder",
             argument="url",
-            value=text,
+            value=shown,
             expected=tuple(known for known in KNOWN_URLS if known.startswith(scheme)),
-            suggestion=f"{scheme}/{rest.strip('/') or default}",
+            suggestion=f"{scheme}/{(rest.strip('/') if shown == text else '') or default}",
         )
     if "?" in rest:
         raise InvalidArgumentError(
             "the URL has parameters",
             argument="url",
-            value=text,
+            value=_without_secrets(text),
             hint="Options are keyword arguments. For a file name with a question mark give the plain path.",
         )
     return rest[1:]
 
 
+def _without_secrets(url: str) -> str:
+    """The URL as it may be shown: without a password, which may hold any character, and values of parameters."""
+    return _PARAMETER.sub(r"\1***", _PASSWORD.sub(r"\1***@", url))
+
+
 def _refuse_unknown_options(given: Iterable[str], scheme: str) -> None:
     for option in given:
         if option not in OPTIONS[scheme]:
+            owners = " and ".join(ENGINES[other] for other in OPTIONS if option in OPTIONS[other])
+            elsewhere = f"It is an option of {owners}: leave it out, or open a store of such an engine."
             raise InvalidArgumentError(
                 "the engine does not have this option",
                 argument=option,
                 expected=OPTIONS[scheme],
                 suggestion=_closest(option, OPTIONS[scheme]),
-                hint="Besides its named arguments the call takes only the options that are listed as expected.",
+                hint=elsewhere if owners else NO_SUCH_OPTION,
             )
 
 

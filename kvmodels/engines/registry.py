@@ -71,7 +71,7 @@ class StoreRegistry(Generic[StoreT]):
         self.lock.release()
 
 
-def require_same_options(present: dict[str, Any], given: dict[str, Any]) -> None:
+def require_same_options(present: dict[str, Any], given: dict[str, Any], url: str) -> None:
     """Refuse to open a store a second time with options that the open one does not have.
 
     Raises:
@@ -84,5 +84,6 @@ def require_same_options(present: dict[str, Any], given: dict[str, Any]) -> None
                 argument=argument,
                 value=value,
                 expected=present[argument],
+                url=url,
                 hint="Open it with equal options, or close the other handles first.",
             )

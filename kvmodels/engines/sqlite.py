@@ -75,7 +75,7 @@ class SqliteEngine(FileEngine[SqliteStore]):
             0 ends it, None leaves it as the file has it.
 
     Raises:
-        EngineError: the path is a folder, or its folder does not exist.
+        EngineError: the path is a folder, or its folder does not exist or may not be entered or written.
         ForeignFileError: the file is not one of this library; it is left as it was.
         InvalidArgumentError: an option makes no sense, or the file is open in this process with other options.
         EngineTimeoutError, DecodeError, UnsupportedError.

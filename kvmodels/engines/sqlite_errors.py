@@ -73,7 +73,8 @@ def translated(error: Exception, url: str, path: str) -> KvModelsError:
             hint="Restore a backup, or salvage the file with the .recover command of the sqlite3 program.",
         )
     if code in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_PERM):
-        return ReadOnlyError("the file cannot be written", url=url, reason=reason)
+        hint = "Make the file and its folder writable for this user."
+        return ReadOnlyError("the file cannot be written", url=url, reason=reason, hint=hint)
     if code == sqlite3.SQLITE_CANTOPEN:
         hint = "Check that the folder exists and that this user may read and write it and the file."
         return EngineError("the file cannot be opened", url=url, reason=reason, hint=hint)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from kvmodels.engines.clock import EngineClock
+from kvmodels.engines.file_places import file_identity
 from kvmodels.engines.patience import Patience
 from kvmodels.engines.sqlite_errors import with_patience
 from kvmodels.errors import DecodeError, EngineError, ForeignFileError, ReadOnlyError, UnsupportedError
@@ -65,6 +66,9 @@ SCHEMA = (
 DEADLINES = "CREATE INDEX IF NOT EXISTS kv_x ON kv (x) WHERE x IS NOT NULL"
 """Finds what has expired. Added whenever a file is opened for writing: files without it stay readable."""
 
+LMDB_DATA = "data.mdb"
+"""What a folder of LMDB holds; a name here because that engine cannot be imported without its package."""
+
 READY_STATE = (
     "SELECT EXISTS(SELECT 1 FROM sqlite_master WHERE name = 'kv_x'),"
     " EXISTS(SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'log_state'),"
@@ -114,8 +118,10 @@ def refuse_unusable_path(path: str, url: str, *, must_exist: bool) -> bool:
     """Say in words what SQLite calls "unable to open database file"; whether the file exists.
 
     Raises:
-        EngineError: the path is a folder, its folder does not exist, or the file does not.
+        EngineError: the path is a folder, its folder does not exist or belongs to LMDB, or the file does not exist.
+        ReadOnlyError: the file does not exist, and its folder cannot be written.
         UnsupportedError: the SQLite library is too old.
+        OSError: a folder may not be entered, which is not the same as a missing file.
     """
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
         raise UnsupportedError(
@@ -126,12 +132,15 @@ def refuse_unusable_path(path: str, url: str, *, must_exist: bool) -> bool:
         )
     if os.path.isfile(path):
         return True
+    exists = file_identity(path) is not None
     folder = os.path.dirname(path)
     if not os.path.isdir(folder):
         raise EngineError("the folder does not exist", url=url, reason=folder, hint="Create the folder first.")
     if os.path.isdir(path):
-        raise EngineError("the path is a folder", url=url, reason=path, hint="Give the path of a file in the folder.")
-    exists = os.path.exists(path)
+        hint = "Give the path of a file in the folder."
+        if _holds_lmdb(path):
+            hint = f"It holds an LMDB database. Give its URL: {_lmdb_url(path, url)}"
+        raise EngineError("the path is a folder", url=url, reason=path, hint=hint)
     if must_exist and not exists:
         raise EngineError(
             "the file does not exist",
@@ -139,7 +148,37 @@ def refuse_unusable_path(path: str, url: str, *, must_exist: bool) -> bool:
             reason=path,
             hint="A store that is opened with readonly=True must exist; open it without once to create it.",
         )
+    if not exists:
+        _refuse_folder(folder, path, url)
     return exists
+
+
+def _refuse_folder(folder: str, path: str, url: str) -> None:
+    """Refuse a folder in which no file can, or should, be made."""
+    if _holds_lmdb(folder):
+        raise EngineError(
+            "the folder holds an LMDB database, and no SQLite file is made in it",
+            url=url,
+            reason=folder,
+            hint=f"Give the URL of that database, lmdb:///{folder}, or the path of a file in another folder.",
+        )
+    if not is_writable(path):
+        raise ReadOnlyError(
+            "the file does not exist, and its folder cannot be written",
+            url=url,
+            reason=folder,
+            hint="Make the folder writable for this user, or give the path of a file in another one.",
+        )
+
+
+def _holds_lmdb(folder: str) -> bool:
+    return os.path.isfile(os.path.join(folder, LMDB_DATA))
+
+
+def _lmdb_url(path: str, url: str) -> str:
+    """The URL of a folder, as relative as it was given: an absolute path has a fourth slash, of its own."""
+    given = url.removeprefix("sqlite:///")
+    return f"lmdb:///{given if os.path.realpath(given) == path else path}"
 
 
 def is_writable(path: str) -> bool:
@@ -352,7 +391,7 @@ def refuse_uninitialised(connection: sqlite3.Connection, url: str) -> None:
         raise ReadOnlyError(
             "the file is empty, and it cannot be made a store because it is open for reading only",
             url=url,
-            hint="Open it once with readonly=False.",
+            hint="It must be opened once with readonly=False, by a user who may write the file and its folder.",
         )
 
 

@@ -18,14 +18,14 @@ from typing import NamedTuple, TypeVar
 from kvmodels.engines import sqlite_file, sqlite_log
 from kvmodels.engines import sqlite_statements as statements
 from kvmodels.engines.clock import EngineClock
-from kvmodels.engines.file_places import FileIdentity, file_identity, refuse_network_place, replaced
+from kvmodels.engines.file_places import FileIdentity, file_identity, read_only, refuse_network_place, replaced
 from kvmodels.engines.file_snapshot import Pinned, expire_snapshots
 from kvmodels.engines.group_commit import Group, GroupCommitter, Member, Waiter
 from kvmodels.engines.patience import Patience
 from kvmodels.engines.sqlite_commits import SqliteTransaction
 from kvmodels.engines.sqlite_errors import has_no_room, is_input_output_error, translated, with_patience
 from kvmodels.engines.store_background import Due, StoreBackground
-from kvmodels.errors import ClosedError, CommitUnknownError, KvModelsError, ReadOnlyError
+from kvmodels.errors import ClosedError, CommitUnknownError, KvModelsError
 from kvmodels.operations import AtomicWrite, Committed, Conflict, Follow, Guard, Likely, ReadResult, Row
 
 __all__ = ["SqliteOptions", "SqliteStore"]
@@ -436,7 +436,7 @@ class SqliteStore:
 
     def _require_writable(self) -> None:
         if self.readonly:
-            raise ReadOnlyError("this store is open for reading only", url=self.url)
+            raise read_only(self.url, asked_for=self.options.readonly)
 
     def _write(self, work: Callable[[sqlite3.Connection], T], patience: Patience, group: Group | None = None) -> T:
         """Do ``work`` in a write transaction, which it may roll back; ``group`` learns whether it was committed."""
@@ -538,7 +538,7 @@ class SqliteStore:
     def writer_pragmas(self) -> dict[str, int | str]:
         """The settings of the writing connection, by name."""
         if self.readonly:
-            raise ReadOnlyError("this store is open for reading only", url=self.url)
+            raise read_only(self.url, asked_for=self.options.readonly)
         with self.write_lock:
             patience = self.patience()
             connection = self._writing_connection(patience)

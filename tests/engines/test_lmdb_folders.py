@@ -284,7 +284,7 @@ def test_a_store_without_write_permission_can_be_read_if_readers_may_register(pa
     if readers_may_register:
         assert printed.splitlines() == [
             "[b'a']",
-            "refused: Open it with readonly=False, and make the file and its folder writable.",
+            "refused: This user may not write the file or its folder. Make both writable, and open the store again.",
         ]
     else:
         assert printed.startswith("refused: ")

@@ -312,7 +312,7 @@ def test_a_file_without_write_permission_can_be_read_and_says_so_on_commit(publi
     )
     assert printed.splitlines() == [
         "[b'a']",
-        "refused: Open it with readonly=False, and make the file and its folder writable.",
+        "refused: This user may not write the file or its folder. Make both writable, and open the store again.",
     ]
 
 
