@@ -139,6 +139,7 @@ def main(said: Sequence[str] | None = None) -> None:
         with cores_awake():
             measure_parts(results, given, measured)
         results.save(given.results)
+        results = Results.load(given.results)  # the page is made of what is kept, by this run and by every later one
         say(f"wrote {given.results}")
     if "page" in parts:
         for path in page.write(results.of_columns(chosen(given.columns)), given.docs):
