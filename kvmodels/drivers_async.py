@@ -206,23 +206,18 @@ async def _present_versionstamp(engine: Engine) -> bytes:
 
 async def _perform_beside(engine: Engine, lanes: Lanes, request: Request, snapshot: Snapshot | None) -> Any:
     """Carry out what may block, without keeping the event loop."""
-    if type(request) is Read:
-        if lanes.embedded:
-            found = await read_at_once(engine, request, snapshot)
-            if found is not None:
-                return found
-        return await asyncio.wrap_future(lanes.reads.submit(perform, engine, request, snapshot))
-    if type(request) is Count:
-        if lanes.embedded:
-            counted = await count_at_once(engine, request, snapshot)
-            if counted is not None:
-                return counted
-        return await asyncio.wrap_future(lanes.reads.submit(perform, engine, request, snapshot))
     if type(request) is Commit:
         if lanes.embedded:
             return await commit_in_group(engine, lanes, request.write)
         return await _commit_in_thread(lanes, engine, request.write)
-    if type(request) is ReadChanges:
+    found: Any = None
+    if lanes.embedded and type(request) is Read:
+        found = await read_at_once(engine, request, snapshot)
+    elif lanes.embedded and type(request) is Count:
+        found = await count_at_once(engine, request, snapshot)
+    if found is not None:
+        return found
+    if isinstance(request, Read | Count | ReadChanges):
         return await asyncio.wrap_future(lanes.reads.submit(perform, engine, request, snapshot))
     return engine.now_ms()  # a clock is read, nothing waits
 

@@ -194,11 +194,10 @@ class MemoryStore:
     def _tails(self, rows: Sequence[Row], tail: Tail, now: int | None) -> list[list[Row]]:
         prefix, start, get = tail.prefix, tail.start, self.rows.get
         keys = [prefix + row[0][start:] for row in rows]
-        if now is None:
-            behind = list(map(get, keys))
-            if set(map(type, behind)) == _ROWS:
-                return [cast("list[Row]", behind)]
-        found = zip(keys, map(get, keys), strict=True)
+        behind = list(map(get, keys))
+        if now is None and set(map(type, behind)) == _ROWS:
+            return [cast("list[Row]", behind)]
+        found = zip(keys, behind, strict=True)
         if now is not None:
             living = (None if stored is None else visible(row_of(key, stored), now) for key, stored in found)
             return [[] if row is None else [row] for row in living]

@@ -352,7 +352,7 @@ def read_ranges(
     if isinstance(follow, Tail) and len(ranges) == 1 and ranges[0].end is not None:
         return _with_tails(connection, ranges[0], now, follow)
     if isinstance(follow, Nothing):
-        return [_scan_plain(connection, one, now) for one in ranges], []
+        return [(_scan if one.end is None else _scan_plain)(connection, one, now) for one in ranges], []
     found = [_scan(connection, one, now) for one in ranges]
     followed = [] if follow is None else [_scan(connection, one, now) for one in follow(found)]
     return found, followed
@@ -472,24 +472,20 @@ def _state_of(found: list[Any]) -> tuple[int, int]:
 
 
 def _scan(connection: sqlite3.Connection, one: ReadRange, now: int) -> list[Row]:
-    start, end, limit, reverse, keys_only = one
-    if end is None:
-        if limit == 0:
+    if one.end is None:
+        start = one.start
+        if one.limit == 0:
             return []
         found = connection.execute(POINT, (start,)).fetchall()
         return [_new(Row, (start, v, e, to_versionstamp(s), x)) for v, e, s, x in found if x is None or x > now]
-    statement = (KEYS if keys_only else SCAN)[reverse]
-    found = connection.execute(statement, (start, end, now, -1 if limit is None else limit)).fetchall()
-    # What to_versionstamp does, and the constructor of Row, without the calls: they cost as much as the row.
-    return [_new(Row, (k, v, e, s.to_bytes(8, "big") + ZEROS, x)) for k, v, e, s, x in found]
+    return [_new(Row, row) for row in _scan_plain(connection, one, now)]
 
 
 def _scan_plain(connection: sqlite3.Connection, one: ReadRange, now: int) -> list[Any]:
-    """The rows as tuples, where there may be many."""
-    start, end, limit, reverse, _ = one
-    if end is None:
-        return _scan(connection, one, now)
-    found = connection.execute(SCAN[reverse], (start, end, now, -1 if limit is None else limit)).fetchall()
+    """The rows of a range that has an end, as tuples."""
+    start, end, limit, reverse, keys_only = one
+    statement = (KEYS if keys_only else SCAN)[reverse]
+    found = connection.execute(statement, (start, end, now, -1 if limit is None else limit)).fetchall()
     stamps = _stamps(map(_VERSION, found))
     return [(k, v, e, stamps[s], x) for k, v, e, s, x in found]
 

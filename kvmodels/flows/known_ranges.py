@@ -14,15 +14,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from inspect import unwrap
 from typing import Any, Final, NamedTuple
 
 from kvmodels.errors import IndexNotReadyError, NoUsableIndexError
 from kvmodels.flows.batches import MAX_BATCH, counts_rows
 from kvmodels.flows.context import Context, HeaderView
-from kvmodels.flows.making import common_start, makes_objects, tail_of
-from kvmodels.flows.object_batches import BatchLoader, batch_loader_of, loaded
-from kvmodels.flows.objects import Loader, Verified, checked_loader_of, owner_of, verified_loader_of
+from kvmodels.flows.making import makes_objects, owners_of, records_of, tail_of
+from kvmodels.flows.object_batches import BatchLoader, batch_loader_of, loaded, loaded_behind
+from kvmodels.flows.objects import Loader, Verified, checked_loader_of, verified_loader_of
 from kvmodels.flows.requests import AGAIN, Flow, OneCount, OneRead
 from kvmodels.operations import Counted, Follow, Guard, ReadRange, ReadResult, Row, Tail, after_prefix
 from kvmodels.query.counting import EVERY_RECORD, counter_plan
@@ -84,26 +85,19 @@ class _Behind:
         index: whose entries are read.
     """
 
-    __slots__ = ("_layout", "_owner", "_verified", "prefix")
+    __slots__ = ("_owners", "_verified", "prefix")
 
     def __init__(self, context: Context, live: LiveCollection, index: LiveIndex) -> None:
-        self._layout = index.layout
-        self._owner: Callable[[], Callable[[Row], bytes | None]] = lambda: owner_of(context, live, index)
+        self._owners = partial(owners_of, context, live, index)
         self.prefix = live.layout.prefix
         self._verified: Verified = verified_loader_of(context, live, index)
 
     def follow(self, found: list[list[Row]]) -> Sequence[ReadRange]:
         """The keys of the records, one for each entry; fewer where a row is no entry of the index."""
-        (rows,), prefix = found, self.prefix
-        start = common_start(self._layout, rows)
-        # The named tuples are made as their own constructor does, without the call of it.
-        if start:
-            return [_new(ReadRange, (prefix + row[0][start:], None, None, False, False)) for row in rows]
-        owner = self._owner()
-        keys = [owner(row) for row in rows]
-        return [_new(ReadRange, (prefix + key, None, None, False, False)) for key in keys if key is not None]
+        (rows,) = found
+        return records_of(self.prefix, self._owners(rows))
 
-    def objects(self, entries: list[Row], records: list[list[Row]]) -> Any:
+    def objects(self, entries: Sequence[Row], records: Sequence[list[Row]]) -> Any:
         """The objects of the records; AGAIN where an entry leads to none."""
         verified = self._verified
         if len(records) != len(entries):
@@ -142,13 +136,8 @@ def first_of_range(context: Context, query: Query, again: Callable[[], Flow[Any]
         if behind is None:
             assert load is not None  # there is one of the two
             return loaded(batch, load, rows)
-        followed = result[1]
-        if len(followed) < len(rows):  # the engine gave one list
-            objects = None if batch is None else batch(followed[0], wanted[0])
-            if objects is not None:
-                return objects
-            followed = [[_new(Row, record)] for record in followed[0]]
-        return behind.objects(rows, followed)
+        objects, followed = loaded_behind(batch, result, wanted[0], len(rows))
+        return behind.objects(rows, followed) if objects is None else objects
 
     follow: Follow | None = None
     if behind is not None:

@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from kvmodels.errors import InvalidKeyError
 from kvmodels.flows.concatenating import Concatenation, Taken
 from kvmodels.flows.context import Context, HeaderView
-from kvmodels.flows.object_batches import BatchLoader, batch_loader_of, loaded
+from kvmodels.flows.object_batches import BatchLoader, batch_loader_of, loaded, loaded_behind
 from kvmodels.flows.objects import Verified, checked_loader_of, owner_of, verified_loader_of
 from kvmodels.flows.requests import Flow, read
 from kvmodels.flows.walking import Position
@@ -21,7 +21,7 @@ from kvmodels.query.plans import KeyRange, QueryPlan
 from kvmodels.schema.keyspace import EntryLayout
 from kvmodels.schema.live import LiveCollection, LiveIndex
 
-__all__ = ["Made", "common_start", "makes_objects", "read_objects", "tail_of"]
+__all__ = ["Made", "makes_objects", "owners_of", "read_objects", "records_of", "tail_of"]
 
 _new: Final = tuple[Any, ...].__new__
 
@@ -96,14 +96,10 @@ def _read_tails(
         return None
     taken = chooser.take(found.ranges)
     rows, (load, batch) = _rows(taken), loaders
-    followed: Sequence[list[Row]] = found.followed
-    if len(followed) < len(found.ranges[0]):  # the engine gave one list
-        records = followed[0][: len(rows)]
-        objects = None if batch is None else batch(records, rows[0][0][: tail.start])
-        if objects is not None:
-            return Made(objects, rows, len(rows), taken.position, taken.more)
-        followed = [[_new(Row, record)] for record in records]
-    return _verified(load, rows, followed[: len(rows)], taken)
+    objects, followed = loaded_behind(batch, found, rows[0][0][: tail.start] if rows else b"", len(rows))
+    if objects is not None:
+        return Made(objects, rows, len(rows), taken.position, taken.more)
+    return _verified(load, rows, followed, taken)
 
 
 def tail_of(live: LiveCollection, index: LiveIndex, ranges: Sequence[KeyRange]) -> Tail | None:
@@ -146,18 +142,28 @@ class _Follower:
         self.taken = self._chooser.take(ranges)
         rows, prefix = _rows(self.taken), self._live.layout.prefix
         self.rows, self.passed = rows, len(rows)
-        start = common_start(self._index.layout, rows)
-        # The named tuples are made as their own constructor does, without the call of it, here and below.
-        if start:
-            return [_new(ReadRange, (prefix + row[0][start:], None, None, False, False)) for row in rows]
-        owner = owner_of(self._context, self._live, self._index)
-        owners = [owner(row) for row in rows]
+        owners = owners_of(self._context, self._live, self._index, rows)
         if None in owners:  # no entry of the index
             self.rows = [row for row, pk in zip(rows, owners, strict=True) if pk is not None]
-        return [_new(ReadRange, (prefix + pk, None, None, False, False)) for pk in owners if pk is not None]
+        return records_of(prefix, owners)
 
 
-def common_start(layout: EntryLayout, rows: Sequence[Row]) -> int:
+def owners_of(context: Context, live: LiveCollection, index: LiveIndex, rows: Sequence[Row]) -> Sequence[bytes | None]:
+    """The packed primary key in each of some entries, which come in order; None for a row that is no entry."""
+    start = _common_start(index.layout, rows)
+    if start:
+        return [row[0][start:] for row in rows]
+    owner = owner_of(context, live, index)
+    return [owner(row) for row in rows]
+
+
+def records_of(prefix: bytes, owners: Sequence[bytes | None]) -> list[ReadRange]:
+    """What reads the records with these primary keys."""
+    # The named tuples are made as their own constructor does, without the call of it.
+    return [_new(ReadRange, (prefix + pk, None, None, False, False)) for pk in owners if pk is not None]
+
+
+def _common_start(layout: EntryLayout, rows: Sequence[Row]) -> int:
     """Where the primary key begins in every row; 0 if the rows do not all have one value in each column.
 
     Rows come in the order of their keys, or backwards. So if the first and the last begin with the same columns, all

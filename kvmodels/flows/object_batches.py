@@ -20,12 +20,12 @@ from pydantic import TypeAdapter
 from kvmodels.encoding.column_batches import Packed, column_packer
 from kvmodels.encoding.values import MsgpackCodec
 from kvmodels.flows.context import Context
-from kvmodels.operations import Row
+from kvmodels.operations import ReadResult, Row
 from kvmodels.schema.definition import Column, Document
 from kvmodels.schema.live import LiveCollection, LiveIndex
 from kvmodels.schema.state import Loaded, set_all_loaded
 
-__all__ = ["BatchLoader", "batch_loader_of", "loaded"]
+__all__ = ["BatchLoader", "batch_loader_of", "loaded", "loaded_behind"]
 
 _FEWEST: Final = 8
 """Rows from which on a batch costs less than its rows one by one."""
@@ -64,6 +64,25 @@ def loaded(batch: BatchLoader | None, load: Callable[[Row], Any], rows: Sequence
     objects = None if batch is None else batch(rows, b"")
     # The named tuples are made as their own constructor does, without the call of it.
     return [load(_new(Row, row)) for row in rows] if objects is None else objects
+
+
+def loaded_behind(
+    batch: BatchLoader | None, found: ReadResult, head: bytes, number: int
+) -> tuple[list[Any] | None, Sequence[list[Row]]]:
+    """The objects of the records behind entries, if they are made at once; if not, the record behind each.
+
+    Args:
+        batch: takes them all, if it can.
+        found: of a read with a ``Tail``: entries, and behind them a list for each, or one list for all.
+        head: the columns of all entries.
+        number: so many entries count, the first ones.
+    """
+    entries, followed = found[0][0], found[1]
+    if len(followed) >= len(entries):
+        return None, followed[:number]
+    records = followed[0][:number]
+    objects = None if batch is None else batch(records, head)
+    return objects, () if objects is not None else [[_new(Row, record)] for record in records]
 
 
 def _compiled(context: Context, live: LiveCollection, index: LiveIndex | None) -> BatchLoader | None:
