@@ -25,6 +25,7 @@ import threading
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
+from itertools import islice
 from typing import Any, Final, Protocol
 
 from kvmodels.engines.patience import Patience
@@ -138,10 +139,12 @@ class Member:
 
     def size(self) -> int:
         """Bytes of keys and values that it writes."""
-        return sum(
-            len(mutation.key) + (len(mutation.value) if isinstance(mutation, Set) else 0)
-            for mutation in self.write.mutations
-        )
+        size = 0
+        for mutation in self.write.mutations:
+            size += len(mutation.key)
+            if type(mutation) is Set:
+                size += len(mutation.value)
+        return size
 
 
 class Group:
@@ -183,6 +186,17 @@ class Group:
                 return member
             members.pop()
         return None
+
+    def ahead(self) -> list[AtomicWrite]:
+        """The operations that the group will probably have: its first member's, and those that wait."""
+        first = self.members[0]
+        ahead = [first.write]
+        if self._queue and not first.alone:
+            for member in islice(self._queue.copy(), MOST_MEMBERS - 1):
+                if member.alone:
+                    break
+                ahead.append(member.write)
+        return ahead
 
     def run(self, transaction: GroupTransaction) -> bool:
         """Carry out the first member and those that wait, inside the transaction of the engine.

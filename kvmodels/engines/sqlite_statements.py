@@ -16,6 +16,7 @@ from kvmodels.engines.evaluation import evaluate as evaluate_mutations
 from kvmodels.engines.evaluation import to_versionstamp
 from kvmodels.errors import DecodeError
 from kvmodels.operations import (
+    AtomicWrite,
     Check,
     Delete,
     Follow,
@@ -34,20 +35,25 @@ from kvmodels.operations import (
 __all__ = [
     "BEFORE_ALL_TIME",
     "SCAN",
+    "UNKNOWN",
     "Evaluated",
+    "StoredRow",
     "delete_expired",
     "earliest_deadline",
     "evaluate",
     "failed_checks",
     "judge",
+    "known_versionstamps",
     "likely_rows",
     "pinned_state",
+    "plain_rows",
     "read_guarded_point",
     "read_point",
     "read_ranges",
     "rows_at_key",
     "set_state",
     "write",
+    "write_rows",
 ]
 
 STATE = "SELECT version, clock FROM meta WHERE id = 0"
@@ -135,6 +141,8 @@ STATE_AND_VERSIONS = tuple(
 )
 """By the number of keys: the state, and for each key its version; NULL: absent, -1: its row has a deadline."""
 HAS_DEADLINE = -1
+UNKNOWN: Final = object()
+"""In the place of a versionstamp, of which no check holds: the row has to be looked at."""
 ZEROS = b"\0\0"
 
 BEFORE_ALL_TIME = -(1 << 63)
@@ -391,20 +399,30 @@ def evaluate(connection: sqlite3.Connection, mutations: Sequence[Mutation], vers
     Raises:
         InvalidValueError: a sum, min or max met a value that is no 64-bit integer.
     """
+    changes = plain_rows(mutations, version)
+    if changes is None:
+        return _evaluate_all(connection, mutations, version, now)
+    upserts = [row for row in changes.values() if row is not None]
+    return _evaluated(version, changes, upserts, [], None)
+
+
+def plain_rows(mutations: Sequence[Mutation], version: int) -> dict[bytes, StoredRow | None] | None:
+    """The rows that mutations leave, by key, None for one that is removed; None where that takes a look at the store.
+
+    What is set for ever or removed needs no such look: all that most operations hold.
+    """
     changes: dict[bytes, StoredRow | None] = {}
     for mutation in mutations:
-        # What is set for ever or removed needs no look at what is stored: all that most operations hold.
         if type(mutation) is Set:
             key, value, encoding, expire_at, versionstamped = mutation
             if expire_at is not None or versionstamped:
-                return _evaluate_all(connection, mutations, version, now)
+                return None
             changes[key] = (key, value, encoding, version)
         elif type(mutation) is Delete:
             changes[mutation[0]] = None
         else:
-            return _evaluate_all(connection, mutations, version, now)
-    upserts = [row for row in changes.values() if row is not None]
-    return _evaluated(version, changes, upserts, [], None)
+            return None
+    return changes
 
 
 def _evaluate_all(connection: sqlite3.Connection, mutations: Sequence[Mutation], version: int, now: int) -> Evaluated:
@@ -437,6 +455,11 @@ def _evaluated(
         upserts.sort(key=_key_of)
         deletions.sort()
     return _new(Evaluated, (version, upserts, timed, deletions, earliest))
+
+
+def write_rows(connection: sqlite3.Connection, rows: Mapping[bytes, StoredRow | None]) -> None:
+    """Store what ``plain_rows`` gave, of one operation or of several, with at most two statements."""
+    write(connection, _evaluated(0, rows, [row for row in rows.values() if row is not None], [], None))
 
 
 def write(connection: sqlite3.Connection, evaluated: Evaluated) -> None:
@@ -515,6 +538,17 @@ def _with_tails(
     return [found], [
         [] if k is None else [_new(Row, (k, v, e, s.to_bytes(8, "big") + ZEROS, x))] for _, k, v, e, s, x in found
     ]
+
+
+def known_versionstamps(
+    connection: sqlite3.Connection, operations: Iterable[AtomicWrite]
+) -> dict[bytes, bytes | object | None]:
+    """What a check of these operations compares, by key: None for an absent row, no answer for one with a deadline."""
+    asked = {check[0]: check for checks, _ in operations for check in checks}
+    known: dict[bytes, bytes | object | None] = dict.fromkeys(asked)
+    for key, (version, expire_at) in _stored_versions(connection, [*asked.values()]).items():
+        known[key] = version.to_bytes(8, "big") + ZEROS if expire_at is None else UNKNOWN
+    return known
 
 
 def _stored_versions(connection: sqlite3.Connection, checks: Sequence[Check]) -> dict[bytes, tuple[int, int | None]]:

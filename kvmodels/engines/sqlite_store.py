@@ -24,6 +24,7 @@ from kvmodels.engines.group_commit import Group, GroupCommitter, Member, Waiter
 from kvmodels.engines.patience import Patience
 from kvmodels.engines.sqlite_commits import SqliteTransaction
 from kvmodels.engines.sqlite_errors import has_no_room, is_input_output_error, translated, with_patience
+from kvmodels.engines.sqlite_groups import group_transaction
 from kvmodels.engines.store_background import Due, StoreBackground
 from kvmodels.errors import ClosedError, CommitUnknownError, KvModelsError
 from kvmodels.operations import AtomicWrite, Committed, Conflict, Follow, Guard, Likely, ReadResult, Row
@@ -388,7 +389,7 @@ class SqliteStore:
 
     def _carry_out(self, group: Group) -> None:
         def work(connection: sqlite3.Connection) -> SqliteTransaction:
-            transaction = SqliteTransaction(connection, self.clock)
+            transaction = group_transaction(connection, self.clock, group.ahead())
             if group.run(transaction):
                 transaction.finish()
             else:

@@ -1,0 +1,109 @@
+"""The operations of many writers in one write transaction of an SQLite store, with few statements for all of them.
+
+A statement takes longer than most of what it does, and an operation alone needs three. Of many, the versions that their
+checks ask for are read beforehand, and the rows of those that hold are kept back and written together, in the order of
+their keys.
+
+Rules of this module: an operation is judged here only if all its checks hold by what was read or is kept back, and
+if it sets rows for ever or removes them. Everything else, and so every refusal, is left to ``SqliteTransaction``, when
+what is kept back has been written. Not for a file with a change log, whose triggers ask which commit writes a row.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Any
+
+from kvmodels.engines import sqlite_log
+from kvmodels.engines import sqlite_statements as statements
+from kvmodels.engines.clock import EngineClock
+from kvmodels.engines.evaluation import to_versionstamp
+from kvmodels.engines.sqlite_commits import SqliteTransaction
+from kvmodels.operations import AtomicWrite, Committed
+
+__all__ = ["MANY", "SqliteGroupTransaction", "group_transaction"]
+
+MANY = 16
+"""Operations from which on it is worth to read beforehand."""
+
+
+def group_transaction(
+    connection: sqlite3.Connection, clock: EngineClock, ahead: Sequence[AtomicWrite]
+) -> SqliteTransaction:
+    """What a group uses: this way for many operations, else the clear one.
+
+    Args:
+        connection: inside ``BEGIN IMMEDIATE``.
+        clock: as of ``SqliteTransaction``.
+        ahead: operations that will probably be evaluated.
+    """
+    if len(ahead) < MANY or sqlite_log.log_state(connection) is not None:
+        return SqliteTransaction(connection, clock)
+    return SqliteGroupTransaction(connection, clock, ahead)
+
+
+class SqliteGroupTransaction(SqliteTransaction):
+    """What a group of many uses while the store holds a write transaction; the arguments of ``group_transaction``."""
+
+    __slots__ = ("_high_water", "_known", "_last", "_rows")
+
+    def __init__(self, connection: sqlite3.Connection, clock: EngineClock, ahead: Sequence[AtomicWrite]) -> None:
+        super().__init__(connection, clock)
+        self._last, self._high_water = statements.pinned_state(connection)
+        self._known = statements.known_versionstamps(connection, ahead)
+        self._rows: dict[bytes, statements.StoredRow | None] | None = None
+
+    def evaluate(self, write: AtomicWrite) -> Any:
+        """Judge an operation; see ``SqliteTransaction``. Rows that are kept back may be written before."""
+        checks, mutations = write
+        known = self._known
+        for key, versionstamp, _ in checks:
+            if known.get(key, statements.UNKNOWN) != versionstamp:
+                break
+        else:
+            rows = statements.plain_rows(mutations, self._last + 1)
+            if rows is not None:
+                return rows
+        try:
+            self._write_rows()
+        except sqlite3.Error:
+            raise
+        except Exception as error:  # a number that SQLite cannot hold: it ends the transaction, as in ``apply``
+            raise sqlite3.DataError(str(error)) from error
+        return super().evaluate(write)
+
+    def apply(self, evaluated: Any) -> Committed:
+        """Keep back or write what was evaluated last. Raises sqlite3.Error: the transaction cannot go on."""
+        known = self._known
+        if isinstance(evaluated, statements.Evaluated):
+            committed = super().apply(evaluated)
+            self._last, upserts, timed, deletions, _ = evaluated
+            for row in (*upserts, *timed, *deletions):
+                known[row[0]] = statements.UNKNOWN
+            return committed
+        self._last += 1
+        stamp = to_versionstamp(self._last)
+        for key, row in evaluated.items():
+            known[key] = None if row is None else stamp
+        if self._rows is None:
+            self._rows = evaluated
+        else:
+            self._rows.update(evaluated)
+        return Committed(stamp)
+
+    def finish(self) -> None:
+        """Write what is kept back; see ``SqliteTransaction``."""
+        self._write_rows()
+        super().finish()
+
+    def _write_rows(self) -> None:
+        rows = self._rows
+        if rows is None:
+            return
+        # The time is that of nothing that was decided: no row that was looked at has a deadline.
+        self._seen_ms = self._stored_ms = self._clock.not_before(self._high_water)
+        self.version = self._last
+        statements.set_state(self._connection, self._last, self._seen_ms)
+        statements.write_rows(self._connection, rows)
+        self._rows = None
