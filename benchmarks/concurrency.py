@@ -28,7 +28,9 @@ def measure(
     columns: Sequence[Column], rounds: int, tasks: int = TASKS, progress: Callable[[str], None] = print
 ) -> dict[str, dict[str, list[Sample]]]:
     """One task, then many, in turns; seconds and commits of each pair."""
-    workload = drawn(tasks, Operations(get=10, page=1, count=1, update=ALONE, insert=1, delete=1), parts=PAIRS)
+    workload = drawn(
+        tasks, Operations(get=10, lists=1, page=1, scan=1, count=1, update=ALONE, insert=1, delete=1), parts=PAIRS
+    )
     taken: dict[str, dict[str, list[Sample]]] = {column.name: {"one": [], "many": []} for column in columns}
     with tempfile.TemporaryDirectory(prefix="kvmodels-bench-") as name:
         path = dumped(workload, Path(name) / "main.json")

@@ -14,6 +14,7 @@ from benchmarks import aims, chart, growth
 from benchmarks.columns.registry import COLUMNS, PEERS, Column, Family
 from benchmarks.ratios import Spread, costs, ratio, spread
 from benchmarks.results import Results
+from benchmarks.rounds import OPENINGS
 from benchmarks.rows import ROWS, Row
 from benchmarks.table import NOTHING, number, table, times
 from benchmarks.verdicts import comparable, verdicts
@@ -198,6 +199,7 @@ def introduction(results: Results) -> str:
         machine="\n".join(f"| {name} | {value} |" for name, value in results.machine.items()),
         origins=origins(results),
         lmdb=lmdb_durabilities(results),
+        openings=OPENINGS,
     )
 
 

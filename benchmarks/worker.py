@@ -25,6 +25,10 @@ from benchmarks.workload import User, digest, line
 
 LARGEST_CHUNK = 64
 """The clock is looked at after 1, 2, 4, … 64 calls, so that it costs nothing where calls are short."""
+PIECE = 500
+PIECES = {"list_colour": 1, "scan": 1, "page": 25}
+"""After how many calls of a row what they returned is turned into lines and let go, 500 objects or one list: nobody
+keeps all that was ever read, and where it is kept a row measures how the allocator gets memory from the system."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,20 +192,13 @@ class AsyncStore:
         self._runner.run(closed())
 
 
-def answer(row: str, timing: Timing, fields: Callable[[Any], User]) -> dict[str, Any]:
-    """How many objects the calls returned, and their digest."""
-    results = timing.results
+def lines_of(row: str, results: Sequence[Any], fields: Callable[[Any], User]) -> list[str]:
+    """What the calls of a read returned, a line for each object or number."""
     if row in ("get", "get_by_email"):
-        lines = [line(fields(obj)) for obj in results]
-    elif row in ("list_colour", "page", "scan"):
-        lines = [line(fields(obj)) for objects in results for obj in objects]
-    elif row == "count":
-        lines = [str(number) for number in results]
-    else:
-        return {"objects": len(results), "digest": ""}
-    if row in ("list_colour", "scan"):
-        lines.sort()
-    return {"objects": len(lines), "digest": digest(lines)}
+        return [line(fields(obj)) for obj in results]
+    if row in ("list_colour", "page", "scan"):
+        return [line(fields(obj)) for objects in results for obj in objects]
+    return [str(number) for number in results] if row == "count" else []
 
 
 class Worker:
@@ -232,8 +229,9 @@ class Worker:
 
     def open(self, folder: str, durability: str, key: int | None) -> dict[str, Any]:
         """Open the store; with a key, up to the first record read."""
+        opener, place = self._column.opener(), Path(folder)
         start = perf_counter()
-        opened = self._column.opener()(Path(folder), self._column.durability)
+        opened = opener(place, self._column.durability)
         if isinstance(opened, Coroutine):
             self._store = AsyncStore(self._runner, self._runner.run(opened))
         else:
@@ -242,6 +240,14 @@ class Worker:
             self.store.call("get", key)
         assert durability == self._column.durability
         return {"seconds": perf_counter() - start}
+
+    def reopen(self, folder: str, durability: str, key: int, times: int) -> dict[str, Any]:
+        """Open the store and close it, over and over; what each opening took up to the first record."""
+        seconds: list[float] = []
+        for _ in range(times):
+            seconds.append(self.open(folder, durability, key)["seconds"])
+            self.close()
+        return {"seconds": seconds}
 
     def bulk(self, batches: int | None = None) -> dict[str, Any]:
         """Insert all users, or those of the first batches.
@@ -261,9 +267,18 @@ class Worker:
     def row(self, row: str, seconds: float, part: int = 0) -> dict[str, Any]:
         """Run one part of a row."""
         self._settle()
-        timing = self.store.timed(row, self._arguments[row][part], seconds)
-        found = answer(row, timing, self.store.fields)
-        return {"seconds": timing.seconds, "done": len(timing.results), **found}
+        arguments, size = self._arguments[row][part], PIECES.get(row, PIECE)
+        took, done, lines = 0.0, 0, list[str]()
+        for first in range(0, len(arguments), size):
+            timing = self.store.timed(row, arguments[first : first + size], seconds - took)
+            took, done = took + timing.seconds, done + len(timing.results)
+            lines += lines_of(row, timing.results, self.store.fields)
+            del timing
+            if took >= seconds:
+                break
+        if row in ("list_colour", "scan"):
+            lines.sort()
+        return {"seconds": took, "done": done, "objects": len(lines), "digest": digest(lines)}
 
     def contend(self, key: int, seconds: float, loops: int, most: int) -> dict[str, Any]:
         """Increment one record in several loops at once."""

@@ -39,10 +39,12 @@ class User(NamedTuple):
 class Operations:
     """How often each row is run in a round, if its time allows."""
 
-    get: int = 2_000
-    page: int = 200
-    count: int = 200
-    scan: int = 1
+    get: int = 20_000
+    lists: int = 3
+    """How often each colour is listed."""
+    page: int = 1_000
+    count: int = 2_000
+    scan: int = 3
     update: int = 500
     insert: int = 3_000
     delete: int = 1_500
@@ -85,7 +87,7 @@ def drawn(
     arguments: dict[str, list[Arguments]] = {
         "get": [[[key] for key in chance.choices(keys, k=operations.get)] for _ in range(parts)],
         "get_by_email": [[[user.email] for user in chance.choices(users, k=operations.get)] for _ in range(parts)],
-        "list_colour": [[[colour] for colour in COLOURS] for _ in range(parts)],
+        "list_colour": [[[colour] for _ in range(operations.lists) for colour in COLOURS] for _ in range(parts)],
         "page": [[[colour] for colour in chance.choices(COLOURS, k=operations.page)] for _ in range(parts)],
         "scan": [[[] for _ in range(operations.scan)] for _ in range(parts)],
         "count": [[[colour] for colour in chance.choices(COLOURS, k=operations.count)] for _ in range(parts)],

@@ -122,7 +122,7 @@ class DjangoSession:
 def opened(folder: Path, durability: Durability) -> DjangoSession:
     """Open the database, or make it."""
     chosen = connections.settings["default"]
-    chosen["NAME"] = ":memory:" if durability == "memory" else str(folder / "users.db")
+    chosen["NAME"] = ":memory:" if durability == "memory" else f"{folder}/users.db"
     if durability != "memory":
         synchronous = "FULL" if durability == "commit" else "NORMAL"
         # IMMEDIATE: what Django's documentation recommends for transactions that read and then write.

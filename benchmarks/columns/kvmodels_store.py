@@ -157,7 +157,7 @@ def url_of(engine: str, folder: Path) -> str:
     """Where an engine keeps its store."""
     if engine == "memory":
         return "memory://"
-    return str(folder / "users.db") if engine == "sqlite" else f"lmdb:///{folder / 'users.lmdb'}"
+    return f"{folder}/users.db" if engine == "sqlite" else f"lmdb:///{folder}/users.lmdb"
 
 
 def kept(durability: Durability) -> Literal["commit", "relaxed"]:

@@ -117,7 +117,7 @@ def opened(folder: Path, durability: Durability) -> PeeweeSession:
         DATABASE.init(":memory:")
     else:
         pragmas = {"journal_mode": "wal", "synchronous": "full" if durability == "commit" else "normal"}
-        DATABASE.init(str(folder / "users.db"), pragmas=pragmas)
+        DATABASE.init(f"{folder}/users.db", pragmas=pragmas)
     DATABASE.connect()
     DATABASE.create_tables([User])
     return PeeweeSession()

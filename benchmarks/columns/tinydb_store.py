@@ -90,4 +90,4 @@ def opened(folder: Path, durability: Durability) -> TinyDbSession:
     """Open the file, or make it."""
     if durability == "memory":
         return TinyDbSession(TinyDB(storage=MemoryStorage))
-    return TinyDbSession(TinyDB(str(folder / "users.json")))
+    return TinyDbSession(TinyDB(f"{folder}/users.json"))

@@ -171,5 +171,5 @@ class ZodbSession:
 
 def opened(folder: Path, durability: Durability) -> ZodbSession:
     """Open the file, or make it."""
-    storage = MappingStorage() if durability == "memory" else FileStorage(str(folder / "users.fs"))
+    storage = MappingStorage() if durability == "memory" else FileStorage(f"{folder}/users.fs")
     return ZodbSession(DB(storage))

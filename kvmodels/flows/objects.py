@@ -4,7 +4,7 @@
 only rows whose documents need nothing but to be unpacked and validated, and leaves all others to it; a test compares
 the two for generated models and rows.
 
-Rules of this module: pure. A loader holds as long as the header does, so it is remembered with the plans.
+Rules of this module: pure. A loader holds as long as the header does, so it is remembered with the collection.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from collections.abc import Callable
 from inspect import unwrap
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
+from kvmodels.encoding.values import ValueCodec
 from kvmodels.errors import DecodeError, InvalidKeyError, InvalidValueError
 from kvmodels.flows.context import Context
 from kvmodels.flows.records import document_of, no_record_key, object_of_document, require_known_version
@@ -49,17 +50,23 @@ class Loader(Protocol):
 Verified: TypeAlias = Callable[[Row, bytes], Any]
 """From a record row and the key of an entry that led to it to its object; None if the record has no such entry."""
 
-_LOADER: Final = "loader"
-_CHECKED: Final = "checked loader"
+
+_VERIFIED: Final = "verified loader"
+
+
+class _Known(NamedTuple):
+    """Under what a loader is remembered."""
+
+    codec: type[ValueCodec]
+    checks: bool
+
+
 _KNOWN: Final = frozenset({"v", COMPUTED})
 
 
 def loader_of(context: Context, live: LiveCollection) -> Loader:
     """The loader of a collection for keys that were packed from values, or checked: their parts are not looked at."""
-    loader: Loader | None = live.plans.get(_LOADER)
-    if loader is None:
-        loader = live.plans[_LOADER] = _compiled(context, live, checks=False)
-    return loader
+    return _known_loader(context, live, checks=False)
 
 
 class _Maker(NamedTuple):
@@ -127,7 +134,7 @@ def _is_current(reserved: Any, version: int) -> bool:
 
 def verified_loader_of(context: Context, live: LiveCollection, index: LiveIndex) -> Verified:
     """The loader of a collection for records that are found by an entry of an index."""
-    known = _LOADER, index.definition.name
+    known = _VERIFIED, index.definition.name
     loader: Verified | None = live.plans.get(known)
     if loader is None:
         loader = live.plans[known] = _verified(context, live, index)
@@ -236,14 +243,20 @@ def reproduces(index: LiveIndex, document: Document, pk: bytes, entry: bytes) ->
 
 def checked_loader_of(context: Context, live: LiveCollection) -> Loader:
     """The loader of a collection for rows under its prefix, whose keys may be those of no record: DecodeError then."""
-    loader: Loader | None = live.plans.get(_CHECKED)
+    return _known_loader(context, live, checks=True)
+
+
+def _known_loader(context: Context, live: LiveCollection, *, checks: bool) -> Loader:
+    """The compiled loader of every store that has this header and this codec; what it depends on says no more."""
+    known = _Known(type(context.codec), checks)
+    loader: Loader | None = live.compiled.get(known)
     if loader is None:
-        loader = live.plans[_CHECKED] = _compiled(context, live, checks=True)
+        loader = live.compiled[known] = _compiled(context.codec, live, checks=checks)
     return loader
 
 
-def _compiled(context: Context, live: LiveCollection, *, checks: bool) -> Loader:
-    decode, layout = context.codec.decode_unchecked, live.layout
+def _compiled(codec: ValueCodec, live: LiveCollection, *, checks: bool) -> Loader:
+    decode, layout = codec.decode_unchecked, live.layout
     order, validate, made = _maker_of(live)
     put = object.__setattr__  # as kvmodels.schema.state does, without a call more
     pack, start = layout.document_packer(), len(layout.prefix)
@@ -260,7 +273,7 @@ def _compiled(context: Context, live: LiveCollection, *, checks: bool) -> Loader
         except Exception:  # noqa: BLE001 - whatever it is, the full way says what it means
             instance = None
         if instance is None:
-            return _object(live, row, document_of(context, row), layout.pk_of(key))
+            return _object(live, row, codec.decode_document(value, encoding, key), layout.pk_of(key))
         put(instance, STATE_SLOT, (key, value, encoding, stamp, expire_at))
         return instance
 

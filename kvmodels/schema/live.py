@@ -81,6 +81,7 @@ class LiveCollection:
         replaced: names of declared indexes that another release has replaced by a newer definition, so that nothing
             that this process does makes them readable.
         plans: plans of queries by their shape; they hold as long as the header does, and are no part of identity.
+        compiled: what follows from the declaration, the layout and a codec alone; every store under the header has it.
     """
 
     schema: ModelSchema
@@ -93,6 +94,7 @@ class LiveCollection:
     unraised: bool = False
     replaced: frozenset[str] = frozenset()
     plans: dict[Any, Any] = field(default_factory=dict[Any, Any], compare=False, repr=False)
+    compiled: dict[Any, Any] = field(default_factory=dict[Any, Any], compare=False, repr=False)
 
 
 def join(
@@ -152,8 +154,9 @@ def record_layout(schema: ModelSchema) -> RecordLayout:
 def rejoin(schema: ModelSchema, header: Header, layout: RecordLayout | None = None) -> LiveCollection:
     """``join`` for a header under which nothing that is declared is being built; the last answer is remembered.
 
-    A program that opens a store again, or another one of the same models, gets the same indexes with plans of its own,
-    because those know the database. What would be refused is joined anew, so that each error is raised by one store.
+    A program that opens a store again, or another one of the same models, gets the same indexes, and what was compiled
+    of them, with plans of its own, because those know the database. What would be refused is joined anew, so that each
+    error is raised by one store.
 
     Args:
         header: remembered by its identity.
@@ -163,7 +166,15 @@ def rejoin(schema: ModelSchema, header: Header, layout: RecordLayout | None = No
     if known is not None and known[0] is header:
         live = known[1]
         return LiveCollection(
-            schema, live.layout, live.maintained, live.readable, live.states, None, None, False, live.replaced
+            schema,
+            live.layout,
+            live.maintained,
+            live.readable,
+            live.states,
+            refused=None,
+            read_only=None,
+            replaced=live.replaced,
+            compiled=live.compiled,
         )
     live = join(schema, header, {}, layout)
     if live.refused is None and live.read_only is None:

@@ -15,7 +15,7 @@ from benchmarks.rounds import Contestant, Plan, dumped, run_rows
 from benchmarks.worker import Worker
 from benchmarks.workload import Operations, Truth, drawn
 
-FEW = Operations(get=30, page=10, count=5, update=10, insert=5, delete=5)
+FEW = Operations(get=30, lists=1, page=10, count=5, scan=1, update=10, insert=5, delete=5)
 WORKLOAD = drawn(50, FEW)
 
 

@@ -48,6 +48,13 @@ def test_reads_are_nearer_to_the_floor_than_writes():
     assert found(results, "near the floor") == {"get by key: memory": False, "insert one: memory": True}
 
 
+def test_the_first_opening_of_a_round_is_shown_and_held_against_no_aim():
+    costs = {"kvmodels-sqlite-relaxed": 12.0, "django-sqlite-relaxed": 10.0}
+    results = run(open=costs, first_open=costs)
+    assert found(results, "ahead of peers") == {"open and read one: Django, sqlite, relaxed": False}
+    assert "open and read one, first, ms" in page.page(results)
+
+
 def test_sizes_and_imports_are_compared_with_peers_but_not_with_the_floor():
     results = run(memory={"kvmodels-memory": 30, "floor-memory": 10, "django-memory": 40})
     results.imports = {"kvmodels": [130.0], "pydantic": [100.0], "Django": [120.0]}

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import weakref
+from typing import ClassVar
+
 import pytest
 
 from benchmarks.columns.floor_memory import MemoryFloor
+from benchmarks.columns.floor_records import Record
 from benchmarks.columns.registry import COLUMNS
-from benchmarks.rounds import Plan, WrongAnswerError, measure
+from benchmarks.rounds import Plan, WrongAnswerError, dumped, measure, run_row
 from benchmarks.rows import ROWS
-from benchmarks.workload import Truth
-from tests.benchmarks.in_process import WORKLOAD, made_of, one_round
+from benchmarks.worker import PIECE
+from benchmarks.workload import Operations, Truth, drawn
+from tests.benchmarks.in_process import WORKLOAD, contestant_of, made_of, one_round
 
 OWN = [column for column in COLUMNS.values() if column.family in ("kvmodels", "kvmodels async", "floor")]
 # Measured from outside, or with further processes.
@@ -19,7 +24,7 @@ ELSEWHERE = {"import", "contend_processes"}
 @pytest.mark.parametrize("column", OWN, ids=lambda column: column.name)
 def test_a_column_runs_every_row_and_passes_every_check(column, tmp_path):
     contestant = one_round(column, tmp_path)
-    files = {"disk", "open"} if column.durability == "memory" else set()
+    files = {"disk", "open", "first_open"} if column.durability == "memory" else set()
     assert set(contestant.figures) == {row.name for row in ROWS} - ELSEWHERE - files
     for row, sample in contestant.figures.items():
         assert sample is not None
@@ -43,6 +48,43 @@ def test_a_column_in_processes_of_its_own_loses_no_increment_of_four(name):
     assert sample is not None
     assert sample[1] > 0
     assert told[0] == "round 1 of 1"
+
+
+class Watched(MemoryFloor):
+    """Counts the objects that somebody still holds."""
+
+    alive: ClassVar[list[weakref.ref[Record]]] = []
+    most = 0
+
+    @classmethod
+    def watch(cls, record: Record) -> Record:
+        cls.alive = [one for one in cls.alive if one() is not None]
+        cls.alive.append(weakref.ref(record))
+        cls.most = max(cls.most, len(cls.alive))
+        return record
+
+    def get(self, key):
+        return self.watch(super().get(key))
+
+    def list_colour(self, colour):
+        return [self.watch(record) for record in super().list_colour(colour)]
+
+
+def test_what_a_row_has_read_is_compared_in_pieces_and_let_go(tmp_path):
+    workload = drawn(50, Operations(get=3 * PIECE + 1, lists=5))
+    largest = max(len(users) for users in Truth(workload.users).by_colour().values())
+    with contestant_of(made_of(Watched, COLUMNS["floor-memory"]), tmp_path) as contestant:
+        contestant.process.ask("load", path=str(dumped(workload, tmp_path / "main.json")))
+        contestant.open(tmp_path)
+        contestant.process.ask("bulk")
+        plan = Plan((contestant.column,), workload, row_seconds=60)
+        for row, units, most in (("get", 3 * PIECE + 1, PIECE), ("list_colour", 5 * 50, largest)):
+            Watched.most = 0
+            run_row(contestant, row, plan)
+            assert Watched.most == most
+            sample = contestant.figures[row]
+            assert sample is not None
+            assert sample[1] == units
 
 
 class OneShortOfAPage(MemoryFloor):
