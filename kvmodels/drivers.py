@@ -11,9 +11,9 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
-from kvmodels.engines.base import Engine, Snapshot
+from kvmodels.engines.base import Engine, RemovingEngine, Snapshot
 from kvmodels.errors import DecodeError, KvModelsError
 from kvmodels.flows.requests import (
     AGAIN,
@@ -24,6 +24,7 @@ from kvmodels.flows.requests import (
     OneRead,
     Read,
     ReadChanges,
+    Remove,
     Request,
     Sleep,
     WaitForCommit,
@@ -158,6 +159,8 @@ def perform(engine: Engine, request: Request, snapshot: Snapshot | None = None) 
         return engine.count(ranges, guard) if snapshot is None else snapshot.count(ranges)
     if type(request) is Commit:
         return engine.commit(request.write)
+    if type(request) is Remove:
+        return cast("RemovingEngine", engine).remove(request.removal)
     if type(request) is WaitForCommit:
         return engine.wait_for_commit(request.after, request.seconds)
     if type(request) is ReadChanges:

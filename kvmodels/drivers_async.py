@@ -42,6 +42,7 @@ from kvmodels.flows.requests import (
     OneRead,
     Read,
     ReadChanges,
+    Remove,
     Request,
     Sleep,
     WaitForCommit,
@@ -210,6 +211,8 @@ async def _perform_beside(engine: Engine, lanes: Lanes, request: Request, snapsh
         if lanes.embedded:
             return await commit_in_group(engine, lanes, request.write)
         return await _commit_in_thread(lanes, engine, request.write)
+    if type(request) is Remove:
+        return await commit_in_group(engine, lanes, request.removal)
     found: Any = None
     if lanes.embedded and type(request) is Read:
         found = await read_at_once(engine, request, snapshot)

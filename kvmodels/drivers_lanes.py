@@ -19,7 +19,7 @@ from typing import Final, cast
 from kvmodels.engines.base import EmbeddedEngine, EmbeddedSnapshot, Engine, Snapshot
 from kvmodels.engines.group_commit import GroupCommitter, Member, outcome_note
 from kvmodels.flows.requests import Count, Read
-from kvmodels.operations import AtomicWrite, Committed, Conflict, Counted, GuardFailed, ReadResult
+from kvmodels.operations import AtomicWrite, Committed, Conflict, Counted, GuardFailed, ReadResult, Removal
 
 __all__ = [
     "READ_THREADS",
@@ -143,7 +143,7 @@ class _LoopDesk:
                 future.set_result(None)
 
 
-async def commit_in_group(engine: Engine, lanes: Lanes, write: AtomicWrite) -> Committed | Conflict:
+async def commit_in_group(engine: Engine, lanes: Lanes, write: AtomicWrite | Removal) -> Committed | Conflict:
     """Commit to an embedded engine; other operations that wait meanwhile share the transaction.
 
     Raises:

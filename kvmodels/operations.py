@@ -34,6 +34,7 @@ __all__ = [
     "Nothing",
     "ReadRange",
     "ReadResult",
+    "Removal",
     "Row",
     "Set",
     "Tail",
@@ -155,6 +156,22 @@ class AtomicWrite(NamedTuple):
     mutations: tuple[Mutation, ...] = ()
 
 
+class Removal(NamedTuple):
+    """Remove ``key`` and what follows from its row, which is read inside the transaction that removes it.
+
+    What an engine with a method ``remove`` applies. The outcome is that of an ``AtomicWrite`` with this check alone, or
+    a Conflict without a position, and nothing applied: there is no row, it has a deadline, or ``entries`` returns None.
+
+    ``entries`` is given the key, the stored bytes and their encoding, and returns the other keys. It is called while
+    every other writer waits, perhaps in a thread of one of them, and perhaps again after a failure: it is pure, short,
+    raises nothing, and runs no code of the program.
+    """
+
+    check: Check
+    key: bytes
+    entries: Callable[[bytes, bytes, int], Sequence[bytes] | None]
+
+
 class Committed(NamedTuple):
     """The operation was applied; every row it wrote carries this versionstamp."""
 
@@ -162,7 +179,7 @@ class Committed(NamedTuple):
 
 
 class Conflict(NamedTuple):
-    """Nothing was applied: the positions in ``AtomicWrite.checks`` that failed."""
+    """Nothing was applied: the positions in ``AtomicWrite.checks`` that failed; none for a ``Removal`` of no row."""
 
     failed_checks: tuple[int, ...]
 

@@ -33,6 +33,7 @@ from kvmodels.operations import (
     Nothing,
     ReadRange,
     ReadResult,
+    Removal,
     Row,
     Tail,
 )
@@ -43,6 +44,7 @@ __all__ = [
     "EmbeddedSnapshot",
     "Engine",
     "NotSmallError",
+    "RemovingEngine",
     "Snapshot",
     "bounded",
     "is_small",
@@ -238,8 +240,10 @@ class EmbeddedEngine(Protocol):
     It commits what waits in one queue, several operations in one transaction, and knows which reads wait for nothing.
     """
 
-    def submit(self, write: AtomicWrite, waiter: Waiter) -> Member:
+    def submit(self, write: AtomicWrite | Removal, waiter: Waiter) -> Member:
         """Put an operation into the queue and return at once; ``member.committer.lead()`` must be called then.
+
+        A ``Removal`` only if the engine is a RemovingEngine as well.
 
         Raises:
             ClosedError, ReadOnlyError: it is not in the queue. Whatever else ``commit`` raises is its outcome.
@@ -274,6 +278,15 @@ class EmbeddedEngine(Protocol):
 
     def snapshot_at_once(self) -> EmbeddedSnapshot | None:
         """What ``snapshot`` returns; None if that would have to wait. Raises ClosedError."""
+        ...
+
+
+@runtime_checkable
+class RemovingEngine(Protocol):
+    """An embedded engine that reads what it removes inside the transaction of the removal."""
+
+    def remove(self, removal: Removal, /) -> Committed | Conflict:
+        """Apply a removal whole, or say what it met; see ``Removal``. Raises as ``Engine.commit``."""
         ...
 
 

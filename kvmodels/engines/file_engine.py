@@ -21,7 +21,7 @@ from kvmodels.engines.store_background import StoreBackground
 from kvmodels.engines.sweeping import require_sweep_limit
 from kvmodels.errors import ClosedError, InvalidArgumentError
 from kvmodels.limits import Limits, Traits
-from kvmodels.operations import AtomicWrite, Committed, Conflict
+from kvmodels.operations import AtomicWrite, Committed, Conflict, Removal
 
 __all__ = ["FileEngine", "FileStore", "attach", "require_sensible"]
 
@@ -56,7 +56,7 @@ class FileStore(SharedStore, Protocol):
         """One write transaction."""
         ...
 
-    def submit(self, write: AtomicWrite, waiter: Waiter) -> Member:
+    def submit(self, write: AtomicWrite | Removal, waiter: Waiter) -> Member:
         """Have an operation carried out by the next caller of ``member.committer.lead``."""
         ...
 
@@ -131,7 +131,7 @@ class FileEngine(Generic[StoreT]):
         """
         return self.check_open().commit(write)
 
-    def submit(self, write: AtomicWrite, waiter: Waiter) -> Member:
+    def submit(self, write: AtomicWrite | Removal, waiter: Waiter) -> Member:
         """Put an operation into the queue, for a thread that calls ``member.committer.lead()``; returns at once.
 
         Raises:

@@ -31,7 +31,7 @@ from typing import Any, Final, Protocol
 from kvmodels.engines.patience import Patience
 from kvmodels.engines.signals import RECHECK_S
 from kvmodels.errors import CommitUnknownError, EngineError, KvModelsError
-from kvmodels.operations import AtomicWrite, Committed, Conflict, Set
+from kvmodels.operations import AtomicWrite, Committed, Conflict, Removal, Set
 
 __all__ = ["Group", "GroupCommitter", "GroupTransaction", "Member", "Waiter", "outcome_note"]
 
@@ -63,8 +63,11 @@ class Waiter(Protocol):
 class GroupTransaction(Protocol):
     """A write transaction of an engine, as a group uses it; one operation after the other."""
 
-    def evaluate(self, write: AtomicWrite, /) -> Any:
+    def evaluate(self, write: Any, /) -> Any:
         """Judge an operation against the transaction as it is now; nothing is written.
+
+        Args:
+            write: an AtomicWrite, or a Removal where the engine takes those.
 
         Returns:
             A Conflict, or what ``apply`` is to write.
@@ -99,7 +102,7 @@ class Member:
     __slots__ = ("_state", "alone", "committer", "hand_overs", "outcome", "patience", "verdict", "waiter", "write")
 
     def __init__(
-        self, write: AtomicWrite, committer: GroupCommitter, patience: Patience, waiter: Waiter | None = None
+        self, write: AtomicWrite | Removal, committer: GroupCommitter, patience: Patience, waiter: Waiter | None = None
     ) -> None:
         self.write = write
         self.committer = committer
@@ -138,7 +141,9 @@ class Member:
         return self._state.get(_STATE) is _WITHDRAWN
 
     def size(self) -> int:
-        """Bytes of keys and values that it writes."""
+        """Bytes of keys and values that it writes; of a removal the one key that is known."""
+        if isinstance(self.write, Removal):
+            return len(self.write.key)
         size = 0
         for mutation in self.write.mutations:
             size += len(mutation.key)
@@ -187,7 +192,7 @@ class Group:
             members.pop()
         return None
 
-    def ahead(self) -> list[AtomicWrite]:
+    def ahead(self) -> list[AtomicWrite | Removal]:
         """The operations that the group will probably have: its first member's, and those that wait."""
         first = self.members[0]
         ahead = [first.write]
@@ -299,7 +304,7 @@ class GroupCommitter:
         """Whether there is anything in the queue."""
         return bool(self._queue)
 
-    def commit(self, write: AtomicWrite, patience: Patience) -> Committed | Conflict:
+    def commit(self, write: AtomicWrite | Removal, patience: Patience) -> Committed | Conflict:
         """Have an operation carried out, by this thread or by another one, and wait for the answer.
 
         Raises:
@@ -323,7 +328,7 @@ class GroupCommitter:
                 del outcome
         return outcome
 
-    def submit(self, write: AtomicWrite, patience: Patience, waiter: Waiter) -> Member:
+    def submit(self, write: AtomicWrite | Removal, patience: Patience, waiter: Waiter) -> Member:
         """Put an operation into the queue and return at once. Somebody must call ``lead`` then."""
         member = Member(write, self, patience, waiter)
         self._queue.append(member)

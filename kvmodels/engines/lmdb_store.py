@@ -21,7 +21,7 @@ from kvmodels.engines.lmdb_file import Opened
 from kvmodels.engines.patience import Patience
 from kvmodels.engines.store_background import Due, LogState, StoreBackground
 from kvmodels.errors import CommitUnknownError
-from kvmodels.operations import AtomicWrite, Committed, Conflict
+from kvmodels.operations import AtomicWrite, Committed, Conflict, Removal
 
 __all__ = ["LmdbOptions", "LmdbStore"]
 
@@ -108,7 +108,7 @@ class LmdbStore(LmdbEnvironment):
         self._require_writable()
         return self.commits.commit(write, self.patience())
 
-    def submit(self, write: AtomicWrite, waiter: Waiter) -> Member:
+    def submit(self, write: AtomicWrite | Removal, waiter: Waiter) -> Member:
         """Have an operation carried out by the next caller of ``commits.lead``."""
         self._require_writable()
         return self.commits.submit(write, self.patience(), waiter)

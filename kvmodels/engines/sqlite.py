@@ -32,12 +32,15 @@ from kvmodels.engines.sweeping import (
 from kvmodels.limits import Limits, Traits
 from kvmodels.operations import (
     Changes,
+    Committed,
+    Conflict,
     Counted,
     Follow,
     Guard,
     GuardFailed,
     ReadRange,
     ReadResult,
+    Removal,
     Row,
 )
 
@@ -152,6 +155,16 @@ class SqliteEngine(FileEngine[SqliteStore]):
         return store.reading(
             lambda connection: _read(connection, store, ranges, guard, include_expired=include_expired, follow=follow)
         )
+
+    def remove(self, removal: Removal) -> Committed | Conflict:
+        """Remove a key and what follows from its row, which is read in the transaction of the commit.
+
+        Cost: one search and one removal for each key; one fsync.
+
+        Raises:
+            CommitUnknownError, ClosedError, ReadOnlyError, StorageFullError, EngineTimeoutError: as ``commit``.
+        """
+        return self.check_open().commit(removal)
 
     def rows_at_key(self, key: bytes, guard: Guard | None, follow: Follow | None) -> list[Row] | None:
         """The row of a key, or with a guard the one that follows from it; None where ``read`` has to be asked.

@@ -11,7 +11,7 @@ import sqlite3
 from kvmodels.engines import sqlite_statements as statements
 from kvmodels.engines.clock import EngineClock
 from kvmodels.engines.evaluation import to_versionstamp
-from kvmodels.operations import AtomicWrite, Committed, Conflict
+from kvmodels.operations import AtomicWrite, Committed, Conflict, Removal
 
 __all__ = ["SqliteTransaction"]
 
@@ -38,13 +38,16 @@ class SqliteTransaction:
         self.version: int | None = None
         self.earliest_ms: int | None = None
 
-    def evaluate(self, write: AtomicWrite) -> statements.Evaluated | Conflict:
+    def evaluate(self, write: AtomicWrite | Removal) -> statements.Evaluated | Conflict:
         """Judge an operation against the transaction, earlier operations included; nothing is written.
 
         Raises:
             InvalidValueError: a sum, min or max met a value that is no 64-bit integer.
             sqlite3.Error: the transaction cannot go on.
         """
+        if isinstance(write, Removal):
+            evaluated, self._seen_ms = statements.evaluate_removal(self._connection, write, self._clock)
+            return evaluated
         checks, mutations = write
         version, now, failed = statements.judge(self._connection, checks, self._clock)
         self._seen_ms = now

@@ -20,7 +20,7 @@ from kvmodels.engines import sqlite_statements as statements
 from kvmodels.engines.clock import EngineClock
 from kvmodels.engines.evaluation import to_versionstamp
 from kvmodels.engines.sqlite_commits import SqliteTransaction
-from kvmodels.operations import AtomicWrite, Committed
+from kvmodels.operations import AtomicWrite, Committed, Removal
 
 __all__ = ["MANY", "SqliteGroupTransaction", "group_transaction"]
 
@@ -29,7 +29,7 @@ MANY = 16
 
 
 def group_transaction(
-    connection: sqlite3.Connection, clock: EngineClock, ahead: Sequence[AtomicWrite]
+    connection: sqlite3.Connection, clock: EngineClock, ahead: Sequence[AtomicWrite | Removal]
 ) -> SqliteTransaction:
     """What a group uses: this way for many operations, else the clear one.
 
@@ -48,23 +48,21 @@ class SqliteGroupTransaction(SqliteTransaction):
 
     __slots__ = ("_high_water", "_known", "_last", "_rows")
 
-    def __init__(self, connection: sqlite3.Connection, clock: EngineClock, ahead: Sequence[AtomicWrite]) -> None:
+    def __init__(
+        self, connection: sqlite3.Connection, clock: EngineClock, ahead: Sequence[AtomicWrite | Removal]
+    ) -> None:
         super().__init__(connection, clock)
         self._last, self._high_water = statements.pinned_state(connection)
-        self._known = statements.known_versionstamps(connection, ahead)
+        self._known = statements.known_versionstamps(
+            connection, [write for write in ahead if not isinstance(write, Removal)]
+        )
         self._rows: dict[bytes, statements.StoredRow | None] | None = None
 
-    def evaluate(self, write: AtomicWrite) -> Any:
+    def evaluate(self, write: AtomicWrite | Removal) -> Any:
         """Judge an operation; see ``SqliteTransaction``. Rows that are kept back may be written before."""
-        checks, mutations = write
-        known = self._known
-        for key, versionstamp, _ in checks:
-            if known.get(key, statements.UNKNOWN) != versionstamp:
-                break
-        else:
-            rows = statements.plain_rows(mutations, self._last + 1)
-            if rows is not None:
-                return rows
+        rows = None if isinstance(write, Removal) else self._rows_of(write)
+        if rows is not None:
+            return rows
         try:
             self._write_rows()
         except sqlite3.Error:
@@ -72,6 +70,15 @@ class SqliteGroupTransaction(SqliteTransaction):
         except Exception as error:  # a number that SQLite cannot hold: it ends the transaction, as in ``apply``
             raise sqlite3.DataError(str(error)) from error
         return super().evaluate(write)
+
+    def _rows_of(self, write: AtomicWrite) -> dict[bytes, statements.StoredRow | None] | None:
+        """The rows that an operation leaves whose checks hold; None where that has to be looked at."""
+        checks, mutations = write
+        known = self._known
+        for key, versionstamp, _ in checks:
+            if known.get(key, statements.UNKNOWN) != versionstamp:
+                return None
+        return statements.plain_rows(mutations, self._last + 1)
 
     def apply(self, evaluated: Any) -> Committed:
         """Keep back or write what was evaluated last. Raises sqlite3.Error: the transaction cannot go on."""

@@ -18,6 +18,7 @@ from kvmodels.errors import DecodeError
 from kvmodels.operations import (
     AtomicWrite,
     Check,
+    Conflict,
     Delete,
     Follow,
     Guard,
@@ -27,6 +28,7 @@ from kvmodels.operations import (
     Nothing,
     ReadRange,
     ReadResult,
+    Removal,
     Row,
     Set,
     Tail,
@@ -41,6 +43,7 @@ __all__ = [
     "delete_expired",
     "earliest_deadline",
     "evaluate",
+    "evaluate_removal",
     "failed_checks",
     "judge",
     "known_versionstamps",
@@ -140,6 +143,11 @@ STATE_AND_VERSIONS = tuple(
     for checks in range(CHECKS_AT_ONCE + 1)
 )
 """By the number of keys: the state, and for each key its version; NULL: absent, -1: its row has a deadline."""
+STATE_AND_ROW = (
+    "SELECT version, clock, (SELECT CASE WHEN x IS NULL THEN s ELSE -1 END FROM kv WHERE k = ?), kv.v, kv.e, kv.x"
+    " FROM meta LEFT JOIN kv ON kv.k = ? WHERE id = 0"
+)
+"""The state, the version of one key as above, and the row of another."""
 HAS_DEADLINE = -1
 UNKNOWN: Final = object()
 """In the place of a versionstamp, of which no check holds: the row has to be looked at."""
@@ -423,6 +431,34 @@ def plain_rows(mutations: Sequence[Mutation], version: int) -> dict[bytes, Store
         else:
             return None
     return changes
+
+
+def evaluate_removal(
+    connection: sqlite3.Connection, removal: Removal, clock: EngineClock
+) -> tuple[Evaluated | Conflict, int]:
+    """What a removal makes of the rows, or what it met, and the time; nothing is written.
+
+    Args:
+        connection: inside a write transaction, so that what is read here is what is removed.
+        removal: says what follows from the row.
+        clock: as of ``judge``.
+
+    Raises:
+        DecodeError: the row with the counter is missing.
+    """
+    (checked, versionstamp, _), key, entries = removal
+    found = connection.execute(STATE_AND_ROW, (checked, key)).fetchall()
+    version, high_water = _state_of(found)
+    _, _, stamp, value, encoding, expire_at = found[0]
+    now = clock.not_before(high_water)
+    if stamp == HAS_DEADLINE:
+        return _new(Conflict, ((),)), now
+    if (None if stamp is None else stamp.to_bytes(8, "big") + ZEROS) != versionstamp:
+        return _new(Conflict, ((0,),)), now
+    keys = None if encoding is None or expire_at is not None else entries(key, value, encoding)
+    if keys is None:
+        return _new(Conflict, ((),)), now
+    return _new(Evaluated, (version + 1, [], [], [(key,), *[(one,) for one in keys]], None)), now
 
 
 def _evaluate_all(connection: sqlite3.Connection, mutations: Sequence[Mutation], version: int, now: int) -> Evaluated:

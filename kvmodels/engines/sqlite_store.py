@@ -27,7 +27,7 @@ from kvmodels.engines.sqlite_errors import has_no_room, is_input_output_error, t
 from kvmodels.engines.sqlite_groups import group_transaction
 from kvmodels.engines.store_background import Due, StoreBackground
 from kvmodels.errors import ClosedError, CommitUnknownError, KvModelsError
-from kvmodels.operations import AtomicWrite, Committed, Conflict, Follow, Guard, Likely, ReadResult, Row
+from kvmodels.operations import AtomicWrite, Committed, Conflict, Follow, Guard, Likely, ReadResult, Removal, Row
 
 __all__ = ["SqliteOptions", "SqliteStore"]
 
@@ -374,7 +374,7 @@ class SqliteStore:
 
     # Writing
 
-    def commit(self, write: AtomicWrite) -> Committed | Conflict:
+    def commit(self, write: AtomicWrite | Removal) -> Committed | Conflict:
         """Carry out an operation, with those of other threads that wait for the file at the same time.
 
         The deadline covers the wait for other threads and for other processes.
@@ -382,7 +382,7 @@ class SqliteStore:
         self._require_writable()
         return self.commits.commit(write, self.patience())
 
-    def submit(self, write: AtomicWrite, waiter: Waiter) -> Member:
+    def submit(self, write: AtomicWrite | Removal, waiter: Waiter) -> Member:
         """Have an operation carried out by the next caller of ``commits.lead``."""
         self._require_writable()
         return self.commits.submit(write, self.patience(), waiter)

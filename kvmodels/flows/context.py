@@ -77,7 +77,7 @@ class Context:
 
     ``monotonic`` gives seconds that never go back, ``random`` a number in [0, 1), ``new_token`` a text that is
     never given twice. ``transaction`` is set in the copy that a transaction makes for its own flows.
-    ``signals`` are those of the handle.
+    ``signals`` are those of the handle. ``removes``: the engine reads what it removes; see ``requests.Remove``.
     """
 
     codec: ValueCodec
@@ -92,6 +92,7 @@ class Context:
     view: HeaderView | None = None
     transaction: Joining | None = None
     signals: Signals = field(default_factory=Signals)
+    removes: bool = False
 
 
 def header_view(context: Context) -> Flow[HeaderView]:

@@ -23,6 +23,7 @@ from kvmodels.operations import (
     GuardFailed,
     ReadRange,
     ReadResult,
+    Removal,
     Row,
 )
 
@@ -36,6 +37,7 @@ __all__ = [
     "OneRead",
     "Read",
     "ReadChanges",
+    "Remove",
     "Request",
     "Sleep",
     "WaitForCommit",
@@ -75,6 +77,12 @@ class Commit(NamedTuple):
     write: AtomicWrite
 
 
+class Remove(NamedTuple):
+    """Apply a removal, where ``Context.removes`` says that the engine can; the answer is that of ``Commit``."""
+
+    removal: Removal
+
+
 class Sleep(NamedTuple):
     """Wait for a number of seconds, as between two attempts; the answer is None."""
 
@@ -99,7 +107,7 @@ class ReadChanges(NamedTuple):
     after: bytes
 
 
-Request = Read | Count | Commit | Sleep | Now | WaitForCommit | ReadChanges
+Request = Read | Count | Commit | Remove | Sleep | Now | WaitForCommit | ReadChanges
 
 Flow: TypeAlias = Generator[Request, Any, T]
 """A generator that yields requests and returns a ``T``."""

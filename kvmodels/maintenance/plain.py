@@ -15,6 +15,7 @@ from typing import Any, Final
 from kvmodels.encoding.values import MsgpackCodec, ValueCodec
 from kvmodels.errors import KvModelsError
 from kvmodels.keys import decode_key
+from kvmodels.limits import Limits
 from kvmodels.maintenance import rules
 from kvmodels.maintenance.changes import RecordChange
 from kvmodels.maintenance.entries import RAW_BYTES
@@ -249,6 +250,25 @@ class PlainWrites:
             mutations.extend([_new(Delete, (slot_key,)) for slot_key in released])
         return checks, mutations, claimed
 
+    @staticmethod
+    def in_order(entries: Entries) -> list[bytes]:
+        """The keys of entries in the order in which they are removed: slots last."""
+        keys = [entry_key for entry_key, slot in entries if entry_key and not slot]
+        keys += [entry_key for entry_key, slot in entries if slot]
+        return keys
+
+    def removal(self, limits: Limits) -> tuple[Check, int] | None:
+        """What a removal that reads its record in the transaction checks, and how long a key may be so that it fits.
+
+        None if an operation of so many keys may be over one of the limits, however short they are.
+        """
+        if not self._header or len(self._indexes) >= limits.max_mutations or limits.max_checks < 2:
+            return None
+        (header,) = self._header
+        # Counted are the keys of both checks, of the record and of each entry.
+        longest = min(limits.max_key_bytes, limits.max_operation_bytes // (len(self._indexes) + 3))
+        return (header, longest) if len(header.key) <= longest else None
+
     def remove(self, pk: bytes, old: Row, before: Entries) -> AtomicWrite:
         """The operation that removes a record; the arguments are those of ``store``."""
         checks, mutations, _ = self._removed(pk, old, before)
@@ -257,9 +277,7 @@ class PlainWrites:
     def _removed(self, pk: bytes, old: Row, before: Entries) -> _Parts:
         key = self._prefix + pk
         check = rules.record_check(key, old, 0)
-        keys = [key]
-        keys += [entry_key for entry_key, slot in before if entry_key and not slot]
-        keys += [entry_key for entry_key, slot in before if slot]
+        keys = [key, *self.in_order(before)]
         return [] if check is None else [check], [_new(Delete, (one,)) for one in keys], []
 
     def compiled(self, changes: Sequence[RecordChange], rows: Mapping[bytes, Row | None] | None) -> AtomicWrite | None:

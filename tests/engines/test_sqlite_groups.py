@@ -28,6 +28,7 @@ from kvmodels.operations import (
     Mutation,
     ReadRange,
     ReadResult,
+    Removal,
     Set,
 )
 from tests.engines.ledger import Bell
@@ -79,7 +80,19 @@ def drawn_mutation(chance: random.Random) -> Mutation:
     return Set(key, b"", 3, None, True) if kind < 0.97 else Arithmetic("sum", b"number" if kind < 0.99 else key, 1)
 
 
-def carried_out(transaction: SqliteTransaction, connection: sqlite3.Connection, writes: list[AtomicWrite]) -> Any:
+def drawn_removal(chance: random.Random, versions: dict[bytes, int]) -> Removal:
+    """What is removed with a key depends on its value, so on what those before it have written."""
+    checked = chance.choice(KEYS)
+    believed = versions.get(checked)
+    check = Check(checked, None if believed is None else to_versionstamp(believed), physical=True)
+    return Removal(
+        check, chance.choice(KEYS), lambda key, value, encoding: None if value == b"8" else [b"key 1" + value]
+    )
+
+
+def carried_out(
+    transaction: SqliteTransaction, connection: sqlite3.Connection, writes: list[AtomicWrite | Removal]
+) -> Any:
     """The verdicts, all rows, and the counter with the clock; nothing of it stays."""
     verdicts: list[Any] = []
     for write in writes:
@@ -94,7 +107,7 @@ def carried_out(transaction: SqliteTransaction, connection: sqlite3.Connection, 
     return verdicts, rows, statements.pinned_state(connection), (transaction.version, transaction.earliest_ms)
 
 
-def both_ways(connection: sqlite3.Connection, writes: list[AtomicWrite], foreseen: int) -> tuple[Any, Any]:
+def both_ways(connection: sqlite3.Connection, writes: list[AtomicWrite | Removal], foreseen: int) -> tuple[Any, Any]:
     outcomes: list[Any] = []
     for made in (
         lambda: SqliteTransaction(connection, clock()),
@@ -112,10 +125,16 @@ def stories(connection: sqlite3.Connection, number: int) -> tuple[int, int]:
     committed = refused = 0
     for _ in range(number):
         versions = {key: 40 + at for at, key in enumerate(KEYS[:30]) if at % 10 != 7}
-        writes: list[AtomicWrite] = []
+        writes: list[AtomicWrite | Removal] = []
         for at in range(chance.choice([MANY, 40])):
-            writes.append(drawn_write(chance, versions))
-            for mutation in writes[-1].mutations:  # what the next writer believes is that this was committed
+            if chance.random() < 0.1:
+                removal = drawn_removal(chance, versions)
+                writes.append(removal)
+                versions.pop(removal.key, None)
+                continue
+            write = drawn_write(chance, versions)
+            writes.append(write)
+            for mutation in write.mutations:  # what the next writer believes is that this was committed
                 if isinstance(mutation, Set):
                     versions[mutation.key] = 78 + at
                 elif isinstance(mutation, Delete):

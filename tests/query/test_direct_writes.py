@@ -21,6 +21,7 @@ from kvmodels import (
     UniqueViolationError,
 )
 from kvmodels.database_core import DatabaseCore
+from kvmodels.engines.base import Engine
 from kvmodels.engines.memory import MemoryEngine
 from kvmodels.errors import RetriesExhaustedError
 from kvmodels.flows import direct_writes
@@ -111,9 +112,9 @@ def outcome(db: Database, step: tuple[str, Any, Any]) -> Any:
     return found.__dict__, found.model_fields_set, found.__pydantic_extra__, state_of(found)
 
 
-def story(steps: list[tuple[str, Any, Any]]) -> tuple[list[Any], list[Row]]:
+def story(steps: list[tuple[str, Any, Any]], engine: Engine | None = None) -> tuple[list[Any], list[Row]]:
     """What each step ended with, and what is stored at last."""
-    engine = MemoryEngine(clock=lambda: NOW)
+    engine = engine or MemoryEngine(clock=lambda: NOW)
     db = Database.from_engine(engine, DatabaseCore((Person,)))
     begun = [("create", number, {"email": email, "name": "x"}) for number, email in enumerate(("a", None, "b"))]
     outcomes = [outcome(db, step) for step in (*begun, *steps)]
