@@ -7,7 +7,7 @@ Rules of this module: a method runs one flow and decides nothing. Names, signatu
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -356,7 +356,10 @@ class _Runner:
     __slots__ = ("_core", "_run", "schema")
 
     def __init__(
-        self, core: DatabaseCore, run: Callable[[Flow[Any] | OneRead[Any]], Awaitable[Any]], schema: ModelSchema
+        self,
+        core: DatabaseCore,
+        run: Callable[[Flow[Any] | OneRead[Any]], Coroutine[Any, Any, Any]],
+        schema: ModelSchema,
     ) -> None:
         self._core = core
         self._run = run
@@ -366,9 +369,9 @@ class _Runner:
     def context(self) -> Context:
         return self._core.context
 
-    async def run(self, flow: Flow[T] | OneRead[T]) -> T:
-        result: T = await self._run(flow)
-        return result
+    def run(self, flow: Flow[T] | OneRead[T]) -> Coroutine[Any, Any, T]:
+        # Not awaited here: of a thousand tasks that wait, each would keep a coroutine more.
+        return self._run(flow)
 
 
 show_public_path(AsyncDatabase)

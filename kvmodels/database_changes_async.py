@@ -6,8 +6,8 @@ Rules of this module: a method runs one flow and decides nothing. Names, signatu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import TypeVar
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, TypeVar
 
 from kvmodels.database_core import DatabaseCore
 from kvmodels.drivers_async import arun
@@ -40,8 +40,8 @@ class AsyncSchemaChanges:
     def _engine(self) -> Engine:
         return self._opening.open()
 
-    async def _run(self, flow: Flow[T] | OneRead[T]) -> T:
-        return await arun(self._engine, flow)
+    def _run(self, flow: Flow[T] | OneRead[T]) -> Coroutine[Any, Any, T]:
+        return arun(self._engine, flow)
 
     async def build_indexes(
         self,

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
 from kvmodels.drivers import perform, tell
@@ -27,6 +27,7 @@ from kvmodels.drivers_lanes import (
     commit_in_group,
     count_at_once,
     lanes_of,
+    may_read,
     read_at_once,
     snapshot_at_once,
 )
@@ -56,13 +57,13 @@ __all__ = ["aclose", "apin", "arelease", "arun"]
 T = TypeVar("T")
 
 
-async def arun(
+def arun(
     engine: Engine,
     flow: Flow[T] | OneRead[T],
     *,
     snapshot: Snapshot | None = None,
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
-) -> T:
+) -> Coroutine[Any, Any, T]:
     """Run a flow to its end in the running event loop.
 
     An engine that waits for nothing (trait ``blocking`` false) is called directly; another one in threads that
@@ -83,48 +84,52 @@ async def arun(
         KvModelsError: what the engine raised and the flow did not handle, or what the flow raised.
         asyncio.CancelledError: the task was cancelled; after a started commit it carries a note with the outcome.
     """
+    if isinstance(flow, OneRead):
+        if snapshot is None:
+            return _run_one(engine, flow, sleep)
+        flow = steps_of(flow)
+    return _run_through(engine, flow, snapshot, sleep)
+
+
+async def _run_one(engine: Engine, one: OneRead[T], sleep: Callable[[float], Awaitable[object]]) -> T:
     lanes = lanes_of(engine) if engine.traits.blocking else None
-    if isinstance(flow, OneRead) and snapshot is None:
-        request = request_of(flow)
-        found = perform(engine, request) if lanes is None else await _perform_beside(engine, lanes, request, None)
-        if type(found) is not GuardFailed:
-            result: T = flow.answer(found)
-            if result is not AGAIN:
-                return result
-        assert flow.otherwise is not None  # there was a guard, or an answer that needs it
-        flow = flow.otherwise()
-    return await _run_through(engine, steps_of(flow), lanes, snapshot, sleep)
+    request = request_of(one)
+    found = perform(engine, request) if lanes is None else await _perform_beside(engine, lanes, request, None)
+    if type(found) is not GuardFailed:
+        result: T = one.answer(found)
+        if result is not AGAIN:
+            return result
+    assert one.otherwise is not None  # there was a guard, or an answer that needs it
+    return await _run_through(engine, one.otherwise(), None, sleep)
 
 
 async def _run_through(
-    engine: Engine,
-    flow: Flow[T],
-    lanes: Lanes | None,
-    snapshot: Snapshot | None,
-    sleep: Callable[[float], Awaitable[object]],
+    engine: Engine, flow: Flow[T], snapshot: Snapshot | None, sleep: Callable[[float], Awaitable[object]]
 ) -> T:
-    step: Callable[[Any], Request] = flow.send
+    lanes = lanes_of(engine) if engine.traits.blocking else None
     answer: Any = None
+    failed = False
     try:
         while True:
             try:
-                request = step(answer)
+                request = flow.throw(answer) if failed else flow.send(answer)
             except StopIteration as done:
                 result: T = done.value
                 return result
-            step = flow.send
+            answer, failed = None, False
             try:
                 if type(request) is Sleep:
                     await sleep(request.seconds)
-                    answer = None
                 elif type(request) is WaitForCommit:
                     answer = await _wait_for_commit(engine, request)
-                elif lanes is not None:
-                    answer = await _perform_beside(engine, lanes, request, snapshot)
-                else:
+                elif lanes is None:
                     answer = perform(engine, request, snapshot)
+                elif type(request) is Commit and lanes.embedded:
+                    answer = await commit_in_group(engine, lanes, request.write)
+                else:
+                    answer = await _perform_beside(engine, lanes, request, snapshot)
             except KvModelsError as error:
-                step, answer = flow.throw, error
+                answer, failed = error, True
             except BaseException as interruption:
                 tell(flow, interruption)
                 raise
@@ -208,18 +213,19 @@ async def _present_versionstamp(engine: Engine) -> bytes:
 async def _perform_beside(engine: Engine, lanes: Lanes, request: Request, snapshot: Snapshot | None) -> Any:
     """Carry out what may block, without keeping the event loop."""
     if type(request) is Commit:
-        if lanes.embedded:
-            return await commit_in_group(engine, lanes, request.write)
         return await _commit_in_thread(lanes, engine, request.write)
     if type(request) is Remove:
         return await commit_in_group(engine, lanes, request.removal)
-    found: Any = None
-    if lanes.embedded and type(request) is Read:
-        found = await read_at_once(engine, request, snapshot)
-    elif lanes.embedded and type(request) is Count:
-        found = await count_at_once(engine, request, snapshot)
-    if found is not None:
-        return found
+    if lanes.embedded and isinstance(request, Read | Count):
+        if not may_read():
+            await asyncio.sleep(0)
+        found: Any
+        if isinstance(request, Read):
+            found = read_at_once(engine, request, snapshot)
+        else:
+            found = count_at_once(engine, request, snapshot)
+        if found is not None:
+            return found
     if isinstance(request, Read | Count | ReadChanges):
         return await asyncio.wrap_future(lanes.reads.submit(perform, engine, request, snapshot))
     return engine.now_ms()  # a clock is read, nothing waits

@@ -29,6 +29,7 @@ __all__ = [
     "commit_in_group",
     "count_at_once",
     "lanes_of",
+    "may_read",
     "read_at_once",
     "snapshot_at_once",
 ]
@@ -113,7 +114,7 @@ class _LoopDesk:
         self._expected.pop(member, None)
 
     def may_read(self) -> bool:
-        """Whether the present task may read without a pause; false once after so many reads in a row."""
+        """See the function of this name."""
         reader = id(asyncio.current_task())  # of a task that has ended, the next one may have it: a pause too early
         if reader != self._reader:
             self._reader, self._reads = reader, 0
@@ -178,10 +179,13 @@ async def commit_in_group(engine: Engine, lanes: Lanes, write: AtomicWrite | Rem
     return outcome
 
 
-async def read_at_once(engine: Engine, request: Read, snapshot: Snapshot | None) -> ReadResult | GuardFailed | None:
+def may_read() -> bool:
+    """Whether the present task may read in the event loop without a pause; false once after so many reads in a row."""
+    return _desks.of(asyncio.get_running_loop()).may_read()
+
+
+def read_at_once(engine: Engine, request: Read, snapshot: Snapshot | None) -> ReadResult | GuardFailed | None:
     """Read from an embedded engine, or from a snapshot of it, without a thread; None when that would keep the loop."""
-    if not _desks.of(asyncio.get_running_loop()).may_read():
-        await asyncio.sleep(0)
     if snapshot is not None:
         return cast("EmbeddedSnapshot", snapshot).read_at_once(
             request.ranges, include_expired=request.include_expired, follow=request.follow
@@ -191,10 +195,8 @@ async def read_at_once(engine: Engine, request: Read, snapshot: Snapshot | None)
     )
 
 
-async def count_at_once(engine: Engine, request: Count, snapshot: Snapshot | None) -> Counted | GuardFailed | None:
+def count_at_once(engine: Engine, request: Count, snapshot: Snapshot | None) -> Counted | GuardFailed | None:
     """Count in an embedded engine, or in a snapshot of it, without a thread; None when that would keep the loop."""
-    if not _desks.of(asyncio.get_running_loop()).may_read():
-        await asyncio.sleep(0)
     if snapshot is not None:
         return cast("EmbeddedSnapshot", snapshot).count_at_once(request.ranges)
     return cast("EmbeddedEngine", engine).count_at_once(request.ranges, request.guard)

@@ -5,7 +5,7 @@ Rules of this module: as ``kvmodels.queryset_answers``; the same names and signa
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Coroutine
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from kvmodels.flows import aggregation, answers
@@ -37,7 +37,7 @@ class AsyncRunner(Protocol):
         """The model."""
         ...
 
-    async def run(self, flow: Flow[T] | OneRead[T]) -> T:
+    def run(self, flow: Flow[T] | OneRead[T]) -> Coroutine[Any, Any, T]:
         """Run a flow to its end.
 
         Args:

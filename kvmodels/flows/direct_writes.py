@@ -311,12 +311,14 @@ def _mutated(context: Context, way: Way, pk: bytes, given: Any, function: Callab
         check_budget(write, context.limits, way.collections)
     except LimitExceededError:  # that a value is taken is said first, and the full way has looked whether it is
         return (yield from crud.mutate(context, schema, key_values(schema, given), function))
+    key = row[0]
+    del found, rows, loaded, row, known, fresh  # what many tasks keep while they wait, the collector visits
     outcome: Committed | Conflict = yield _new(Commit, (write,))
     if isinstance(outcome, Conflict):
         first = failed(started, write, outcome)
         return (yield from crud.mutate(context, schema, key_values(schema, given), function, first=first))
     schema.accept(instance, prepared)
-    way.remember(instance, (row[0], *value, outcome[0], None), prepared.unknown)
+    way.remember(instance, (key, *value, outcome[0], None), prepared.unknown)
     return instance
 
 
