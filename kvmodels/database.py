@@ -20,7 +20,7 @@ from kvmodels import signals as signalling
 from kvmodels import transaction as transactions
 from kvmodels.database_changes import SchemaChanges
 from kvmodels.engines import base
-from kvmodels.flows import context, findings, requests, scrub
+from kvmodels.flows import context, findings, scrub
 from kvmodels.flows.retrying import DEFAULT_RETRY, RetryPolicy
 from kvmodels.limits import Limits
 from kvmodels.public_path import show_public_path
@@ -135,7 +135,7 @@ class Database(SchemaChanges):
         if known is not None:
             return known
         made: repositories.Repository[M] = repositories.Repository(
-            _Runner(self._core, partial(drivers.run, self._engine), self._core.view_for(model))
+            _Runner(self._core.context, self._engine, self._core.view_for(model))
         )
         self._repositories[model] = made
         return made
@@ -313,25 +313,12 @@ class Database(SchemaChanges):
 class _Runner:
     """Runs the flows of one repository."""
 
-    __slots__ = ("_core", "_run", "schema")
+    __slots__ = ("context", "run", "schema")
 
-    def __init__(
-        self,
-        core: database_core.DatabaseCore,
-        run: Callable[[requests.Flow[Any] | requests.OneRead[Any]], Any],
-        schema: definition.ModelSchema,
-    ) -> None:
-        self._core = core
-        self._run = run
+    def __init__(self, shared: context.Context, engine: base.Engine, schema: definition.ModelSchema) -> None:
+        self.context = shared
+        self.run = partial(drivers.run, engine)  # a method would be one more call for every read
         self.schema = schema
-
-    @property
-    def context(self) -> context.Context:
-        return self._core.context
-
-    def run(self, flow: requests.Flow[T] | requests.OneRead[T]) -> T:
-        result: T = self._run(flow)
-        return result
 
 
 show_public_path(Database)

@@ -17,7 +17,7 @@ from kvmodels.drivers_async import apin, arelease, arun
 from kvmodels.engines.base import Engine
 from kvmodels.flows import findings, scrub
 from kvmodels.flows.context import Context
-from kvmodels.flows.requests import Flow, OneRead
+from kvmodels.flows.requests import AnyFlow
 from kvmodels.flows.retrying import DEFAULT_RETRY, RetryPolicy
 from kvmodels.kv_async import AsyncKv
 from kvmodels.kv_opening import Durability, Opening
@@ -358,7 +358,7 @@ class _Runner:
     def __init__(
         self,
         core: DatabaseCore,
-        run: Callable[[Flow[Any] | OneRead[Any]], Coroutine[Any, Any, Any]],
+        run: Callable[[AnyFlow[Any]], Coroutine[Any, Any, Any]],
         schema: ModelSchema,
     ) -> None:
         self._core = core
@@ -369,7 +369,7 @@ class _Runner:
     def context(self) -> Context:
         return self._core.context
 
-    def run(self, flow: Flow[T] | OneRead[T]) -> Coroutine[Any, Any, T]:
+    def run(self, flow: AnyFlow[T]) -> Coroutine[Any, Any, T]:
         # Not awaited here: of a thousand tasks that wait, each would keep a coroutine more.
         return self._run(flow)
 

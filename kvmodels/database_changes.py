@@ -32,7 +32,7 @@ class SchemaChanges:
     _core: database_core.DatabaseCore
     _engine: base.Engine
 
-    def _run(self, flow: requests.Flow[T] | requests.OneRead[T]) -> T:
+    def _run(self, flow: requests.AnyFlow[T]) -> T:
         return drivers.run(self._engine, flow)
 
     def build_indexes(

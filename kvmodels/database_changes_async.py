@@ -17,7 +17,7 @@ from kvmodels.flows import migrate as migrate_flows
 from kvmodels.flows import plan_apply
 from kvmodels.flows import violations as listing
 from kvmodels.flows.pace import Pace, SchemaProgress
-from kvmodels.flows.requests import Flow, OneRead
+from kvmodels.flows.requests import AnyFlow
 from kvmodels.flows.sampling import SAMPLE
 from kvmodels.kv_opening import Opening
 from kvmodels.schema import evolution
@@ -40,7 +40,7 @@ class AsyncSchemaChanges:
     def _engine(self) -> Engine:
         return self._opening.open()
 
-    def _run(self, flow: Flow[T] | OneRead[T]) -> Coroutine[Any, Any, T]:
+    def _run(self, flow: AnyFlow[T]) -> Coroutine[Any, Any, T]:
         return arun(self._engine, flow)
 
     async def build_indexes(

@@ -9,19 +9,21 @@ Whatever happens, the flow is closed when the driver returns, and no lock is hel
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Final, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from kvmodels.engines.base import Engine, RemovingEngine, Snapshot
 from kvmodels.errors import DecodeError, KvModelsError
 from kvmodels.flows.requests import (
     AGAIN,
+    AnyFlow,
     Commit,
     Count,
     Flow,
     OneCount,
     OneRead,
+    OneRow,
     Read,
     ReadChanges,
     Remove,
@@ -30,19 +32,16 @@ from kvmodels.flows.requests import (
     WaitForCommit,
     steps_of,
 )
-from kvmodels.operations import GuardFailed, Likely, ReadResult, Row
+from kvmodels.operations import GuardFailed, Likely
 
 __all__ = ["perform", "run", "tell"]
 
 T = TypeVar("T")
 
-_UNKNOWN: Final[Any] = object()
-_NO_ROWS: Final = ReadResult([[]], [], b"")
-
 
 def run(
     engine: Engine,
-    flow: Flow[T] | OneRead[T],
+    flow: AnyFlow[T],
     *,
     snapshot: Snapshot | None = None,
     sleep: Callable[[float], object] = time.sleep,
@@ -72,16 +71,27 @@ def run(
         >>> run(MemoryEngine(), write_and_read())
         b'v'
     """
-    if isinstance(flow, OneRead) and snapshot is None:
-        ranges, guard, follow, meaning, otherwise, made = flow
-        if made is not None:
-            look: Callable[..., list[Row] | None] | None = getattr(engine, "rows_at_key", None)
-            if look is not None:
-                found_at_once: T = _looked_up(look, flow)
-                if found_at_once is not _UNKNOWN:
-                    return found_at_once
+    if type(flow) is OneRow and snapshot is None:
+        key, guard, follow, made, way, _, asked = flow
+        look: Callable[..., Sequence[Any] | None] | None = getattr(engine, "row_at_key", None)
+        if look is not None and made is not None:
+            row = look(key, guard, follow)
+            if row:
+                try:
+                    instance = made(row, key)
+                except DecodeError:
+                    instance = None  # it may be another record than the one that was wanted: the read tells
+                if instance is not None:
+                    return instance
                 if isinstance(follow, Likely):
-                    follow = follow.follow  # it was guessed already
+                    follow.misses += 1
+            elif row is not None:
+                return way.absent(asked)
+            if isinstance(follow, Likely):
+                follow = follow.follow  # it was guessed already
+        flow = flow.read(follow)
+    if isinstance(flow, OneRead) and snapshot is None:
+        ranges, guard, follow, meaning, otherwise = flow
         found = engine.count(ranges, guard) if type(flow) is OneCount else engine.read(ranges, guard, follow=follow)
         if type(found) is not GuardFailed:
             result: T = meaning(found)
@@ -90,25 +100,6 @@ def run(
         assert otherwise is not None  # there was a guard, or an answer that needs it
         flow = otherwise()
     return _run_through(engine, steps_of(flow), snapshot, sleep)
-
-
-def _looked_up(look: Callable[..., list[Row] | None], one: OneRead[Any]) -> Any:
-    """What the one row of a read means, without all else that a read says; _UNKNOWN where the read has to say it."""
-    ranges, guard, follow, meaning, _, made = one
-    key = ranges[0][0]
-    rows = look(key, guard, follow)
-    if rows:
-        assert made is not None
-        try:
-            found = made(rows[0], key)
-        except DecodeError:
-            found = None  # it may be another record than the one that was wanted: the read tells
-        if found is not None:
-            return found
-        if isinstance(follow, Likely):
-            follow.misses += 1
-        return _UNKNOWN
-    return _UNKNOWN if rows is None else meaning(_NO_ROWS)
 
 
 def _run_through(engine: Engine, flow: Flow[T], snapshot: Snapshot | None, sleep: Callable[[float], object]) -> T:

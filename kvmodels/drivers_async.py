@@ -37,6 +37,7 @@ from kvmodels.engines.signals import RECHECK_S
 from kvmodels.errors import KvModelsError
 from kvmodels.flows.requests import (
     AGAIN,
+    AnyFlow,
     Commit,
     Count,
     Flow,
@@ -59,7 +60,7 @@ T = TypeVar("T")
 
 def arun(
     engine: Engine,
-    flow: Flow[T] | OneRead[T],
+    flow: AnyFlow[T],
     *,
     snapshot: Snapshot | None = None,
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,

@@ -274,11 +274,13 @@ class Likely:
         guess: the key is probably this prefix, the value of the row from this position on, and this suffix.
         misses: how often the function was called since an engine has last found a row where it was guessed, if the
             engine says so by setting it to 0.
+        asked: what an engine asks for such a row, with the guess and the guard that it was made of; it is the engine's.
     """
 
     follow: Follow
     guess: tuple[bytes, int, bytes]
     misses: int = 0
+    asked: tuple[tuple[bytes, int, bytes], Guard, str] | None = None
 
     def __call__(self, ranges: list[list[Row]]) -> Sequence[ReadRange]:
         """What the function asks for."""

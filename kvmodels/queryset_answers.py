@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from kvmodels.flows import aggregation, answers
 from kvmodels.flows import scan as scanning
 from kvmodels.flows.context import Context
-from kvmodels.flows.requests import Flow, OneRead
+from kvmodels.flows.requests import AnyFlow
 from kvmodels.query import aggregation as aggregates
 from kvmodels.query import aggregation_plans, plans, projection
 from kvmodels.query.page import Page
@@ -38,7 +38,7 @@ class Runner(Protocol):
         """The model."""
         ...
 
-    def run(self, flow: Flow[T] | OneRead[T]) -> T:
+    def run(self, flow: AnyFlow[T]) -> T:
         """Run a flow to its end.
 
         Args:

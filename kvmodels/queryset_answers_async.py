@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from kvmodels.flows import aggregation, answers
 from kvmodels.flows.context import Context
-from kvmodels.flows.requests import Flow, OneRead
+from kvmodels.flows.requests import AnyFlow
 from kvmodels.query import aggregation as aggregates
 from kvmodels.query import aggregation_plans, plans, projection
 from kvmodels.query.page import Page
@@ -37,7 +37,7 @@ class AsyncRunner(Protocol):
         """The model."""
         ...
 
-    def run(self, flow: Flow[T] | OneRead[T]) -> Coroutine[Any, Any, T]:
+    def run(self, flow: AnyFlow[T]) -> Coroutine[Any, Any, T]:
         """Run a flow to its end.
 
         Args:

@@ -20,7 +20,7 @@ from kvmodels.flows import transaction as transaction_flows
 from kvmodels.flows.arguments import require_callable, require_text
 from kvmodels.flows.context import Context
 from kvmodels.flows.operation import run_after
-from kvmodels.flows.requests import Flow, OneRead
+from kvmodels.flows.requests import AnyFlow
 from kvmodels.keys import KeyPart
 from kvmodels.kv_transaction_async import AsyncTransactionKv
 from kvmodels.operations import format_versionstamp
@@ -376,7 +376,7 @@ class _Runner:
     def context(self) -> Context:
         return self._session.flows.context
 
-    async def run(self, flow: Flow[T] | OneRead[T]) -> T:
+    async def run(self, flow: AnyFlow[T]) -> T:
         return await self._session.run(flow)
 
 

@@ -14,7 +14,7 @@ from kvmodels.drivers import run
 from kvmodels.engines.base import Snapshot
 from kvmodels.flows import transaction as transaction_flows
 from kvmodels.flows import transaction_commit
-from kvmodels.flows.requests import Flow, OneRead, steps_of
+from kvmodels.flows.requests import AnyFlow, Flow, steps_of
 from kvmodels.transaction_scope import Store
 
 __all__ = ["Session"]
@@ -40,7 +40,7 @@ class Session:
         self._snapshot: Snapshot | None = None
         self._sent = False
 
-    def run(self, flow: Flow[T] | OneRead[T]) -> T:
+    def run(self, flow: AnyFlow[T]) -> T:
         """Run a flow of the library in the transaction.
 
         Args:

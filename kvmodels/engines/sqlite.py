@@ -21,8 +21,10 @@ from kvmodels.engines.evaluation import to_versionstamp
 from kvmodels.engines.file_engine import FileEngine, attach, require_sensible
 from kvmodels.engines.registry import StoreRegistry
 from kvmodels.engines.sqlite_file import Connection, connect_memory
+from kvmodels.engines.sqlite_settings import MEMORY_PATH, SqliteOptions
 from kvmodels.engines.sqlite_snapshot import SqliteSnapshot
-from kvmodels.engines.sqlite_store import MEMORY_PATH, SqliteOptions, SqliteStore
+from kvmodels.engines.sqlite_statements import PlainRow
+from kvmodels.engines.sqlite_store import SqliteStore
 from kvmodels.engines.sweeping import (
     require_reached,
     require_retention,
@@ -41,7 +43,6 @@ from kvmodels.operations import (
     ReadRange,
     ReadResult,
     Removal,
-    Row,
 )
 
 __all__ = ["SqliteEngine", "SqliteSnapshot"]
@@ -166,17 +167,18 @@ class SqliteEngine(FileEngine[SqliteStore]):
         """
         return self.check_open().commit(removal)
 
-    def rows_at_key(self, key: bytes, guard: Guard | None, follow: Follow | None) -> list[Row] | None:
+    def row_at_key(self, key: bytes, guard: Guard | None, follow: Follow | None) -> PlainRow | tuple[()] | None:
         """The row of a key, or with a guard the one that follows from it; None where ``read`` has to be asked.
 
-        One statement, of nothing but the row. None is no answer: the file is busy, the guard does not hold, ``follow``
-        is no ``Likely``, there is no row where it expects one, the row has a deadline; ``read`` tells these apart.
+        One statement, of nothing but the row. ``()``: there is no row, which is said of a key alone. None is no answer:
+        the file is busy, the guard does not hold, ``follow`` is no ``Likely``, there is no row where it expects one,
+        the row has a deadline; ``read`` tells these apart.
         """
         store = self._store
         if store is None or store.closed_reason is not None:
             return None
         try:
-            return store.rows_at_key(key, guard, follow)
+            return store.row_at_key(key, guard, follow)
         except sqlite3.Error:
             return None
 

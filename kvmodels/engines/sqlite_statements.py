@@ -38,7 +38,9 @@ __all__ = [
     "BEFORE_ALL_TIME",
     "SCAN",
     "UNKNOWN",
+    "ZEROS",
     "Evaluated",
+    "PlainRow",
     "StoredRow",
     "delete_expired",
     "earliest_deadline",
@@ -47,13 +49,13 @@ __all__ = [
     "failed_checks",
     "judge",
     "known_versionstamps",
-    "likely_rows",
+    "likely_row",
     "pinned_state",
     "plain_rows",
     "read_guarded_point",
     "read_point",
     "read_ranges",
-    "rows_at_key",
+    "row_at_key",
     "set_state",
     "write",
     "write_rows",
@@ -82,17 +84,16 @@ LIKELY_POINT = (
 AT_KEY = "SELECT v, e, s, x, CASE WHEN x NOTNULL THEN (SELECT clock FROM meta WHERE id = 0) END FROM kv WHERE k = ?"
 """The clock is looked up for a row that has a deadline."""
 
-_LIKELY_ROW = (
-    "SELECT guard.s, behind.k, behind.v, behind.e, behind.s FROM kv AS guard CROSS JOIN kv CROSS JOIN kv AS behind"
-    " ON behind.k = CAST(? || substr(kv.v, ?){} AS BLOB)"
-    " WHERE kv.k = ? AND guard.k = ? AND guard.x ISNULL AND kv.x ISNULL AND behind.x ISNULL"
+LIKELY_ROW = (
+    "SELECT behind.k, behind.v, behind.e, behind.s FROM kv AS guard CROSS JOIN kv CROSS JOIN kv AS behind"
+    " ON behind.k = CAST(X'{}' || substr(kv.v, {}){} AS BLOB)"
+    " WHERE kv.k = ? AND guard.k = X'{}' AND guard.s = {} AND guard.x ISNULL AND kv.x ISNULL AND behind.x ISNULL"
 )
-LIKELY_ROW = _LIKELY_ROW.format("")
-LIKELY_ROW_WITH_END = _LIKELY_ROW.format(" || ?")
-"""What ``LIKELY_POINT`` finds behind, if all three rows are there and have no deadline.
+"""What ``LIKELY_POINT`` finds behind, if the guard holds, all three rows are there and none has a deadline.
 
 A cross join is walked from its left side, whatever ANALYZE has found. Without the counter, the slot and a suffix, each
-of which costs as much as a twentieth of the statement, and outer joins, which cost a tenth.
+of which costs as much as a twentieth of the statement, and outer joins, which cost a tenth. What stays the same from
+one lookup to the next is written into it: a parameter costs four times as much as a constant.
 """
 
 SCAN = {
@@ -162,6 +163,9 @@ _new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of i
 _key_of: Final = itemgetter(0)
 
 ROWS_TO_SORT = 64
+
+PlainRow: TypeAlias = tuple[bytes, bytes, int, bytes, int | None]
+"""What a ``Row`` holds."""
 
 StoredRow: TypeAlias = tuple[bytes, bytes, int, int] | tuple[bytes, bytes, int, int, int]
 
@@ -300,41 +304,31 @@ def _guessed(stored: tuple[Any, ...], key: bytes, guard: Guard) -> ReadResult | 
     return _new(ReadResult, ([[row]], [[one]], version.to_bytes(8, "big") + ZEROS))
 
 
-def rows_at_key(connection: sqlite3.Connection, key: bytes, clock: EngineClock) -> list[Row] | None:
-    """The row of one key in one statement, or none; None: the file lacks the row that holds its clock."""
-    found = connection.execute(AT_KEY, (key,)).fetchall()
-    if not found:
-        return []
-    value, encoding, stamp, expire_at, high_water = found[0]
+def row_at_key(found: tuple[Any, ...] | None, key: bytes, clock: EngineClock) -> PlainRow | tuple[()] | None:
+    """What ``AT_KEY`` has found: the row, or no row; None: the file lacks the row that holds its clock."""
+    if found is None:
+        return ()
+    value, encoding, stamp, expire_at, high_water = found
     if expire_at is not None:
         if high_water is None:
             return None
         if expire_at <= max(clock.now_ms(), high_water):
-            return []
-    return [_new(Row, (key, value, encoding, stamp.to_bytes(8, "big") + ZEROS, expire_at))]
+            return ()
+    return key, value, encoding, stamp.to_bytes(8, "big") + ZEROS, expire_at
 
 
-def likely_rows(connection: sqlite3.Connection, key: bytes, guard: Guard, likely: Likely) -> list[Row] | None:
-    """The row at the likely key, read in the state of guard and slot; None where that takes more than this statement.
+def likely_row(guess: tuple[bytes, int, bytes], guard: Guard) -> tuple[tuple[bytes, int, bytes], Guard, str] | None:
+    """The statement that finds the row at the likely key, in the state of guard and slot; None: the guard never holds.
 
-    Args:
-        connection: in no transaction.
-        key: of the slot.
-        guard: a key that must have its versionstamp.
-        likely: what follows from the slot.
+    Its parameter is the key of the slot. It is to be remembered, with what it was made of: a text that is the same
+    object is found at once among the statements that a connection keeps prepared.
     """
-    prefix, at, suffix = likely.guess
-    if suffix:
-        found = connection.execute(LIKELY_ROW_WITH_END, (prefix, at + 1, suffix, key, guard[0])).fetchall()
-    else:
-        found = connection.execute(LIKELY_ROW, (prefix, at + 1, key, guard[0])).fetchall()
-    if not found:
+    versionstamp = guard.versionstamp
+    if versionstamp is None or versionstamp[8:] != ZEROS or versionstamp[0] > 127:  # no row has such a version
         return None
-    likely.misses = 0
-    guarded, behind, value, encoding, stamp = found[0]
-    if guarded.to_bytes(8, "big") + ZEROS != guard[1]:
-        return None
-    return [_new(Row, (behind, value, encoding, stamp.to_bytes(8, "big") + ZEROS, None))]
+    prefix, at, suffix = guess
+    end, version = f" || X'{suffix.hex()}'" if suffix else "", int.from_bytes(versionstamp[:8], "big")
+    return guess, guard, LIKELY_ROW.format(prefix.hex(), at + 1, end, guard.key.hex(), version)
 
 
 def _live(key: bytes, stored: Sequence[Any], high_water: int, clock: EngineClock | None) -> list[Row]:

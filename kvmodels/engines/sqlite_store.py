@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Callable
 from queue import Empty, SimpleQueue
 from threading import get_ident
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from kvmodels.engines import sqlite_file, sqlite_log
 from kvmodels.engines import sqlite_statements as statements
@@ -25,49 +25,26 @@ from kvmodels.engines.patience import Patience
 from kvmodels.engines.sqlite_commits import SqliteTransaction
 from kvmodels.engines.sqlite_errors import has_no_room, is_input_output_error, translated, with_patience
 from kvmodels.engines.sqlite_groups import group_transaction
+from kvmodels.engines.sqlite_settings import (
+    CACHE_OF_A_READER,
+    MEMORY_PATH,
+    PAGES_OF_THE_LOG,
+    REPORTED_PRAGMAS,
+    SYNCHRONOUS,
+    WRITERS_CACHE_KIB,
+    SqliteOptions,
+)
+from kvmodels.engines.sqlite_statements import ZEROS, PlainRow
 from kvmodels.engines.store_background import Due, StoreBackground
 from kvmodels.errors import ClosedError, CommitUnknownError, KvModelsError
-from kvmodels.operations import AtomicWrite, Committed, Conflict, Follow, Guard, Likely, ReadResult, Removal, Row
+from kvmodels.operations import AtomicWrite, Committed, Conflict, Follow, Guard, Likely, ReadResult, Removal
 
-__all__ = ["SqliteOptions", "SqliteStore"]
+__all__ = ["SqliteStore"]
 
 T = TypeVar("T")
 
 IDLE_CONNECTIONS = 16
 """Reading connections kept open for the next call; each costs some file descriptors and up to 8 MB of cache."""
-
-CACHE_OF_A_READER = "cache_size = -8000"
-"""KiB. With SQLite's 2,000 a store of 10 MB does not stay in memory, and a lookup at random takes a twentieth longer.
-Pages are kept as they are read, so a small store takes no more than before."""
-
-SYNCHRONOUS = {"commit": "FULL", "relaxed": "NORMAL"}
-
-PAGES_OF_THE_LOG = 4_000
-"""Pages (16 MiB) after which a commit copies the log into the database. With SQLite's 1,000, a page that is written
-often is copied four times as often, which is a tenth to a fifth of the time of an update or a removal; and each copy
-waits for the disk twice. 4,062 pages fit in the first part of the index of the log, so a read asks there once."""
-
-WRITERS_CACHE_KIB = 1_000
-"""What the writing connection keeps of the file, half of SQLite's 2,000. Batches, updates and the reads of the
-thread that writes take the same time with both, within 2 %, at 20,000 records in 8 MB; what it does not keep is in the
-cache of the operating system. Readers, which scan, have a larger one."""
-
-REPORTED_PRAGMAS = ("synchronous", "journal_mode", "application_id", "user_version", "page_size")
-
-MEMORY_PATH = ""
-
-
-class SqliteOptions(NamedTuple):
-    """What all handles of one file must agree on."""
-
-    durability: str
-    clock: Callable[[], int] | None
-    readonly: bool
-    busy_timeout: float
-    snapshot_max_age: float
-    allow_network_fs: bool
-    poll_interval: float
-    change_log: int | None
 
 
 class SqliteStore:
@@ -260,24 +237,35 @@ class SqliteStore:
             connection.in_call = False
             self.give_back(connection)
 
-    def rows_at_key(self, key: bytes, guard: Guard | None, follow: Follow | None) -> list[Row] | None:
-        """As ``SqliteEngine.rows_at_key``. What SQLite raises is raised as it is."""
-        likely = follow if isinstance(follow, Likely) else None
-        if self.path == MEMORY_PATH or (follow is not None and guard is None) or (likely is None and guard is not None):
+    def row_at_key(self, key: bytes, guard: Guard | None, follow: Follow | None) -> PlainRow | tuple[()] | None:
+        """As ``SqliteEngine.row_at_key``. What SQLite raises is raised as it is."""
+        if guard is None:
+            if follow is not None:
+                return None
+            statement = statements.AT_KEY
+            if self._committer == get_ident() and not self.write_lock.locked():
+                with self.write_lock:  # as in _point_where_it_was_written
+                    writer = self.writer
+                    if writer is None:
+                        return None
+                    return statements.row_at_key(writer.execute(statement, (key,)).fetchone(), key, self.clock)
+        elif not isinstance(follow, Likely):
             return None
-        if likely is None and self._committer == get_ident() and not self.write_lock.locked():
-            with self.write_lock:  # as in _point_where_it_was_written
-                return None if self.writer is None else statements.rows_at_key(self.writer, key, self.clock)
-        idle = self._idle
+        else:
+            asked = follow.asked
+            if asked is None or asked[0] is not follow.guess or asked[1] is not guard:
+                asked = follow.asked = statements.likely_row(follow.guess, guard)
+                if asked is None:
+                    return None
+            statement = asked[2]
+        idle = self._idle  # of a private database in memory nobody puts anything there
         try:
             connection = idle.get_nowait()
         except Empty:
             return None
         try:
             connection.in_call = True
-            if likely is None or guard is None:
-                return statements.rows_at_key(connection, key, self.clock)
-            return statements.likely_rows(connection, key, guard, likely)
+            found = connection.execute(statement, (key,)).fetchone()
         finally:
             connection.in_call = False
             # What give_back does for a connection that no transaction was begun on, without the call of it.
@@ -285,6 +273,9 @@ class SqliteStore:
                 self.give_back(connection)
             else:
                 idle.put(connection)
+        if guard is None:
+            return statements.row_at_key(found, key, self.clock)
+        return None if found is None else (found[0], found[1], found[2], found[3].to_bytes(8, "big") + ZEROS, None)
 
     def _point_where_it_was_written(self, key: bytes, clock: EngineClock | None) -> ReadResult | None:
         """One key, by the writing connection, for the thread that has committed last and finds nobody writing.

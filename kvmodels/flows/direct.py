@@ -8,23 +8,24 @@ decided once is remembered with the plans, so that a lookup packs its operands a
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from functools import partial
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from kvmodels.errors import DecodeError, InvalidValueError
 from kvmodels.flows.context import Context, live_collection
-from kvmodels.flows.objects import packer_of, slot_owner_of, verified_loader_of
+from kvmodels.flows.objects import Verified, packer_of, slot_owner_of, verified_loader_of
 from kvmodels.flows.records import document_of, object_of, object_of_document
-from kvmodels.flows.requests import AGAIN, Flow, OneRead, read, steps_of
-from kvmodels.operations import Follow, Guard, Likely, ReadRange, ReadResult, Row
+from kvmodels.flows.requests import AGAIN, Flow, OneRow, read
+from kvmodels.operations import Follow, Guard, GuardFailed, Likely, ReadRange, ReadResult, Row
 from kvmodels.query.query import Query
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.live import LiveCollection, LiveIndex
 from kvmodels.schema.predicate import Condition
 
-__all__ = ["Direct", "absent_record", "direct_one", "lookup_read"]
+__all__ = ["Direct", "Lookup", "absent_record", "direct_one", "lookup_read"]
 
 _new: Final = tuple[Any, ...].__new__
-_ONE_READ: Final[type[OneRead[Any]]] = OneRead
+_ONE_ROW: Final[type[OneRow[Any]]] = OneRow
 _LONGEST_HEAD: Final = 8
 """More bytes than msgpack puts before the text or the number in a list of one."""
 
@@ -58,71 +59,87 @@ def direct_one(context: Context, query: Query) -> Flow[Direct | None]:
     key = index.layout.prefix + b"".join(
         [column.codec.pack(operands[column.field]) for column in index.definition.columns]
     )
-    slots = _Slots(context, live, index, view.guard)
-    found: Any = yield from steps_of(slots.read(key, _nothing, _changed))
-    return None if found is _UNKNOWN else Direct(found)
+    slots = _Slots(context, live, index)
+    guarded = yield from read((ReadRange(key),), view.guard, follow=slots.follow)
+    found = AGAIN if isinstance(guarded, GuardFailed) else slots.owner(guarded, key)
+    return None if found is AGAIN else Direct(found)
 
 
-def _nothing() -> None:
-    return None
-
-
-def _changed() -> Flow[Any]:
-    yield from ()
-    return _UNKNOWN
+Lookup: TypeAlias = tuple[Context, ModelSchema, Sequence[Any], Mapping[str, Any]]
+"""What a lookup was asked with: what flows share, the model, expressions, and conditions as keywords."""
 
 
 def lookup_read(
-    context: Context, schema: ModelSchema, lookups: Mapping[str, Any], again: Callable[[], Flow[Any]], *, required: bool
-) -> OneRead[Any] | None:
+    lookup: Lookup, values: Mapping[str, Any], otherwise: Callable[[Lookup], Flow[Any]], *, required: bool
+) -> OneRow[Any] | None:
     """The read of the record with these values of a unique index; None where the lookups must be parsed.
 
     Args:
-        context: shared by the flows of the database.
-        schema: the model.
-        lookups: conditions as keywords.
-        again: looks it up by its plan, when the schema has changed.
+        lookup: as it was asked.
+        values: what it says, if it says no more than what values some fields have.
+        otherwise: looks it up by its plan, when the schema has changed.
         required: where there is none, the answer raises DoesNotExist; else it is None.
     """
+    context, schema, _, _ = lookup
     view = context.view
     if view is None:
         return None
     live = view.live[schema.collection]
-    shape = schema.model, tuple(lookups)
+    shape = schema.model, required, tuple(values)
     way: _Way | None = live.plans.get(shape, _UNKNOWN)
     if way is _UNKNOWN:
-        if not all(name in schema.fields for name in lookups):
+        if not all(name in schema.fields for name in values):
             return None  # not remembered: there is no end to the names that people may give
-        way = live.plans[shape] = _way(context, live, schema, tuple(lookups), view.guard)
+        way = live.plans[shape] = _way(lookup, live, tuple(values), view.guard, required=required)
     if way is None:
         return None
-    key, columns, slots, absent = way
+    key, columns, follow, load, guard, _, _ = way
     try:
         for name, pack in columns:
-            operand = lookups[name]
+            operand = values[name]
             if operand is None:
                 return None
             key += pack(operand)
     except InvalidValueError:
         return None  # as it is given to the full way, which names the field
-    return slots.read(key, absent if required else _nothing, again)
+    # The named tuple is made as its own constructor does, without the call of it.
+    return _new(_ONE_ROW, (key, guard, follow, load, way, otherwise, lookup))
 
 
 _UNKNOWN: Final[Any] = object()
 
 
 class _Way(NamedTuple):
-    """How the values of some fields become the key of a slot."""
+    """How the values of some fields become the key of a slot, and what is read there.
+
+    Attributes:
+        prefix, columns: the key is made of these.
+        follow, load, guard: of the read.
+        slots: say what was read.
+        missing: the error where there is no record, if there has to be one.
+    """
 
     prefix: bytes
     columns: tuple[tuple[str, Callable[[Any], bytes]], ...]
+    follow: Likely | None
+    load: Verified | None
+    guard: Guard
     slots: _Slots
-    absent: Callable[[], Any]
+    missing: Callable[[], Exception] | None
+
+    def answer(self, found: ReadResult, key: bytes, lookup: Lookup, /) -> Any:
+        """The object, AGAIN, or what ``absent`` gives."""
+        owner = self.slots.owner(found, key)
+        return self.absent(lookup) if owner is None else owner
+
+    def absent(self, _: Lookup, /) -> None:
+        """None, or DoesNotExist is raised."""
+        if self.missing is not None:
+            raise self.missing()
 
 
-def _way(
-    context: Context, live: LiveCollection, schema: ModelSchema, names: tuple[str, ...], guard: Guard
-) -> _Way | None:
+def _way(lookup: Lookup, live: LiveCollection, names: tuple[str, ...], guard: Guard, *, required: bool) -> _Way | None:
+    context, schema, _, _ = lookup
     if live.refused is not None or live.schema.straight is None or not context.traits.snapshots:
         return None
     index = _unique_index(live, names)
@@ -134,11 +151,9 @@ def _way(
         if source is None or source.many:
             return None
         columns.append((column.field, packer_of(schema, source, column.codec.pack)))
-
-    def absent() -> None:
-        raise absent_record(schema, names)
-
-    return _Way(index.layout.prefix, tuple(columns), _Slots(context, live, index, guard), absent)
+    slots = _Slots(context, live, index)
+    missing = partial(absent_record, schema, names) if required else None
+    return _Way(index.layout.prefix, tuple(columns), slots.follow, slots.load, guard, slots, missing)
 
 
 def absent_record(schema: ModelSchema, fields: tuple[str, ...]) -> Exception:
@@ -148,56 +163,44 @@ def absent_record(schema: ModelSchema, fields: tuple[str, ...]) -> Exception:
 
 
 class _Slots:
-    """Reads the records that own slots of one unique index.
+    """Says what is read with the slots of one unique index.
 
     Args:
         context: shared by the flows of the database.
         live: the collection.
-        index: the unique index.
-        guard: of the header under which the index is readable.
+        index: the unique index, readable under the header that guards the read.
+
+    Attributes:
+        follow: from a slot to its record; None: the slot holds a copy of it.
+        load: makes the object of the record, if it has the slot; None in the same case.
     """
 
-    __slots__ = ("_context", "_copies", "_follow", "_guard", "_index", "_live", "_load")
+    __slots__ = ("_context", "_live", "_load", "follow", "load")
 
-    def __init__(self, context: Context, live: LiveCollection, index: LiveIndex, guard: Guard) -> None:
+    def __init__(self, context: Context, live: LiveCollection, index: LiveIndex) -> None:
+        copies = index.definition.store == "record"
         self._context = context
         self._live = live
-        self._index = index
-        self._guard = guard
-        self._copies = index.definition.store == "record"
         self._load = verified_loader_of(context, live, index)
-        self._follow = None if self._copies else _follower(context, live, index)
+        self.follow = None if copies else _follower(context, live, index)
+        self.load = None if copies else self._load
 
-    def read(self, key: bytes, absent: Callable[[], Any], again: Callable[[], Flow[Any]]) -> OneRead[Any]:
-        """The read of the record that owns a slot, if it has this very slot.
-
-        Args:
-            key: of the slot.
-            absent: gives the answer where there is no such record.
-            again: how to go on when the header has changed, or a record was guessed that is another one.
-        """
-        load, follow = self._load, self._follow
-        copied = self._copied if self._copies else None
-
-        def answer(result: ReadResult) -> Any:
-            ranges, followed, _ = result
-            found = None
-            if copied is not None:
-                found = copied(ranges[0])
-            elif followed and followed[0]:
-                row = followed[0][0]
-                try:
-                    found = load(row, key)
-                except DecodeError:
-                    if _is_another(follow, ranges, row):
-                        return AGAIN
-                    raise
-                if found is None and _is_another(follow, ranges, row):
-                    return AGAIN
-            return absent() if found is None else found
-
-        ranges = (_new(ReadRange, (key, None, None, False, False)),)
-        return _new(_ONE_READ, (ranges, self._guard, self._follow, answer, again, None if copied else load))
+    def owner(self, result: ReadResult, key: bytes) -> Any:
+        """The record that owns a slot, if it has this very slot; AGAIN where another record was guessed."""
+        (slots,), followed, _ = result
+        follow = self.follow
+        if follow is None:
+            return self._copied(slots)
+        if not followed or not followed[0]:
+            return None
+        row = followed[0][0]
+        try:
+            found = self._load(row, key)
+        except DecodeError:
+            if _is_another(follow, [slots], row):
+                return AGAIN
+            raise
+        return AGAIN if found is None and _is_another(follow, [slots], row) else found
 
     def _copied(self, slots: Sequence[Row]) -> Any:
         if not slots:
@@ -206,9 +209,9 @@ class _Slots:
         return object_of_document(self._live, slots[0], document, self._live.layout.pack_document(document))
 
 
-def _is_another(follow: Follow | None, ranges: list[list[Row]], row: Row) -> bool:
+def _is_another(follow: Follow, ranges: list[list[Row]], row: Row) -> bool:
     """Whether a record was guessed and is not the one that its slot names."""
-    return follow is not None and all(one.start != row.key for one in follow(ranges))
+    return all(one.start != row.key for one in follow(ranges))
 
 
 def _follower(context: Context, live: LiveCollection, index: LiveIndex) -> Likely:

@@ -13,10 +13,10 @@ from kvmodels.errors import InvalidArgumentError, InvalidValueError
 from kvmodels.flows.arguments import items_of, require_object
 from kvmodels.flows.context import Context
 from kvmodels.flows.crud import absent, remove_object
-from kvmodels.flows.direct import lookup_read
+from kvmodels.flows.direct import Lookup, lookup_read
 from kvmodels.flows.direct_writes import remove_key
 from kvmodels.flows.points import point_read
-from kvmodels.flows.requests import Flow, OneRead, steps_of
+from kvmodels.flows.requests import AnyFlow, Flow, steps_of
 from kvmodels.flows.scan import get_by_key, get_many_by_key, get_one
 from kvmodels.query.query import Query
 from kvmodels.schema.definition import ModelSchema
@@ -32,19 +32,19 @@ EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 M = TypeVar("M", bound=KvModel)
 
 
-def get(
-    context: Context, schema: ModelSchema, arguments: Sequence[Any], lookups: Mapping[str, Any]
-) -> Flow[Any] | OneRead[Any]:
+def get(context: Context, schema: ModelSchema, arguments: Sequence[Any], lookups: Mapping[str, Any]) -> AnyFlow[Any]:
     """One record by primary key, or by expressions and lookups."""
     if len(arguments) == 1 and not lookups and not isinstance(arguments[0], Expression):
         given = arguments[0]
         return point_read(context, schema, given) or get_by_key(context, schema, key_values(schema, given))
-
-    def planned_read() -> Flow[Any]:
-        return get_one(context, _query(schema, arguments, lookups))
-
+    lookup = context, schema, arguments, lookups
     values = _values(schema, arguments, lookups) if arguments else lookups
-    return (lookup_read(context, schema, values, planned_read, required=True) if values else None) or planned_read()
+    return (lookup_read(lookup, values, _planned, required=True) if values else None) or _planned(lookup)
+
+
+def _planned(lookup: Lookup) -> Flow[Any]:
+    context, schema, arguments, lookups = lookup
+    return get_one(context, _query(schema, arguments, lookups))
 
 
 def _values(schema: ModelSchema, arguments: Sequence[Any], lookups: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -74,21 +74,18 @@ def _query(schema: ModelSchema, arguments: Sequence[Any], lookups: Mapping[str, 
 
 def get_or_none(
     context: Context, schema: ModelSchema, arguments: Sequence[Any], lookups: Mapping[str, Any]
-) -> Flow[Any] | OneRead[Any]:
+) -> AnyFlow[Any]:
     """The same, None when there is none."""
-
-    def any_read() -> Flow[Any]:
-        return _get_or_none(context, schema, arguments, lookups)
-
+    lookup = context, schema, arguments, lookups
     if len(arguments) == 1 and not lookups and not isinstance(arguments[0], Expression):
-        return point_read(context, schema, arguments[0], required=False) or any_read()
+        return point_read(context, schema, arguments[0], required=False) or _planned_or_none(lookup)
     values = _values(schema, arguments, lookups)
-    return (lookup_read(context, schema, values, any_read, required=False) if values else None) or any_read()
+    found = lookup_read(lookup, values, _planned_or_none, required=False) if values else None
+    return found or _planned_or_none(lookup)
 
 
-def _get_or_none(
-    context: Context, schema: ModelSchema, arguments: Sequence[Any], lookups: Mapping[str, Any]
-) -> Flow[Any]:
+def _planned_or_none(lookup: Lookup) -> Flow[Any]:
+    context, schema, arguments, lookups = lookup
     try:
         return (yield from steps_of(get(context, schema, arguments, lookups)))
     except schema.model.DoesNotExist:

@@ -142,7 +142,7 @@ def first_of_range(context: Context, query: Query, again: Callable[[], Flow[Any]
     follow: Follow | None = None
     if behind is not None:
         follow = Tail(behind.prefix, len(wanted[0])) if way.tails else behind.follow
-    return _new(_ONE_READ, ((wanted,), way.guard, follow, answer, again, None))
+    return _new(_ONE_READ, ((wanted,), way.guard, follow, answer, again))
 
 
 def count_of_range(
@@ -167,7 +167,7 @@ def count_of_range(
     def answer(counted: Counted) -> Any:
         return meaning(counted[0][0])
 
-    return _new(_ONE_COUNT, ((way.range_of(operands, limit),), way.guard, None, answer, again, None))
+    return _new(_ONE_COUNT, ((way.range_of(operands, limit),), way.guard, None, answer, again))
 
 
 def _way_of(context: Context, query: Query, wanted: str) -> tuple[_Way, list[Any]] | None:

@@ -164,10 +164,11 @@ def _verified(context: Context, live: LiveCollection, index: LiveIndex) -> Verif
             instance = None
         if instance is None:
             return full(row, entry)
-        put(instance, STATE_SLOT, (key, value, encoding, stamp, expire_at))
+        put(instance, STATE_SLOT, row if row.__class__ is tuple else (key, value, encoding, stamp, expire_at))
         return instance
 
     def full(row: Row, entry: bytes) -> Any:
+        row = Row(*row)
         document = document_of(context, row)
         pk = layout.pk_of(row.key)
         require_known_version(live, document, pk)
@@ -273,8 +274,9 @@ def _compiled(codec: ValueCodec, live: LiveCollection, *, checks: bool) -> Loade
         except Exception:  # noqa: BLE001 - whatever it is, the full way says what it means
             instance = None
         if instance is None:
+            row = Row(*row)
             return _object(live, row, codec.decode_document(value, encoding, key), layout.pk_of(key))
-        put(instance, STATE_SLOT, (key, value, encoding, stamp, expire_at))
+        put(instance, STATE_SLOT, row if row.__class__ is tuple else (key, value, encoding, stamp, expire_at))
         return instance
 
     return load

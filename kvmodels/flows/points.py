@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple
 from kvmodels.errors import InvalidValueError
 from kvmodels.flows.context import Context
 from kvmodels.flows.objects import Loader, loader_of
-from kvmodels.flows.requests import OneRead
-from kvmodels.operations import ReadRange, ReadResult
+from kvmodels.flows.requests import OneRow
+from kvmodels.operations import ReadResult
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.live import LiveCollection
 from kvmodels.schema.operands import takes_as_given
@@ -23,7 +23,7 @@ from kvmodels.schema.predicates import key_values
 __all__ = ["absent_key", "point_read"]
 
 _new: Final = tuple[Any, ...].__new__
-_ONE_READ: Final[type[OneRead[Any]]] = OneRead
+_ONE_ROW: Final[type[OneRow[Any]]] = OneRow
 
 
 def absent_key(schema: ModelSchema, values: tuple[Any, ...]) -> Exception:
@@ -34,13 +34,32 @@ def absent_key(schema: ModelSchema, values: tuple[Any, ...]) -> Exception:
 
 
 class _Point(NamedTuple):
-    """How records of a model are read by key: what packs the key, and what makes the object."""
+    """How records of a model are read by key.
+
+    Attributes:
+        pack: from a primary key as people give it to the key of the record.
+        load: makes the object.
+        schema: the model.
+        required: whether there has to be a record; else None is the answer where there is none.
+    """
 
     pack: Callable[[Any], bytes]
     load: Loader
+    schema: ModelSchema
+    required: bool
+
+    def answer(self, found: ReadResult, _: bytes, given: Any, /) -> Any:
+        """The object; raises DecodeError as ``get_by_key`` does, and DoesNotExist."""
+        rows = found[0][0]
+        return self.load(rows[0]) if rows else self.absent(given)
+
+    def absent(self, given: Any, /) -> None:
+        """None, or DoesNotExist is raised."""
+        if self.required:
+            raise absent_key(self.schema, key_values(self.schema, given))
 
 
-def point_read(context: Context, schema: ModelSchema, given: Any, *, required: bool = True) -> OneRead[Any] | None:
+def point_read(context: Context, schema: ModelSchema, given: Any, *, required: bool = True) -> OneRow[Any] | None:
     """The read of the record with a primary key as people give it; None where it takes more than one read.
 
     Its answer raises DecodeError as ``get_by_key`` does, and DoesNotExist unless it need not be there: None then.
@@ -49,34 +68,25 @@ def point_read(context: Context, schema: ModelSchema, given: Any, *, required: b
     if view is None:
         return None
     live = view.live[schema.collection]
-    point: _Point | None = live.plans.get(schema.model)
-    if point is None:
-        point = _compiled(context, live, schema)
-        if point is None:
+    way: _Point | None = live.plans.get((schema.model, required))
+    if way is None:
+        way = _compiled(context, live, schema, required=required)
+        if way is None:
             return None
-    pack, load = point
     try:
-        key = pack(given)
+        key = way[0](given)
     except InvalidValueError:
         return None  # as it is given to the full way, which names the field
-
-    def answer(result: ReadResult) -> Any:
-        rows = result[0][0]
-        if rows:
-            return load(rows[0])
-        if not required:
-            return None
-        raise absent_key(schema, key_values(schema, given))
-
-    # The named tuples are made as their own constructors do, without the call of it.
-    return _new(_ONE_READ, ((_new(ReadRange, (key, None, None, False, False)),), None, None, answer, None, load))
+    # The named tuple is made as its own constructor does, without the call of it.
+    return _new(_ONE_ROW, (key, None, None, way[1], way, None, given))
 
 
-def _compiled(context: Context, live: LiveCollection, schema: ModelSchema) -> _Point | None:
+def _compiled(context: Context, live: LiveCollection, schema: ModelSchema, *, required: bool) -> _Point | None:
     if live.refused is not None or live.schema.straight is None:
         return None
-    point = live.plans[schema.model] = _Point(_packer(live, schema), loader_of(context, live))
-    return point
+    way = _Point(_packer(live, schema), loader_of(context, live), schema, required)
+    live.plans[schema.model, required] = way
+    return way
 
 
 def _packer(live: LiveCollection, schema: ModelSchema) -> Callable[[Any], bytes]:

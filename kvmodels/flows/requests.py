@@ -10,7 +10,8 @@ An error of the engine is thrown into the flow at the ``yield`` of its request, 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
-from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, overload
+from functools import partial
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, overload
 
 from kvmodels.operations import (
     AtomicWrite,
@@ -24,23 +25,25 @@ from kvmodels.operations import (
     ReadRange,
     ReadResult,
     Removal,
-    Row,
 )
 
 __all__ = [
     "AGAIN",
+    "AnyFlow",
     "Commit",
     "Count",
     "Flow",
     "Now",
     "OneCount",
     "OneRead",
+    "OneRow",
     "Read",
     "ReadChanges",
     "Remove",
     "Request",
     "Sleep",
     "WaitForCommit",
+    "Way",
     "commit",
     "count_rows",
     "now",
@@ -53,6 +56,8 @@ __all__ = [
 ]
 
 T = TypeVar("T")
+_new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
+T_co = TypeVar("T_co", covariant=True)
 
 
 class Read(NamedTuple):
@@ -211,8 +216,6 @@ class OneRead(NamedTuple, Generic[T]):
         ranges, guard, follow: as in ``Read``.
         answer: from what was read to what the flow returns; or AGAIN.
         otherwise: how to go on after AGAIN, and when the guard did not hold; never asked for without either.
-        made: from the one row that is wanted, and the key that was asked for, to what ``answer`` makes of it; None
-            where it takes a read to know. Where it is given, ``answer`` looks at nothing but rows.
     """
 
     ranges: Sequence[ReadRange]
@@ -220,7 +223,6 @@ class OneRead(NamedTuple, Generic[T]):
     follow: Follow | None
     answer: Callable[[Any], T]
     otherwise: Callable[[], Flow[T]] | None = None
-    made: Callable[[Row, bytes], T | None] | None = None
 
 
 class OneCount(OneRead[T]):
@@ -229,14 +231,70 @@ class OneCount(OneRead[T]):
     __slots__ = ()
 
 
-def steps_of(flow: Flow[T] | OneRead[T]) -> Flow[T]:
+class OneRow(NamedTuple, Generic[T]):
+    """A flow that reads one key, of which one row is wanted: as ``OneRead``, without anything made beforehand.
+
+    An engine may give the row alone (``row_at_key``), and then nothing but ``made`` is called.
+
+    Attributes:
+        key, guard, follow: what is read.
+        made: from the one row that is wanted, and the key that was asked for, to what ``answer`` makes of it. None:
+            it takes a read to know. It may be given the row as a plain tuple.
+        way: says what a read means.
+        otherwise: how to go on after AGAIN, and when the guard did not hold; never asked for without either.
+        asked: what these two have to know of this very lookup.
+    """
+
+    key: bytes
+    guard: Guard | None
+    follow: Follow | None
+    made: Callable[[Any, bytes], T | None] | None
+    way: Way[T]
+    otherwise: Callable[[Any], Flow[T]] | None
+    asked: Any
+
+    def read(self, follow: Follow | None) -> OneRead[T]:
+        """The read of it, with this ``follow``."""
+        key, guard, _, _, way, otherwise, asked = self
+        return OneRead(
+            (_new(ReadRange, (key, None, None, False, False)),),
+            guard,
+            follow,
+            partial(_answer, way, key, asked),
+            None if otherwise is None else partial(otherwise, asked),
+        )
+
+
+def _answer(way: Way[T], key: bytes, asked: Any, found: ReadResult) -> T:
+    return way.answer(found, key, asked)
+
+
+class Way(Protocol[T_co]):
+    """What many lookups of one kind have in common."""
+
+    def answer(self, found: ReadResult, key: bytes, asked: Any, /) -> T_co:
+        """What the read of a key means; or AGAIN."""
+        ...
+
+    def absent(self, asked: Any, /) -> T_co:
+        """What it means that there is no row."""
+        ...
+
+
+AnyFlow: TypeAlias = Flow[T] | OneRead[T] | OneRow[T]
+"""A flow, or what takes no generator."""
+
+
+def steps_of(flow: AnyFlow[T]) -> Flow[T]:
     """A flow as a generator, for those who go through its requests."""
+    if isinstance(flow, OneRow):
+        return _steps(flow.read(flow.follow))
     return _steps(flow) if isinstance(flow, OneRead) else flow
 
 
 def request_of(one: OneRead[Any]) -> Read | Count:
     """What it asks for."""
-    ranges, guard, follow, _, _, _ = one
+    ranges, guard, follow, _, _ = one
     return Count(ranges, guard) if type(one) is OneCount else Read(ranges, guard, False, follow)
 
 

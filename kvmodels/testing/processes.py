@@ -20,7 +20,7 @@ from kvmodels.flows.findings import CheckReport
 from kvmodels.flows.migrate import MigrationReport
 from kvmodels.flows.pace import UNPACED
 from kvmodels.flows.plan_apply import SchemaReport
-from kvmodels.flows.requests import Flow, OneRead, Request, sleep, steps_of
+from kvmodels.flows.requests import AnyFlow, Request, sleep, steps_of
 from kvmodels.flows.retrying import RetryPolicy
 from kvmodels.flows.scrub import Repair
 from kvmodels.repository_async import AsyncRepository
@@ -120,7 +120,7 @@ class Process:
             self._repositories[model] = AsyncRepository(_Runner(self._core.context, self._core.view_for(model)))
         return self._repositories[model]
 
-    async def run(self, flow: Flow[T] | OneRead[T]) -> T:
+    async def run(self, flow: AnyFlow[T]) -> T:
         """Run any flow of the library."""
         return await _requests(flow)
 
@@ -172,10 +172,10 @@ class _Runner:
         self.context = context
         self.schema = schema
 
-    async def run(self, flow: Flow[T] | OneRead[T]) -> T:
+    async def run(self, flow: AnyFlow[T]) -> T:
         return await _requests(flow)
 
 
 @types.coroutine
-def _requests(flow: Flow[T] | OneRead[T]) -> Generator[Request, Any, T]:
+def _requests(flow: AnyFlow[T]) -> Generator[Request, Any, T]:
     return (yield from steps_of(flow))

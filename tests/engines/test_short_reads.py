@@ -185,8 +185,12 @@ def store_of(engine: SqliteEngine) -> SqliteStore:
 
 
 def rows_seen(engine: SqliteEngine, guard: Guard | None, follow: Follow | None) -> list[bytes] | None:
-    rows = engine.rows_at_key(b"a", guard, follow)
-    return None if rows is None else [row.value for row in rows]
+    row = engine.row_at_key(b"a", guard, follow)
+    return None if row is None else [row[1]] if row else []
+
+
+def in_a_list(row: Sequence[Any] | None) -> list[Sequence[Any]] | None:
+    return None if row is None else [row] if row else []
 
 
 ONE_ROW = [(None, None), (NOW + 1, None), (NOW, None), (None, NOW + 1), (None, NOW)]
@@ -205,11 +209,11 @@ def test_rows_at_a_key_are_those_that_a_read_gives(
             store_of(file)._committer = 0
         plain = file.read((point(b"a"),))
         assert isinstance(plain, ReadResult)
-        assert file.rows_at_key(b"a", None, None) == plain.ranges[0]
-        assert file.rows_at_key(b"nothing", None, None) == []
+        assert in_a_list(file.row_at_key(b"a", None, None)) == plain.ranges[0]
+        assert file.row_at_key(b"nothing", None, None) == ()
         both = file.read((point(b"a"),), held, follow=follow)
         assert isinstance(both, ReadResult)
-        short = file.rows_at_key(b"a", held, follow)
+        short = in_a_list(file.row_at_key(b"a", held, follow))
         assert short == (both.followed[0] if first is None and second is None else None)
         assert (short or []) in ([], both.followed[0])
 
@@ -245,10 +249,10 @@ def beside_each_statement(file: SqliteEngine, stamp: bytes) -> tuple[bytes, ...]
 
     for connection in connections:
         connection.set_trace_callback(move)
-    rows = file.rows_at_key(b"a", Guard(b"guard", stamp), guessing(asking(()), (b"b", 1, b"")))
+    row = file.row_at_key(b"a", Guard(b"guard", stamp), guessing(asking(()), (b"b", 1, b"")))
     for connection in connections:
         connection.set_trace_callback(None)
-    return None if rows is None else (rows[0].key, rows[0].value)
+    return row[:2] if row else None
 
 
 def test_guard_slot_and_record_are_read_in_one_state(file: SqliteEngine):
@@ -259,14 +263,37 @@ def test_guard_slot_and_record_are_read_in_one_state(file: SqliteEngine):
 
 
 def test_a_lookup_in_two_statements_would_mix_two_states(file: SqliteEngine, monkeypatch: pytest.MonkeyPatch):
-    def mixing(connection: Any, key: bytes, guard: Guard, likely: Likely) -> list[Row]:
+    def mixing(store: SqliteStore, key: bytes, guard: Guard, follow: Likely) -> tuple[Any, ...]:
+        connection = store.borrow()
         (value, *_), *_ = connection.execute(sqlite_statements.POINT, (key,)).fetchall()
-        behind = likely.guess[0] + value[likely.guess[1] :]
+        behind = follow.guess[0] + value[follow.guess[1] :]
         (found, *_), *_ = connection.execute(sqlite_statements.POINT, (behind,)).fetchall()
-        return [Row(behind, found, 0, b"", None)]
+        store.give_back(connection)
+        return behind, found, 0, b"", None
 
-    monkeypatch.setattr(sqlite_statements, "likely_rows", mixing)
+    monkeypatch.setattr(SqliteStore, "row_at_key", mixing)
     stamp = commit(file, put(b"guard"))
     commit(file, put(b"a", b"10"), put(b"b0", b"behind 0"))
     file.read((point(b"a"),), Guard(b"guard", stamp))
     assert beside_each_statement(file, stamp) == (b"b1", b"2")  # of a slot that names b2 by then
+
+
+@pytest.mark.parametrize("versionstamp", [None, b"\xff" * 10, bytes(9) + b"\1", b"\x80" + bytes(9)])
+def test_a_guard_that_no_row_can_have_makes_no_statement(file: SqliteEngine, versionstamp: bytes | None):
+    commit(file, put(b"guard"), put(b"a", b"1b"), put(b"b", b"behind"))
+    assert rows_seen(file, Guard(b"guard", versionstamp), guessing(asking(()), (b"", 1, b""))) is None
+
+
+def test_another_guess_or_guard_is_asked_for_by_another_statement(file: SqliteEngine):
+    stamp = commit(file, put(b"guard"))
+    commit(file, put(b"a", b"1b"), put(b"b", b"behind"), put(b"c", b"other"), put(b"b'", b"quoted"))
+    likely, held = Likely(asking(()), (b"", 1, b"")), Guard(b"guard", stamp)
+    assert rows_seen(file, held, likely) == [b"behind"]
+    likely.guess = (b"c", 2, b"")
+    assert rows_seen(file, held, likely) == [b"other"]
+    likely.guess = (b"", 1, b"'")
+    assert rows_seen(file, held, likely) == [b"quoted"]
+    assert rows_seen(file, Guard(b"a", stamp), likely) is None
+    moved = commit(file, put(b"guard"))
+    assert rows_seen(file, held, likely) is None
+    assert rows_seen(file, Guard(b"guard", moved), likely) == [b"quoted"]

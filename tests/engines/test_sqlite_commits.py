@@ -17,7 +17,7 @@ from kvmodels.engines.clock import EngineClock
 from kvmodels.engines.evaluation import to_versionstamp
 from kvmodels.engines.sqlite import SqliteEngine
 from kvmodels.engines.sqlite_commits import SqliteTransaction
-from kvmodels.engines.sqlite_store import WRITERS_CACHE_KIB
+from kvmodels.engines.sqlite_settings import WRITERS_CACHE_KIB
 from kvmodels.errors import DecodeError
 from kvmodels.operations import (
     Arithmetic,

@@ -24,7 +24,8 @@ from kvmodels.engines.memory import MemoryEngine
 from kvmodels.engines.opening import open_engine
 from kvmodels.engines.sqlite import SqliteEngine
 from kvmodels.engines.sqlite_file import APPLICATION_ID, FORMAT
-from kvmodels.engines.sqlite_store import SqliteOptions, SqliteStore
+from kvmodels.engines.sqlite_settings import SqliteOptions
+from kvmodels.engines.sqlite_store import SqliteStore
 from kvmodels.operations import AtomicWrite, Check, Committed, Conflict, ReadRange, ReadResult
 from tests.contract.shorthand import EVERYTHING, commit, get, keys, put
 from tests.engines.kill_writers import COMMITS_AT_MOST

@@ -14,6 +14,15 @@ from kvmodels.operations import AtomicWrite, Check, Delete, Follow, Guard, Likel
 from tests.contract.shorthand import commit, put, rows
 
 
+def likely_row(suffix: bytes) -> str:
+    found = statements.likely_row((b"k", 2, suffix), Guard(b"guard", bytes(10)))
+    assert found is not None
+    return found[2]
+
+
+LIKELY_ROW, LIKELY_ROW_WITH_END = likely_row(b""), likely_row(b"end")
+
+
 @pytest.fixture
 def engine(tmp_path: Path):
     opened = SqliteEngine(tmp_path / "store.db", durability="relaxed")
@@ -39,8 +48,8 @@ def writer(engine: SqliteEngine) -> sqlite3.Connection:
         (statements.GUARDED_POINT, 2),
         (statements.LIKELY_POINT, 5),
         (statements.AT_KEY, 1),
-        (statements.LIKELY_ROW, 4),
-        (statements.LIKELY_ROW_WITH_END, 5),
+        (LIKELY_ROW, 1),
+        (LIKELY_ROW_WITH_END, 1),
         (statements.CHECK, 1),
         (statements.CHECK_MANY, statements.CHECKS_PER_STATEMENT),
         (statements.ANY_BETWEEN, 2),

@@ -32,7 +32,7 @@ from kvmodels import (
 )
 from kvmodels.errors import DecodeError
 from kvmodels.flows import batches, fetch, object_batches
-from kvmodels.flows.direct import lookup_read
+from kvmodels.flows.direct import Lookup, lookup_read
 from kvmodels.flows.points import point_read
 from kvmodels.flows.requests import Flow
 from kvmodels.flows.scan import get_by_key, get_one
@@ -249,7 +249,7 @@ def listed(asked: Any) -> list[Any]:
     return [outcome(asked.to_list), outcome(lambda: asked.page(size=3).items)]
 
 
-def never() -> Flow[Any]:
+def never(_: Lookup) -> Flow[Any]:
     raise AssertionError("nobody has changed the schema")
 
 
@@ -259,8 +259,9 @@ def test_the_short_ways_are_taken():
             rows: Any = db[model]
             one = rows.insert(make(1))
             context, schema = rows._runner.context, rows._runner.schema
+            by = {"email": one.email}
             assert point_read(context, schema, one.pk) is not None
-            assert lookup_read(context, schema, {"email": one.email}, never, required=True) is not None
+            assert lookup_read((context, schema, (), by), by, never, required=True) is not None
 
 
 @pytest.mark.parametrize("engine", ["memory", "sqlite", "lmdb"])
