@@ -42,6 +42,7 @@ from kvmodels.flows.requests import (
     Count,
     Flow,
     OneRead,
+    OneRow,
     Read,
     ReadChanges,
     Remove,
@@ -85,6 +86,8 @@ def arun(
         KvModelsError: what the engine raised and the flow did not handle, or what the flow raised.
         asyncio.CancelledError: the task was cancelled; after a started commit it carries a note with the outcome.
     """
+    if isinstance(flow, OneRow):
+        flow = flow.read(flow.follow)
     if isinstance(flow, OneRead):
         if snapshot is None:
             return _run_one(engine, flow, sleep)
