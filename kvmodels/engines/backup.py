@@ -15,6 +15,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator
 from kvmodels.engines import sqlite_file
 from kvmodels.engines.base import Snapshot
 from kvmodels.engines.evaluation import from_versionstamp
+from kvmodels.engines.file_places import absolute_path
 from kvmodels.engines.sqlite_errors import translated
 from kvmodels.errors import EngineError
 from kvmodels.operations import ReadRange, Row
@@ -46,6 +47,7 @@ def new_backup(path: str, url: str, mode: int, fill: Callable[[sqlite3.Connectio
         EngineError: there is a file, or no folder.
         StorageFullError, ReadOnlyError: it cannot be written.
     """
+    path = absolute_path(path, url)
     sqlite_file.refuse_unusable_path(path, url, must_exist=False)
     if os.path.lexists(path):
         raise _exists(path, url)
@@ -84,9 +86,7 @@ def copy_snapshot(state: Snapshot, path: str, url: str, mode: int, now_ms: int) 
         SnapshotExpiredError: it took longer than the maximum age of a snapshot.
     """
     version = from_versionstamp(state.versionstamp)
-    new_backup(
-        os.path.abspath(path), url, mode, lambda connection: write_rows(connection, all_rows(state), version, now_ms)
-    )
+    new_backup(path, url, mode, lambda connection: write_rows(connection, all_rows(state), version, now_ms))
 
 
 def write_rows(connection: sqlite3.Connection, batches: Iterable[list[Row]], version: int, clock_ms: int) -> None:

@@ -21,6 +21,8 @@ __all__ = [
     "MOUNTS",
     "NETWORK_FILE_SYSTEMS",
     "FileIdentity",
+    "absolute_path",
+    "canonical_path",
     "file_identity",
     "has_room_for_no_more",
     "is_on_a_disk",
@@ -43,6 +45,35 @@ class FileIdentity(NamedTuple):
 
     device: int
     number: int
+
+
+def canonical_path(path: str, url: str) -> str:
+    """The absolute path without links.
+
+    Raises:
+        EngineError: the path is relative, and the working directory was removed.
+    """
+    try:
+        return os.path.realpath(path)
+    except FileNotFoundError as error:
+        raise _nowhere(path, url) from error
+
+
+def absolute_path(path: str, url: str) -> str:
+    """The absolute path; raises as ``canonical_path``."""
+    try:
+        return os.path.abspath(path)
+    except FileNotFoundError as error:
+        raise _nowhere(path, url) from error
+
+
+def _nowhere(path: str, url: str) -> EngineError:
+    return EngineError(
+        "the path is relative, and the working directory no longer exists",
+        url=url,
+        reason=path,
+        hint="Give an absolute path, or change to a folder that exists.",
+    )
 
 
 def file_identity(path: str) -> FileIdentity | None:

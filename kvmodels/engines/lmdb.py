@@ -17,6 +17,7 @@ from kvmodels.engines.backup import copy_snapshot
 from kvmodels.engines.base import SMALL_COUNT, NotSmallError, bounded, is_small
 from kvmodels.engines.evaluation import to_versionstamp
 from kvmodels.engines.file_engine import FileEngine, attach, require_sensible
+from kvmodels.engines.file_places import canonical_path
 from kvmodels.engines.file_snapshot import BEFORE_ALL_TIME
 from kvmodels.engines.lmdb_file import Opened, data_file
 from kvmodels.engines.lmdb_snapshot import LmdbSnapshot
@@ -104,7 +105,7 @@ class LmdbEngine(FileEngine[LmdbStore]):
         _require_map_size(map_size)
         given = os.fspath(path)
         url = given if url is None else url
-        folder = os.path.realpath(given)
+        folder = canonical_path(given, url)
 
         def opened() -> LmdbStore:
             store = LmdbStore(folder, url, options)

@@ -19,6 +19,7 @@ from kvmodels.engines.backup import SHARED_FILE_MODE, new_backup
 from kvmodels.engines.base import SMALL_COUNT, NotSmallError, bounded, is_small
 from kvmodels.engines.evaluation import to_versionstamp
 from kvmodels.engines.file_engine import FileEngine, attach, require_sensible
+from kvmodels.engines.file_places import canonical_path
 from kvmodels.engines.registry import StoreRegistry
 from kvmodels.engines.sqlite_file import Connection, connect_memory
 from kvmodels.engines.sqlite_settings import MEMORY_PATH, SqliteOptions
@@ -321,7 +322,7 @@ class SqliteEngine(FileEngine[SqliteStore]):
         """
         store = self.check_open()
         mode = SHARED_FILE_MODE if store.in_memory else stat.S_IMODE(os.stat(store.path).st_mode)
-        new_backup(os.path.abspath(path), self._url, mode, lambda target: store.reading(_copy_into(target)))
+        new_backup(path, self._url, mode, lambda target: store.reading(_copy_into(target)))
 
 
 def _read(
@@ -399,7 +400,7 @@ def _changes(connection: Connection, store: SqliteStore, one: ReadRange, after: 
 
 def _attach(given: str, url: str, options: SqliteOptions) -> SqliteStore:
     """A new store, or the one that this process has open on the same file."""
-    path = MEMORY_PATH if given == PRIVATE_MEMORY else os.path.realpath(given)
+    path = MEMORY_PATH if given == PRIVATE_MEMORY else canonical_path(given, url)
 
     def opened() -> SqliteStore:
         store = SqliteStore(path, url, options)
