@@ -140,7 +140,7 @@ def tell(flow: Flow[Any], interruption: BaseException) -> None:
 
 def perform(engine: Engine, request: Request, snapshot: Snapshot | None = None) -> Any:
     """Carry out one request in this thread; raises what the engine raises."""
-    if type(request) is Read:
+    if isinstance(request, Read):
         ranges, guard, include_expired, follow = request
         if snapshot is not None:
             return snapshot.read(ranges, include_expired=include_expired, follow=follow)

@@ -26,6 +26,7 @@ from kvmodels.drivers_lanes import (
     closing_lanes,
     commit_in_group,
     count_at_once,
+    glanced,
     lanes_of,
     may_read,
     read_at_once,
@@ -45,6 +46,7 @@ from kvmodels.flows.requests import (
     OneRow,
     Read,
     ReadChanges,
+    ReadToChange,
     Remove,
     Request,
     Sleep,
@@ -131,7 +133,10 @@ async def _run_through(
                 elif type(request) is Commit and lanes.embedded:
                     answer = await commit_in_group(engine, lanes, request.write)
                 else:
-                    answer = await _perform_beside(engine, lanes, request, snapshot)
+                    if type(request) is ReadToChange and lanes.glances and snapshot is None:
+                        answer = glanced(engine, lanes, request)
+                    if answer is None:
+                        answer = await _perform_beside(engine, lanes, request, snapshot)
             except KvModelsError as error:
                 answer, failed = error, True
             except BaseException as interruption:

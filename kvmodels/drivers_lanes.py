@@ -16,9 +16,9 @@ from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, cast
 
-from kvmodels.engines.base import EmbeddedEngine, EmbeddedSnapshot, Engine, Snapshot
+from kvmodels.engines.base import EmbeddedEngine, EmbeddedSnapshot, Engine, Glance, GlancingEngine, Snapshot
 from kvmodels.engines.group_commit import GroupCommitter, Member, outcome_note
-from kvmodels.flows.requests import Count, Read
+from kvmodels.flows.requests import Count, Read, ReadToChange
 from kvmodels.operations import AtomicWrite, Committed, Conflict, Counted, GuardFailed, ReadResult, Removal
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "closing_lanes",
     "commit_in_group",
     "count_at_once",
+    "glanced",
     "lanes_of",
     "may_read",
     "read_at_once",
@@ -46,16 +47,18 @@ class Lanes:
 
     Attributes:
         embedded: whether the engine is an EmbeddedEngine.
+        glances: whether it is a GlancingEngine as well.
     """
 
-    __slots__ = ("_leads", "commits", "embedded", "reads")
+    __slots__ = ("_leads", "commits", "embedded", "glances", "reads")
 
-    def __init__(self, *, embedded: bool) -> None:
+    def __init__(self, *, embedded: bool, glances: bool = False) -> None:
         # Not the default executor of the loop: it is shared with code that may wait for us, and queueing there
         # would let reads of one slow engine keep those of another from running.
         self.commits = ThreadPoolExecutor(1, thread_name_prefix="kvmodels-commit")
         self.reads = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="kvmodels-read")
         self.embedded = embedded
+        self.glances = glances
         self._leads = False
 
     def lead(self, committer: GroupCommitter) -> None:
@@ -77,7 +80,7 @@ class Lanes:
 class _LoopDesk:
     """What one event loop waits for: answers to commits; and how much the task that reads has read in a row."""
 
-    __slots__ = ("_answered", "_called", "_expected", "_leaders", "_loop", "_reader", "_reads")
+    __slots__ = ("_answered", "_called", "_expected", "_glances", "_leaders", "_loop", "_reader", "_reads")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = weakref.ref(loop)
@@ -85,6 +88,7 @@ class _LoopDesk:
         self._called = False
         self._expected: dict[Member, asyncio.Future[None]] = {}
         self._leaders: dict[Lanes, GroupCommitter] = {}
+        self._glances: dict[Lanes, Glance] = {}
         self._reader = 0
         self._reads = 0
 
@@ -103,6 +107,22 @@ class _LoopDesk:
         leaders, self._leaders = self._leaders, {}
         for lanes, committer in leaders.items():
             lanes.lead(committer)
+
+    def glance(self, lanes: Lanes, engine: GlancingEngine) -> Glance:
+        """What reads rows for the tasks that are ready now, until they have had their turn."""
+        glance = self._glances.get(lanes)
+        if glance is None:
+            glance = engine.glance()
+            if not self._glances:
+                asyncio.get_running_loop().call_soon(self.end_glances)
+            self._glances[lanes] = glance
+        return glance
+
+    def end_glances(self) -> None:
+        """Let go of what was read by."""
+        glances, self._glances = self._glances, {}
+        for glance in glances.values():
+            glance.close()
 
     def expect(self, member: Member) -> asyncio.Future[None]:
         """A future that is done when the member is answered."""
@@ -184,6 +204,13 @@ def may_read() -> bool:
     return _desks.of(asyncio.get_running_loop()).may_read()
 
 
+def glanced(engine: Engine, lanes: Lanes, request: ReadToChange) -> ReadResult | None:
+    """The row that a commit will check, read in the event loop; None when it must be read in another way."""
+    desk = _desks.of(asyncio.get_running_loop())
+    rows = desk.glance(lanes, cast("GlancingEngine", engine)).rows(request.ranges[0].start)
+    return None if rows is None else ReadResult([rows], [], b"")
+
+
 def read_at_once(engine: Engine, request: Read, snapshot: Snapshot | None) -> ReadResult | GuardFailed | None:
     """Read from an embedded engine, or from a snapshot of it, without a thread; None when that would keep the loop."""
     if snapshot is not None:
@@ -240,7 +267,9 @@ class _LanesByEngine:
         with self._lock:
             lanes = self._lanes.get(engine)
             if lanes is None:
-                lanes = self._lanes[engine] = Lanes(embedded=isinstance(engine, EmbeddedEngine))
+                lanes = self._lanes[engine] = Lanes(
+                    embedded=isinstance(engine, EmbeddedEngine), glances=isinstance(engine, GlancingEngine)
+                )
             return lanes
 
     def forget(self, engine: Engine) -> None:

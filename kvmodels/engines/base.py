@@ -43,6 +43,8 @@ __all__ = [
     "EmbeddedEngine",
     "EmbeddedSnapshot",
     "Engine",
+    "Glance",
+    "GlancingEngine",
     "NotSmallError",
     "RemovingEngine",
     "Snapshot",
@@ -287,6 +289,31 @@ class RemovingEngine(Protocol):
 
     def remove(self, removal: Removal, /) -> Committed | Conflict:
         """Apply a removal whole, or say what it met; see ``Removal``. Raises as ``Engine.commit``."""
+        ...
+
+
+class Glance(Protocol):
+    """Reads single rows for one turn of an event loop, in a state that is as old as the turn at most."""
+
+    def rows(self, key: bytes, /) -> list[Row] | None:
+        """The row of a key, expired or not, never older than a commit of this process that has returned.
+
+        Returns:
+            None where it must be read by ``read_at_once``, or by ``read``.
+        """
+        ...
+
+    def close(self) -> None:
+        """End it; it may be called again."""
+        ...
+
+
+@runtime_checkable
+class GlancingEngine(Protocol):
+    """An embedded engine of which many single rows are read faster in one state than each in its own."""
+
+    def glance(self) -> Glance:
+        """A new one, for the thread that asks. Raises ClosedError."""
         ...
 
 

@@ -22,6 +22,7 @@ from kvmodels.engines.file_engine import FileEngine, attach, require_sensible
 from kvmodels.engines.file_places import canonical_path
 from kvmodels.engines.registry import StoreRegistry
 from kvmodels.engines.sqlite_file import Connection, connect_memory
+from kvmodels.engines.sqlite_glances import SqliteGlance
 from kvmodels.engines.sqlite_settings import MEMORY_PATH, SqliteOptions
 from kvmodels.engines.sqlite_snapshot import SqliteSnapshot
 from kvmodels.engines.sqlite_statements import PlainRow
@@ -215,6 +216,10 @@ class SqliteEngine(FileEngine[SqliteStore]):
             )
         except (NotSmallError, sqlite3.Error):
             return None
+
+    def glance(self) -> SqliteGlance:
+        """Reads single rows for one turn of an event loop; see ``GlancingEngine``. Raises ClosedError."""
+        return SqliteGlance(self.check_open())
 
     def count(self, ranges: Sequence[ReadRange], guard: Guard | None = None) -> Counted | GuardFailed:
         """Say how many rows ``read`` would give for each range, in one snapshot.

@@ -12,8 +12,8 @@ what is kept back has been written. Not for a file with a change log, whose trig
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
 from kvmodels.engines import sqlite_log
 from kvmodels.engines import sqlite_statements as statements
@@ -26,6 +26,10 @@ __all__ = ["MANY", "SqliteGroupTransaction", "group_transaction"]
 
 MANY = 16
 """Operations from which on it is worth to read beforehand."""
+
+
+_UNKNOWN: Final = object()
+"""In the place of a versionstamp, of which no check holds: the row has to be looked at."""
 
 
 def group_transaction(
@@ -53,7 +57,7 @@ class SqliteGroupTransaction(SqliteTransaction):
     ) -> None:
         super().__init__(connection, clock)
         self._last, self._high_water = statements.pinned_state(connection)
-        self._known = statements.known_versionstamps(
+        self._known = _known_versionstamps(
             connection, [write for write in ahead if not isinstance(write, Removal)]
         )
         self._rows: dict[bytes, statements.StoredRow | None] | None = None
@@ -76,7 +80,7 @@ class SqliteGroupTransaction(SqliteTransaction):
         checks, mutations = write
         known = self._known
         for key, versionstamp, _ in checks:
-            if known.get(key, statements.UNKNOWN) != versionstamp:
+            if known.get(key, _UNKNOWN) != versionstamp:
                 return None
         return statements.plain_rows(mutations, self._last + 1)
 
@@ -87,7 +91,7 @@ class SqliteGroupTransaction(SqliteTransaction):
             committed = super().apply(evaluated)
             self._last, upserts, timed, deletions, _ = evaluated
             for row in (*upserts, *timed, *deletions):
-                known[row[0]] = statements.UNKNOWN
+                known[row[0]] = _UNKNOWN
             return committed
         self._last += 1
         stamp = to_versionstamp(self._last)
@@ -114,3 +118,14 @@ class SqliteGroupTransaction(SqliteTransaction):
         statements.set_state(self._connection, self._last, self._seen_ms)
         statements.write_rows(self._connection, rows)
         self._rows = None
+
+
+def _known_versionstamps(
+    connection: sqlite3.Connection, operations: Iterable[AtomicWrite]
+) -> dict[bytes, bytes | object | None]:
+    """What a check of these operations compares, by key: None for an absent row, no answer for one with a deadline."""
+    asked = {check[0]: check for checks, _ in operations for check in checks}
+    known: dict[bytes, bytes | object | None] = dict.fromkeys(asked)
+    for key, (version, expire_at) in statements.stored_versions(connection, [*asked.values()]).items():
+        known[key] = to_versionstamp(version) if expire_at is None else _UNKNOWN
+    return known

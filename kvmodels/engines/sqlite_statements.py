@@ -16,7 +16,6 @@ from kvmodels.engines.evaluation import evaluate as evaluate_mutations
 from kvmodels.engines.evaluation import to_versionstamp
 from kvmodels.errors import DecodeError
 from kvmodels.operations import (
-    AtomicWrite,
     Check,
     Conflict,
     Delete,
@@ -36,8 +35,9 @@ from kvmodels.operations import (
 
 __all__ = [
     "BEFORE_ALL_TIME",
+    "POINT",
     "SCAN",
-    "UNKNOWN",
+    "ZEROS",
     "ZEROS",
     "Evaluated",
     "PlainRow",
@@ -48,7 +48,6 @@ __all__ = [
     "evaluate_removal",
     "failed_checks",
     "judge",
-    "known_versionstamps",
     "likely_row",
     "pinned_state",
     "plain_rows",
@@ -57,6 +56,7 @@ __all__ = [
     "read_ranges",
     "row_at_key",
     "set_state",
+    "stored_versions",
     "write",
     "write_rows",
 ]
@@ -150,8 +150,6 @@ STATE_AND_ROW = (
 )
 """The state, the version of one key as above, and the row of another."""
 HAS_DEADLINE = -1
-UNKNOWN: Final = object()
-"""In the place of a versionstamp, of which no check holds: the row has to be looked at."""
 ZEROS = b"\0\0"
 
 BEFORE_ALL_TIME = -(1 << 63)
@@ -372,7 +370,7 @@ def failed_checks(connection: sqlite3.Connection, checks: Sequence[Check], now: 
     """The positions of the checks that do not hold."""
     if len(checks) < CHECKS_PER_STATEMENT:
         return tuple([at for at, check in enumerate(checks) if not _holds(connection, check, now)])
-    stored = _stored_versions(connection, checks)
+    stored = stored_versions(connection, checks)
     failed: list[int] = []
     for position, (key, versionstamp, physical) in enumerate(checks):
         row = stored.get(key)
@@ -570,18 +568,7 @@ def _with_tails(
     ]
 
 
-def known_versionstamps(
-    connection: sqlite3.Connection, operations: Iterable[AtomicWrite]
-) -> dict[bytes, bytes | object | None]:
-    """What a check of these operations compares, by key: None for an absent row, no answer for one with a deadline."""
-    asked = {check[0]: check for checks, _ in operations for check in checks}
-    known: dict[bytes, bytes | object | None] = dict.fromkeys(asked)
-    for key, (version, expire_at) in _stored_versions(connection, [*asked.values()]).items():
-        known[key] = version.to_bytes(8, "big") + ZEROS if expire_at is None else UNKNOWN
-    return known
-
-
-def _stored_versions(connection: sqlite3.Connection, checks: Sequence[Check]) -> dict[bytes, tuple[int, int | None]]:
+def stored_versions(connection: sqlite3.Connection, checks: Sequence[Check]) -> dict[bytes, tuple[int, int | None]]:
     """Version and deadline of each checked key that is stored."""
     stored: dict[bytes, tuple[int, int | None]] = {}
     # One statement per key is cheaper for the few checks of one record, one for many in a batch of records. The

@@ -104,6 +104,11 @@ class StoreBackground:
         self._poll = BackgroundTask("poll", self._look)
         self._sweeper = BackgroundTask("sweep", self._sweep)
 
+    @property
+    def seen(self) -> int:
+        """The last version that this process has committed, or seen; later once a commit of this process returns."""
+        return self._seen
+
     def opened(self, due: Due | None = None) -> None:
         """Sweep what a file holds that was there before; ``due`` if that is known. Raises what reading raises."""
         due = due or self._store.due()

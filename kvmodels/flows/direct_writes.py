@@ -18,7 +18,7 @@ from kvmodels.flows import crud
 from kvmodels.flows.arguments import require_callable
 from kvmodels.flows.context import Context, HeaderView
 from kvmodels.flows.records import object_of
-from kvmodels.flows.requests import Commit, Flow, Read, Remove
+from kvmodels.flows.requests import Commit, Flow, Read, ReadToChange, Remove
 from kvmodels.flows.retry import FirstAttempt
 from kvmodels.flows.storing import KEEP, Deadline, encoded
 from kvmodels.maintenance.budget import check_budget
@@ -95,7 +95,7 @@ class Way:
         What ends without a commit, because the record is absent or cannot be read, is left to the full way: it may be
         so because another program has raised the schema version since.
         """
-        return _new(Read, ((_new(ReadRange, (self.prefix + pk, None, None, False, False)),), None, True, None))
+        return _new(ReadToChange, ((_new(ReadRange, (self.prefix + pk, None, None, False, False)),), None, True, None))
 
     def known(self, context: Context, row: Row, pk: bytes) -> Document | None:
         """The document of a record; None where the full way must look at it."""

@@ -39,6 +39,7 @@ __all__ = [
     "OneRow",
     "Read",
     "ReadChanges",
+    "ReadToChange",
     "Remove",
     "Request",
     "Sleep",
@@ -67,6 +68,15 @@ class Read(NamedTuple):
     guard: Guard | None = None
     include_expired: bool = False
     follow: Follow | None = None
+
+
+class ReadToChange(Read):
+    """A read of one key, of which nothing but the row is asked, for a commit that checks what was found.
+
+    So it may be a little older than the present state, and the versionstamp of the answer is not to be looked at.
+    """
+
+    __slots__ = ()
 
 
 class Count(NamedTuple):

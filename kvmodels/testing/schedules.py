@@ -12,7 +12,17 @@ from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple, get_args
 
 from kvmodels.errors import InvalidArgumentError, KvModelsError
-from kvmodels.flows.requests import Commit, Count, Now, Read, ReadChanges, Request, Sleep, WaitForCommit
+from kvmodels.flows.requests import (
+    Commit,
+    Count,
+    Now,
+    Read,
+    ReadChanges,
+    ReadToChange,
+    Request,
+    Sleep,
+    WaitForCommit,
+)
 from kvmodels.keys import decode_key
 from kvmodels.operations import AtomicWrite, Committed, Conflict, GuardFailed, ReadResult
 from kvmodels.slotted import dataclass
@@ -55,6 +65,7 @@ _FAULTS: frozenset[str] = frozenset(get_args(Fault))
 _KINDS: frozenset[str] = frozenset(get_args(Kind))
 _KIND_OF: Mapping[type[Any], Kind] = {
     Read: "read",
+    ReadToChange: "read",
     Count: "read",
     ReadChanges: "read",
     Commit: "commit",
