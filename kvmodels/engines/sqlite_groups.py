@@ -57,9 +57,7 @@ class SqliteGroupTransaction(SqliteTransaction):
     ) -> None:
         super().__init__(connection, clock)
         self._last, self._high_water = statements.pinned_state(connection)
-        self._known = _known_versionstamps(
-            connection, [write for write in ahead if not isinstance(write, Removal)]
-        )
+        self._known = _known_versionstamps(connection, [write for write in ahead if not isinstance(write, Removal)])
         self._rows: dict[bytes, statements.StoredRow | None] | None = None
 
     def evaluate(self, write: AtomicWrite | Removal) -> Any:

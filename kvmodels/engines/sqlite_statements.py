@@ -38,7 +38,6 @@ __all__ = [
     "POINT",
     "SCAN",
     "ZEROS",
-    "ZEROS",
     "Evaluated",
     "PlainRow",
     "StoredRow",
