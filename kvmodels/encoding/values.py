@@ -49,8 +49,8 @@ _UNREADABLE: Final = (ValueError, TypeError, OverflowError, RecursionError, Memo
 """All that the decoder raises for bytes that are no value; MalformedError is a ValueError."""
 
 
-_FIRST: Final = itemgetter(slice(1))
-_SMALL_MAPS: Final = frozenset(bytes((first,)) for first in range(0x80, 0x90))
+_FIRST: Final = itemgetter(0)
+_SMALL_MAPS: Final = frozenset(range(0x80, 0x90))
 _OF_MAPS: Final = frozenset({MSGPACK_ENCODING})
 
 
@@ -183,14 +183,16 @@ class MsgpackCodec:
             values: the stored bytes of at least one.
             encodings: the numbers that were stored with them.
         """
-        if encodings != _OF_MAPS or not set(map(_FIRST, values)) <= _SMALL_MAPS or max(map(len, values)) > LARGE_BYTES:
-            return None
         try:
+            if encodings != _OF_MAPS or not _SMALL_MAPS.issuperset(map(_FIRST, values)):
+                return None
+            if max(map(len, values)) > LARGE_BYTES:
+                return None
             return [
                 unpackb(data, ext_hook=unpack_extension, strict_map_key=False, timestamp=TIMESTAMP_AS_DATETIME)
                 for data in values
             ]
-        except _UNREADABLE:
+        except (*_UNREADABLE, IndexError):  # without a first byte
             return None
 
     def decode_document(self, data: bytes, encoding: int, key: bytes = b"") -> dict[str, Any]:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 from kvmodels.errors import InvalidValueError
-from kvmodels.operations import Delete, Mutation, Row, Set
+from kvmodels.operations import Delete, Mutation, Row, Set, to_versionstamp
 from kvmodels.operations_combining import U64_ENCODING, U64_MODULUS, combine
 
 __all__ = [
@@ -27,11 +27,6 @@ __all__ = [
 
 
 _new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
-
-
-def to_versionstamp(counter: int) -> bytes:
-    """Eight bytes big endian and two zero bytes, as Deno's own store lays a versionstamp out."""
-    return counter.to_bytes(8, "big") + b"\0\0"
 
 
 def from_versionstamp(versionstamp: bytes) -> int:

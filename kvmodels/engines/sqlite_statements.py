@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
+from kvmodels.engines import sqlite_tails
 from kvmodels.engines.clock import EngineClock
 from kvmodels.engines.evaluation import evaluate as evaluate_mutations
 from kvmodels.engines.evaluation import to_versionstamp
@@ -104,17 +105,6 @@ SCAN = {
 KEYS = {reverse: statement.replace("k, v,", "k, x'',") for reverse, statement in SCAN.items()}
 """As ``SCAN`` without the values, so that SQLite does not fetch the pages that a large one overflows into."""
 
-_TAIL = (
-    "SELECT kv.k, behind.k, behind.v, behind.e, behind.s, behind.x FROM kv LEFT JOIN kv AS behind"
-    " ON behind.k = CAST(:prefix || substr(kv.k, :start) AS BLOB) AND (behind.x IS NULL OR behind.x > :now)"
-    " WHERE kv.k >= :low AND kv.k < :high AND (kv.x IS NULL OR kv.x > :now) ORDER BY kv.k LIMIT :limit"
-)
-TAIL = {False: _TAIL, True: _TAIL.replace("ORDER BY kv.k", "ORDER BY kv.k DESC")}
-"""The keys of a range, each with the row whose key is a prefix and the end of it; half as much as two steps.
-
-An outer join is walked from its left side, so this one is in order whatever ANALYZE has found.
-"""
-
 UPSERT = (
     "INSERT INTO kv (k, v, e, s) VALUES (?, ?, ?, ?) ON CONFLICT (k) DO UPDATE SET"
     " v = excluded.v, e = excluded.e, s = excluded.s, x = NULL"
@@ -155,7 +145,7 @@ BEFORE_ALL_TIME = -(1 << 63)
 """The time to pass where expired rows are wanted: no deadline lies before it."""
 
 
-_BEHIND, _VERSION, _VERSION_BEHIND = itemgetter(1), itemgetter(3), itemgetter(4)
+_VERSION: Final = itemgetter(3)
 _new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
 _key_of: Final = itemgetter(0)
 
@@ -357,7 +347,7 @@ def read_ranges(
         if actual != guard.versionstamp:
             return GuardFailed(actual)
     if isinstance(follow, Tail) and len(ranges) == 1 and ranges[0].end is not None:
-        return _with_tails(connection, ranges[0], now, follow)
+        return sqlite_tails.with_tails(connection, ranges[0], now, follow)
     if isinstance(follow, Nothing):
         return [(_scan if one.end is None else _scan_plain)(connection, one, now) for one in ranges], []
     found = [_scan(connection, one, now) for one in ranges]
@@ -528,43 +518,21 @@ def _scan(connection: sqlite3.Connection, one: ReadRange, now: int) -> list[Row]
             return []
         found = connection.execute(POINT, (start,)).fetchall()
         return [_new(Row, (start, v, e, to_versionstamp(s), x)) for v, e, s, x in found if x is None or x > now]
-    return [_new(Row, row) for row in _scan_plain(connection, one, now)]
+    plain = _scan_plain(connection, one, now)
+    stamps = _stamps(map(_VERSION, plain))
+    return [_new(Row, (k, v, e, stamps[s], x)) for k, v, e, s, x in plain]
 
 
 def _scan_plain(connection: sqlite3.Connection, one: ReadRange, now: int) -> list[Any]:
-    """The rows of a range that has an end, as tuples."""
+    """The rows of a range that has an end, as tuples with the number of the version, which SQLite makes."""
     start, end, limit, reverse, keys_only = one
     statement = (KEYS if keys_only else SCAN)[reverse]
-    found = connection.execute(statement, (start, end, now, -1 if limit is None else limit)).fetchall()
-    stamps = _stamps(map(_VERSION, found))
-    return [(k, v, e, stamps[s], x) for k, v, e, s, x in found]
+    return connection.execute(statement, (start, end, now, -1 if limit is None else limit)).fetchall()
 
 
 def _stamps(versions: Iterable[int]) -> dict[int, bytes]:
     """The versionstamps of many rows, of which those of one commit share theirs."""
     return {version: version.to_bytes(8, "big") + ZEROS for version in set(versions)}
-
-
-def _with_tails(
-    connection: sqlite3.Connection, one: ReadRange, now: int, tail: Tail
-) -> tuple[list[list[Row]], list[list[Row]]]:
-    start, end, limit, reverse, _ = one
-    parameters = {
-        "prefix": tail.prefix,
-        "start": tail.start + 1,
-        "now": now,
-        "low": start,
-        "high": end,
-        "limit": -1 if limit is None else limit,
-    }
-    found = connection.execute(TAIL[reverse], parameters).fetchall()
-    if len(found) > 1 and None not in map(_BEHIND, found):
-        stamps = _stamps(map(_VERSION_BEHIND, found))
-        behind: list[Any] = [(k, v, e, stamps[s], x) for _, k, v, e, s, x in found]
-        return [found], [behind]
-    return [found], [
-        [] if k is None else [_new(Row, (k, v, e, s.to_bytes(8, "big") + ZEROS, x))] for _, k, v, e, s, x in found
-    ]
 
 
 def stored_versions(connection: sqlite3.Connection, checks: Sequence[Check]) -> dict[bytes, tuple[int, int | None]]:

@@ -17,12 +17,14 @@ from typing import Any, Final, TypeAlias, cast
 
 from pydantic import TypeAdapter
 
-from kvmodels.encoding.column_batches import Packed, column_packer
+from kvmodels.encoding.column_batches import Matched, column_matcher, column_packer
 from kvmodels.encoding.values import MsgpackCodec
 from kvmodels.flows.context import Context
-from kvmodels.operations import ReadResult, Row
+from kvmodels.operations import PlainRow, ReadResult, Row, row_of
 from kvmodels.schema.definition import Column, Document
+from kvmodels.schema.fields_set import is_every_field, leave_out_fields_sets
 from kvmodels.schema.live import LiveCollection, LiveIndex
+from kvmodels.schema.model import KvModel
 from kvmodels.schema.state import Loaded, set_all_loaded
 
 __all__ = ["BatchLoader", "batch_loader_of", "loaded", "loaded_behind"]
@@ -30,14 +32,14 @@ __all__ = ["BatchLoader", "batch_loader_of", "loaded", "loaded_behind"]
 _FEWEST: Final = 8
 """Rows from which on a batch costs less than its rows one by one."""
 
-BatchLoader: TypeAlias = Callable[[Sequence[Row], bytes], "list[Any] | None"]
+BatchLoader: TypeAlias = Callable[[Sequence[PlainRow], bytes], "list[Any] | None"]
 """From rows of records, and the columns that led to all of them (b"": they were read as records), to their objects."""
 
-_new: Final = tuple[Any, ...].__new__
 _KEY, _VALUE, _ENCODING = itemgetter(0), itemgetter(1), itemgetter(2)
 _names: Final[Callable[[Any], tuple[Any, ...]]] = cast("Any", tuple)
-_plain: Final[Callable[[Row], Loaded]] = cast("Any", tuple)
-_EXACT: Final = frozenset({str, int, bool, bytes})
+_plain: Final[Callable[[PlainRow], Loaded]] = cast("Any", tuple)
+_TEXT: Final = frozenset({str})
+_EXACT: Final = _TEXT | {int, bool, bytes}
 """Types of which values that are equal, and of one type, have the same key part."""
 
 
@@ -53,7 +55,7 @@ def batch_loader_of(context: Context, live: LiveCollection, index: LiveIndex | N
     return loader
 
 
-def loaded(batch: BatchLoader | None, load: Callable[[Row], Any], rows: Sequence[Row]) -> list[Any]:
+def loaded(batch: BatchLoader | None, load: Callable[[Row], Any], rows: Sequence[PlainRow]) -> list[Any]:
     """The objects of rows that were read as records.
 
     Args:
@@ -62,8 +64,7 @@ def loaded(batch: BatchLoader | None, load: Callable[[Row], Any], rows: Sequence
         rows: in the order of the objects.
     """
     objects = None if batch is None else batch(rows, b"")
-    # The named tuples are made as their own constructor does, without the call of it.
-    return [load(_new(Row, row)) for row in rows] if objects is None else objects
+    return [load(row_of(row)) for row in rows] if objects is None else objects
 
 
 def loaded_behind(
@@ -82,7 +83,7 @@ def loaded_behind(
         return None, followed[:number]
     records = followed[0][:number]
     objects = None if batch is None else batch(records, head)
-    return objects, () if objects is not None else [[_new(Row, record)] for record in records]
+    return objects, () if objects is not None else [[row_of(record)] for record in records]
 
 
 def _compiled(context: Context, live: LiveCollection, index: LiveIndex | None) -> BatchLoader | None:
@@ -94,18 +95,19 @@ def _compiled(context: Context, live: LiveCollection, index: LiveIndex | None) -
     is_order, model, start = (*straight.names,).__eq__, live.schema.model, len(layout.prefix)
     decode_many = codec.decode_many
     validate: Callable[..., list[Any]] = TypeAdapter(list[model]).validate_python  # type: ignore[valid-type]
-    pack_keys = _packer(live.schema.primary_key)
+    have_keys = _matcher(live.schema.primary_key)
+    leaves_out = is_every_field(model, straight.names, KvModel.__dict__["__getattr__"])
     columns = () if index is None else index.definition.columns
     prefix = b"" if index is None else index.layout.prefix
 
-    def load(rows: Sequence[Row], head: bytes) -> list[Any] | None:
+    def load(rows: Sequence[PlainRow], head: bytes) -> list[Any] | None:
         if len(rows) < _FEWEST:
             return None
         try:
             documents = decode_many(list(map(_VALUE, rows)), set(map(_ENCODING, rows)))
             if documents is None or not all(map(is_order, map(_names, documents))):
                 return None
-            if pack_keys(documents) != [key[start:] for key in map(_KEY, rows)]:
+            if not have_keys(documents, list(map(_KEY, rows)), start):
                 return None
             if head and prefix + _common(columns, documents) != head:
                 return None
@@ -114,25 +116,27 @@ def _compiled(context: Context, live: LiveCollection, index: LiveIndex | None) -
             return None
         # A row that the engine holds as well is no object more; of one that it has made, the tuple is left.
         set_all_loaded(model, objects, layout.unpack_key, rows if context.traits.keeps_rows else map(_plain, rows))
+        if leaves_out:
+            leave_out_fields_sets(model, objects)
         return objects
 
     return load
 
 
-def _packer(columns: Sequence[Column]) -> Callable[[Sequence[Document]], list[bytes]]:
-    """What packs the key parts of these columns of each document."""
-    packers: list[tuple[Callable[[Document], Any], Packed]] = [
-        (itemgetter(column.field), column_packer(unwrap(column.codec.pack_stored))) for column in columns
-    ]
-    if len(packers) == 1:
-        ((get, pack),) = packers
-        return lambda documents: pack(list(map(get, documents)))
+def _matcher(columns: Sequence[Column]) -> Matched:
+    """What tells whether keys, from a place on, are the key parts of these columns of the documents beside them."""
+    gets = [itemgetter(column.field) for column in columns]
+    packs = [unwrap(column.codec.pack_stored) for column in columns]
+    if len(columns) == 1:
+        (get,), match = gets, column_matcher(packs[0])
+        return lambda documents, keys, start: match(list(map(get, documents)), keys, start)
+    packers = list(zip(gets, map(column_packer, packs), strict=True))
 
-    def packed(documents: Sequence[Document]) -> list[bytes]:
+    def matches(documents: Sequence[Document], keys: Sequence[bytes], start: int) -> bool:
         parts = [pack(list(map(get, documents))) for get, pack in packers]
-        return list(map(b"".join, zip(*parts, strict=True)))
+        return list(map(b"".join, zip(*parts, strict=True))) == [key[start:] for key in keys]
 
-    return packed
+    return matches
 
 
 def _common(columns: Sequence[Column], documents: Sequence[Document]) -> bytes:
@@ -141,7 +145,8 @@ def _common(columns: Sequence[Column], documents: Sequence[Document]) -> bytes:
     for column in columns:
         values = list(map(itemgetter(column.field), documents))
         first = values[0]
-        kinds = set(map(type, values))
+        # No other value that is stored equals a text.
+        kinds = _TEXT if first.__class__ is str else set(map(type, values))
         if len(kinds) != 1 or not kinds <= _EXACT or values.count(first) != len(values):
             raise ValueError
         parts += unwrap(column.codec.pack_stored)(first)

@@ -23,6 +23,7 @@ from kvmodels.schema import compile as compiling
 from kvmodels.schema import definition, options
 from kvmodels.schema import partial_model as partials
 from kvmodels.schema.expressions import FieldRef, MultiFieldRef, reference
+from kvmodels.schema.fields_set import FIELDS_SET, late_fields_set
 from kvmodels.schema.hooks import check_hooks, no_hook
 from kvmodels.schema.markers import Field
 from kvmodels.schema.state import STATE_SLOT, PendingStamp, set_state, state_of, with_state_of
@@ -215,6 +216,12 @@ class KvModel(BaseModel, metaclass=KvModelMeta, defer_build=True):
     @no_hook
     def after_remove(self) -> None:
         """Called once, after the commit that removed the record, with the object as it was stored."""
+
+    if not TYPE_CHECKING:  # else checkers would take every attribute for one that exists
+
+        def __getattr__(self, name: str) -> Any:
+            fields = late_fields_set(self) if name == FIELDS_SET else None
+            return super().__getattr__(name) if fields is None else fields
 
     def __copy__(self) -> Self:
         return with_state_of(self, super().__copy__())

@@ -8,7 +8,8 @@ A state takes as long to make as all the values of an object, and most objects t
 reading leaves a plain tuple in its place, ``(unpack, packed, row, unknown)``, of which the state is made when it is
 asked for: the tuple costs a twentieth of it. Where no field is unknown it is the row alone, bytes and numbers, and the
 class says how to unpack its key: the garbage collector does not trace such a tuple. It was half of the cost of a long
-list to trace a tuple, a row and a bound method for each object.
+list to trace a tuple, a row and a bound method for each object. An engine that has the number of the version leaves
+that in the row, and the versionstamp is made of it with the state.
 
 Rules of this module: the state lives in one ``__slots__`` entry of ``KvModel``, never in ``__dict__`` or in a private
 attribute, because both take part in ``==`` and ``model_copy(update=...)`` would then lose it. An ``ObjectState`` is
@@ -21,11 +22,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
 from gc import get_referents
-from itertools import count, repeat
+from itertools import count
 from types import MappingProxyType
 from typing import Any, Final, Self, TypeVar, cast
 
-from kvmodels.operations import Row
+from kvmodels.operations import PlainRow, Row, to_versionstamp
 from kvmodels.slotted import dataclass
 
 __all__ = [
@@ -50,7 +51,7 @@ __all__ = [
 T = TypeVar("T")
 
 Unpack = Callable[[bytes], tuple[Any, ...]]
-Loaded = tuple[bytes, bytes, int, bytes, int | None]
+Loaded = PlainRow
 Made = tuple[Unpack, bytes, Loaded, Mapping[str, Any]]
 
 STATE_SLOT = "__kv_state__"
@@ -190,6 +191,8 @@ def state_of(instance: object) -> ObjectState | None:
         else:
             unpack, packed, row, unknown = given
             _, value, encoding, versionstamp, expire_at = row
+        if isinstance(versionstamp, int):
+            versionstamp = to_versionstamp(versionstamp)
         state = ObjectState(versionstamp, value, encoding, expire_at, unpack(packed), unknown)
         _set(instance, STATE_SLOT, state)
     return state if type(state.versionstamp) is bytes else _settled(instance, state)
@@ -259,7 +262,7 @@ def set_loaded(instance: object, unpack: Unpack, packed: bytes, row: Loaded, unk
         instance: the object.
         unpack: makes the values of the primary key of ``packed``; it must not fail for it.
         packed: what the primary key is taken from, when it is asked for.
-        row: packed key, stored bytes, the number of their encoding, versionstamp, deadline.
+        row: packed key, stored bytes, the number of their encoding, versionstamp or its number, deadline.
         unknown: stored fields that the class does not know.
     """
     _set(instance, STATE_SLOT, (unpack, packed, row, unknown))
@@ -295,7 +298,9 @@ def set_all_loaded(model: type[Any], instances: Iterable[object], unpack: Unpack
     """
     if _UNPACKER not in model.__dict__:
         set_unpacker(model, unpack)
-    deque(map(_set, instances, repeat(STATE_SLOT), rows), maxlen=0)  # a loop without Python code
+    # A loop without Python code, and the slot is looked up once.
+    put: Callable[[object, Loaded], None] = getattr(model, STATE_SLOT).__set__
+    deque(map(put, instances, rows), maxlen=0)
 
 
 def all_are_new(instances: Iterable[object]) -> bool:

@@ -11,7 +11,18 @@ from hypothesis import strategies as st
 from kvmodels.engines.lmdb import LmdbEngine
 from kvmodels.engines.memory import MemoryEngine
 from kvmodels.engines.sqlite import SqliteEngine
-from kvmodels.operations import PLAIN_ROWS, Delete, Follow, Guard, GuardFailed, Likely, ReadRange, ReadResult, Row, Tail
+from kvmodels.operations import (
+    PLAIN_ROWS,
+    Delete,
+    Follow,
+    Guard,
+    GuardFailed,
+    Likely,
+    ReadRange,
+    ReadResult,
+    Tail,
+    row_of,
+)
 from tests.contract.shorthand import EVERYTHING, commit, get, keys, put, rows
 
 
@@ -96,7 +107,13 @@ def test_followed_ranges_are_read_from_what_the_first_ranges_held(engine):
 
 @pytest.mark.parametrize("reverse", [False, True])
 @pytest.mark.parametrize("limit", [None, 0, 1, 3, 50])
-def test_the_ends_of_keys_lead_to_what_the_function_that_they_stand_for_asks_for(engine, clock, reverse, limit):
+@pytest.mark.parametrize(
+    ("start", "end"),
+    [(b"by/red/", b"by/red0"), (b"by/red/", b"by/red/\xff"), (b"by/red/a", b"by/red/b"), (b"by", b"c")],
+)
+def test_the_ends_of_keys_lead_to_what_the_function_that_they_stand_for_asks_for(
+    engine, clock, start, end, reverse, limit
+):
     tails = [b"", b"\0", b"\0\xff", b"a", b"a\0b", b"caf\xc3\xa9", b"\xc3", b"\xff\xff", b"absent", b"late", b"later"]
     commit(engine, *(put(b"by/red/" + tail, b"entry", expire_at=clock.now + 5) for tail in tails))
     commit(engine, *(put(b"user/" + tail, tail) for tail in tails if tail not in (b"absent", b"late", b"later")))
@@ -104,17 +121,21 @@ def test_the_ends_of_keys_lead_to_what_the_function_that_they_stand_for_asks_for
         engine, put(b"user/late", b"gone", expire_at=clock.now + 1), put(b"user/later", b"U", expire_at=clock.now + 9)
     )
     clock.now += 1
-    one, tail = ReadRange(b"by/red/", b"by/red0", limit, reverse), Tail(b"user/", len(b"by/red/"))
+    one, tail = ReadRange(start, end, limit, reverse), Tail(b"user/", len(b"by/red/"))
     for expired in (False, True):
         native = engine.read([one], follow=tail, include_expired=expired)
         called = engine.read([one], follow=lambda found: tail(found), include_expired=expired)
-        assert [row[0] for row in native.ranges[0]] == [row.key for row in called.ranges[0]]
+        entries = [row.key for row in called.ranges[0]]
+        assert [row[0] for row in native.ranges[0]] == entries
+        assert [row[0] for row in native.ranges[0][1:-1]] == entries[1:-1]
+        assert [row[0] for row in native.ranges[0][-1:]] == entries[-1:]
+        assert len(native.ranges[0]) == len(entries)
         assert native.versionstamp == called.versionstamp
         one_list = [[row for rows in called.followed for row in rows]] if all(called.followed) else None
-        assert native.followed in (called.followed, one_list)
+        assert [[row_of(row) for row in rows] for rows in native.followed] in (called.followed, one_list)
         with engine.snapshot() as snapshot:
             pinned = snapshot.read([one], follow=tail, include_expired=expired).followed
-            assert pinned in (called.followed, one_list)
+            assert [[row_of(row) for row in rows] for rows in pinned] in (called.followed, one_list)
     clock.now += 4
     assert engine.read([one], follow=tail).followed in ([], [[]])
 
@@ -243,8 +264,12 @@ def test_a_point_and_a_range_of_one_key_agree(engine):
 def test_what_is_behind_a_single_row_is_a_row(engine, number):
     commit(engine, *(put(b"by/red/%d" % at) for at in range(number)), *(put(b"user/%d" % at) for at in range(number)))
     read = engine.read([ReadRange(b"by/red/", b"by/red0")], follow=Tail(b"user/", len(b"by/red/")))
-    one_list = read.followed if len(read.followed) == number else [[Row(*row)] for row in read.followed[0]]
-    assert [[row.key for row in rows] for rows in one_list] == [[b"user/%d" % at] for at in range(number)]
+    one_list = read.followed if len(read.followed) == number else [[row] for row in read.followed[0]]
+    assert [[row_of(row).key for row in rows] for rows in one_list] == [[b"user/%d" % at] for at in range(number)]
+
+
+def made_rows(found: ReadResult) -> ReadResult:
+    return found._replace(ranges=[[row_of(row) for row in rows] for rows in found.ranges])
 
 
 @pytest.mark.parametrize("reverse", [False, True])
@@ -262,6 +287,6 @@ def test_rows_for_a_reader_of_plain_tuples_hold_the_same(engine, clock, limit, r
     for ranges in ([ReadRange(b"k", b"l", limit, reverse)], [EVERYTHING, ReadRange(b"k14"), ReadRange(b"k18")]):
         for expired in (False, True):
             rows = engine.read(ranges, include_expired=expired)
-            assert engine.read(ranges, include_expired=expired, follow=PLAIN_ROWS) == rows
+            assert made_rows(engine.read(ranges, include_expired=expired, follow=PLAIN_ROWS)) == rows
             with engine.snapshot() as snapshot:
-                assert snapshot.read(ranges, include_expired=expired, follow=PLAIN_ROWS) == rows
+                assert made_rows(snapshot.read(ranges, include_expired=expired, follow=PLAIN_ROWS)) == rows

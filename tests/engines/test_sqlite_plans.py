@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kvmodels.engines import sqlite_statements as statements
+from kvmodels.engines import sqlite_tails
 from kvmodels.engines.sqlite import SqliteEngine
 from kvmodels.operations import AtomicWrite, Check, Delete, Follow, Guard, Likely, ReadRange, ReadResult
 from tests.contract.shorthand import commit, put, rows
@@ -41,8 +42,10 @@ def writer(engine: SqliteEngine) -> sqlite3.Connection:
     [
         (statements.SCAN[False], 4),
         (statements.SCAN[True], 4),
-        (statements.TAIL[False], 6),
-        (statements.TAIL[True], 6),
+        (sqlite_tails.BEHIND[False], 6),
+        (sqlite_tails.BEHIND[True], 6),
+        (sqlite_tails.BESIDE[False], 6),
+        (sqlite_tails.BESIDE[True], 6),
         (statements.POINT, 1),
         (statements.POINT_WITH_VERSION, 1),
         (statements.GUARDED_POINT, 2),

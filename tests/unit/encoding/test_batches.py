@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
-from kvmodels.encoding.column_batches import column_packer
+from kvmodels.encoding.column_batches import column_matcher, column_packer
 from kvmodels.encoding.column_scalars import BOOL, FLOAT, INT, NUMBER, STR
 from kvmodels.encoding.columns import ColumnCodec, descending, nullable
 from kvmodels.encoding.values import MsgpackCodec
@@ -43,6 +43,39 @@ def test_a_column_is_packed_as_each_of_its_values(codec: ColumnCodec):
         assert ended(lambda: pack(values)) == ended(lambda: [codec.pack_stored(value) for value in values])
 
     compare()
+
+
+@pytest.mark.parametrize("codec", CODECS, ids=lambda codec: codec.name)
+def test_a_column_is_compared_with_keys_as_each_of_its_values(codec: ColumnCodec):
+    matches = column_matcher(codec.pack_stored)
+
+    @seed(20261121)
+    @settings(max_examples=150, deadline=None)
+    @given(st.one_of(st.lists(TEXTS), st.lists(NUMBERS), st.lists(NUMBERS).map(sorted), st.lists(VALUES)), st.data())
+    def compare(values: list[Any], data: st.DataObject) -> None:
+        packed = ended(lambda: [codec.pack_stored(value) for value in values])
+        keys = [b"key" + part for part in packed] if isinstance(packed, list) else [b"key"] * len(values)
+        others = [*keys]
+        if keys:
+            at = data.draw(st.integers(0, len(keys) - 1))
+            changes = (b"", keys[at][:-1], keys[at] + b"\0", keys[-1], keys[at][:-1] + b"\1", b"key\x1c" + keys[at][4:])
+            others[at] = data.draw(st.sampled_from(changes))
+        for shown in (keys, others):
+            expected = packed == [key[3:] for key in shown] if isinstance(packed, list) else packed
+            assert ended(lambda: matches(values, shown, 3)) == expected  # noqa: B023 - called at once
+
+    compare()
+
+
+@pytest.mark.parametrize("numbers", [[1], [255, 256, 65535, 65536], [2**63 - 1], [300, 7, 400], [7, 300, 8]])
+def test_positive_numbers_are_compared_byte_by_byte(numbers: list[int]):
+    matches = column_matcher(INT.pack_stored)
+    keys = [b"key" + INT.pack_stored(number) for number in numbers]
+    assert matches(numbers, keys, 3)
+    for at, key in enumerate(keys):
+        for byte in range(3, len(key)):
+            wrong = key[:byte] + bytes((key[byte] ^ 1,)) + key[byte + 1 :]
+            assert not matches(numbers, [*keys[:at], wrong, *keys[at + 1 :]], 3)
 
 
 @seed(20261121)
