@@ -14,7 +14,7 @@ import threading
 import weakref
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from typing import Final, cast
+from typing import Any, Final, cast
 
 from kvmodels.engines.base import EmbeddedEngine, EmbeddedSnapshot, Engine, Glance, GlancingEngine, Snapshot
 from kvmodels.engines.group_commit import GroupCommitter, Member, outcome_note
@@ -34,6 +34,8 @@ __all__ = [
     "read_at_once",
     "snapshot_at_once",
 ]
+
+_new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
 
 READ_THREADS: Final = 4
 """Threads that read from one blocking engine; SQLite gains nothing beyond, since rows are decoded under the GIL."""
@@ -80,10 +82,10 @@ class Lanes:
 class _LoopDesk:
     """What one event loop waits for: answers to commits; and how much the task that reads has read in a row."""
 
-    __slots__ = ("_answered", "_called", "_expected", "_glances", "_leaders", "_loop", "_reader", "_reads")
+    __slots__ = ("_answered", "_called", "_expected", "_glances", "_leaders", "_reader", "_reads", "loop")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = weakref.ref(loop)
+        self.loop = weakref.ref(loop)
         self._answered: deque[Member] = deque()
         self._called = False
         self._expected: dict[Member, asyncio.Future[None]] = {}
@@ -150,7 +152,7 @@ class _LoopDesk:
 
     def call(self) -> None:
         """Have the loop hand out the answers that were noted; in the thread of the leader, once for a group."""
-        loop = self._loop()
+        loop = self.loop()
         if loop is not None and self._answered and not self._called:
             self._called = True
             with contextlib.suppress(RuntimeError):  # a closed loop refuses the call, and then nobody waits in it
@@ -164,15 +166,20 @@ class _LoopDesk:
                 future.set_result(None)
 
 
-async def commit_in_group(engine: Engine, lanes: Lanes, write: AtomicWrite | Removal) -> Committed | Conflict:
+async def commit_in_group(engine: Any, lanes: Lanes, write: AtomicWrite | Removal) -> Committed | Conflict:
     """Commit to an embedded engine; other operations that wait meanwhile share the transaction.
+
+    Args:
+        engine: an EmbeddedEngine.
+        lanes: its threads.
+        write: the operation.
 
     Raises:
         KvModelsError: what the engine says.
         asyncio.CancelledError: with a note that says what became of the commit.
     """
     desk = _desks.of(asyncio.get_running_loop())
-    member = cast("EmbeddedEngine", engine).submit(write, desk)
+    member: Member = engine.submit(write, desk)
     answered = desk.expect(member)
     desk.lead(lanes, member.committer)
     try:
@@ -204,11 +211,17 @@ def may_read() -> bool:
     return _desks.of(asyncio.get_running_loop()).may_read()
 
 
-def glanced(engine: Engine, lanes: Lanes, request: ReadToChange) -> ReadResult | None:
-    """The row that a commit will check, read in the event loop; None when it must be read in another way."""
+def glanced(engine: Any, lanes: Lanes, request: ReadToChange) -> ReadResult | None:
+    """The row that a commit will check, read in the event loop; None when it must be read in another way.
+
+    Args:
+        engine: a GlancingEngine; not by ``cast``, which is a call in each of many tasks.
+        lanes: its threads.
+        request: what is read.
+    """
     desk = _desks.of(asyncio.get_running_loop())
-    rows = desk.glance(lanes, cast("GlancingEngine", engine)).rows(request.ranges[0].start)
-    return None if rows is None else ReadResult([rows], [], b"")
+    rows = desk.glance(lanes, engine).rows(request[0][0][0])
+    return None if rows is None else _new(ReadResult, ([rows], (), b""))
 
 
 def read_at_once(engine: Engine, request: Read, snapshot: Snapshot | None) -> ReadResult | GuardFailed | None:
@@ -242,16 +255,21 @@ def close_at_once(snapshot: Snapshot) -> bool:
 class _Desks:
     """The desk of every event loop in use; an entry goes with its loop."""
 
-    __slots__ = ("_desks",)
+    __slots__ = ("_desks", "_last")
 
     def __init__(self) -> None:
+        self._last: _LoopDesk | None = None
         self._desks: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopDesk] = weakref.WeakKeyDictionary()
 
     def of(self, loop: asyncio.AbstractEventLoop) -> _LoopDesk:
+        last = self._last
+        if last is not None and last.loop() is loop:
+            return last
         desk = self._desks.get(loop)
         if desk is None:
             # Two threads may come here at once, but with two loops.
             desk = self._desks.setdefault(loop, _LoopDesk(loop))
+        self._last = desk
         return desk
 
 
@@ -264,6 +282,9 @@ class _LanesByEngine:
         self.forget_all()
 
     def of(self, engine: Engine) -> Lanes:
+        lanes = self._lanes.get(engine)
+        if lanes is not None:
+            return lanes
         with self._lock:
             lanes = self._lanes.get(engine)
             if lanes is None:

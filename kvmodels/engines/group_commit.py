@@ -142,13 +142,15 @@ class Member:
 
     def size(self) -> int:
         """Bytes of keys and values that it writes; of a removal the one key that is known."""
-        if isinstance(self.write, Removal):
-            return len(self.write.key)
+        write = self.write
+        if type(write) is Removal:
+            return len(write.key)
         size = 0
-        for mutation in self.write.mutations:
-            size += len(mutation.key)
+        for mutation in write[1]:
             if type(mutation) is Set:
-                size += len(mutation.value)
+                size += len(mutation[0]) + len(mutation[1])
+            else:
+                size += len(mutation.key)
         return size
 
 

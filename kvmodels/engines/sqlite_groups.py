@@ -28,6 +28,7 @@ MANY = 16
 """Operations from which on it is worth to read beforehand."""
 
 
+_new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
 _UNKNOWN: Final = object()
 """In the place of a versionstamp, of which no check holds: the row has to be looked at."""
 
@@ -62,7 +63,7 @@ class SqliteGroupTransaction(SqliteTransaction):
 
     def evaluate(self, write: AtomicWrite | Removal) -> Any:
         """Judge an operation; see ``SqliteTransaction``. Rows that are kept back may be written before."""
-        rows = None if isinstance(write, Removal) else self._rows_of(write)
+        rows = None if type(write) is Removal else self._rows_of(write)
         if rows is not None:
             return rows
         try:
@@ -85,7 +86,7 @@ class SqliteGroupTransaction(SqliteTransaction):
     def apply(self, evaluated: Any) -> Committed:
         """Keep back or write what was evaluated last. Raises sqlite3.Error: the transaction cannot go on."""
         known = self._known
-        if isinstance(evaluated, statements.Evaluated):
+        if type(evaluated) is not dict:
             committed = super().apply(evaluated)
             self._last, upserts, timed, deletions, _ = evaluated
             for row in (*upserts, *timed, *deletions):
@@ -99,7 +100,7 @@ class SqliteGroupTransaction(SqliteTransaction):
             self._rows = evaluated
         else:
             self._rows.update(evaluated)
-        return Committed(stamp)
+        return _new(Committed, (stamp,))
 
     def finish(self) -> None:
         """Write what is kept back; see ``SqliteTransaction``."""
