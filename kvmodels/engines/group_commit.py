@@ -143,7 +143,7 @@ class Member:
     def size(self) -> int:
         """Bytes of keys and values that it writes; of a removal the one key that is known."""
         write = self.write
-        if type(write) is Removal:
+        if isinstance(write, Removal):
             return len(write.key)
         size = 0
         for mutation in write[1]:

@@ -63,7 +63,7 @@ class SqliteGroupTransaction(SqliteTransaction):
 
     def evaluate(self, write: AtomicWrite | Removal) -> Any:
         """Judge an operation; see ``SqliteTransaction``. Rows that are kept back may be written before."""
-        rows = None if type(write) is Removal else self._rows_of(write)
+        rows = None if isinstance(write, Removal) else self._rows_of(write)
         if rows is not None:
             return rows
         try:
@@ -86,20 +86,21 @@ class SqliteGroupTransaction(SqliteTransaction):
     def apply(self, evaluated: Any) -> Committed:
         """Keep back or write what was evaluated last. Raises sqlite3.Error: the transaction cannot go on."""
         known = self._known
-        if type(evaluated) is not dict:
+        if isinstance(evaluated, statements.Evaluated):
             committed = super().apply(evaluated)
             self._last, upserts, timed, deletions, _ = evaluated
             for row in (*upserts, *timed, *deletions):
                 known[row[0]] = _UNKNOWN
             return committed
+        rows: dict[bytes, statements.StoredRow | None] = evaluated
         self._last += 1
         stamp = to_versionstamp(self._last)
-        for key, row in evaluated.items():
-            known[key] = None if row is None else stamp
+        for key, left in rows.items():
+            known[key] = None if left is None else stamp
         if self._rows is None:
-            self._rows = evaluated
+            self._rows = rows
         else:
-            self._rows.update(evaluated)
+            self._rows.update(rows)
         return _new(Committed, (stamp,))
 
     def finish(self) -> None:
