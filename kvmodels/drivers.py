@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar, cast
+from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from kvmodels.engines.base import Engine, RemovingEngine, Snapshot
 from kvmodels.errors import DecodeError, KvModelsError
@@ -32,11 +32,16 @@ from kvmodels.flows.requests import (
     WaitForCommit,
     steps_of,
 )
-from kvmodels.operations import GuardFailed, Likely
+from kvmodels.operations import Follow, Guard, GuardFailed, Likely, ReadRange
 
-__all__ = ["perform", "run", "tell"]
+__all__ = ["Look", "looked_up", "perform", "run", "tell"]
 
 T = TypeVar("T")
+
+Look: TypeAlias = Callable[[bytes, Guard | None, Follow | None, bool], Sequence[Any] | None]
+"""``row_at_key`` of an engine: a row as ``OneRow.made`` takes it, ``()``: there is none, None: a read has to say."""
+
+_new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
 
 
 def run(
@@ -72,34 +77,56 @@ def run(
         b'v'
     """
     if type(flow) is OneRow and snapshot is None:
-        key, guard, follow, made, way, _, asked = flow
-        look: Callable[..., Sequence[Any] | None] | None = getattr(engine, "row_at_key", None)
-        if look is not None and made is not None:
-            row = look(key, guard, follow)
-            if row:
-                try:
-                    instance = made(row, key)
-                except DecodeError:
-                    instance = None  # it may be another record than the one that was wanted: the read tells
-                if instance is not None:
-                    return instance
-                if isinstance(follow, Likely):
-                    follow.misses += 1
-            elif row is not None:
-                return way.absent(asked)
-            if isinstance(follow, Likely):
-                follow = follow.follow  # it was guessed already
-        flow = flow.read(follow)
+        look: Look | None = getattr(engine, "row_at_key", None)
+        if look is not None and flow.made is not None:
+            result: T = looked_up(look, flow)
+            if result is not AGAIN:
+                return result
+            flow = flow.read(guessed=True)
+        else:  # as below, without a value that says what is read
+            key, guard, follow, _, way, then, asked = flow
+            read = engine.read((_new(ReadRange, (key, None, None, False, False)),), guard, follow=follow)
+            if not isinstance(read, GuardFailed):
+                result = way.answer(read, key, asked)
+                if result is not AGAIN:
+                    return result
+            assert then is not None  # there was a guard, or an answer that needs it
+            flow = then(asked)
     if isinstance(flow, OneRead) and snapshot is None:
         ranges, guard, follow, meaning, otherwise = flow
         found = engine.count(ranges, guard) if type(flow) is OneCount else engine.read(ranges, guard, follow=follow)
         if type(found) is not GuardFailed:
-            result: T = meaning(found)
+            result = meaning(found)
             if result is not AGAIN:
                 return result
         assert otherwise is not None  # there was a guard, or an answer that needs it
         flow = otherwise()
     return _run_through(engine, steps_of(flow), snapshot, sleep)
+
+
+def looked_up(look: Look, one: OneRow[T], *, at_once: bool = False) -> T:
+    """What one row means, without all else that a read says; AGAIN where the read has to say it.
+
+    Args:
+        look: ``row_at_key`` of an engine that has it.
+        one: what is wanted; its ``made`` is not None.
+        at_once: whether the engine may wait for nobody.
+    """
+    key, guard, follow, made, way, _, asked = one
+    again: T = AGAIN
+    row = look(key, guard, follow, at_once)
+    if not row:
+        return again if row is None else way.absent(asked)
+    assert made is not None
+    try:
+        found = made(row, key)
+    except DecodeError:
+        found = None  # it may be another record than the one that was wanted: the read tells
+    if found is not None:
+        return found
+    if isinstance(follow, Likely):
+        follow.misses += 1
+    return again
 
 
 def _run_through(engine: Engine, flow: Flow[T], snapshot: Snapshot | None, sleep: Callable[[float], object]) -> T:

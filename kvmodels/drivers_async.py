@@ -19,7 +19,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, TypeVar
 
-from kvmodels.drivers import perform, tell
+from kvmodels.drivers import Look, looked_up, perform, tell
 from kvmodels.drivers_lanes import (
     Lanes,
     close_at_once,
@@ -88,13 +88,22 @@ def arun(
         KvModelsError: what the engine raised and the flow did not handle, or what the flow raised.
         asyncio.CancelledError: the task was cancelled; after a started commit it carries a note with the outcome.
     """
-    if isinstance(flow, OneRow):
-        flow = flow.read(flow.follow)
-    if isinstance(flow, OneRead):
-        if snapshot is None:
+    if snapshot is None:
+        if isinstance(flow, OneRow):
+            return _run_row(engine, flow, sleep)
+        if isinstance(flow, OneRead):
             return _run_one(engine, flow, sleep)
-        flow = steps_of(flow)
-    return _run_through(engine, flow, snapshot, sleep)
+    return _run_through(engine, steps_of(flow), snapshot, sleep)
+
+
+async def _run_row(engine: Engine, one: OneRow[T], sleep: Callable[[float], Awaitable[object]]) -> T:
+    look: Look | None = getattr(engine, "row_at_key", None)
+    if look is None or one.made is None:
+        return await _run_one(engine, one.read(), sleep)
+    if not may_read():
+        await asyncio.sleep(0)
+    found: T = looked_up(look, one, at_once=True)
+    return await _run_one(engine, one.read(guessed=True), sleep) if found is AGAIN else found
 
 
 async def _run_one(engine: Engine, one: OneRead[T], sleep: Callable[[float], Awaitable[object]]) -> T:

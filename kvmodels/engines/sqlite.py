@@ -169,18 +169,20 @@ class SqliteEngine(FileEngine[SqliteStore]):
         """
         return self.check_open().commit(removal)
 
-    def row_at_key(self, key: bytes, guard: Guard | None, follow: Follow | None) -> PlainRow | tuple[()] | None:
+    def row_at_key(
+        self, key: bytes, guard: Guard | None, follow: Follow | None, at_once: bool = False
+    ) -> PlainRow | tuple[()] | None:
         """The row of a key, or with a guard the one that follows from it; None where ``read`` has to be asked.
 
         One statement, of nothing but the row. ``()``: there is no row, which is said of a key alone. None is no answer:
         the file is busy, the guard does not hold, ``follow`` is no ``Likely``, there is no row where it expects one,
-        the row has a deadline; ``read`` tells these apart.
+        the row has a deadline; ``read`` tells these apart. With ``at_once`` it waits for nobody.
         """
         store = self._store
         if store is None or store.closed_reason is not None:
             return None
         try:
-            return store.row_at_key(key, guard, follow)
+            return store.row_at_key(key, guard, follow, at_once)
         except sqlite3.Error:
             return None
 

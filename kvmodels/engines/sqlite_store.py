@@ -237,18 +237,22 @@ class SqliteStore:
             connection.in_call = False
             self.give_back(connection)
 
-    def row_at_key(self, key: bytes, guard: Guard | None, follow: Follow | None) -> PlainRow | tuple[()] | None:
+    def row_at_key(
+        self, key: bytes, guard: Guard | None, follow: Follow | None, at_once: bool
+    ) -> PlainRow | tuple[()] | None:
         """As ``SqliteEngine.row_at_key``. What SQLite raises is raised as it is."""
         if guard is None:
             if follow is not None:
                 return None
             statement = statements.AT_KEY
-            if self._committer == get_ident() and not self.write_lock.locked():
+            if self._committer == get_ident() and not at_once and not self.write_lock.locked():
                 with self.write_lock:  # as in _point_where_it_was_written
                     writer = self.writer
                     if writer is None:
                         return None
-                    return statements.row_at_key(writer.execute(statement, (key,)).fetchone(), key, self.clock)
+                    return statements.row_at_key(
+                        writer.execute(statement, (bytearray(key),)).fetchone(), key, self.clock
+                    )
         elif not isinstance(follow, Likely):
             return None
         else:
@@ -265,7 +269,8 @@ class SqliteStore:
             return None
         try:
             connection.in_call = True
-            found = connection.execute(statement, (key,)).fetchone()
+            # Of bytes Python asks first whether they are to be adapted, which takes longer than to copy them.
+            found = connection.execute(statement, (bytearray(key),)).fetchone()
         finally:
             connection.in_call = False
             # What give_back does for a connection that no transaction was begun on, without the call of it.

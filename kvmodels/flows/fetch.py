@@ -34,11 +34,13 @@ M = TypeVar("M", bound=KvModel)
 
 def get(context: Context, schema: ModelSchema, arguments: Sequence[Any], lookups: Mapping[str, Any]) -> AnyFlow[Any]:
     """One record by primary key, or by expressions and lookups."""
-    if len(arguments) == 1 and not lookups and not isinstance(arguments[0], Expression):
-        given = arguments[0]
-        return point_read(context, schema, given) or get_by_key(context, schema, key_values(schema, given))
+    values = lookups
+    if arguments:
+        if len(arguments) == 1 and not lookups and not isinstance(arguments[0], Expression):
+            given = arguments[0]
+            return point_read(context, schema, given) or get_by_key(context, schema, key_values(schema, given))
+        values = _values(schema, arguments, lookups)
     lookup = context, schema, arguments, lookups
-    values = _values(schema, arguments, lookups) if arguments else lookups
     return (lookup_read(lookup, values, _planned, required=True) if values else None) or _planned(lookup)
 
 

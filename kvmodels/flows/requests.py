@@ -22,6 +22,7 @@ from kvmodels.operations import (
     Follow,
     Guard,
     GuardFailed,
+    Likely,
     ReadRange,
     ReadResult,
     Removal,
@@ -263,9 +264,11 @@ class OneRow(NamedTuple, Generic[T]):
     otherwise: Callable[[Any], Flow[T]] | None
     asked: Any
 
-    def read(self, follow: Follow | None) -> OneRead[T]:
-        """The read of it, with this ``follow``."""
-        key, guard, _, _, way, otherwise, asked = self
+    def read(self, *, guessed: bool = False) -> OneRead[T]:
+        """The read of it; with ``guessed`` nothing is guessed again."""
+        key, guard, follow, _, way, otherwise, asked = self
+        if guessed and isinstance(follow, Likely):
+            follow = follow.follow
         return OneRead(
             (_new(ReadRange, (key, None, None, False, False)),),
             guard,
@@ -298,7 +301,7 @@ AnyFlow: TypeAlias = Flow[T] | OneRead[T] | OneRow[T]
 def steps_of(flow: AnyFlow[T]) -> Flow[T]:
     """A flow as a generator, for those who go through its requests."""
     if isinstance(flow, OneRow):
-        return _steps(flow.read(flow.follow))
+        return _steps(flow.read())
     return _steps(flow) if isinstance(flow, OneRead) else flow
 
 

@@ -218,6 +218,20 @@ def test_rows_at_a_key_are_those_that_a_read_gives(
         assert (short or []) in ([], both.followed[0])
 
 
+def test_a_look_that_may_not_wait_does_not_ask_where_others_write(file: SqliteEngine):
+    commit(file, put(b"a", b"1"))
+    file.count([ReadRange(b"a", b"b")])  # opens a connection that only reads
+    asked: list[str] = []
+    writer = store_of(file).writer
+    assert writer is not None
+    writer.set_trace_callback(asked.append)
+    found = file.row_at_key(b"a", None, None)
+    assert len(asked) == 1
+    assert file.row_at_key(b"a", None, None, at_once=True) == found
+    assert len(asked) == 1
+    writer.set_trace_callback(None)
+
+
 def test_what_is_not_one_row_behind_a_guard_that_holds_is_left_to_a_read(file: SqliteEngine):
     stamp = commit(file, put(b"guard"))
     commit(file, put(b"a", b"1b"), put(b"b", b"behind"))
@@ -263,7 +277,8 @@ def test_guard_slot_and_record_are_read_in_one_state(file: SqliteEngine):
 
 
 def test_a_lookup_in_two_statements_would_mix_two_states(file: SqliteEngine, monkeypatch: pytest.MonkeyPatch):
-    def mixing(store: SqliteStore, key: bytes, guard: Guard, follow: Likely) -> tuple[Any, ...]:
+    def mixing(store: SqliteStore, key: bytes, guard: Guard, follow: Likely, at_once: bool) -> tuple[Any, ...]:
+        assert not at_once
         connection = store.borrow()
         (value, *_), *_ = connection.execute(sqlite_statements.POINT, (key,)).fetchall()
         behind = follow.guess[0] + value[follow.guess[1] :]

@@ -7,12 +7,14 @@ import random
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kvmodels import AsyncDatabase, KvModel, PrimaryKey, Unique, drivers_async, drivers_lanes, open_async_kv
+from kvmodels.drivers import run
 from kvmodels.drivers_async import aclose, apin, arelease, arun
 from kvmodels.drivers_lanes import READS_AT_ONCE, Lanes, lanes_of
 from kvmodels.engines.base import SMALL_READ, EmbeddedEngine
@@ -22,7 +24,7 @@ from kvmodels.engines.lmdb import LmdbEngine
 from kvmodels.engines.memory import MemoryEngine
 from kvmodels.engines.sqlite import SqliteEngine
 from kvmodels.errors import ClosedError, InvalidValueError
-from kvmodels.flows.requests import Flow, commit, read
+from kvmodels.flows.requests import AnyFlow, Flow, OneRow, commit, read, steps_of
 from kvmodels.operations import (
     Arithmetic,
     AtomicWrite,
@@ -474,8 +476,40 @@ def test_a_busy_or_broken_connection_is_left_to_a_read_that_can_wait(tmp_path: P
     engine.close()
 
 
-async def test_a_series_of_reads_lets_other_tasks_have_their_turn(filled):
-    await arun(filled, read([point(b"k0001")]))
+class Values:
+    """What is read is the value of the row."""
+
+    def answer(self, found: ReadResult, key: bytes, asked: str) -> bytes | str:
+        rows = found.ranges[0]
+        return rows[0].value if rows else self.absent(asked)
+
+    def absent(self, asked: str) -> str:
+        return asked
+
+
+def one_row(key: bytes = b"k0001") -> OneRow[Any]:
+    return OneRow(key, None, None, lambda row, _: row[1], Values(), None, "nothing")
+
+
+def test_one_row_is_the_same_in_both_drivers_and_as_a_read(filled):
+    for key in (b"k0001", b"nowhere"):
+        read_plainly = filled.read([point(key)]).ranges[0]
+        expected = read_plainly[0].value if read_plainly else "nothing"
+        for asked in (one_row(key), one_row(key)._replace(made=None), one_row(key).read(), steps_of(one_row(key))):
+            assert asyncio.run(arun(filled, asked)) == expected
+        for asked in (one_row(key), one_row(key)._replace(made=None), one_row(key).read(), steps_of(one_row(key))):
+            assert run(filled, asked) == expected
+        with closing(filled.snapshot()) as snapshot:
+            assert run(filled, one_row(key), snapshot=snapshot) == expected
+            assert asyncio.run(arun(filled, one_row(key), snapshot=snapshot)) == expected
+
+
+READS = pytest.mark.parametrize("asked", [lambda: read([point(b"k0001")]), one_row], ids=["read", "row"])
+
+
+@READS
+async def test_a_series_of_reads_lets_other_tasks_have_their_turn(filled, asked: Callable[[], AnyFlow[Any]]):
+    await arun(filled, asked())
     turns = 0
 
     async def ticker() -> None:
@@ -488,14 +522,17 @@ async def test_a_series_of_reads_lets_other_tasks_have_their_turn(filled):
     await asyncio.sleep(0)
     turns = 0
     for _ in range(20 * READS_AT_ONCE):
-        await arun(filled, read([point(b"k0001")]))
+        await arun(filled, asked())
     other.cancel()
     assert turns >= 18
 
 
-async def test_without_turns_a_series_of_reads_keeps_the_loop(filled, monkeypatch: pytest.MonkeyPatch):
+@READS
+async def test_without_turns_a_series_of_reads_keeps_the_loop(
+    filled, asked: Callable[[], AnyFlow[Any]], monkeypatch: pytest.MonkeyPatch
+):
     """The control of the test above."""
-    await arun(filled, read([point(b"k0001")]))
+    await arun(filled, asked())
     monkeypatch.setattr(drivers_lanes, "READS_AT_ONCE", 10**9)
     turns = 0
 
@@ -509,7 +546,7 @@ async def test_without_turns_a_series_of_reads_keeps_the_loop(filled, monkeypatc
     await asyncio.sleep(0)
     turns = 0
     for _ in range(20 * READS_AT_ONCE):
-        await arun(filled, read([point(b"k0001")]))
+        await arun(filled, asked())
     other.cancel()
     assert turns == 0
 
