@@ -19,6 +19,7 @@ from kvmodels.engines import sqlite_log
 from kvmodels.engines import sqlite_statements as statements
 from kvmodels.engines.clock import EngineClock
 from kvmodels.engines.evaluation import to_versionstamp
+from kvmodels.engines.sqlite_batches import LARGE, SqliteBatchTransaction
 from kvmodels.engines.sqlite_commits import SqliteTransaction
 from kvmodels.operations import AtomicWrite, Committed, Removal
 
@@ -34,15 +35,19 @@ _UNKNOWN: Final = object()
 
 
 def group_transaction(
-    connection: sqlite3.Connection, clock: EngineClock, ahead: Sequence[AtomicWrite | Removal]
+    connection: sqlite3.Connection, clock: EngineClock, ahead: Sequence[AtomicWrite | Removal], *, hopeful: bool = True
 ) -> SqliteTransaction:
-    """What a group uses: this way for many operations, else the clear one.
+    """What a group uses: this way for many operations, that of batches if the first one is large, else the clear one.
 
     Args:
         connection: inside ``BEGIN IMMEDIATE``.
         clock: as of ``SqliteTransaction``.
         ahead: operations that will probably be evaluated.
+        hopeful: whether the transaction may raise RowInTheWayError.
     """
+    first = ahead[0]
+    if hopeful and isinstance(first, AtomicWrite) and len(first.checks) > LARGE:
+        return SqliteBatchTransaction(connection, clock)
     if len(ahead) < MANY or sqlite_log.log_state(connection) is not None:
         return SqliteTransaction(connection, clock)
     return SqliteGroupTransaction(connection, clock, ahead)

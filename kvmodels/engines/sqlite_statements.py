@@ -49,6 +49,7 @@ __all__ = [
     "failed_checks",
     "judge",
     "likely_row",
+    "of_plain_rows",
     "pinned_state",
     "plain_rows",
     "read_guarded_point",
@@ -391,8 +392,7 @@ def evaluate(connection: sqlite3.Connection, mutations: Sequence[Mutation], vers
     changes = plain_rows(mutations, version)
     if changes is None:
         return _evaluate_all(connection, mutations, version, now)
-    upserts = [row for row in changes.values() if row is not None]
-    return _evaluated(version, changes, upserts, [], None)
+    return of_plain_rows(version, changes)
 
 
 def plain_rows(mutations: Sequence[Mutation], version: int) -> dict[bytes, StoredRow | None] | None:
@@ -474,9 +474,14 @@ def _evaluated(
     return _new(Evaluated, (version, upserts, timed, deletions, earliest))
 
 
+def of_plain_rows(version: int, rows: Mapping[bytes, StoredRow | None]) -> Evaluated:
+    """What ``plain_rows`` gave, ready to be stored."""
+    return _evaluated(version, rows, [row for row in rows.values() if row is not None], [], None)
+
+
 def write_rows(connection: sqlite3.Connection, rows: Mapping[bytes, StoredRow | None]) -> None:
     """Store what ``plain_rows`` gave, of one operation or of several, with at most two statements."""
-    write(connection, _evaluated(0, rows, [row for row in rows.values() if row is not None], [], None))
+    write(connection, of_plain_rows(0, rows))
 
 
 def write(connection: sqlite3.Connection, evaluated: Evaluated) -> None:

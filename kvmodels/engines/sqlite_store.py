@@ -11,6 +11,7 @@ import sqlite3
 import threading
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import get_ident
 from typing import TypeVar
@@ -22,6 +23,7 @@ from kvmodels.engines.file_places import FileIdentity, file_identity, read_only,
 from kvmodels.engines.file_snapshot import Pinned, expire_snapshots
 from kvmodels.engines.group_commit import Group, GroupCommitter, Member, Waiter
 from kvmodels.engines.patience import Patience
+from kvmodels.engines.sqlite_batches import RowInTheWayError
 from kvmodels.engines.sqlite_commits import SqliteTransaction
 from kvmodels.engines.sqlite_errors import has_no_room, is_input_output_error, translated, with_patience
 from kvmodels.engines.sqlite_groups import group_transaction
@@ -385,15 +387,22 @@ class SqliteStore:
         return self.commits.submit(write, self.patience(), waiter)
 
     def _carry_out(self, group: Group) -> None:
+        hopeful = True
+
         def work(connection: sqlite3.Connection) -> SqliteTransaction:
-            transaction = group_transaction(connection, self.clock, group.ahead())
+            transaction = group_transaction(connection, self.clock, group.ahead(), hopeful=hopeful)
             if group.run(transaction):
                 transaction.finish()
             else:
                 connection.rollback()
             return transaction
 
-        written = self._write(work, group.patience, group)
+        written = None
+        with suppress(RowInTheWayError):
+            written = self._write(work, group.patience, group)
+        if written is None:
+            hopeful = False
+            written = self._write(work, group.patience, group)
         # One call for the group: whoever is woken asks what the store holds, and finds all of it.
         if written.version is not None:
             self.background.committed(written.version, written.earliest_ms)
