@@ -25,7 +25,6 @@ from kvmodels.engines.sqlite_file import Connection, connect_memory
 from kvmodels.engines.sqlite_glances import SqliteGlance
 from kvmodels.engines.sqlite_settings import MEMORY_PATH, SqliteOptions
 from kvmodels.engines.sqlite_snapshot import SqliteSnapshot
-from kvmodels.engines.sqlite_statements import PlainRow
 from kvmodels.engines.sqlite_store import SqliteStore
 from kvmodels.engines.sweeping import (
     require_reached,
@@ -42,6 +41,7 @@ from kvmodels.operations import (
     Follow,
     Guard,
     GuardFailed,
+    PlainRow,
     ReadRange,
     ReadResult,
     Removal,

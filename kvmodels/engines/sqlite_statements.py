@@ -26,6 +26,7 @@ from kvmodels.operations import (
     Likely,
     Mutation,
     Nothing,
+    PlainRow,
     ReadRange,
     ReadResult,
     Removal,
@@ -38,9 +39,7 @@ __all__ = [
     "BEFORE_ALL_TIME",
     "POINT",
     "SCAN",
-    "ZEROS",
     "Evaluated",
-    "PlainRow",
     "StoredRow",
     "delete_expired",
     "earliest_deadline",
@@ -55,7 +54,7 @@ __all__ = [
     "read_guarded_point",
     "read_point",
     "read_ranges",
-    "row_at_key",
+    "row_with_deadline",
     "set_state",
     "stored_versions",
     "write",
@@ -86,7 +85,7 @@ AT_KEY = "SELECT v, e, s, x, CASE WHEN x NOTNULL THEN (SELECT clock FROM meta WH
 """The clock is looked up for a row that has a deadline."""
 
 LIKELY_ROW = (
-    "SELECT behind.k, behind.v, behind.e, behind.s FROM kv AS guard CROSS JOIN kv CROSS JOIN kv AS behind"
+    "SELECT behind.k, behind.v, behind.e, behind.s, behind.x FROM kv AS guard CROSS JOIN kv CROSS JOIN kv AS behind"
     " ON behind.k = CAST(X'{}' || substr(kv.v, {}){} AS BLOB)"
     " WHERE kv.k = ? AND guard.k = X'{}' AND guard.s = {} AND guard.x ISNULL AND kv.x ISNULL AND behind.x ISNULL"
 )
@@ -151,9 +150,6 @@ _new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of i
 _key_of: Final = itemgetter(0)
 
 ROWS_TO_SORT = 64
-
-PlainRow: TypeAlias = tuple[bytes, bytes, int, bytes, int | None]
-"""What a ``Row`` holds."""
 
 StoredRow: TypeAlias = tuple[bytes, bytes, int, int] | tuple[bytes, bytes, int, int, int]
 
@@ -292,17 +288,12 @@ def _guessed(stored: tuple[Any, ...], key: bytes, guard: Guard) -> ReadResult | 
     return _new(ReadResult, ([[row]], [[one]], version.to_bytes(8, "big") + ZEROS))
 
 
-def row_at_key(found: tuple[Any, ...] | None, key: bytes, clock: EngineClock) -> PlainRow | tuple[()] | None:
+def row_with_deadline(key: bytes, found: tuple[Any, ...], clock: EngineClock) -> PlainRow | tuple[()] | None:
     """What ``AT_KEY`` has found: the row, or no row; None: the file lacks the row that holds its clock."""
-    if found is None:
-        return ()
-    value, encoding, stamp, expire_at, high_water = found
-    if expire_at is not None:
-        if high_water is None:
-            return None
-        if expire_at <= max(clock.now_ms(), high_water):
-            return ()
-    return key, value, encoding, stamp.to_bytes(8, "big") + ZEROS, expire_at
+    value, encoding, version, expire_at, high_water = found
+    if high_water is None:
+        return None
+    return () if expire_at <= max(clock.now_ms(), high_water) else (key, value, encoding, version, expire_at)
 
 
 def likely_row(guess: tuple[bytes, int, bytes], guard: Guard) -> tuple[tuple[bytes, int, bytes], Guard, str] | None:

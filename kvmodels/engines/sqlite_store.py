@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import get_ident
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from kvmodels.engines import sqlite_file, sqlite_log
 from kvmodels.engines import sqlite_statements as statements
@@ -36,10 +36,9 @@ from kvmodels.engines.sqlite_settings import (
     WRITERS_CACHE_KIB,
     SqliteOptions,
 )
-from kvmodels.engines.sqlite_statements import ZEROS, PlainRow
 from kvmodels.engines.store_background import Due, StoreBackground
 from kvmodels.errors import ClosedError, CommitUnknownError, KvModelsError
-from kvmodels.operations import AtomicWrite, Committed, Conflict, Follow, Guard, Likely, ReadResult, Removal
+from kvmodels.operations import AtomicWrite, Committed, Conflict, Follow, Guard, Likely, PlainRow, ReadResult, Removal
 
 __all__ = ["SqliteStore"]
 
@@ -249,12 +248,10 @@ class SqliteStore:
             statement = statements.AT_KEY
             if self._committer == get_ident() and not at_once and not self.write_lock.locked():
                 with self.write_lock:  # as in _point_where_it_was_written
-                    writer = self.writer
-                    if writer is None:
+                    if self.writer is None:
                         return None
-                    return statements.row_at_key(
-                        writer.execute(statement, (bytearray(key),)).fetchone(), key, self.clock
-                    )
+                    found = self.writer.execute(statement, (bytearray(key),)).fetchone()
+                return self._row_at_key(key, found)
         elif not isinstance(follow, Likely):
             return None
         else:
@@ -280,9 +277,14 @@ class SqliteStore:
                 self.give_back(connection)
             else:
                 idle.put(connection)
-        if guard is None:
-            return statements.row_at_key(found, key, self.clock)
-        return None if found is None else (found[0], found[1], found[2], found[3].to_bytes(8, "big") + ZEROS, None)
+        return self._row_at_key(key, found) if guard is None else found
+
+    def _row_at_key(self, key: bytes, found: tuple[Any, ...] | None) -> PlainRow | tuple[()] | None:
+        if found is None:
+            return ()
+        if found[3] is not None:
+            return statements.row_with_deadline(key, found, self.clock)
+        return key, found[0], found[1], found[2], None
 
     def _point_where_it_was_written(self, key: bytes, clock: EngineClock | None) -> ReadResult | None:
         """One key, by the writing connection, for the thread that has committed last and finds nobody writing.

@@ -19,7 +19,7 @@ from kvmodels.flows.context import Context
 from kvmodels.flows.records import document_of, no_record_key, object_of_document, require_known_version
 from kvmodels.keys import encode_part
 from kvmodels.maintenance.entries import slot_owner
-from kvmodels.operations import Row
+from kvmodels.operations import PlainRow, Row, row_of
 from kvmodels.schema.definition import ColumnSource, Document, ModelSchema
 from kvmodels.schema.live import LiveCollection, LiveIndex
 from kvmodels.schema.operands import takes_as_given, value_of
@@ -42,12 +42,12 @@ __all__ = [
 class Loader(Protocol):
     """From a record row, whose key is that of a record, to its object; raises DecodeError as ``object_of``."""
 
-    def __call__(self, row: Row, asked: bytes = b"", /) -> Any:
+    def __call__(self, row: PlainRow, asked: bytes = b"", /) -> Any:
         """The object. ``asked`` is the key that was asked for, for those who tell it; it is the key of the row."""
         ...
 
 
-Verified: TypeAlias = Callable[[Row, bytes], Any]
+Verified: TypeAlias = Callable[[PlainRow, bytes], Any]
 """From a record row and the key of an entry that led to it to its object; None if the record has no such entry."""
 
 
@@ -144,11 +144,11 @@ def verified_loader_of(context: Context, live: LiveCollection, index: LiveIndex)
 def _verified(context: Context, live: LiveCollection, index: LiveIndex) -> Verified:
     decode, layout = context.codec.decode_unchecked, live.layout
     order, validate, made = _maker_of(live)
-    put = object.__setattr__
+    put = getattr(live.schema.model, STATE_SLOT).__set__
     columns_of, unique = index.layout.packed_columns(), index.definition.unique
     pack = layout.document_packer()
 
-    def load(row: Row, entry: bytes) -> Any:
+    def load(row: PlainRow, entry: bytes) -> Any:
         key, value, encoding, stamp, expire_at = row
         try:
             document = decode(value, encoding, key)
@@ -164,11 +164,11 @@ def _verified(context: Context, live: LiveCollection, index: LiveIndex) -> Verif
             instance = None
         if instance is None:
             return full(row, entry)
-        put(instance, STATE_SLOT, row if row.__class__ is tuple else (key, value, encoding, stamp, expire_at))
+        put(instance, row if row.__class__ is tuple else (key, value, encoding, stamp, expire_at))
         return instance
 
-    def full(row: Row, entry: bytes) -> Any:
-        row = Row(*row)
+    def full(plain: PlainRow, entry: bytes) -> Any:
+        row = row_of(plain)
         document = document_of(context, row)
         pk = layout.pk_of(row.key)
         require_known_version(live, document, pk)
@@ -259,10 +259,10 @@ def _known_loader(context: Context, live: LiveCollection, *, checks: bool) -> Lo
 def _compiled(codec: ValueCodec, live: LiveCollection, *, checks: bool) -> Loader:
     decode, layout = codec.decode_unchecked, live.layout
     order, validate, made = _maker_of(live)
-    put = object.__setattr__  # as kvmodels.schema.state does, without a call more
+    put = getattr(live.schema.model, STATE_SLOT).__set__  # as kvmodels.schema.state does, without a call more
     pack, start = layout.document_packer(), len(layout.prefix)
 
-    def load(row: Row, _: bytes = b"", /) -> Any:
+    def load(row: PlainRow, _: bytes = b"", /) -> Any:
         key, value, encoding, stamp, expire_at = row
         try:
             document = decode(value, encoding, key)
@@ -274,9 +274,8 @@ def _compiled(codec: ValueCodec, live: LiveCollection, *, checks: bool) -> Loade
         except Exception:  # noqa: BLE001 - whatever it is, the full way says what it means
             instance = None
         if instance is None:
-            row = Row(*row)
-            return _object(live, row, codec.decode_document(value, encoding, key), layout.pk_of(key))
-        put(instance, STATE_SLOT, row if row.__class__ is tuple else (key, value, encoding, stamp, expire_at))
+            return _object(live, row_of(row), codec.decode_document(value, encoding, key), layout.pk_of(key))
+        put(instance, row if row.__class__ is tuple else (key, value, encoding, stamp, expire_at))
         return instance
 
     return load
