@@ -16,7 +16,7 @@ from kvmodels.engines.lmdb import LmdbEngine
 from kvmodels.engines.memory import MemoryEngine
 from kvmodels.engines.sqlite import SqliteEngine
 from kvmodels.engines.sqlite_store import SqliteStore
-from kvmodels.operations import Follow, Guard, GuardFailed, Likely, ReadRange, ReadResult, Row, point
+from kvmodels.operations import Follow, Guard, GuardFailed, Likely, PlainRow, ReadRange, ReadResult, Row, point, row_of
 from tests.contract.shorthand import commit, put
 
 NOW = 1_700_000_000_000
@@ -189,8 +189,8 @@ def rows_seen(engine: SqliteEngine, guard: Guard | None, follow: Follow | None) 
     return None if row is None else [row[1]] if row else []
 
 
-def in_a_list(row: Sequence[Any] | None) -> list[Sequence[Any]] | None:
-    return None if row is None else [row] if row else []
+def in_a_list(row: PlainRow | tuple[()] | None) -> list[Row] | None:
+    return None if row is None else [row_of(row)] if row else []
 
 
 ONE_ROW = [(None, None), (NOW + 1, None), (NOW, None), (None, NOW + 1), (None, NOW)]
