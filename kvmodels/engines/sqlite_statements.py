@@ -54,7 +54,7 @@ __all__ = [
     "read_guarded_point",
     "read_point",
     "read_ranges",
-    "row_with_deadline",
+    "row_at_key",
     "set_state",
     "stored_versions",
     "write",
@@ -288,12 +288,17 @@ def _guessed(stored: tuple[Any, ...], key: bytes, guard: Guard) -> ReadResult | 
     return _new(ReadResult, ([[row]], [[one]], version.to_bytes(8, "big") + ZEROS))
 
 
-def row_with_deadline(key: bytes, found: tuple[Any, ...], clock: EngineClock) -> PlainRow | tuple[()] | None:
+def row_at_key(found: tuple[Any, ...] | None, key: bytes, clock: EngineClock) -> PlainRow | tuple[()] | None:
     """What ``AT_KEY`` has found: the row, or no row; None: the file lacks the row that holds its clock."""
+    if found is None:
+        return ()
     value, encoding, version, expire_at, high_water = found
-    if high_water is None:
-        return None
-    return () if expire_at <= max(clock.now_ms(), high_water) else (key, value, encoding, version, expire_at)
+    if expire_at is not None:
+        if high_water is None:
+            return None
+        if expire_at <= max(clock.now_ms(), high_water):
+            return ()
+    return key, value, encoding, version, expire_at
 
 
 def likely_row(guess: tuple[bytes, int, bytes], guard: Guard) -> tuple[tuple[bytes, int, bytes], Guard, str] | None:

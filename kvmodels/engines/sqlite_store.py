@@ -14,7 +14,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import get_ident
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from kvmodels.engines import sqlite_file, sqlite_log
 from kvmodels.engines import sqlite_statements as statements
@@ -251,7 +251,7 @@ class SqliteStore:
                     if self.writer is None:
                         return None
                     found = self.writer.execute(statement, (bytearray(key),)).fetchone()
-                return self._row_at_key(key, found)
+                return statements.row_at_key(found, key, self.clock)
         elif not isinstance(follow, Likely):
             return None
         else:
@@ -277,14 +277,7 @@ class SqliteStore:
                 self.give_back(connection)
             else:
                 idle.put(connection)
-        return self._row_at_key(key, found) if guard is None else found
-
-    def _row_at_key(self, key: bytes, found: tuple[Any, ...] | None) -> PlainRow | tuple[()] | None:
-        if found is None:
-            return ()
-        if found[3] is not None:
-            return statements.row_with_deadline(key, found, self.clock)
-        return key, found[0], found[1], found[2], None
+        return statements.row_at_key(found, key, self.clock) if guard is None else found
 
     def _point_where_it_was_written(self, key: bytes, clock: EngineClock | None) -> ReadResult | None:
         """One key, by the writing connection, for the thread that has committed last and finds nobody writing.
