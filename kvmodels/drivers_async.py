@@ -29,11 +29,14 @@ from kvmodels.drivers_lanes import (
     glanced,
     lanes_of,
     may_read,
+    outcome_of,
     read_at_once,
+    settle,
     snapshot_at_once,
+    submit,
 )
 from kvmodels.engines.base import Engine, Snapshot
-from kvmodels.engines.group_commit import outcome_note
+from kvmodels.engines.group_commit import Member, outcome_note
 from kvmodels.engines.signals import RECHECK_S
 from kvmodels.errors import KvModelsError
 from kvmodels.flows.requests import (
@@ -124,6 +127,7 @@ async def _run_through(
     lanes = lanes_of(engine) if engine.traits.blocking else None
     answer: Any = None
     failed = False
+    member: Member | None
     try:
         while True:
             try:
@@ -131,7 +135,7 @@ async def _run_through(
             except StopIteration as done:
                 result: T = done.value
                 return result
-            answer, failed = None, False
+            answer, failed, member = None, False, None
             try:
                 if type(request) is Sleep:
                     await sleep(request.seconds)
@@ -140,7 +144,10 @@ async def _run_through(
                 elif lanes is None:
                     answer = perform(engine, request, snapshot)
                 elif type(request) is Commit and lanes.embedded:
-                    answer = await commit_in_group(engine, lanes, request.write)
+                    member, answered = submit(engine, lanes, request.write)
+                    del request  # what many tasks keep while they wait, the collector visits
+                    await answered
+                    answer = outcome_of(member)
                 else:
                     if type(request) is ReadToChange and lanes.glances and snapshot is None:
                         answer = glanced(engine, lanes, request)
@@ -149,6 +156,8 @@ async def _run_through(
             except KvModelsError as error:
                 answer, failed = error, True
             except BaseException as interruption:
+                if member is not None and isinstance(interruption, asyncio.CancelledError):
+                    await settle(member, interruption)
                 tell(flow, interruption)
                 raise
     finally:

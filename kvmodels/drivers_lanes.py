@@ -31,8 +31,11 @@ __all__ = [
     "glanced",
     "lanes_of",
     "may_read",
+    "outcome_of",
     "read_at_once",
+    "settle",
     "snapshot_at_once",
+    "submit",
 ]
 
 _new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
@@ -169,32 +172,52 @@ class _LoopDesk:
 async def commit_in_group(engine: Any, lanes: Lanes, write: AtomicWrite | Removal) -> Committed | Conflict:
     """Commit to an embedded engine; other operations that wait meanwhile share the transaction.
 
+    Raises:
+        KvModelsError: what the engine says.
+        asyncio.CancelledError: with a note that says what became of the commit.
+    """
+    member, answered = submit(engine, lanes, write)
+    try:
+        await answered
+    except asyncio.CancelledError as cancelled:
+        await settle(member, cancelled)
+        raise
+    return outcome_of(member)
+
+
+def submit(engine: Any, lanes: Lanes, write: AtomicWrite | Removal) -> tuple[Member, asyncio.Future[None]]:
+    """Have an operation of an embedded engine carried out, with others; await the future, and ask ``outcome_of`` then.
+
+    Whoever is cancelled meanwhile calls ``settle``. For those to whom ``commit_in_group`` is a coroutine too many.
+
     Args:
         engine: an EmbeddedEngine.
         lanes: its threads.
         write: the operation.
-
-    Raises:
-        KvModelsError: what the engine says.
-        asyncio.CancelledError: with a note that says what became of the commit.
     """
     desk = _desks.of(asyncio.get_running_loop())
     member: Member = engine.submit(write, desk)
     answered = desk.expect(member)
     desk.lead(lanes, member.committer)
-    try:
-        await answered
-    except asyncio.CancelledError as cancelled:
-        if member.withdraw():
-            desk.forget(member)
-            cancelled.add_note("the commit was not applied: it had not been started")
-            raise
-        while member.outcome is None:
-            # The first cancellation is raised below, once the outcome is known; a second one adds nothing.
-            with contextlib.suppress(asyncio.CancelledError):
-                await desk.expect(member)
-        cancelled.add_note(outcome_note(member.outcome))
-        raise
+    return member, answered
+
+
+async def settle(member: Member, cancelled: asyncio.CancelledError) -> None:
+    """Withdraw an operation that is waited for no longer, or wait for its outcome; note which on the cancellation."""
+    desk = _desks.of(asyncio.get_running_loop())
+    if member.withdraw():
+        desk.forget(member)
+        cancelled.add_note("the commit was not applied: it had not been started")
+        return
+    while member.outcome is None:
+        # The first cancellation is raised by the caller, once the outcome is known; a second one adds nothing.
+        with contextlib.suppress(asyncio.CancelledError):
+            await desk.expect(member)
+    cancelled.add_note(outcome_note(member.outcome))
+
+
+def outcome_of(member: Member) -> Committed | Conflict:
+    """What became of an operation that was answered; raises what the engine says."""
     outcome = member.outcome
     if isinstance(outcome, Exception):
         try:
