@@ -14,14 +14,13 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, TypeAlias, cast
-
-import lmdb
+from typing import Any, Final, cast
 
 from kvmodels.engines.evaluation import to_versionstamp
 from kvmodels.engines.lmdb_file import LARGEST_KEY, Databases, State
+from kvmodels.engines.lmdb_plain import HEAD, ZEROS, Transaction, items_of, plain_rows, plain_tails
 from kvmodels.errors import KeyTooLargeError
-from kvmodels.operations import Change, Check, Follow, Guard, GuardFailed, ReadRange, Row, Tail
+from kvmodels.operations import Change, Check, Follow, Guard, GuardFailed, Nothing, ReadRange, Row, Tail
 
 __all__ = [
     "ZEROS",
@@ -41,12 +40,7 @@ __all__ = [
     "write",
 ]
 
-Transaction: TypeAlias = "lmdb.Transaction[bytes]"  # generic for type checkers only
-
 SIGN: Final = 1 << 63
-
-HEAD: Final = 10
-ZEROS: Final = b"\0\0"
 
 _row: Final[Callable[[type[Row], tuple[Any, ...]], Row]] = cast("Any", tuple).__new__
 """A named tuple without the call of its own constructor in Python, for each row that is read."""
@@ -126,6 +120,14 @@ def read_ranges(
         actual = rows[0].versionstamp if rows else None
         if actual != guard.versionstamp:
             return GuardFailed(actual)
+    if isinstance(follow, Nothing):
+        return [_scan_plain(transaction, databases, one, now) for one in ranges], []
+    if isinstance(follow, Tail) and len(ranges) == 1:
+        plain = plain_tails(transaction, databases, ranges[0], follow)
+        if plain is not None and len(plain[1]) > 1:
+            entries: list[Any] = plain[0]
+            behind: list[Any] = plain[1]
+            return [entries], [behind]
     found = [_scan(transaction, databases, one, now) for one in ranges]
     if isinstance(follow, Tail):
         return found, _tails(transaction, databases, found[0], follow, now)
@@ -153,6 +155,12 @@ def _tails(
     return [[row for (row,) in found]] if all(found) and found else found
 
 
+def _scan_plain(transaction: Transaction, databases: Databases, one: ReadRange, now: int) -> list[Any]:
+    """The rows of a range, as tuples where that is less work."""
+    plain = None if one.end is None or one.keys_only else plain_rows(transaction, databases, one)
+    return _scan(transaction, databases, one, now) if plain is None else plain
+
+
 def _scan(transaction: Transaction, databases: Databases, one: ReadRange, now: int) -> list[Row]:
     start, end, limit, reverse, keys_only = one
     if end is None:
@@ -160,14 +168,7 @@ def _scan(transaction: Transaction, databases: Databases, one: ReadRange, now: i
     rows: list[Row] = []
     if limit == 0 or start >= end:
         return rows
-    cursor = transaction.cursor(databases.rows)
-    if reverse:
-        # The first key that is too large, then one back; none is too large: the last one.
-        positioned = cursor.prev() if cursor.set_range(end) else cursor.last()
-        items = cursor.iterprev() if positioned else iter(())
-    else:
-        items = cursor.iternext() if cursor.set_range(start) else iter(())
-    for key, data in items:
+    for key, data in items_of(transaction, databases, one):
         if key < start if reverse else key >= end:
             break
         if data[9]:

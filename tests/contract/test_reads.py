@@ -140,6 +140,24 @@ def test_the_ends_of_keys_lead_to_what_the_function_that_they_stand_for_asks_for
     assert engine.read([one], follow=tail).followed in ([], [[]])
 
 
+@pytest.mark.parametrize("reverse", [False, True])
+@pytest.mark.parametrize("limit", [None, 0, 1, 31, 32, 33, 95, 96, 97, 100, 101, 400])
+def test_many_rows_without_deadlines_are_those_that_are_read_one_by_one(engine, limit, reverse):
+    numbers = {b"by/a/": 40, b"by/b/": 100, b"by/c/": 300, b"by/d/": 1}
+    commit(engine, *(put(head + b"%03d" % at) for head, number in numbers.items() for at in range(number)))
+    commit(engine, *(put(b"user/%03d" % at, b"U%d" % at) for at in range(300)))
+    for removed in (None, b"user/000", b"user/050"):
+        if removed is not None:
+            commit(engine, Delete(removed))
+        for head in (*numbers, b"by/", b"by/e/", b"by/b/09"):
+            one, tail = ReadRange(head, head + b"\xff", limit, reverse), Tail(b"user/", 5)
+            native, called = engine.read([one], follow=tail), engine.read([one], follow=lambda found: tail(found))  # noqa: B023
+            assert [row[0] for row in native.ranges[0]] == [row.key for row in called.ranges[0]]
+            behind = [[row_of(row) for row in rows] for rows in native.followed]
+            assert behind in (called.followed, [[row for rows in called.followed for row in rows]])
+            assert made_rows(engine.read([one], follow=PLAIN_ROWS)).ranges == called.ranges
+
+
 @pytest.mark.parametrize("guess", [(b"user/", 1, b""), (b"user/", 0, b""), (b"", 9, b"nowhere"), (b"user/", 0, b"\0")])
 def test_what_follows_is_asked_for_or_the_row_that_a_guess_leads_to(engine, clock, guess):
     stamp = commit(engine, put(b"header"))
