@@ -242,9 +242,7 @@ class SqliteStore:
         self, key: bytes, guard: Guard | None, follow: Follow | None, at_once: bool
     ) -> PlainRow | tuple[()] | None:
         """As ``SqliteEngine.row_at_key``. What SQLite raises is raised as it is."""
-        if guard is None:
-            if follow is not None:
-                return None
+        if guard is None and follow is None:
             statement = statements.AT_KEY
             if self._committer == get_ident() and not at_once and not self.write_lock.locked():
                 with self.write_lock:  # as in _point_where_it_was_written
@@ -252,7 +250,7 @@ class SqliteStore:
                         return None
                     found = self.writer.execute(statement, (bytearray(key),)).fetchone()
                 return statements.row_at_key(found, key, self.clock)
-        elif not isinstance(follow, Likely):
+        elif guard is None or not isinstance(follow, Likely):
             return None
         else:
             asked = follow.asked
@@ -277,7 +275,11 @@ class SqliteStore:
                 self.give_back(connection)
             else:
                 idle.put(connection)
-        return statements.row_at_key(found, key, self.clock) if guard is None else found
+        if guard is None or not isinstance(follow, Likely):
+            return statements.row_at_key(found, key, self.clock)
+        if found is not None:
+            follow.misses = 0
+        return found
 
     def _point_where_it_was_written(self, key: bytes, clock: EngineClock | None) -> ReadResult | None:
         """One key, by the writing connection, for the thread that has committed last and finds nobody writing.
