@@ -248,8 +248,8 @@ class SqliteStore:
                 with self.write_lock:  # as in _point_where_it_was_written
                     if self.writer is None:
                         return None
-                    found = self.writer.execute(statement, (bytearray(key),)).fetchone()
-                return statements.row_at_key(found, key, self.clock)
+                    here = self.writer.execute(statement, (bytearray(key),)).fetchone()
+                return statements.row_at_key(here, key, self.clock)
         elif guard is None or not isinstance(follow, Likely):
             return None
         else:
@@ -267,7 +267,7 @@ class SqliteStore:
         try:
             connection.in_call = True
             # Of bytes Python asks first whether they are to be adapted, which takes longer than to copy them.
-            found = connection.execute(statement, (bytearray(key),)).fetchone()
+            found: PlainRow | None = connection.execute(statement, (bytearray(key),)).fetchone()
         finally:
             connection.in_call = False
             # What give_back does for a connection that no transaction was begun on, without the call of it.
