@@ -315,8 +315,8 @@ class Repository(BulkVerbs[M], Generic[M]):
                 changed its record since.
 
         Returns:
-            True, or False when no record has this primary key. Cost: one read and one commit; of a loaded object one
-            commit.
+            True, or False when no record has this primary key. Cost: one read and one commit; one commit of a
+            loaded object, and on SQLite of a plain record, which is read in it.
 
         Raises:
             StaleObjectError: the record of the object changed or went since it was loaded.

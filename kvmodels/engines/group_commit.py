@@ -8,7 +8,8 @@ deque, ``setdefault`` on a dict), so that an interrupt leaves nothing half decid
 ``with`` statement gives it back whatever happens.
 
 - Operations are carried out in the order in which they came. Each is evaluated completely, against the transaction and
-  so against the earlier ones, before any of its statements runs; one that is refused has written nothing.
+  so against the earlier ones, before any of its statements runs; one that is refused has written nothing. (SQLite
+  may write a large one first, if nothing else was before it, and roll back and begin again when it is refused.)
 - Nobody is answered before the transaction is over. An answer that was judged by what a failed transaction would have
   written is not given.
 - When the transaction fails, every operation in it is carried out again by itself, so each gets the answer that it
