@@ -97,7 +97,7 @@ def _compiled(context: Context, live: LiveCollection, index: LiveIndex | None) -
     validate: Callable[..., list[Any]] = TypeAdapter(list[model]).validate_python  # type: ignore[valid-type]
     have_keys = _matcher(live.schema.primary_key)
     leaves_out = is_every_field(model, straight.names, KvModel.__dict__["__getattr__"])
-    columns = () if index is None else index.definition.columns
+    shared = _sharing(() if index is None else index.definition.columns)
     prefix = b"" if index is None else index.layout.prefix
 
     def load(rows: Sequence[PlainRow], head: bytes) -> list[Any] | None:
@@ -109,7 +109,7 @@ def _compiled(context: Context, live: LiveCollection, index: LiveIndex | None) -
                 return None
             if not have_keys(documents, list(map(_KEY, rows)), start):
                 return None
-            if head and prefix + _common(columns, documents) != head:
+            if head and prefix + shared(documents) != head:
                 return None
             objects = validate(documents, by_alias=False, by_name=True)
         except Exception:  # noqa: BLE001 - whatever it is, the loader says what it means, and of which row
@@ -139,15 +139,23 @@ def _matcher(columns: Sequence[Column]) -> Matched:
     return matches
 
 
-def _common(columns: Sequence[Column], documents: Sequence[Document]) -> bytes:
-    """The key parts that all documents have in common; ValueError if they differ in a column, or may."""
-    parts = b""
-    for column in columns:
-        values = list(map(itemgetter(column.field), documents))
-        first = values[0]
-        # No other value that is stored equals a text.
-        kinds = _TEXT if first.__class__ is str else set(map(type, values))
-        if len(kinds) != 1 or not kinds <= _EXACT or values.count(first) != len(values):
-            raise ValueError
-        parts += unwrap(column.codec.pack_stored)(first)
-    return parts
+def _sharing(columns: Sequence[Column]) -> Callable[[Sequence[Document]], bytes]:
+    """What packs the key parts that all of some documents have in common.
+
+    It raises ValueError if they differ in a column, or may.
+    """
+    parts = [(itemgetter(column.field), unwrap(column.codec.pack_stored)) for column in columns]
+
+    def shared(documents: Sequence[Document]) -> bytes:
+        packed = b""
+        for get, pack in parts:
+            values = list(map(get, documents))
+            first = values[0]
+            # No other value that is stored equals a text.
+            kinds = _TEXT if first.__class__ is str else set(map(type, values))
+            if len(kinds) != 1 or not kinds <= _EXACT or values.count(first) != len(values):
+                raise ValueError
+            packed += pack(first)
+        return packed
+
+    return shared
