@@ -20,15 +20,15 @@ __all__ = ["with_tails"]
 _SELECT: Final = "SELECT behind.k, behind.v, behind.e, behind.s, behind.x"
 _FROM: Final = (
     " FROM kv LEFT JOIN kv AS behind"
-    " ON behind.k = CAST(?1 || substr(kv.k, ?2) AS BLOB) AND (behind.x IS NULL OR behind.x > ?3)"
-    " WHERE kv.k >= ?4 AND kv.k < ?5 AND (kv.x IS NULL OR kv.x > ?3) ORDER BY kv.k"
+    " ON behind.k = CAST(? || substr(kv.k, ?) AS BLOB) AND (behind.x IS NULL OR behind.x > ?)"
+    " WHERE kv.k >= ? AND kv.k < ? AND (kv.x IS NULL OR kv.x > ?) ORDER BY kv.k"
 )
-_ORDERS: Final = {False: " LIMIT ?6", True: " DESC LIMIT ?6"}
+_ORDERS: Final = {False: " LIMIT ?", True: " DESC LIMIT ?"}
 
 BEHIND: Final = {reverse: _SELECT + _FROM + order for reverse, order in _ORDERS.items()}
 """The rows whose keys are a prefix and the end of each key of a range; half as much as two steps.
 
-By ``reverse``; parameters prefix, place of the end (from 1), time, start, end, limit. An outer join is walked from its
+By ``reverse``; parameters prefix, place of the end (from 1), time, start, end, time, limit. An outer join is walked from its
 left side, so this one is in order whatever ANALYZE has found. A column more costs as much as a twelfth of the row.
 """
 BESIDE: Final = {reverse: _SELECT + ", kv.k" + _FROM + order for reverse, order in _ORDERS.items()}
@@ -73,7 +73,7 @@ def with_tails(
     """
     start, end, limit, reverse, _ = one
     prefix, at = tail.prefix, tail.start
-    parameters = prefix, at + 1, now, start, end, -1 if limit is None else limit
+    parameters = prefix, at + 1, now, start, end, now, -1 if limit is None else limit
     head = start[:at]
     if len(head) == at and end is not None and end <= after_prefix(head):
         rows: list[Any] = connection.execute(BEHIND[reverse], parameters).fetchall()
