@@ -28,8 +28,8 @@ _ORDERS: Final = {False: " LIMIT ?", True: " DESC LIMIT ?"}
 BEHIND: Final = {reverse: _SELECT + _FROM + order for reverse, order in _ORDERS.items()}
 """The rows whose keys are a prefix and the end of each key of a range; half as much as two steps.
 
-By ``reverse``; parameters prefix, place of the end (from 1), time, start, end, time, limit. An outer join is walked from its
-left side, so this one is in order whatever ANALYZE has found. A column more costs as much as a twelfth of the row.
+By ``reverse``; parameters prefix, place of the end (from 1), time, start, end, time, limit. An outer join is walked
+from its left side, so this one is in order whatever ANALYZE has found. A column more costs a twelfth of the row.
 """
 BESIDE: Final = {reverse: _SELECT + ", kv.k" + _FROM + order for reverse, order in _ORDERS.items()}
 """The same, each with the key that led to it."""
