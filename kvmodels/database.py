@@ -13,7 +13,7 @@ from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from kvmodels import database_core, drivers, kv_opening, transaction_scope
+from kvmodels import database_core, drivers, drivers_lookups, kv_opening, transaction_scope
 from kvmodels import kv as key_value
 from kvmodels import repository as repositories
 from kvmodels import signals as signalling
@@ -313,11 +313,13 @@ class Database(SchemaChanges):
 class _Runner:
     """Runs the flows of one repository."""
 
-    __slots__ = ("context", "run", "schema")
+    __slots__ = ("context", "get", "run", "schema")
 
     def __init__(self, shared: context.Context, engine: base.Engine, schema: definition.ModelSchema) -> None:
         self.context = shared
-        self.run = partial(drivers.run, engine)  # a method would be one more call for every read
+        # Methods would be one more call for every read.
+        self.run = partial(drivers.run, engine)
+        self.get = drivers_lookups.getter(engine, shared, schema)
         self.schema = schema
 
 

@@ -6,7 +6,7 @@ Rules of this module: a façade of one-line methods over the flows that answer. 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any, Generic, Protocol, TypeVar
 
 from kvmodels.flows import aggregation, answers
@@ -36,6 +36,10 @@ class Runner(Protocol):
     @property
     def schema(self) -> ModelSchema:
         """The model."""
+        ...
+
+    def get(self, arguments: tuple[Any, ...], lookups: Mapping[str, Any], /) -> Any:
+        """What ``fetch.get`` gives, carried out."""
         ...
 
     def run(self, flow: AnyFlow[T]) -> T:

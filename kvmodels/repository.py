@@ -76,7 +76,7 @@ class Repository(BulkVerbs[M], Generic[M]):
             >>> readers.get(1) == readers.get(email="ada@x.org") == readers.get(Reader.email == "ada@x.org")
             True
         """
-        found: M = self._runner.run(fetch.get(self._runner.context, self._runner.schema, arguments, lookups))
+        found: M = self._runner.get(arguments, lookups)
         return found
 
     @overload

@@ -8,7 +8,7 @@ gets its surface, its place in the thread and its end. Names, signatures and beh
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import wraps
 from inspect import iscoroutinefunction, isgeneratorfunction
@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from kvmodels.errors import InvalidArgumentError, TransactionConflictError
+from kvmodels.flows import fetch
 from kvmodels.flows import transaction as transaction_flows
 from kvmodels.flows.arguments import require_callable, require_text
 from kvmodels.flows.context import Context
@@ -335,6 +336,9 @@ class _Runner:
     @property
     def context(self) -> Context:
         return self._session.flows.context
+
+    def get(self, arguments: tuple[Any, ...], lookups: Mapping[str, Any]) -> Any:
+        return self._session.run(fetch.get(self.context, self.schema, arguments, lookups))
 
     def run(self, flow: AnyFlow[T]) -> T:
         return self._session.run(flow)

@@ -15,7 +15,7 @@ from kvmodels.errors import DecodeError, InvalidValueError
 from kvmodels.flows.context import Context, live_collection
 from kvmodels.flows.objects import Verified, packer_of, slot_owner_of, verified_loader_of
 from kvmodels.flows.records import document_of, object_of, object_of_document
-from kvmodels.flows.requests import AGAIN, Flow, OneRow, read
+from kvmodels.flows.requests import AGAIN, Flow, OneRow, Short, read
 from kvmodels.operations import Follow, Guard, GuardFailed, Likely, ReadRange, ReadResult, Row
 from kvmodels.query.query import Query
 from kvmodels.schema.definition import ModelSchema
@@ -136,6 +136,12 @@ class _Way(NamedTuple):
         """None, or DoesNotExist is raised."""
         if self.missing is not None:
             raise self.missing()
+
+    def short(self) -> Short | None:
+        """By the value of the one column."""
+        if self.load is None or len(self.columns) > 1:
+            return None
+        return Short(self.prefix, self.columns[0][1], self.guard, self.follow, self.load, self)
 
 
 def _way(lookup: Lookup, live: LiveCollection, names: tuple[str, ...], guard: Guard, *, required: bool) -> _Way | None:

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 from kvmodels.errors import InvalidValueError
 from kvmodels.flows.context import Context
 from kvmodels.flows.objects import Loader, loader_of
-from kvmodels.flows.requests import OneRow
+from kvmodels.flows.requests import OneRow, Short
 from kvmodels.operations import ReadResult
 from kvmodels.schema.definition import ModelSchema
 from kvmodels.schema.live import LiveCollection
@@ -57,6 +57,10 @@ class _Point(NamedTuple):
         """None, or DoesNotExist is raised."""
         if self.required:
             raise absent_key(self.schema, key_values(self.schema, given))
+
+    def short(self) -> Short:
+        """By the key as people give it."""
+        return Short(b"", self.pack, None, None, self.load, self)
 
 
 def point_read(context: Context, schema: ModelSchema, given: Any, *, required: bool = True) -> OneRow[Any] | None:

@@ -43,6 +43,7 @@ __all__ = [
     "ReadToChange",
     "Remove",
     "Request",
+    "Short",
     "Sleep",
     "WaitForCommit",
     "Way",
@@ -282,6 +283,22 @@ def _answer(way: Way[T], key: bytes, asked: Any, found: ReadResult) -> T:
     return way.answer(found, key, asked)
 
 
+class Short(NamedTuple):
+    """How one operand becomes a ``OneRow``.
+
+    Attributes:
+        head, pack: the key is the head and what the operand is packed to; ``pack`` raises InvalidValueError.
+        guard, follow, made, way: as there; ``way`` is asked of an absent row with the operand.
+    """
+
+    head: bytes
+    pack: Callable[[Any], bytes]
+    guard: Guard | None
+    follow: Follow | None
+    made: Callable[[Any, bytes], Any]
+    way: Way[Any]
+
+
 class Way(Protocol[T_co]):
     """What many lookups of one kind have in common."""
 
@@ -291,6 +308,10 @@ class Way(Protocol[T_co]):
 
     def absent(self, asked: Any, /) -> T_co:
         """What it means that there is no row."""
+        ...
+
+    def short(self) -> Short | None:
+        """How one operand is looked up, to be kept while the header holds; None where it takes more."""
         ...
 
 
