@@ -9,8 +9,8 @@ and no answer of its own; a test compares the two.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, TypeAlias
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 from kvmodels.drivers import Look, run
 from kvmodels.engines.base import Engine
@@ -24,8 +24,13 @@ from kvmodels.schema.expressions import Expression
 
 __all__ = ["Getter", "getter"]
 
-Getter: TypeAlias = Callable[[tuple[Any, ...], Mapping[str, Any]], Any]
-"""``fetch.get``, carried out: of keys or expressions, and of conditions as keywords."""
+
+class Getter(Protocol):
+    """``fetch.get``, carried out."""
+
+    def __call__(self, arguments: tuple[Any, ...], lookups: Mapping[str, Any], /) -> Any:
+        """The record with this key, or that matches expressions and conditions."""
+        ...
 
 
 def getter(engine: Engine, context: Context, schema: ModelSchema) -> Getter:

@@ -139,7 +139,7 @@ class _Way(NamedTuple):
 
     def short(self) -> Short | None:
         """By the value of the one column."""
-        if self.load is None or len(self.columns) > 1:
+        if self.load is None or len(self.columns) != 1:
             return None
         return Short(self.prefix, self.columns[0][1], self.guard, self.follow, self.load, self)
 

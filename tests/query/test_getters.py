@@ -20,8 +20,8 @@ class Guest(KvModel, collection="guests"):
     id: PrimaryKey[int]
     email: Unique[str]
     badge: Unique[int]
-    nickname: Unique[str | None] = None
-    room: int = 0
+    nickname: Unique[str | None]
+    room: int
 
 
 class Booking(KvModel, collection="bookings"):
@@ -49,7 +49,7 @@ def db(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
     }[request.param]
     with Database(url, models=[Guest, Booking, Ticket]) as opened:
         for number in IDS:
-            opened[Guest].create(id=number, email=f"{number}@x.org", badge=-number, nickname=f"n{number}")
+            opened[Guest].create(id=number, email=f"{number}@x.org", badge=-number, nickname=f"n{number}", room=0)
             opened[Booking].create(room=number, day="monday", code=f"c{number}")
         opened[Ticket].create(id="kept", number=1, expire_in=1_000)
         opened[Ticket].create(id="é" * 40, number=2)
@@ -138,8 +138,8 @@ class Housed(KvModel, collection="guests"):
     id: PrimaryKey[int]
     email: Unique[str]
     badge: Unique[int]
-    nickname: Unique[str | None] = None
-    room: Indexed[int] = 0
+    nickname: Unique[str | None]
+    room: Indexed[int]
 
 
 @pytest.mark.parametrize("engine", ["sqlite", "lmdb"])
@@ -147,7 +147,7 @@ def test_what_is_kept_ends_with_its_header(engine: str, tmp_path: Path):
     url = str(tmp_path / "g.db") if engine == "sqlite" else f"lmdb:///{tmp_path / 'g.lmdb'}"
     with Database(url, models=[Guest]) as db:
         for number in (300, 301):
-            db[Guest].create(id=number, email=f"{number}@x.org", badge=number)
+            db[Guest].create(id=number, email=f"{number}@x.org", badge=number, nickname=None, room=0)
         for _ in range(3):
             assert db[Guest].get(email="300@x.org") == db[Guest].get(300)
         with Database(url, models=[Housed]) as other:
@@ -164,7 +164,7 @@ def test_what_is_kept_ends_with_its_header(engine: str, tmp_path: Path):
 def test_a_record_that_is_plainly_there_takes_one_statement(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     with Database(str(tmp_path / "g.db"), models=[Guest]) as db:
         for number in (300, 301):
-            db[Guest].create(id=number, email=f"{number}@x.org", badge=number)
+            db[Guest].create(id=number, email=f"{number}@x.org", badge=number, nickname=None, room=0)
         for _ in range(3):
             assert db[Guest].get(email="300@x.org") == db[Guest].get(300)
 

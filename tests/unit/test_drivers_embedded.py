@@ -486,6 +486,9 @@ class Values:
     def absent(self, asked: str) -> str:
         return asked
 
+    def short(self) -> None:
+        return None
+
 
 def one_row(key: bytes = b"k0001") -> OneRow[Any]:
     return OneRow(key, None, None, lambda row, _: row[1], Values(), None, "nothing")
