@@ -10,7 +10,7 @@ and no answer of its own; a test compares the two.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 from kvmodels.drivers import Look, run
 from kvmodels.engines.base import Engine
@@ -33,6 +33,10 @@ class Getter(Protocol):
         ...
 
 
+_Known: TypeAlias = tuple[object, dict[str | None, Short]]
+"""A header, and what was compiled for it by the name of what is looked up; None is the primary key."""
+
+
 def getter(engine: Engine, context: Context, schema: ModelSchema) -> Getter:
     """What gets one record of a model.
 
@@ -44,41 +48,39 @@ def getter(engine: Engine, context: Context, schema: ModelSchema) -> Getter:
     look: Look | None = getattr(engine, "row_at_key", None)
     if look is None:
         return lambda arguments, lookups: run(engine, get(context, schema, arguments, lookups))
-    # The header that they were compiled for, and ways by the name of what is looked up: None is the primary key.
-    known: tuple[object, dict[str | None, Short]] = None, {}
+    return _short_getter(engine, look, context, schema)
 
-    def learned(name: str | None, flow: AnyFlow[Any], view: object, shorts: dict[str | None, Short]) -> AnyFlow[Any]:
-        short = flow.way.short() if isinstance(flow, OneRow) else None
-        if short is not None and context.view is view:  # else it may be that of another header
-            shorts[name] = short
-        return flow
 
-    def found(arguments: tuple[Any, ...], lookups: Mapping[str, Any]) -> Any:
+def _short_getter(engine: Engine, look: Look, context: Context, schema: ModelSchema) -> Getter:
+    known: _Known = None, {}
+
+    def found(arguments: tuple[Any, ...], lookups: Mapping[str, Any], /) -> Any:
         nonlocal known
-        view, shorts = known
-        if view is not context.view:
-            view, shorts = known = context.view, {}
+        if known[0] is not context.view:
+            known = context.view, {}
         name, operand = None, None
         if arguments:
             if len(arguments) == 1 and not lookups and not isinstance(arguments[0], Expression):
                 operand = arguments[0]
         elif len(lookups) == 1:
             ((name, operand),) = lookups.items()
-        if operand is None:
-            return run(engine, get(context, schema, arguments, lookups))
-        short = shorts.get(name)
+        kept = known
+        short = None if operand is None else kept[1].get(name)
         if short is None:
-            return run(engine, learned(name, get(context, schema, arguments, lookups), view, shorts))
+            flow = get(context, schema, arguments, lookups)
+            if operand is not None:
+                _keep(context, kept, name, flow)
+            return run(engine, flow)
         head, pack, guard, follow, made, way = short
         row = None
         try:
             key = head + pack(operand)
             row = look(key, guard, follow, False)
             instance = made(row, key) if row else None
-            if instance is not None:
-                return instance
         except (InvalidValueError, DecodeError):
-            pass  # what follows says what is wrong, or reads it
+            instance = None  # the flow says what is wrong, or reads it
+        if instance is not None:
+            return instance
         if row is not None and not row:
             return way.absent(operand)
         if row and isinstance(follow, Likely):
@@ -87,3 +89,10 @@ def getter(engine: Engine, context: Context, schema: ModelSchema) -> Getter:
         return run(engine, flow.read(guessed=True) if isinstance(flow, OneRow) else flow)
 
     return found
+
+
+def _keep(context: Context, known: _Known, name: str | None, flow: AnyFlow[Any]) -> None:
+    """Keep how an operand is looked up, if that is what the flow does, under the header that it was made with."""
+    short = flow.way.short() if isinstance(flow, OneRow) else None
+    if short is not None and known[0] is context.view:
+        known[1][name] = short
