@@ -39,7 +39,15 @@ class Runner(Protocol):
         ...
 
     def get(self, arguments: tuple[Any, ...], lookups: Mapping[str, Any], /) -> Any:
-        """What ``fetch.get`` gives, carried out."""
+        """Run ``fetch.get`` to its end.
+
+        Args:
+            arguments: the primary key, or expressions.
+            lookups: conditions as keywords.
+
+        Returns:
+            The one record.
+        """
         ...
 
     def run(self, flow: AnyFlow[T]) -> T:
