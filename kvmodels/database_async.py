@@ -7,7 +7,7 @@ Rules of this module: a method runs one flow and decides nothing. Names, signatu
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Mapping
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -15,7 +15,7 @@ from kvmodels.database_changes_async import AsyncSchemaChanges
 from kvmodels.database_core import DatabaseCore
 from kvmodels.drivers_async import apin, arelease, arun
 from kvmodels.engines.base import Engine
-from kvmodels.flows import findings, scrub
+from kvmodels.flows import fetch, findings, scrub
 from kvmodels.flows.context import Context
 from kvmodels.flows.requests import AnyFlow
 from kvmodels.flows.retrying import DEFAULT_RETRY, RetryPolicy
@@ -368,6 +368,9 @@ class _Runner:
     @property
     def context(self) -> Context:
         return self._core.context
+
+    def get(self, arguments: tuple[Any, ...], lookups: Mapping[str, Any], /) -> Coroutine[Any, Any, Any]:
+        return self._run(fetch.get(self._core.context, self.schema, arguments, lookups))
 
     def run(self, flow: AnyFlow[T]) -> Coroutine[Any, Any, T]:
         # Not awaited here: of a thousand tasks that wait, each would keep a coroutine more.

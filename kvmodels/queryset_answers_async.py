@@ -5,7 +5,7 @@ Rules of this module: as ``kvmodels.queryset_answers``; the same names and signa
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Coroutine
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from kvmodels.flows import aggregation, answers
@@ -35,6 +35,18 @@ class AsyncRunner(Protocol):
     @property
     def schema(self) -> ModelSchema:
         """The model."""
+        ...
+
+    def get(self, arguments: tuple[Any, ...], lookups: Mapping[str, Any], /) -> Coroutine[Any, Any, Any]:
+        """Run ``fetch.get`` to its end.
+
+        Args:
+            arguments: the primary key, or expressions.
+            lookups: conditions as keywords.
+
+        Returns:
+            The one record.
+        """
         ...
 
     def run(self, flow: AnyFlow[T]) -> Coroutine[Any, Any, T]:

@@ -79,7 +79,7 @@ class AsyncRepository(AsyncBulkVerbs[M], Generic[M]):
             >>> asyncio.run(main())
             True
         """
-        found: M = await self._runner.run(fetch.get(self._runner.context, self._runner.schema, arguments, lookups))
+        found: M = await self._runner.get(arguments, lookups)
         return found
 
     @overload

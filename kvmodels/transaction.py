@@ -337,7 +337,7 @@ class _Runner:
     def context(self) -> Context:
         return self._session.flows.context
 
-    def get(self, arguments: tuple[Any, ...], lookups: Mapping[str, Any]) -> Any:
+    def get(self, arguments: tuple[Any, ...], lookups: Mapping[str, Any], /) -> Any:
         return self._session.run(fetch.get(self.context, self.schema, arguments, lookups))
 
     def run(self, flow: AnyFlow[T]) -> T:

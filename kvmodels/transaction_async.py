@@ -8,7 +8,7 @@ gets its surface, its place in the task and its end. Names, signatures and behav
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from contextlib import AbstractContextManager
 from functools import partial, wraps
 from inspect import isawaitable, iscoroutinefunction
@@ -16,6 +16,7 @@ from types import TracebackType
 from typing import Any, Concatenate, NoReturn, ParamSpec, Protocol, TypeAlias, TypeVar
 
 from kvmodels.errors import InvalidArgumentError, TransactionConflictError
+from kvmodels.flows import fetch
 from kvmodels.flows import transaction as transaction_flows
 from kvmodels.flows.arguments import require_callable, require_text
 from kvmodels.flows.context import Context
@@ -375,6 +376,9 @@ class _Runner:
     @property
     def context(self) -> Context:
         return self._session.flows.context
+
+    async def get(self, arguments: tuple[Any, ...], lookups: Mapping[str, Any], /) -> Any:
+        return await self._session.run(fetch.get(self.context, self.schema, arguments, lookups))
 
     async def run(self, flow: AnyFlow[T]) -> T:
         return await self._session.run(flow)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import random
 import types
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from kvmodels.database_core import DatabaseCore
 from kvmodels.engines.base import Engine
+from kvmodels.flows import fetch
 from kvmodels.flows.build import BuildReport
 from kvmodels.flows.context import Context
 from kvmodels.flows.findings import CheckReport
@@ -171,6 +172,9 @@ class _Runner:
     def __init__(self, context: Context, schema: ModelSchema) -> None:
         self.context = context
         self.schema = schema
+
+    async def get(self, arguments: tuple[Any, ...], lookups: Mapping[str, Any], /) -> Any:
+        return await _requests(fetch.get(self.context, self.schema, arguments, lookups))
 
     async def run(self, flow: AnyFlow[T]) -> T:
         return await _requests(flow)
