@@ -270,6 +270,7 @@ _deferred = deferred_modules(
     __name__,
     "database_core",
     "drivers",
+    "drivers_lookups",
     "kv",
     "kv_opening",
     "repository",

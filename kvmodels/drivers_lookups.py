@@ -15,8 +15,8 @@ from typing import Any, Protocol, TypeAlias
 from kvmodels.drivers import Look, run
 from kvmodels.engines.base import Engine
 from kvmodels.errors import DecodeError, InvalidValueError
+from kvmodels.flows import fetch
 from kvmodels.flows.context import Context
-from kvmodels.flows.fetch import get
 from kvmodels.flows.requests import AnyFlow, OneRow, Short
 from kvmodels.operations import Likely
 from kvmodels.schema.definition import ModelSchema
@@ -47,7 +47,7 @@ def getter(engine: Engine, context: Context, schema: ModelSchema) -> Getter:
     """
     look: Look | None = getattr(engine, "row_at_key", None)
     if look is None:
-        return lambda arguments, lookups: run(engine, get(context, schema, arguments, lookups))
+        return lambda arguments, lookups: run(engine, fetch.get(context, schema, arguments, lookups))
     return _short_getter(engine, look, context, schema)
 
 
@@ -67,7 +67,7 @@ def _short_getter(engine: Engine, look: Look, context: Context, schema: ModelSch
         kept = known
         short = None if operand is None else kept[1].get(name)
         if short is None:
-            flow = get(context, schema, arguments, lookups)
+            flow = fetch.get(context, schema, arguments, lookups)
             if operand is not None:
                 _keep(context, kept, name, flow)
             return run(engine, flow)
@@ -85,7 +85,7 @@ def _short_getter(engine: Engine, look: Look, context: Context, schema: ModelSch
             return way.absent(operand)
         if row and isinstance(follow, Likely):
             follow.misses += 1
-        flow = get(context, schema, arguments, lookups)
+        flow = fetch.get(context, schema, arguments, lookups)
         return run(engine, flow.read(guessed=True) if isinstance(flow, OneRow) else flow)
 
     return found

@@ -80,7 +80,7 @@ class SqliteBatchTransaction(SqliteTransaction):
         fresh, self._fresh = self._fresh, []
         if fresh:
             try:
-                self._connection.executemany(INSERT, fresh)
+                self._connection.executemany(INSERT, statements.bound(fresh))
             except sqlite3.IntegrityError as error:
                 raise RowInTheWayError from error
         return committed

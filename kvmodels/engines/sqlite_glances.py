@@ -69,7 +69,7 @@ class SqliteGlance:
         connection = self._owned[0]
         try:
             connection.in_call = True
-            found = cursor.execute(POINT, (key,)).fetchall()
+            found = cursor.execute(POINT, (bytearray(key),)).fetchall()
         except sqlite3.Error:
             self.close()
             return None

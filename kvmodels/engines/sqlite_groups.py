@@ -94,8 +94,8 @@ class SqliteGroupTransaction(SqliteTransaction):
         if isinstance(evaluated, statements.Evaluated):
             committed = super().apply(evaluated)
             self._last, upserts, timed, deletions, _ = evaluated
-            for row in (*upserts, *timed, *deletions):
-                known[row[0]] = _UNKNOWN
+            for changed in ([row[0] for row in upserts], [row[0] for row in timed], [row[0] for row in deletions]):
+                known.update(dict.fromkeys(changed, _UNKNOWN))
             return committed
         rows: dict[bytes, statements.StoredRow | None] = evaluated
         self._last += 1

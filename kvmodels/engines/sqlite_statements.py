@@ -151,7 +151,8 @@ _key_of: Final = itemgetter(0)
 
 ROWS_TO_SORT = 64
 
-StoredRow: TypeAlias = tuple[bytes, bytes, int, int] | tuple[bytes, bytes, int, int, int]
+StoredRow: TypeAlias = tuple[bytes, bytes, int, int]
+TimedRow: TypeAlias = tuple[bytes, bytes, int, int, int]
 
 
 class Evaluated(NamedTuple):
@@ -162,7 +163,7 @@ class Evaluated(NamedTuple):
 
     version: int
     upserts: list[StoredRow]
-    timed: list[StoredRow]
+    timed: list[TimedRow]
     deletions: list[tuple[bytes]]
     earliest_ms: int | None
 
@@ -197,7 +198,7 @@ def judge(connection: sqlite3.Connection, checks: Sequence[Check], clock: Engine
     """
     if len(checks) > CHECKS_AT_ONCE:
         return _judged_apart(connection, checks, clock)
-    found = connection.execute(STATE_AND_VERSIONS[len(checks)], [check[0] for check in checks]).fetchall()
+    found = connection.execute(STATE_AND_VERSIONS[len(checks)], [bytearray(check[0]) for check in checks]).fetchall()
     if not found:
         return _judged_apart(connection, checks, clock)  # which says what is missing
     version, high_water, *stored = found[0]
@@ -219,7 +220,7 @@ def _judged_apart(connection: sqlite3.Connection, checks: Sequence[Check], clock
 
 def read_point(connection: sqlite3.Connection, key: bytes, clock: EngineClock | None) -> ReadResult:
     """The row of one key in one statement; ``clock`` None: also when it has expired."""
-    found = connection.execute(POINT_WITH_VERSION, (key,)).fetchall()
+    found = connection.execute(POINT_WITH_VERSION, (bytearray(key),)).fetchall()
     version, high_water = _state_of(found)
     rows = _live(key, found[0][2:], high_water, clock)
     return _new(ReadResult, ([rows], [], version.to_bytes(8, "big") + ZEROS))
@@ -244,7 +245,7 @@ def read_guarded_point(
     """
     likely = follow if isinstance(follow, Likely) else None
     if likely is None:
-        found = connection.execute(GUARDED_POINT, (guard[0], key)).fetchall()
+        found = connection.execute(GUARDED_POINT, (bytearray(guard[0]), bytearray(key))).fetchall()
     else:
         prefix, at, suffix = likely.guess
         found = connection.execute(LIKELY_POINT, (guard[0], key, prefix, at + 1, suffix)).fetchall()
@@ -265,7 +266,7 @@ def read_guarded_point(
     if behind and behind[0] == start:
         followed = behind[1:]
     else:
-        again = connection.execute(POINT_WITH_VERSION, (start,)).fetchall()
+        again = connection.execute(POINT_WITH_VERSION, (bytearray(start),)).fetchall()
         if _state_of(again)[0] != version:
             return None
         followed = again[0][2:]
@@ -370,7 +371,7 @@ def failed_checks(connection: sqlite3.Connection, checks: Sequence[Check], now: 
 
 def _holds(connection: sqlite3.Connection, check: Check, now: int) -> bool:
     key, versionstamp, physical = check
-    found = connection.execute(CHECK, (key,)).fetchall()
+    found = connection.execute(CHECK, (bytearray(key),)).fetchall()
     if not found:
         return versionstamp is None
     version, expire_at = found[0]
@@ -424,7 +425,7 @@ def evaluate_removal(
         DecodeError: the row with the counter is missing.
     """
     (checked, versionstamp, _), key, entries = removal
-    found = connection.execute(STATE_AND_ROW, (checked, key)).fetchall()
+    found = connection.execute(STATE_AND_ROW, (bytearray(checked), bytearray(key))).fetchall()
     version, high_water = _state_of(found)
     _, _, stamp, value, encoding, expire_at = found[0]
     now = clock.not_before(high_water)
@@ -448,9 +449,7 @@ def _evaluate_all(connection: sqlite3.Connection, mutations: Sequence[Mutation],
     rows, earliest = evaluate_mutations(mutations, to_versionstamp(version), now, stored)
     kept = [row for row in rows.values() if row is not None]
     upserts: list[StoredRow] = [(key, value, encoding, version) for key, value, encoding, _, x in kept if x is None]
-    timed: list[StoredRow] = [
-        (key, value, encoding, version, x) for key, value, encoding, _, x in kept if x is not None
-    ]
+    timed: list[TimedRow] = [(key, value, encoding, version, x) for key, value, encoding, _, x in kept if x is not None]
     return _evaluated(version, rows, upserts, timed, earliest)
 
 
@@ -458,7 +457,7 @@ def _evaluated(
     version: int,
     changes: Mapping[bytes, tuple[Any, ...] | None],
     upserts: list[StoredRow],
-    timed: list[StoredRow],
+    timed: list[TimedRow],
     earliest: int | None,
 ) -> Evaluated:
     rows = len(upserts) + len(timed)
@@ -484,11 +483,20 @@ def write(connection: sqlite3.Connection, evaluated: Evaluated) -> None:
     """Store what was evaluated, with at most three statements."""
     _, upserts, timed, deletions, _ = evaluated
     if upserts:
-        connection.executemany(UPSERT, upserts)
+        connection.executemany(UPSERT, bound(upserts))
     if timed:
         connection.executemany(UPSERT_TIMED, timed)
     if deletions:
-        connection.executemany(DELETE, deletions)
+        connection.executemany(DELETE, [(bytearray(key),) for (key,) in deletions])
+
+
+def bound(rows: Iterable[StoredRow]) -> list[tuple[bytearray, bytearray, int, int]]:
+    """Rows without a deadline as parameters.
+
+    Of bytes Python asks at each use whether they are to be adapted: 0.2 us, three times as much as to copy them into
+    an array of bytes, which it takes as it is. A third of what it takes to insert the rows of a batch.
+    """
+    return [(bytearray(key), bytearray(value), encoding, version) for key, value, encoding, version in rows]
 
 
 def earliest_deadline(connection: sqlite3.Connection) -> int | None:
@@ -517,7 +525,7 @@ def _scan(connection: sqlite3.Connection, one: ReadRange, now: int) -> list[Row]
         start = one.start
         if one.limit == 0:
             return []
-        found = connection.execute(POINT, (start,)).fetchall()
+        found = connection.execute(POINT, (bytearray(start),)).fetchall()
         return [_new(Row, (start, v, e, to_versionstamp(s), x)) for v, e, s, x in found if x is None or x > now]
     plain = _scan_plain(connection, one, now)
     stamps = _stamps(map(_VERSION, plain))
@@ -528,7 +536,8 @@ def _scan_plain(connection: sqlite3.Connection, one: ReadRange, now: int) -> lis
     """The rows of a range that has an end, as tuples with the number of the version, which SQLite makes."""
     start, end, limit, reverse, keys_only = one
     statement = (KEYS if keys_only else SCAN)[reverse]
-    return connection.execute(statement, (start, end, now, -1 if limit is None else limit)).fetchall()
+    bounds = bytearray(start), None if end is None else bytearray(end)
+    return connection.execute(statement, (*bounds, now, -1 if limit is None else limit)).fetchall()
 
 
 def _stamps(versions: Iterable[int]) -> dict[int, bytes]:
@@ -548,6 +557,6 @@ def stored_versions(connection: sqlite3.Connection, checks: Sequence[Check]) -> 
         if not connection.execute(ANY_BETWEEN, (some[0], some[-1])).fetchall():
             continue
         some += some[-1:] * (CHECKS_PER_STATEMENT - len(some))
-        for key, version, expire_at in connection.execute(CHECK_MANY, some).fetchall():
+        for key, version, expire_at in connection.execute(CHECK_MANY, [*map(bytearray, some)]).fetchall():
             stored[key] = (version, expire_at)
     return stored

@@ -73,7 +73,8 @@ def with_tails(
     """
     start, end, limit, reverse, _ = one
     prefix, at = tail.prefix, tail.start
-    parameters = prefix, at + 1, now, start, end, now, -1 if limit is None else limit
+    bounds = bytearray(start), None if end is None else bytearray(end)
+    parameters = bytearray(prefix), at + 1, now, *bounds, now, -1 if limit is None else limit
     head = start[:at]
     if len(head) == at and end is not None and end <= after_prefix(head):
         rows: list[Any] = connection.execute(BEHIND[reverse], parameters).fetchall()
