@@ -283,9 +283,8 @@ class EmbeddedEngine(Protocol):
         ...
 
 
-@runtime_checkable
 class RemovingEngine(Protocol):
-    """An embedded engine that reads what it removes inside the transaction of the removal."""
+    """An embedded engine that reads what it removes inside the transaction of the removal; no other has this method."""
 
     def remove(self, removal: Removal, /) -> Committed | Conflict:
         """Apply a removal whole, or say what it met; see ``Removal``. Raises as ``Engine.commit``."""

@@ -9,18 +9,18 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 __all__ = [
-    "CACHE_OF_A_READER",
     "MEMORY_PATH",
     "PAGES_OF_THE_LOG",
     "REPORTED_PRAGMAS",
+    "SETTINGS_OF_A_READER",
     "SYNCHRONOUS",
     "WRITERS_CACHE_KIB",
     "SqliteOptions",
 ]
 
-CACHE_OF_A_READER = "cache_size = -8000"
-"""KiB. With SQLite's 2,000 a store of 10 MB does not stay in memory, and a lookup at random takes a twentieth longer.
-Pages are kept as they are read, so a small store takes no more than before."""
+SETTINGS_OF_A_READER = ("PRAGMA query_only = ON", "PRAGMA cache_size = -8000")
+"""The cache in KiB. With SQLite's 2,000 a store of 10 MB does not stay in memory, and a lookup at random takes a
+twentieth longer. Pages are kept as they are read, so a small store takes no more than before."""
 
 SYNCHRONOUS = {"commit": "FULL", "relaxed": "NORMAL"}
 

@@ -28,10 +28,10 @@ from kvmodels.engines.sqlite_commits import SqliteTransaction
 from kvmodels.engines.sqlite_errors import has_no_room, is_input_output_error, translated, with_patience
 from kvmodels.engines.sqlite_groups import group_transaction
 from kvmodels.engines.sqlite_settings import (
-    CACHE_OF_A_READER,
     MEMORY_PATH,
     PAGES_OF_THE_LOG,
     REPORTED_PRAGMAS,
+    SETTINGS_OF_A_READER,
     SYNCHRONOUS,
     WRITERS_CACHE_KIB,
     SqliteOptions,
@@ -354,8 +354,7 @@ class SqliteStore:
             self._readers = [*map(weakref.ref, self.open_readers()), weakref.ref(connection)]
             try:
                 with_patience(patience, lambda: (check or self._check_file)(connection))
-                sqlite_file.set_pragma(connection, "query_only = ON", patience)
-                sqlite_file.set_pragma(connection, CACHE_OF_A_READER, patience)
+                with_patience(patience, lambda: [connection.execute(one).fetchall() for one in SETTINGS_OF_A_READER])
             except BaseException:
                 self._discard(connection)
                 raise
