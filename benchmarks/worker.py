@@ -90,8 +90,8 @@ class Store(Protocol):
         """What an object holds."""
         ...
 
-    def together(self, names: Sequence[str], keys: Sequence[int]) -> float:
-        """Give each key its name, all at once where the store can; seconds."""
+    def together(self, call: str, keys: Sequence[int], names: Sequence[str]) -> float:
+        """Give each key its name by a call of the session, all at once where the store can; seconds."""
         ...
 
     def close(self) -> None:
@@ -147,8 +147,8 @@ class SyncStore:
             raise failures[0]
         return perf_counter() - start, sum(done)
 
-    def together(self, names: Sequence[str], keys: Sequence[int]) -> float:
-        return timed(self._session.update_plain, list(zip(keys, names, strict=True)), float("inf")).seconds
+    def together(self, call: str, keys: Sequence[int], names: Sequence[str]) -> float:
+        return self.timed(call, list(zip(keys, names, strict=True)), float("inf")).seconds
 
 
 class AsyncStore:
@@ -177,10 +177,10 @@ class AsyncStore:
         timings = self._runner.run(all_loops())
         return perf_counter() - start, sum(len(timing.results) for timing in timings)
 
-    def together(self, names: Sequence[str], keys: Sequence[int]) -> float:
+    def together(self, call: str, keys: Sequence[int], names: Sequence[str]) -> float:
         async def all_tasks() -> float:
             start = perf_counter()
-            await asyncio.gather(*map(self._session.update_plain, keys, names))
+            await asyncio.gather(*map(getattr(self._session, call), keys, names))
             return perf_counter() - start
 
         return self._runner.run(all_tasks())
@@ -315,9 +315,18 @@ class Worker:
             return None
         return None if obj is None else self.store.fields(obj).id
 
-    def together(self, keys: Sequence[int], names: Sequence[str]) -> dict[str, Any]:
-        """Many updates at once."""
-        return {"seconds": self.store.together(names, keys)}
+    def together(self, keys: Sequence[int], names: Sequence[str], call: str = "update_plain") -> dict[str, Any]:
+        """Many updates at once, or commits of one key each."""
+        return {"seconds": self.store.together(call, keys, names)}
+
+    def alone(self, keys: Sequence[int], names: Sequence[str], call: str) -> dict[str, Any]:
+        """The same, one after the other."""
+        timing = self.store.timed(call, list(zip(keys, names, strict=True)), float("inf"))
+        return {"seconds": timing.seconds, "done": len(timing.results)}
+
+    def got(self, keys: Sequence[int]) -> dict[str, Any]:
+        """What commits of one key each have left."""
+        return {"digest": digest(str(self.store.call("got", key)) for key in keys)}
 
     def memory(self) -> dict[str, Any]:
         """Resident memory of this process."""

@@ -45,9 +45,9 @@ class Operations:
     page: int = 1_000
     count: int = 2_000
     scan: int = 3
-    update: int = 500
+    update: int = 1_500
     insert: int = 3_000
-    delete: int = 1_500
+    delete: int = 4_000
 
 
 Arguments = list[list[Any]]

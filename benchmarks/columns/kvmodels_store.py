@@ -146,6 +146,14 @@ class KvModelsAsyncSession:
     async def delete(self, key: int) -> object:
         return await self._users.remove(key)
 
+    async def put(self, key: int, text: str) -> object:
+        """One commit of one key, without a model."""
+        return await self.database.kv.set(("tasks", key), text)
+
+    async def got(self, key: int) -> object:
+        """What ``put`` has put there."""
+        return (await self.database.kv.get(("tasks", key))).value
+
     def fields(self, obj: User) -> Row:
         return row_of(obj)
 

@@ -69,13 +69,22 @@ def test_sizes_and_imports_are_compared_with_peers_but_not_with_the_floor():
 def test_many_tasks_and_growth_have_limits():
     results = run()
     results.concurrency = {
-        "kvmodels-async-sqlite-commit": {"one": [[1.0, 100]], "many": [[1.0, 900]]},
+        "kvmodels-async-sqlite-commit": {
+            "one": [[1.0, 100]],
+            "many": [[1.0, 900]],
+            "one set": [[1.0, 100]],
+            "many sets": [[1.0, 1100]],
+        },
         "kvmodels-async-memory": {"one": [[1.0, 100]], "many": [[1.0, 100]]},
     }
     small: Figures = {"get": {"kvmodels-memory": [[1.0, 10]], "kvmodels-sqlite-relaxed": [[1.0, 10]]}}
     large: Figures = {"get": {"kvmodels-memory": [[1.4, 10]], "kvmodels-sqlite-relaxed": [[1.4, 10]]}}
     results.growth = {"10000": {**small, "get_by_email": {}}, "1000000": {**large, "get_by_email": {}}}
-    assert found(results, "many tasks") == {"kvmodels-async-sqlite-commit": False, "kvmodels-async-memory": True}
+    assert found(results, "many tasks") == {
+        "kvmodels-async-sqlite-commit, patch": False,
+        "kvmodels-async-sqlite-commit, kv.set": True,
+        "kvmodels-async-memory, patch": True,
+    }
     assert list(found(results, "growth").values()) == [False, True]
 
 
@@ -154,6 +163,6 @@ def test_the_page_shows_many_tasks_and_growth_where_they_were_measured(tmp_path)
     assert set(written) == {"benchmarks.md", "bench-memory.svg", "bench-growth.svg"}
     assert "| get by key: kvmodels-memory | 10.0 | 10.0 | 1.00 (1.00–1.00) |" in written["benchmarks.md"]
     assert "get by key, kvmodels-memory, 100,000 records: 10 µs" in written["bench-growth.svg"]
-    assert "| kvmodels-async-memory | 100 | 900 | 9.00 (9.00–9.00) |" in written["benchmarks.md"]
+    assert "| kvmodels-async-memory, patch | 100 | 900 | 9.00 (9.00–9.00) |" in written["benchmarks.md"]
     assert "| get by key, gets/s | 100,000 | 100,000 | 20,000 |" in written["benchmarks.md"]
     assert "ZODB" not in written["bench-memory.svg"]

@@ -51,7 +51,8 @@ def test_growth_measures_the_same_rows_at_every_size():
 def test_many_tasks_are_compared_with_one():
     taken = concurrency.measure([COLUMNS["kvmodels-async-memory"]], rounds=1, tasks=30, progress=lambda _: None)
     units = {kind: [sample[1] for sample in samples] for kind, samples in taken["kvmodels-async-memory"].items()}
-    assert units == {"one": [10] * concurrency.PAIRS, "many": [30] * concurrency.PAIRS}
+    alone, together = [10] * concurrency.PAIRS, [30] * concurrency.PAIRS
+    assert units == {"one": alone, "many": together, "one set": [30] * concurrency.PAIRS, "many sets": together}
 
 
 def test_one_task_and_many_take_turns_in_a_round(tmp_path, monkeypatch):
@@ -64,7 +65,8 @@ def test_one_task_and_many_take_turns_in_a_round(tmp_path, monkeypatch):
 
     monkeypatch.setattr(WorkerProcess, "ask", noted)
     concurrency.measure([COLUMNS["kvmodels-async-memory"]], rounds=1, tasks=30, progress=lambda _: None)
-    assert asked == ["load", "open", "bulk", *["update_plain", "together"] * concurrency.PAIRS, "scan", "close"]
+    turn = ["update_plain", "together", "alone", "together", "got"]
+    assert asked == ["load", "open", "bulk", *turn * concurrency.PAIRS, "scan", "close"]
 
 
 def test_a_process_tells_why_it_failed():
