@@ -46,9 +46,9 @@ def in_words() -> str:
         ],
         [
             "many tasks",
-            f"1,000 tasks reach at least {aims.TOGETHER:g} times the commits of one on SQLite, `commit`, by `patch` and",
+            f"1,000 tasks reach at least {aims.TOGETHER:g} times the commits of one on SQLite, `commit`: by `patch`",
         ],
-        ["", "by `kv.set`; others are shown"],
+        ["", "and by `kv.set`; others are shown"],
         [
             "growth",
             f"get by key costs at most {aims.GROWTH['memory']:g} times as much in the largest store as in the smallest",
