@@ -7,7 +7,7 @@ completely) and no transaction begun or ended. Every range is an index search, a
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -490,13 +490,14 @@ def write(connection: sqlite3.Connection, evaluated: Evaluated) -> None:
         connection.executemany(DELETE, [(bytearray(key),) for (key,) in deletions])
 
 
-def bound(rows: Iterable[StoredRow]) -> list[tuple[bytearray, bytearray, int, int]]:
-    """Rows without a deadline as parameters.
+def bound(rows: Iterable[StoredRow]) -> Iterator[tuple[bytearray, bytearray, int, int]]:
+    """Rows without a deadline as parameters, one after the other: those of a batch would leave room that is not free.
 
     Of bytes Python asks at each use whether they are to be adapted: 0.2 us, three times as much as to copy them into
     an array of bytes, which it takes as it is. A third of what it takes to insert the rows of a batch.
     """
-    return [(bytearray(key), bytearray(value), encoding, version) for key, value, encoding, version in rows]
+    for key, value, encoding, version in rows:
+        yield bytearray(key), bytearray(value), encoding, version
 
 
 def earliest_deadline(connection: sqlite3.Connection) -> int | None:
