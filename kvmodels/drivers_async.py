@@ -24,7 +24,6 @@ from kvmodels.drivers_lanes import (
     Lanes,
     close_at_once,
     closing_lanes,
-    commit_in_group,
     count_at_once,
     glanced,
     lanes_of,
@@ -57,7 +56,7 @@ from kvmodels.flows.requests import (
     request_of,
     steps_of,
 )
-from kvmodels.operations import AtomicWrite, Committed, Conflict, GuardFailed
+from kvmodels.operations import Committed, Conflict, GuardFailed
 
 __all__ = ["aclose", "apin", "arelease", "arun"]
 
@@ -143,8 +142,8 @@ async def _run_through(
                     answer = await _wait_for_commit(engine, request)
                 elif lanes is None:
                     answer = perform(engine, request, snapshot)
-                elif type(request) is Commit and lanes.embedded:
-                    member, answered = submit(engine, lanes, request.write)
+                elif lanes.embedded and (type(request) is Commit or type(request) is Remove):
+                    member, answered = submit(engine, lanes, request[0])
                     del request  # what many tasks keep while they wait, the collector visits
                     await answered
                     answer = outcome_of(member)
@@ -239,10 +238,8 @@ async def _present_versionstamp(engine: Engine) -> bytes:
 
 async def _perform_beside(engine: Engine, lanes: Lanes, request: Request, snapshot: Snapshot | None) -> Any:
     """Carry out what may block, without keeping the event loop."""
-    if type(request) is Commit:
-        return await _commit_in_thread(lanes, engine, request.write)
-    if type(request) is Remove:
-        return await commit_in_group(engine, lanes, request.removal)
+    if isinstance(request, Commit | Remove):
+        return await _commit_in_thread(lanes, engine, request)
     if lanes.embedded and isinstance(request, Read | Count):
         if not may_read():
             await asyncio.sleep(0)
@@ -258,8 +255,8 @@ async def _perform_beside(engine: Engine, lanes: Lanes, request: Request, snapsh
     return engine.now_ms()  # a clock is read, nothing waits
 
 
-async def _commit_in_thread(lanes: Lanes, engine: Engine, write: AtomicWrite) -> Committed | Conflict:
-    future = lanes.commits.submit(engine.commit, write)
+async def _commit_in_thread(lanes: Lanes, engine: Engine, request: Commit | Remove) -> Committed | Conflict:
+    future = lanes.commits.submit(perform, engine, request)
     waiter = asyncio.wrap_future(future)
     try:
         # Not shield(): it reports an error that comes after a cancellation to the loop as if nobody had seen it.
@@ -276,4 +273,5 @@ async def _commit_in_thread(lanes: Lanes, engine: Engine, write: AtomicWrite) ->
                 continue
         cancelled.add_note(outcome_note(waiter.exception() or waiter.result()))
         raise
-    return waiter.result()
+    outcome: Committed | Conflict = waiter.result()
+    return outcome

@@ -26,7 +26,6 @@ __all__ = [
     "Lanes",
     "close_at_once",
     "closing_lanes",
-    "commit_in_group",
     "count_at_once",
     "glanced",
     "lanes_of",
@@ -169,26 +168,10 @@ class _LoopDesk:
                 future.set_result(None)
 
 
-async def commit_in_group(engine: Any, lanes: Lanes, write: AtomicWrite | Removal) -> Committed | Conflict:
-    """Commit to an embedded engine; other operations that wait meanwhile share the transaction.
-
-    Raises:
-        KvModelsError: what the engine says.
-        asyncio.CancelledError: with a note that says what became of the commit.
-    """
-    member, answered = submit(engine, lanes, write)
-    try:
-        await answered
-    except asyncio.CancelledError as cancelled:
-        await settle(member, cancelled)
-        raise
-    return outcome_of(member)
-
-
 def submit(engine: Any, lanes: Lanes, write: AtomicWrite | Removal) -> tuple[Member, asyncio.Future[None]]:
     """Have an operation of an embedded engine carried out, with others; await the future, and ask ``outcome_of`` then.
 
-    Whoever is cancelled meanwhile calls ``settle``. For those to whom ``commit_in_group`` is a coroutine too many.
+    Whoever is cancelled meanwhile calls ``settle``. No coroutine: of many tasks that wait, each would keep one more.
 
     Args:
         engine: an EmbeddedEngine.

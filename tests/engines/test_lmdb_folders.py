@@ -210,20 +210,6 @@ def test_options_that_make_no_sense_are_refused_before_the_folder_is_touched(pat
     assert not path.exists()
 
 
-def test_a_relative_path_in_a_folder_that_was_removed_says_so(path: Path, monkeypatch: pytest.MonkeyPatch):
-    gone = path.with_name("gone")
-    gone.mkdir()
-    monkeypatch.chdir(gone)
-    gone.rmdir()
-    with pytest.raises(EngineError, match="working directory no longer exists") as caught:
-        LmdbEngine("store.db")
-    assert caught.value.reason == "store.db"
-    engine = LmdbEngine(path)
-    with pytest.raises(EngineError, match="working directory no longer exists"):
-        engine.backup("copy.db")
-    engine.close()
-
-
 def test_a_folder_that_was_replaced_while_it_is_open_is_not_written_through_another_handle(path: Path):
     engine = LmdbEngine(path)
     commit(engine, put(b"a"))

@@ -16,6 +16,8 @@ import lmdb
 import pytest
 
 from kvmodels import EngineError, InvalidArgumentError, ReadOnlyError, open_kv
+from kvmodels.engines.lmdb import LmdbEngine
+from kvmodels.engines.sqlite import SqliteEngine
 from tests.engines.processes import run
 from tests.robustness.models import refused
 
@@ -232,3 +234,20 @@ def test_the_password_in_a_url_is_not_shown(url: str, shown: str):
     error = refused(lambda: open_kv(url), InvalidArgumentError, argument="url", value=shown)
     assert "secret" not in str(error)
     assert "secret" not in repr(error.data)
+
+
+@pytest.mark.parametrize("engine_of", [SqliteEngine, LmdbEngine])
+def test_a_relative_path_in_a_folder_that_was_removed_says_so(
+    engine_of: type[SqliteEngine | LmdbEngine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    with pytest.raises(EngineError, match="working directory no longer exists") as caught:
+        engine_of("store.db")
+    assert caught.value.reason == "store.db"
+    engine = engine_of(tmp_path / "store")
+    with pytest.raises(EngineError, match="working directory no longer exists"):
+        engine.backup("copy.db")
+    engine.close()
