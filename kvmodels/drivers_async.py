@@ -95,6 +95,7 @@ def arun(
             return _run_row(engine, flow, sleep)
         if isinstance(flow, OneRead):
             return _run_one(engine, flow, sleep)
+        return _run_through(engine, flow, snapshot, sleep)
     return _run_through(engine, steps_of(flow), snapshot, sleep)
 
 
@@ -136,17 +137,17 @@ async def _run_through(
                 return result
             answer, failed, member = None, False, None
             try:
-                if type(request) is Sleep:
+                if lanes is not None and lanes.embedded and (type(request) is Commit or type(request) is Remove):
+                    member, answered = submit(engine, lanes, request[0])
+                    del request  # what many tasks keep while they wait, the collector visits
+                    await answered
+                    answer = outcome_of(member)
+                elif type(request) is Sleep:
                     await sleep(request.seconds)
                 elif type(request) is WaitForCommit:
                     answer = await _wait_for_commit(engine, request)
                 elif lanes is None:
                     answer = perform(engine, request, snapshot)
-                elif lanes.embedded and (type(request) is Commit or type(request) is Remove):
-                    member, answered = submit(engine, lanes, request[0])
-                    del request  # what many tasks keep while they wait, the collector visits
-                    await answered
-                    answer = outcome_of(member)
                 else:
                     if type(request) is ReadToChange and lanes.glances and snapshot is None:
                         answer = glanced(engine, lanes, request)

@@ -13,6 +13,7 @@ import os
 import threading
 import weakref
 from collections import deque
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final, cast
 
@@ -54,7 +55,7 @@ class Lanes:
         glances: whether it is a GlancingEngine as well.
     """
 
-    __slots__ = ("_leads", "commits", "embedded", "glances", "reads")
+    __slots__ = ("__weakref__", "_leads", "commits", "embedded", "glances", "reads")
 
     def __init__(self, *, embedded: bool, glances: bool = False) -> None:
         # Not the default executor of the loop: it is shared with code that may wait for us, and queueing there
@@ -279,17 +280,33 @@ class _Desks:
         return desk
 
 
+def _nothing() -> None:
+    """What a reference gives whose object is gone."""
+
+
+_NO_LANES: Final[tuple[Callable[[], Engine | None], Callable[[], Lanes | None]]] = (_nothing, _nothing)
+
+
 class _LanesByEngine:
     """The lanes of every blocking engine in use; an entry goes with its engine."""
 
-    __slots__ = ("_lanes", "_lock")
+    __slots__ = ("_lanes", "_last", "_lock")
+
+    _last: tuple[Callable[[], Engine | None], Callable[[], Lanes | None]]
 
     def __init__(self) -> None:
         self.forget_all()
 
     def of(self, engine: Engine) -> Lanes:
+        known, its_lanes = self._last
+        if known() is engine:
+            last = its_lanes()
+            if last is not None:
+                return last
         lanes = self._lanes.get(engine)
         if lanes is not None:
+            # Weak both: an engine that nobody uses goes, and its lanes with it. One step, which no thread comes into.
+            self._last = weakref.ref(engine), weakref.ref(lanes)
             return lanes
         with self._lock:
             lanes = self._lanes.get(engine)
@@ -302,11 +319,13 @@ class _LanesByEngine:
     def forget(self, engine: Engine) -> None:
         with self._lock:
             self._lanes.pop(engine, None)
+            self._last = _NO_LANES
 
     def forget_all(self) -> None:
         # In a forked child the executors are there but their threads are not: a call would wait for ever instead
         # of raising the engine's ClosedError. The lock is new, since a lost thread may have been holding it.
         self._lock = threading.Lock()
+        self._last = _NO_LANES
         self._lanes: weakref.WeakKeyDictionary[Engine, Lanes] = weakref.WeakKeyDictionary()
 
 

@@ -125,6 +125,9 @@ class Opening:
             ClosedError: it was closed before it was opened.
             EngineError, InvalidArgumentError: it cannot be opened.
         """
+        engine = self.engine  # set once, and left there when it is closed
+        if engine is not None:
+            return engine
         with self._lock:
             if self.engine is None:
                 if self._closed:

@@ -18,7 +18,7 @@ from kvmodels.engines.group_commit import Group, GroupCommitter, Member, Waiter
 from kvmodels.engines.lmdb_commits import LmdbTransaction
 from kvmodels.engines.lmdb_environment import LmdbEnvironment, LmdbOptions
 from kvmodels.engines.lmdb_file import Opened
-from kvmodels.engines.patience import Patience
+from kvmodels.engines.patience import Patience, SharedPatience
 from kvmodels.engines.store_background import Due, LogState, StoreBackground
 from kvmodels.errors import CommitUnknownError
 from kvmodels.operations import AtomicWrite, Committed, Conflict, Removal
@@ -41,6 +41,7 @@ class LmdbStore(LmdbEnvironment):
         super().__init__(path, url, options)
         self.handles = 0
         self.commits = GroupCommitter(self._carry_out, lmdb.Error)
+        self._patience_of_many = SharedPatience(self.patience)
         self.background = StoreBackground(self)
 
     @property
@@ -111,7 +112,7 @@ class LmdbStore(LmdbEnvironment):
     def submit(self, write: AtomicWrite | Removal, waiter: Waiter) -> Member:
         """Have an operation carried out by the next caller of ``commits.lead``."""
         self._require_writable()
-        return self.commits.submit(write, self.patience(), waiter)
+        return self.commits.submit(write, self._patience_of_many.get(), waiter)
 
     def sweep(self, limit: int, patience: Patience) -> int:
         """Remove up to ``limit`` rows that have expired, in one commit; how many there were."""

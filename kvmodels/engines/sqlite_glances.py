@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import sqlite3
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from kvmodels.engines.sqlite_file import Connection
 from kvmodels.engines.sqlite_statements import POINT
 from kvmodels.engines.store_background import StoreBackground
-from kvmodels.operations import Row, row_of
+from kvmodels.operations import Row, to_versionstamp
 
 __all__ = ["GlanceStore", "SqliteGlance"]
+
+_new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
 
 READS_BY_THEMSELVES: Final = 4
 """Reads of one turn before a transaction is begun for the rest: it costs as much as it saves for two or three."""
@@ -73,7 +75,10 @@ class SqliteGlance:
             return None
         finally:
             connection.in_call = False
-        return [row_of((key, *stored)) for stored in found]
+        if not found:
+            return []
+        value, encoding, version, expire_at = found[0]
+        return [_new(Row, (key, value, encoding, to_versionstamp(version), expire_at))]
 
     def _begin(self) -> sqlite3.Cursor | None:
         """Begin to read the present state, if enough is read to make up for it."""

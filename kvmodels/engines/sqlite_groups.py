@@ -68,9 +68,15 @@ class SqliteGroupTransaction(SqliteTransaction):
 
     def evaluate(self, write: AtomicWrite | Removal) -> Any:
         """Judge an operation; see ``SqliteTransaction``. Rows that are kept back may be written before."""
-        rows = None if isinstance(write, Removal) else self._rows_of(write)
-        if rows is not None:
-            return rows
+        if type(write) is AtomicWrite:
+            known = self._known
+            for key, versionstamp, _ in write[0]:
+                if known.get(key, _UNKNOWN) != versionstamp:
+                    break
+            else:
+                rows = statements.plain_rows(write[1], self._last + 1)
+                if rows is not None:
+                    return rows
         try:
             self._write_rows()
         except sqlite3.Error:
@@ -78,15 +84,6 @@ class SqliteGroupTransaction(SqliteTransaction):
         except Exception as error:  # a number that SQLite cannot hold: it ends the transaction, as in ``apply``
             raise sqlite3.DataError(str(error)) from error
         return super().evaluate(write)
-
-    def _rows_of(self, write: AtomicWrite) -> dict[bytes, statements.StoredRow | None] | None:
-        """The rows that an operation leaves whose checks hold; None where that has to be looked at."""
-        checks, mutations = write
-        known = self._known
-        for key, versionstamp, _ in checks:
-            if known.get(key, _UNKNOWN) != versionstamp:
-                return None
-        return statements.plain_rows(mutations, self._last + 1)
 
     def apply(self, evaluated: Any) -> Committed:
         """Keep back or write what was evaluated last. Raises sqlite3.Error: the transaction cannot go on."""

@@ -22,7 +22,7 @@ from kvmodels.engines.clock import EngineClock
 from kvmodels.engines.file_places import FileIdentity, file_identity, read_only, refuse_network_place, replaced
 from kvmodels.engines.file_snapshot import Pinned, expire_snapshots
 from kvmodels.engines.group_commit import Group, GroupCommitter, Member, Waiter
-from kvmodels.engines.patience import Patience
+from kvmodels.engines.patience import Patience, SharedPatience
 from kvmodels.engines.sqlite_batches import RowInTheWayError
 from kvmodels.engines.sqlite_commits import SqliteTransaction
 from kvmodels.engines.sqlite_errors import has_no_room, is_input_output_error, translated, with_patience
@@ -67,6 +67,7 @@ class SqliteStore:
         self.identity: FileIdentity | None = None
         self.write_lock = threading.Lock()
         self.commits = GroupCommitter(self._carry_out, sqlite3.Error)
+        self._patience_of_many = SharedPatience(self.patience)
         self.writer: sqlite_file.Connection | None = None
         self.snapshots: dict[int, weakref.ref[Pinned]] = {}
         self.closed_reason: str | None = None
@@ -379,7 +380,7 @@ class SqliteStore:
     def submit(self, write: AtomicWrite | Removal, waiter: Waiter) -> Member:
         """Have an operation carried out by the next caller of ``commits.lead``."""
         self._require_writable()
-        return self.commits.submit(write, self.patience(), waiter)
+        return self.commits.submit(write, self._patience_of_many.get(), waiter)
 
     def _carry_out(self, group: Group) -> None:
         hopeful = True

@@ -24,6 +24,7 @@ from kvmodels.flows.storing import KEEP, Deadline, encoded
 from kvmodels.maintenance.budget import check_budget
 from kvmodels.maintenance.plain import PlainWrites, plain_writes
 from kvmodels.operations import AtomicWrite, Check, Committed, Conflict, ReadRange, ReadResult, Removal, Row
+from kvmodels.schema.changes import Term
 from kvmodels.schema.definition import Document, ModelSchema, Straight
 from kvmodels.schema.live import LiveCollection
 from kvmodels.schema.operands import key_values, takes_as_given
@@ -37,7 +38,8 @@ LARGEST_AWAITED: Final = 1 << 16
 _new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
 _WRITES: Final = "writes"
 _UNKNOWN: Final[Any] = object()
-_NOTHING: Final[dict[str, Any]] = {}
+_NO_TERMS: Final[frozenset[type]] = frozenset({str, int, float, bool, bytes, type(None)})
+"""Types of most values; to ask whether one is a term, which is an abstract class, costs as much as the rest."""
 
 
 class Way:
@@ -56,7 +58,9 @@ class Way:
 
     __slots__ = (
         "_decode",
+        "_decode_unchecked",
         "_decoders",
+        "_fields",
         "_longest",
         "_names",
         "_validate",
@@ -81,7 +85,9 @@ class Way:
         self._names = [] if straight.marked else [*straight.names]
         self._decoders = straight.decoders
         self._validate = straight.validate
+        self._fields = live.schema.fields
         self._decode = context.codec.decode_document
+        self._decode_unchecked = context.codec.decode_unchecked
         # Another codec may be the program's, and none of its code runs while every writer waits.
         removal = writes.removal(context.limits) if context.removes and type(context.codec) is MsgpackCodec else None
         self.removes: Check | None = None
@@ -137,18 +143,43 @@ class Way:
             instance = self._validate(document, by_alias=False, by_name=True)
         except Exception:  # noqa: BLE001 - whatever it is, the full way says what it means
             return object_of(context, self.collections[0], row)
-        set_loaded(instance, self.unpack_key, row[0], row, _NOTHING)
+        set_stored(instance, self.unpack_key, row)
         return instance
 
-    def loaded(self, context: Context, row: Row, pk: bytes) -> tuple[Document, Any] | None:
-        """The document of a record and its object; None where the full way must look at it."""
-        document = self.known(context, row, pk)
-        if document is None:
+    def loaded(self, context: Context, row: Row, pk: bytes, given: Any) -> tuple[Document, Any] | None:
+        """The document of a record and its object; None where the full way must look at it.
+
+        Of a map with exactly the names of the fields, and the very value that ``pk`` was packed of, nothing has to be
+        proved that ``known`` proves of every other document.
+        """
+        if row[4] is not None:
             return None
         try:
-            return document, self.object(context, row, document)
+            found: Any = self._decode_unchecked(row[1], row[2], row[0])
+            document: Document | None = found if found.__class__ is dict and [*found] == self._names else None
+            if self._decoders or document is None or not self.writes.holds(document, given):
+                document = self.known(context, row, pk)
+                return None if document is None else (document, self.object(context, row, document))
+            instance = self._validate(document, by_alias=False, by_name=True)
         except DecodeError:
             return None
+        except Exception:  # noqa: BLE001 - whatever it is, the full way says what it means
+            return None
+        set_stored(instance, self.unpack_key, row)
+        return document, instance
+
+    def put(self, instance: Any, changes: dict[str, Any]) -> bool:
+        """Put new values into an object, as ``apply_changes`` does; false, and none is put, where that looks closer.
+
+        That is so where a name is no field, and where a value is a term. A model with time fields has no way.
+        """
+        fields = self._fields
+        for name, value in changes.items():
+            if name not in fields or (type(value) not in _NO_TERMS and isinstance(value, Term)):
+                return False
+        instance.__dict__.update(changes)
+        instance.__pydantic_fields_set__.update(changes)
+        return True
 
     def remember(self, instance: Any, row: Loaded, unknown: Mapping[str, Any]) -> None:
         """Give an object the state of the record that it was stored as; the row is a plain tuple."""
@@ -270,7 +301,8 @@ def patch(
         changes: new values by field name.
         expire_in: when the record expires.
     """
-    return _changed(context, schema, given, crud.changing(schema, changes), expire_in)
+    # Not yet as a function: each of a thousand tasks that wait would keep it.
+    return _changed(context, schema, given, None, expire_in, values=dict(changes))
 
 
 def mutate(
@@ -282,44 +314,77 @@ def mutate(
 
 
 def _changed(
-    context: Context, schema: ModelSchema, given: Any, function: Callable[[Any], Any], expire_in: Deadline
+    context: Context,
+    schema: ModelSchema,
+    given: Any,
+    change: Callable[[Any], Any] | None,
+    expire_in: Deadline,
+    *,
+    values: dict[str, Any] | None = None,
 ) -> Flow[Any]:
+    """Change a record by a function, or by new values of fields."""
     way = way_of(context, schema, expire_in)
     if way is not None:
         try:
-            return _mutated(context, way, way.pack(given), given, function)
+            return _mutated(context, way, way.pack(given), given, change, values=values)
         except InvalidValueError:
             pass  # as it is given to the full way, which names the field
-    return crud.mutate(context, schema, key_values(schema, given), function, expire_in)
+    change = change or crud.changing(schema, values or {})
+    return crud.mutate(context, schema, key_values(schema, given), change, expire_in)
 
 
-def _mutated(context: Context, way: Way, pk: bytes, given: Any, function: Callable[[Any], Any]) -> Flow[Any]:
-    started, schema, writes = context.monotonic(), way.schema, way.writes
+def _mutated(
+    context: Context,
+    way: Way,
+    pk: bytes,
+    given: Any,
+    change: Callable[[Any], Any] | None,
+    *,
+    values: dict[str, Any] | None,
+) -> Flow[Any]:
+    started, writes = context.monotonic(), way.writes
     found: ReadResult = yield way.read(pk)
     rows = found[0][0]
-    loaded = way.loaded(context, rows[0], pk) if rows else None
+    loaded = way.loaded(context, rows[0], pk, given) if rows else None
     if loaded is None:  # the full way says what that means, under the header that holds now
-        return (yield from crud.mutate(context, schema, key_values(schema, given), function))
+        return (yield from _mutated_in_full(context, way, given, change, values=values))
     row, (known, fresh) = rows[0], loaded
-    instance, changed = crud.changed_by(schema, function, fresh)
-    prepared = schema.prepare(changed)
-    value = encoded(context, schema, prepared.document)
+    if values is not None and way.put(fresh, values):
+        instance = changed = fresh
+    else:
+        instance, changed = crud.changed_by(way.schema, change or crud.changing(way.schema, values or {}), fresh)
+    prepared = way.schema.prepare(changed)
+    value = encoded(context, way.schema, prepared.document)
     write = writes.replace(pk, row, known, (prepared.document, value))
     if write is None:  # an index cannot hold it, or it has another primary key
-        return (yield from crud.mutate(context, schema, key_values(schema, given), function))
+        return (yield from _mutated_in_full(context, way, given, change, values=values))
     try:
         check_budget(write, context.limits, way.collections)
     except LimitExceededError:  # that a value is taken is said first, and the full way has looked whether it is
-        return (yield from crud.mutate(context, schema, key_values(schema, given), function))
+        return (yield from _mutated_in_full(context, way, given, change, values=values))
     key = row[0]
-    del found, rows, loaded, row, known, fresh  # what many tasks keep while they wait, the collector visits
+    del found, rows, loaded, row, known, fresh, changed  # what many tasks keep while they wait, the collector visits
     outcome: Committed | Conflict = yield _new(Commit, (write,))
     if isinstance(outcome, Conflict):
         first = failed(started, write, outcome)
-        return (yield from crud.mutate(context, schema, key_values(schema, given), function, first=first))
-    schema.accept(instance, prepared)
+        return (yield from _mutated_in_full(context, way, given, change, values=values, first=first))
+    way.schema.accept(instance, prepared)
     way.remember(instance, (key, *value, outcome[0], None), prepared.unknown)
     return instance
+
+
+def _mutated_in_full(
+    context: Context,
+    way: Way,
+    given: Any,
+    change: Callable[[Any], Any] | None,
+    *,
+    values: dict[str, Any] | None,
+    first: FirstAttempt | None = None,
+) -> Flow[Any]:
+    """What is left to the full way, after a conflict too."""
+    change = change or crud.changing(way.schema, values or {})
+    return crud.mutate(context, way.schema, key_values(way.schema, given), change, first=first)
 
 
 def remove_key(context: Context, schema: ModelSchema, given: Any) -> Flow[bool]:

@@ -40,25 +40,29 @@ def check_budget(write: AtomicWrite, limits: Limits, collections: Iterable[LiveC
 
     Complexity: O(checks + mutations).
     """
-    if len(write.checks) > limits.max_checks:
-        raise _too_large(_TOO_MANY_CHECKS, "max_checks", len(write.checks), limits, _most(write, collections))
-    if len(write.mutations) > limits.max_mutations:
-        raise _too_large(_TOO_MANY_MUTATIONS, "max_mutations", len(write.mutations), limits, _most(write, collections))
+    checks, mutations = write
+    if len(checks) > limits.max_checks:
+        raise _too_large(_TOO_MANY_CHECKS, "max_checks", len(checks), limits, _most(write, collections))
+    if len(mutations) > limits.max_mutations:
+        raise _too_large(_TOO_MANY_MUTATIONS, "max_mutations", len(mutations), limits, _most(write, collections))
     largest_key, largest_value = limits.max_key_bytes, limits.max_value_bytes
     operation_bytes = key_bytes = 0
-    for check in write.checks:
+    for check in checks:
         size = len(check[0])
         if size > largest_key:
             raise _key_too_large(check[0], limits, collections)
         operation_bytes += size
-    for mutation in write.mutations:
+    for mutation in mutations:
         size = len(mutation.key)
         if size > largest_key:
             raise _key_too_large(mutation.key, limits, collections)
-        if isinstance(mutation, Delete):
+        if isinstance(mutation, Set):  # first, because most are
+            value_size = len(mutation[1])
+        elif isinstance(mutation, Delete):
             operation_bytes += size
             continue
-        value_size = len(mutation[1]) if isinstance(mutation, Set) else _value_size(mutation)
+        else:
+            value_size = _value_size(mutation)
         if value_size > largest_value:
             raise _value_too_large(mutation, value_size, limits, collections)
         operation_bytes += size + size + value_size

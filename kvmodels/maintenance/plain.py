@@ -31,6 +31,9 @@ _NO_ENTRY: Final = (b"", False)
 PART_IS_STORED: Final = frozenset({"int", "str", "uuid", "ulid"})
 """Codecs of which the part of a key is the value that the document stores."""
 
+_COMPARABLE: Final[dict[str, type]] = {"int": int, "str": str}
+"""Codecs that pack equal values of these very types to the same bytes, given or stored."""
+
 UNREADABLE: Final = (KvModelsError, LookupError, TypeError, ValueError, AttributeError)
 """What packing raises for a document that an index cannot hold."""
 
@@ -109,7 +112,19 @@ class PlainWrites:
         codec: encodes what slots hold.
     """
 
-    __slots__ = ("_compared", "_encode", "_header", "_indexes", "_pack", "_parts", "_prefix", "header", "live")
+    __slots__ = (
+        "_compared",
+        "_encode",
+        "_header",
+        "_indexes",
+        "_key",
+        "_pack",
+        "_parts",
+        "_prefix",
+        "_texts",
+        "header",
+        "live",
+    )
 
     def __init__(self, live: LiveCollection, header: Guard, codec: ValueCodec) -> None:
         self.live = live
@@ -123,6 +138,10 @@ class PlainWrites:
         primary_key = live.schema.primary_key
         stored = all(column.codec.name in PART_IS_STORED for column in primary_key)
         self._parts = tuple(column.field for column in primary_key) if stored else ()
+        self._key: tuple[str, type] | None = None
+        if len(primary_key) == 1 and primary_key[0].codec.name in _COMPARABLE:
+            self._key = primary_key[0].field, _COMPARABLE[primary_key[0].codec.name]
+        self._texts = tuple({column.field for index in live.maintained for column in index.definition.columns})
         self._indexes: tuple[_Index, ...] = tuple(
             (index.layout.packed_columns(), index.definition.unique, index.layout) for index in live.maintained
         )
@@ -155,6 +174,14 @@ class PlainWrites:
         except UNREADABLE:
             return None
 
+    def holds(self, document: Document, given: Any) -> bool:
+        """Whether the packed primary key of a document is certainly the one that was packed of a value."""
+        if self._key is None:
+            return False
+        name, kind = self._key
+        value = document.get(name)
+        return type(value) is kind and type(given) is kind and value == given
+
     def insert(self, pk: bytes, new: tuple[Document, tuple[bytes, int]]) -> AtomicWrite | None:
         """The operation that inserts a record; None if an index cannot hold it.
 
@@ -186,9 +213,16 @@ class PlainWrites:
         """
         document = new[0]
         try:
-            if self._pack(document) != pk:
+            same = self._key is not None and self.holds(document, before.get(self._key[0]))
+            if not same and self._pack(document) != pk:
                 return None
-            changed = [index for same, index in self._compared if not same(before, document)]
+            for name in self._texts:
+                value = document[name]
+                if value is not before[name] or type(value) is not str:
+                    break
+            else:
+                return self._record_alone(pk, old, new[1])
+            changed = [index for is_same, index in self._compared if not is_same(before, document)]
             gone = [_entry(index, before, pk) for index in changed]
             entries = [_entry(index, document, pk) for index in changed]
         except UNREADABLE:
@@ -209,6 +243,13 @@ class PlainWrites:
         """
         checks, mutations, _ = self._stored(pk, old, before, after, new)
         return _new(AtomicWrite, ((*self._header, *checks), (*mutations,)))
+
+    def _record_alone(self, pk: bytes, old: Row, value: tuple[bytes, int]) -> AtomicWrite:
+        """What ``store`` gives for a record with the entries that it had."""
+        key = self._prefix + pk
+        check = rules.record_check(key, old, 0)
+        checks = self._header if check is None else (*self._header, check)
+        return _new(AtomicWrite, (checks, (_new(Set, (key, *value, None, False)),)))
 
     def _stored(
         self, pk: bytes, old: Row | None, before: Entries, after: Entries, new: tuple[Document, tuple[bytes, int]]

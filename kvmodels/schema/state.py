@@ -168,6 +168,7 @@ class PendingState(ObjectState):
 
 _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
+_LOADED: Final = frozenset({tuple, Row})
 _STATES: Final = frozenset({tuple, Row, ObjectState, PendingState})
 """The types of what is in the slot."""
 
@@ -204,9 +205,8 @@ def unknown_of(instance: object) -> Mapping[str, Any]:
         state: Any = _get(instance, STATE_SLOT)
     except AttributeError:
         return _NOTHING
-    if isinstance(state, tuple):
-        given = cast("Loaded | Made", state)
-        return _NOTHING if len(given) == 5 else given[3]
+    if type(state) in _LOADED:
+        return _NOTHING if len(state) == 5 else state[3]
     present = state_of(instance)
     return _NOTHING if present is None else present.unknown
 

@@ -224,7 +224,8 @@ def test_the_document_of_another_record_is_left_to_the_compiler():
     other = at.live.layout.pack((2,))
     row = Row(at.live.layout.key(other), b"", 4, b"\0" * 10, None)
     assert at.writes.entries(document, other) is None
-    assert at.writes.replace(other, row, document, (document, (b"", 4))) is None
+    for key in (1, True, 2.0, "2", None):
+        assert at.writes.replace(other, row, {**document, "id": 2}, ({**document, "id": key}, (b"", 4))) is None
 
 
 def test_only_the_very_same_text_is_taken_for_unchanged():
