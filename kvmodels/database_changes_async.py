@@ -41,7 +41,8 @@ class AsyncSchemaChanges:
         return self._opening.open()
 
     def _run(self, flow: AnyFlow[T]) -> Coroutine[Any, Any, T]:
-        return arun(self._engine, flow)
+        engine = self._opening.engine  # as _engine, without two calls: each of many tasks asks
+        return arun(self._opening.open() if engine is None else engine, flow)
 
     async def build_indexes(
         self,

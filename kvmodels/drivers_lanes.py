@@ -83,16 +83,22 @@ class Lanes:
 
 
 class _LoopDesk:
-    """What one event loop waits for: answers to commits; and how much the task that reads has read in a row."""
+    """What one event loop waits for: answers to commits; and how much the task that reads has read in a row.
 
-    __slots__ = ("_answered", "_called", "_expected", "_glances", "_leaders", "_reader", "_reads", "loop")
+    Attributes:
+        loop: by a weak reference.
+        expected: what is done when a member is answered; see ``expect``.
+        leaders: the queues that are to be carried out; see ``lead``.
+    """
+
+    __slots__ = ("_answered", "_called", "_glances", "_reader", "_reads", "expected", "leaders", "loop")
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = weakref.ref(loop)
         self._answered: deque[Member] = deque()
         self._called = False
-        self._expected: dict[Member, asyncio.Future[None]] = {}
-        self._leaders: dict[Lanes, GroupCommitter] = {}
+        self.expected: dict[Member, asyncio.Future[None]] = {}
+        self.leaders: dict[Lanes, GroupCommitter] = {}
         self._glances: dict[Lanes, Glance] = {}
         self._reader = 0
         self._reads = 0
@@ -103,13 +109,13 @@ class _LoopDesk:
         At once, the thread would begin with the first of many operations, and then both threads would take the
         interpreter from each other at every statement. To be called in the loop, as the next four.
         """
-        if not self._leaders:
+        if not self.leaders:
             asyncio.get_running_loop().call_soon(self.start_leaders)
-        self._leaders[lanes] = committer
+        self.leaders[lanes] = committer
 
     def start_leaders(self) -> None:
         """Have the queues carried out now."""
-        leaders, self._leaders = self._leaders, {}
+        leaders, self.leaders = self.leaders, {}
         for lanes, committer in leaders.items():
             lanes.lead(committer)
 
@@ -131,12 +137,12 @@ class _LoopDesk:
 
     def expect(self, member: Member) -> asyncio.Future[None]:
         """A future that is done when the member is answered."""
-        future = self._expected[member] = asyncio.get_running_loop().create_future()
+        future = self.expected[member] = asyncio.get_running_loop().create_future()
         return future
 
     def forget(self, member: Member) -> None:
         """Nobody waits for the member any more."""
-        self._expected.pop(member, None)
+        self.expected.pop(member, None)
 
     def may_read(self) -> bool:
         """See the function of this name."""
@@ -164,7 +170,7 @@ class _LoopDesk:
     def _hand_out(self) -> None:
         self._called = False  # first: an answer that is noted from here on either is seen below, or calls again
         while self._answered:
-            future = self._expected.pop(self._answered.popleft(), None)
+            future = self.expected.pop(self._answered.popleft(), None)
             if future is not None and not future.done():
                 future.set_result(None)
 
@@ -179,10 +185,12 @@ def submit(engine: Any, lanes: Lanes, write: AtomicWrite | Removal) -> tuple[Mem
         lanes: its threads.
         write: the operation.
     """
-    desk = _desks.of(asyncio.get_running_loop())
+    loop = asyncio.get_running_loop()
+    desk = _desks.of(loop)
     member: Member = engine.submit(write, desk)
-    answered = desk.expect(member)
-    desk.lead(lanes, member.committer)
+    answered = desk.expected[member] = loop.create_future()
+    if lanes not in desk.leaders:
+        desk.lead(lanes, member.committer)
     return member, answered
 
 

@@ -21,14 +21,14 @@ from kvmodels.flows.records import object_of
 from kvmodels.flows.requests import Commit, Flow, Read, ReadToChange, Remove
 from kvmodels.flows.retry import FirstAttempt
 from kvmodels.flows.storing import KEEP, Deadline, encoded
-from kvmodels.maintenance.budget import check_budget
+from kvmodels.maintenance.budget import check_budget, is_small, least_of
 from kvmodels.maintenance.plain import PlainWrites, plain_writes
 from kvmodels.operations import AtomicWrite, Check, Committed, Conflict, ReadRange, ReadResult, Removal, Row
 from kvmodels.schema.changes import Term
 from kvmodels.schema.definition import Document, ModelSchema, Straight
 from kvmodels.schema.live import LiveCollection
 from kvmodels.schema.operands import key_values, takes_as_given
-from kvmodels.schema.state import Loaded, ObjectState, set_loaded, set_stored, state_of
+from kvmodels.schema.state import Loaded, ObjectState, set_loaded, slot_for_rows, state_of
 
 __all__ = ["Way", "failed", "insert", "mutate", "patch", "remove_key", "save", "way_of"]
 
@@ -48,6 +48,7 @@ class Way:
     Attributes:
         schema: the model.
         writes: compiles the writes.
+        least: bytes that are under every limit.
         pack: a primary key as people give it to its packed form; it raises InvalidValueError.
         pack_document: the same of a stored document.
         prefix: of the keys of records.
@@ -63,8 +64,10 @@ class Way:
         "_fields",
         "_longest",
         "_names",
+        "_put",
         "_validate",
         "collections",
+        "least",
         "pack",
         "pack_document",
         "prefix",
@@ -86,6 +89,8 @@ class Way:
         self._decoders = straight.decoders
         self._validate = straight.validate
         self._fields = live.schema.fields
+        self.least = least_of(context.limits)
+        self._put = slot_for_rows(live.schema.model, live.layout.unpack_key)
         self._decode = context.codec.decode_document
         self._decode_unchecked = context.codec.decode_unchecked
         # Another codec may be the program's, and none of its code runs while every writer waits.
@@ -143,7 +148,7 @@ class Way:
             instance = self._validate(document, by_alias=False, by_name=True)
         except Exception:  # noqa: BLE001 - whatever it is, the full way says what it means
             return object_of(context, self.collections[0], row)
-        set_stored(instance, self.unpack_key, row)
+        self._put(instance, (row[0], row[1], row[2], row[3], None))
         return instance
 
     def loaded(self, context: Context, row: Row, pk: bytes, given: Any) -> tuple[Document, Any] | None:
@@ -165,7 +170,7 @@ class Way:
             return None
         except Exception:  # noqa: BLE001 - whatever it is, the full way says what it means
             return None
-        set_stored(instance, self.unpack_key, row)
+        self._put(instance, (row[0], row[1], row[2], row[3], None))  # the collector does not visit a plain tuple
         return document, instance
 
     def put(self, instance: Any, changes: dict[str, Any]) -> bool:
@@ -186,7 +191,7 @@ class Way:
         if unknown:
             set_loaded(instance, self.unpack_key, row[0], row, unknown)
         else:
-            set_stored(instance, self.unpack_key, row)
+            self._put(instance, row)
 
 
 def _packer(live: LiveCollection, schema: ModelSchema) -> Callable[[Any], bytes]:
@@ -359,7 +364,8 @@ def _mutated(
     if write is None:  # an index cannot hold it, or it has another primary key
         return (yield from _mutated_in_full(context, way, given, change, values=values))
     try:
-        check_budget(write, context.limits, way.collections)
+        if not is_small(write, way.least):
+            check_budget(write, context.limits, way.collections)
     except LimitExceededError:  # that a value is taken is said first, and the full way has looked whether it is
         return (yield from _mutated_in_full(context, way, given, change, values=values))
     key = row[0]

@@ -18,14 +18,42 @@ from kvmodels.limits import Limits
 from kvmodels.operations import Apply, Arithmetic, AtomicWrite, Delete, Set
 from kvmodels.schema.live import LiveCollection
 
-__all__ = ["check_budget"]
+__all__ = ["check_budget", "is_small", "least_of"]
 
 U64_BYTES = 8
+_CHECKS_OF_A_RECORD: Final = 2
+"""Of its header and of the row."""
 
 _TOO_MANY_CHECKS: Final = "too many checks in one operation"
 _TOO_MANY_MUTATIONS: Final = "too many mutations in one operation"
 _TOO_LARGE: Final = "the operation is too large"
 _KEYS_TOO_LARGE: Final = "the keys of the operation are too large"
+
+
+def least_of(limits: Limits) -> int:
+    """So many bytes are under every limit, for ``is_small``; none if not even two checks are."""
+    if limits.max_checks < _CHECKS_OF_A_RECORD or limits.max_mutations < 1:
+        return -1
+    return min(limits.max_key_bytes, limits.max_value_bytes, limits.max_operation_bytes, limits.max_operation_key_bytes)
+
+
+def is_small(write: AtomicWrite, least: int) -> bool:
+    """Whether ``check_budget`` certainly lets an operation pass that sets one row.
+
+    Nothing of it is longer than all of it, so one comparison is enough where all of it is under the least limit.
+
+    Args:
+        write: the operation.
+        least: what ``least_of`` gives.
+    """
+    checks, mutations = write
+    mutation = mutations[0] if len(mutations) == 1 else None
+    if not isinstance(mutation, Set) or len(checks) > _CHECKS_OF_A_RECORD:
+        return False
+    size = 2 * len(mutation[0]) + len(mutation[1])
+    for check in checks:
+        size += len(check[0])
+    return size <= least
 
 
 def check_budget(write: AtomicWrite, limits: Limits, collections: Iterable[LiveCollection] = ()) -> None:

@@ -43,6 +43,7 @@ __all__ = [
     "set_state",
     "set_stored",
     "set_unpacker",
+    "slot_for_rows",
     "state_of",
     "unknown_of",
     "with_state_of",
@@ -276,10 +277,15 @@ def set_stored(instance: object, unpack_key: Unpack, row: Loaded) -> None:
         unpack_key: makes the values of the primary key of the key of the row.
         row: a plain tuple.
     """
-    model = type(instance)
+    slot_for_rows(type(instance), unpack_key)(instance, row)
+
+
+def slot_for_rows(model: type[Any], unpack_key: Unpack) -> Callable[[object, Loaded], None]:
+    """``set_stored`` for the objects of a class, without its calls: what puts a row, a plain tuple, into the slot."""
     if _UNPACKER not in model.__dict__:
         set_unpacker(model, unpack_key)
-    _set(instance, STATE_SLOT, row)
+    put: Callable[[object, Loaded], None] = getattr(model, STATE_SLOT).__set__
+    return put
 
 
 def set_unpacker(model: type[Any], unpack: Unpack) -> None:
@@ -296,11 +302,8 @@ def set_all_loaded(model: type[Any], instances: Iterable[object], unpack: Unpack
         unpack: makes the values of the primary key of the key of a row.
         rows: a plain tuple for each.
     """
-    if _UNPACKER not in model.__dict__:
-        set_unpacker(model, unpack)
     # A loop without Python code, and the slot is looked up once.
-    put: Callable[[object, Loaded], None] = getattr(model, STATE_SLOT).__set__
-    deque(map(put, instances, rows), maxlen=0)
+    deque(map(slot_for_rows(model, unpack), instances, rows), maxlen=0)
 
 
 def all_are_new(instances: Iterable[object]) -> bool:
