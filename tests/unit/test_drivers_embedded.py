@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import random
 import sqlite3
 import threading
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
@@ -263,6 +265,26 @@ def test_one_engine_serves_one_loop_after_another_and_two_at_once(engine):
     for thread in threads:
         thread.join(30)
     assert len(set(outcomes)) == 40
+
+
+def test_an_engine_has_its_own_lanes_until_it_is_closed_and_nothing_keeps_them_then(tmp_path: Path):
+    """Also the engine that was asked for last, which is remembered."""
+    first, second = (SqliteEngine(tmp_path / name) for name in ("a.db", "b.db"))
+    lanes = lanes_of(first)
+    for _ in range(3):  # in turns, and one after the other
+        assert lanes_of(first) is lanes
+        assert lanes_of(first) is not lanes_of(second)
+        assert lanes_of(second) is lanes_of(second)
+    asyncio.run(arun(first, commit(put(b"k"))))
+    assert lanes_of(first) is lanes
+    asyncio.run(aclose(first))
+    assert lanes_of(first) is not lanes
+    gone: list[Callable[[], object]] = [*map(weakref.ref, (lanes, lanes_of(second), second))]
+    second.close()
+    del lanes, second
+    gc.collect()
+    assert [one() for one in gone] == [None, None, None]
+    first.close()
 
 
 def test_a_loop_that_ends_before_its_answer_disturbs_nobody(engine):

@@ -3,16 +3,59 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, ClassVar
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kvmodels import Database, Field, KvModel, Limits, PrimaryKey
 from kvmodels.database_core import DatabaseCore
 from kvmodels.engines.memory import MemoryEngine
 from kvmodels.errors import LimitExceededError
+from kvmodels.maintenance.budget import check_budget, is_small, least_of
+from kvmodels.operations import Arithmetic, AtomicWrite, Check, Delete, Mutation, Set
 from kvmodels.schema.markers import AggregateIndex, Index, MultiIndexed, UniqueConstraint
 from tests.unit.maintenance.places import WatchedEngine
+
+checks = st.builds(Check, st.binary(max_size=6), st.none())
+mutations = st.one_of(
+    st.builds(Set, st.binary(max_size=6), st.binary(max_size=12), st.just(4)),
+    st.builds(Delete, st.binary(max_size=6)),
+    st.builds(Arithmetic, st.just("sum"), st.binary(max_size=6), st.just(1)),
+)
+
+
+@given(
+    st.lists(checks, max_size=4).map(tuple),
+    st.lists(mutations, max_size=3).map(tuple),
+    st.fixed_dictionaries(
+        {
+            "max_key_bytes": st.integers(0, 20),
+            "max_value_bytes": st.integers(0, 20),
+            "max_operation_bytes": st.integers(0, 40),
+            "max_operation_key_bytes": st.integers(0, 40),
+            "max_checks": st.integers(0, 4),
+            "max_mutations": st.integers(0, 3),
+        }
+    ),
+)
+def test_what_is_small_is_under_every_limit(
+    checks: tuple[Check, ...], mutations: tuple[Mutation, ...], numbers: dict[str, Any]
+):
+    limits = replace(Limits.EMBEDDED, **numbers)
+    write = AtomicWrite(checks, mutations)
+    if is_small(write, least_of(limits)):
+        check_budget(write, limits)
+
+
+def test_a_record_alone_is_small_up_to_the_least_limit():
+    limits = replace(Limits.EMBEDDED, max_key_bytes=20)
+    header, row = Check(b"h", b"v"), Check(b"12345", b"v")
+    assert is_small(AtomicWrite((header, row), (Set(b"12345", b"1234", 4),)), least_of(limits))
+    assert not is_small(AtomicWrite((header, row), (Set(b"12345", b"12345", 4),)), least_of(limits))
+    assert not is_small(AtomicWrite((header, row), (Delete(b""),)), least_of(limits))
 
 
 def letters(text: str) -> str:

@@ -228,6 +228,20 @@ def test_the_document_of_another_record_is_left_to_the_compiler():
         assert at.writes.replace(other, row, {**document, "id": 2}, ({**document, "id": key}, (b"", 4))) is None
 
 
+@pytest.mark.parametrize("model", [Member, Setting, Badge])
+def test_a_document_holds_a_key_if_both_are_packed_to_the_same_bytes(model: type[KvModel]):
+    at = place(model)
+    keys: list[Any] = [0, 1, -5, 2**70, True, False, 1.0, "1", "a", "a\0", None, b"a", (1,), at]
+    field, found = at.live.schema.primary_key[0].field, 0
+    for stored in keys[:-1]:
+        for given_key in keys:
+            if at.writes.holds({field: stored}, given_key):
+                assert at.writes.packed_key({field: stored}) == at.live.layout.pack((given_key,))
+                found += 1
+    assert found == {Member: 4, Setting: 3, Badge: 0}[model]
+    assert not at.writes.holds({}, 1)
+
+
 def test_only_the_very_same_text_is_taken_for_unchanged():
     at = place(Member)
     pk = at.live.layout.pack((1,))
