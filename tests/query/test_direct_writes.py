@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from kvmodels import (
     AlreadyExistsError,
     Database,
+    F,
     Field,
     Index,
     KvModel,
@@ -46,7 +47,7 @@ class Person(KvModel, collection="people"):
 
 IDS = st.one_of(st.integers(0, 2), st.integers(0, 3), st.sampled_from(["1", 2.0, None, True, (1,), 2**70]))
 EMAILS = st.sampled_from([None, "a", "b", "c\0", "d", "\ud800", 7])
-NAMES = st.sampled_from(["", "x", "y\0", "long", 5])
+NAMES = st.sampled_from(["", "x", "y\0", "long", 5, F("name") + "z", F("email")])
 FIELDS = st.fixed_dictionaries(
     {}, optional={"email": EMAILS, "name": NAMES, "id": IDS, "tags": st.just(["t"]), "no": NAMES}
 )
