@@ -379,8 +379,7 @@ class SqliteStore:
 
     def submit(self, write: AtomicWrite | Removal, waiter: Waiter) -> Member:
         """Have an operation carried out by the next caller of ``commits.lead``."""
-        if self.readonly:
-            self._require_writable()
+        self._require_writable()
         return self.commits.submit(write, self._patience_of_many.get(), waiter)
 
     def _carry_out(self, group: Group) -> None:

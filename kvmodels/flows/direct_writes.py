@@ -28,6 +28,7 @@ from kvmodels.schema.changes import Term
 from kvmodels.schema.definition import Document, ModelSchema, Straight
 from kvmodels.schema.live import LiveCollection
 from kvmodels.schema.operands import key_values, takes_as_given
+from kvmodels.schema.record_codec import Prepared
 from kvmodels.schema.state import Loaded, ObjectState, set_loaded, slot_for_rows, state_of
 
 __all__ = ["Way", "failed", "insert", "mutate", "patch", "remove_key", "save", "way_of"]
@@ -38,7 +39,8 @@ LARGEST_AWAITED: Final = 1 << 16
 _new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
 _WRITES: Final = "writes"
 _UNKNOWN: Final[Any] = object()
-_NO_TERMS: Final[frozenset[type]] = frozenset({str, int, float, bool, bytes, type(None)})
+_NOTHING: Final[dict[str, Any]] = {}
+_PLAIN: Final[frozenset[type]] = frozenset({str, int, float, bool, bytes, type(None)})
 """Types of most values; to ask whether one is a term, which is an abstract class, costs as much as the rest."""
 
 
@@ -65,6 +67,7 @@ class Way:
         "_longest",
         "_names",
         "_put",
+        "_replaceable",
         "_validate",
         "collections",
         "least",
@@ -88,6 +91,7 @@ class Way:
         self._names = [] if straight.marked else [*straight.names]
         self._decoders = straight.decoders
         self._validate = straight.validate
+        self._replaceable = live.schema.replaceable
         self._fields = live.schema.fields
         self.least = least_of(context.limits)
         self._put = slot_for_rows(live.schema.model, live.layout.unpack_key)
@@ -152,17 +156,10 @@ class Way:
         return instance
 
     def loaded(self, context: Context, row: Row, pk: bytes, given: Any) -> tuple[Document, Any] | None:
-        """The document of a record and its object; None where the full way must look at it.
-
-        Of a map with exactly the names of the fields, and the very value that ``pk`` was packed of, nothing has to be
-        proved that ``known`` proves of every other document.
-        """
-        if row[4] is not None:
-            return None
+        """The document of a record and its object; None where the full way must look at it."""
         try:
-            found: Any = self._decode_unchecked(row[1], row[2], row[0])
-            document: Document | None = found if found.__class__ is dict and [*found] == self._names else None
-            if self._decoders or document is None or not self.writes.holds(document, given):
+            document = self._own(row, given)
+            if self._decoders or document is None:
                 document = self.known(context, row, pk)
                 return None if document is None else (document, self.object(context, row, document))
             instance = self._validate(document, by_alias=False, by_name=True)
@@ -173,6 +170,38 @@ class Way:
         self._put(instance, (row[0], row[1], row[2], row[3], None))  # the collector does not visit a plain tuple
         return document, instance
 
+    def revised(self, row: Row, given: Any, values: Mapping[str, Any]) -> tuple[Document, Any] | None:
+        """The document of a record, and its object with new values, validated once; None where to ask ``loaded``.
+
+        Only where plain values replace values that are certainly valid: of a record that cannot be read nothing is
+        changed. Of a container of the caller, ``accept`` decides whether the object keeps it.
+        """
+        replaceable = self._replaceable
+        for name, value in values.items():
+            if name not in replaceable or type(value) not in _PLAIN:
+                return None
+        try:
+            document = self._own(row, given) if replaceable else None
+            if document is None:
+                return None
+            for name in values:
+                if type(document[name]) not in replaceable[name]:
+                    return None
+            return document, self._validate({**document, **values}, by_alias=False, by_name=True)
+        except Exception:  # noqa: BLE001 - whatever it is, what is done otherwise raises it
+            return None
+
+    def _own(self, row: Row, given: Any) -> Document | None:
+        """The document of a row that has exactly the names of the fields, and the very value of the primary key.
+
+        Of such a map nothing has to be proved that ``known`` proves of every other one. Raises DecodeError.
+        """
+        if row[4] is not None:
+            return None
+        found: Any = self._decode_unchecked(row[1], row[2], row[0])
+        document: Document | None = found if found.__class__ is dict and [*found] == self._names else None
+        return document if document is not None and self.writes.holds(document, given) else None
+
     def put(self, instance: Any, changes: dict[str, Any]) -> bool:
         """Put new values into an object, as ``apply_changes`` does; false, and none is put, where that looks closer.
 
@@ -180,7 +209,7 @@ class Way:
         """
         fields = self._fields
         for name, value in changes.items():
-            if name not in fields or (type(value) not in _NO_TERMS and isinstance(value, Term)):
+            if name not in fields or (type(value) not in _PLAIN and isinstance(value, Term)):
                 return False
         instance.__dict__.update(changes)
         instance.__pydantic_fields_set__.update(changes)
@@ -347,20 +376,15 @@ def _mutated(
     *,
     values: dict[str, Any] | None,
 ) -> Flow[Any]:
-    started, writes = context.monotonic(), way.writes
+    started = context.monotonic()
     found: ReadResult = yield way.read(pk)
     rows = found[0][0]
-    loaded = way.loaded(context, rows[0], pk, given) if rows else None
-    if loaded is None:  # the full way says what that means, under the header that holds now
+    ready = _changed_object(context, way, rows[0], pk, given=given, change=change, values=values) if rows else None
+    if ready is None:  # the full way says what that means, under the header that holds now
         return (yield from _mutated_in_full(context, way, given, change, values=values))
-    row, (known, fresh) = rows[0], loaded
-    if values is not None and way.put(fresh, values):
-        instance = changed = fresh
-    else:
-        instance, changed = crud.changed_by(way.schema, change or crud.changing(way.schema, values or {}), fresh)
-    prepared = way.schema.prepare(changed)
-    value = encoded(context, way.schema, prepared.document)
-    write = writes.replace(pk, row, known, (prepared.document, value))
+    known, instance, document, prepared = ready
+    value = encoded(context, way.schema, document)
+    write = way.writes.replace(pk, rows[0], known, (document, value))
     if write is None:  # an index cannot hold it, or it has another primary key
         return (yield from _mutated_in_full(context, way, given, change, values=values))
     try:
@@ -368,15 +392,47 @@ def _mutated(
             check_budget(write, context.limits, way.collections)
     except LimitExceededError:  # that a value is taken is said first, and the full way has looked whether it is
         return (yield from _mutated_in_full(context, way, given, change, values=values))
-    key = row[0]
-    del found, rows, loaded, row, known, fresh, changed  # what many tasks keep while they wait, the collector visits
+    key = rows[0][0]
+    del found, rows, ready, known, document  # what many tasks keep while they wait, the collector visits
     outcome: Committed | Conflict = yield _new(Commit, (write,))
     if isinstance(outcome, Conflict):
         first = failed(started, write, outcome)
         return (yield from _mutated_in_full(context, way, given, change, values=values, first=first))
-    way.schema.accept(instance, prepared)
-    way.remember(instance, (key, *value, outcome[0], None), prepared.unknown)
+    if prepared is not None:
+        way.schema.accept(instance, prepared)
+    way.remember(instance, (key, *value, outcome[0], None), _NOTHING if prepared is None else prepared.unknown)
     return instance
+
+
+def _changed_object(
+    context: Context,
+    way: Way,
+    row: Row,
+    pk: bytes,
+    *,
+    given: Any,
+    change: Callable[[Any], Any] | None,
+    values: dict[str, Any] | None,
+) -> tuple[Document, Any, Document, Prepared | None] | None:
+    """The document of a row, the object that it becomes, its document, and what it has still to accept.
+
+    None where the full way must look at it. Raises what ``function`` and ``prepare`` raise.
+    """
+    if values is not None:
+        revised = way.revised(row, given, values)
+        if revised is not None:
+            known, instance = revised
+            return known, instance, instance.__dict__, None
+    loaded = way.loaded(context, row, pk, given)
+    if loaded is None:
+        return None
+    known, fresh = loaded
+    if values is not None and way.put(fresh, values):
+        instance = changed = fresh
+    else:
+        instance, changed = crud.changed_by(way.schema, change or crud.changing(way.schema, values or {}), fresh)
+    prepared: Prepared = way.schema.prepare(changed)
+    return known, instance, prepared.document, prepared
 
 
 def _mutated_in_full(

@@ -76,7 +76,7 @@ def compile_schema(model: type[Any], shape: type[Any] | None = None) -> ModelSch
             source, is_descending = declared_column(model.__name__, fields.plain, index)
             computed.setdefault(source.name, source)  # a second one of the name is refused with its index
             directions.setdefault(source.name, is_descending)
-    schema = _without_indexes(model, fields, computed, proves=builder.validators and not options.trust_validators)
+    schema = _without_indexes(model, fields, computed, validators=builder.validators)
     declarations = Declarations(schema, fields.plain, options.discriminator)
     indexes = [declarations.of_field(field, mark) for field, mark in fields.entry_markers()]
     indexes += [declarations.of_meta(index, directions) for index in options.indexes]
@@ -113,7 +113,7 @@ def _storage_of(fields: _Fields) -> dict[str, FieldStorage]:
 
 
 def _without_indexes(
-    model: type[Any], fields: _Fields, computed: Mapping[str, ColumnSource], *, proves: bool
+    model: type[Any], fields: _Fields, computed: Mapping[str, ColumnSource], *, validators: bool
 ) -> ModelSchema:
     """The schema as far as it does not depend on indexes, whose conditions are parsed by it."""
     options = _options_of(model, may_be_abstract=True)
@@ -124,7 +124,8 @@ def _without_indexes(
         primary_key=tuple(column.field for column in fields.primary_key),
         computed=tuple(computed.values()),
         schema_version=options.schema_version,
-        proves=proves,
+        validators=validators,
+        proves=validators and not options.trust_validators,
         upgrades=upgrades,
     )
     return ModelSchema(
@@ -153,6 +154,7 @@ def _without_indexes(
         upgrades_to=frozenset[int]() if upgrades is None else upgrades.versions,
         straight=records.straight,
         prepare_many=records.prepare_many,
+        replaceable=records.replaceable,
     )
 
 

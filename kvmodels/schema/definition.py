@@ -319,6 +319,8 @@ class ModelSchema:
         straight: the parts of ``decode`` for a document that needs nothing else; None: objects may be of several
             classes.
         prepare_many: new objects to their ``PreparedMany``, or None where ``prepare`` must be asked for each.
+        replaceable: in a model of plain values, fields of which a stored value of one of these types is certainly
+            valid.
         remembered: what parsing the names of lookups and orders has found, by name.
     """
 
@@ -348,6 +350,7 @@ class ModelSchema:
     variants: Variants | None = None
     straight: Straight | None = None
     prepare_many: Callable[[Sequence[Any]], Any] | None = None
+    replaceable: Mapping[str, frozenset[type]] = field(default_factory=dict[str, frozenset[type]])
     remembered: dict[Any, Any] = field(default_factory=dict[Any, Any], init=False, compare=False, repr=False)
 
     def variant_of(self, instance: object) -> ModelSchema:

@@ -350,4 +350,5 @@ def _dispatched(shaped: ModelSchema, variants: Variants, by_tag: Mapping[Any, Mo
         "accept": dispatcher.accept,
         "straight": None,
         "prepare_many": None,
+        "replaceable": {},
     }

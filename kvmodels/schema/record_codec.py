@@ -13,6 +13,7 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple, NoReturn, cast
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 from kvmodels.errors import (
     DecodeError,
@@ -78,8 +79,8 @@ class RecordCodec:
         primary_key: names of the primary key fields.
         computed: computed columns and folded fields, whose values are stored in every document.
         schema_version: what is written under ``$kv`` when it is above 1.
-        proves: whether a document is decoded and encoded again before it is written, because functions of the user
-            validate.
+        validators: whether functions of the user validate.
+        proves: whether a document is decoded and encoded again before it is written, because they do.
         upgrades: what is applied to a document of an older schema version before it is decoded.
     """
 
@@ -91,6 +92,7 @@ class RecordCodec:
         primary_key: tuple[str, ...],
         computed: tuple[ColumnSource, ...],
         schema_version: int,
+        validators: bool,
         proves: bool,
         upgrades: Upgrades | None = None,
     ) -> None:
@@ -111,6 +113,7 @@ class RecordCodec:
         self._upgrades = upgrades
         self._keeps_extra = model.model_config.get("extra") == "allow"
         self._is_bare = not self._revalidators and not proves
+        self._runs_no_code = not validators and _is_made_by_pydantic(model)
         self._is_stored_as_is = not self._encoders and not self._keeps_extra and schema_version == 1
 
     @property
@@ -170,6 +173,22 @@ class RecordCodec:
             document.update(carried)
         primary_key = self._key_values(values)
         return _new(Prepared, (values, validated.__pydantic_extra__, document, primary_key, unknown))
+
+    @property
+    def replaceable(self) -> Mapping[str, frozenset[type]]:
+        """Fields of which a stored value of one of these types is certainly valid, whatever the others hold.
+
+        Only for a model of plain values alone, which nobody's code looks at: what pydantic makes of one of those stays
+        as it is when it is validated again. So a record in which such a value is replaced is validated once, and not
+        before the change and behind it. No field of any other model.
+        """
+        plain = self._is_stored_as_is and not self._decoders and not self._mutable and self._computed is None
+        if not plain or not self._is_bare or not self._runs_no_code or self._upgrades is not None:
+            return {}
+        if not _UNBOUNDED.isdisjoint(self._model.model_config):
+            return {}
+        fields = self._model.model_fields.items()
+        return {name: _EXACT[info.annotation] for name, info in fields if _has_exact_types(info)}
 
     def prepare_many(self, instances: Sequence[Any]) -> PreparedMany | None:
         """What ``prepare`` gives for new objects, by columns; None where it must be asked for each of them.
@@ -411,6 +430,30 @@ def apply_changes(schema: ModelSchema, instance: Any, changes: Mapping[str, Any]
             instance.__pydantic_fields_set__.add(name)
         elif extra is not None:
             extra[name] = value
+
+
+def _is_made_by_pydantic(model: type[BaseModel]) -> bool:
+    """Whether validation makes an object without any code of the class, and nothing besides its fields."""
+    return (
+        not model.__pydantic_custom_init__ and model.__pydantic_post_init__ is None and not model.__private_attributes__
+    )
+
+
+_EXACT: Final[dict[Any, frozenset[type]]] = {
+    annotation: frozenset(kinds)
+    for kind in (str, int, float, bool)
+    for annotation, kinds in ((kind, [kind]), (kind | None, [kind, type(None)]))
+}
+"""By the annotation of a field without bounds: types of which every value is valid, and stays what it is."""
+
+_UNBOUNDED: Final = frozenset(
+    {"allow_inf_nan", "str_max_length", "str_min_length", "str_strip_whitespace", "str_to_lower", "str_to_upper"}
+)
+"""What a model may say of the values of all its fields."""
+
+
+def _has_exact_types(info: FieldInfo) -> bool:
+    return not info.metadata and info.annotation in _EXACT
 
 
 def _named(forms: Mapping[str, Form], function: str) -> tuple[tuple[str, Function], ...]:

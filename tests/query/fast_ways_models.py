@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Annotated, Any, Final, Generic, Literal, TypeVar
 from uuid import UUID
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, PrivateAttr, model_validator
+from pydantic import AfterValidator, BaseModel, ConfigDict, PrivateAttr, StringConstraints, model_validator
 
 from kvmodels import (
     AggregateIndex,
@@ -69,6 +69,17 @@ class Plain(KvModel, collection="plain"):
 
     class Meta:
         indexes = (Index("x", "-n"), Index("-n", "u", name="falling"))
+
+
+class Bare(KvModel, collection="bare"):
+    """Plain values alone, which validation may convert, shorten or refuse."""
+
+    id: PrimaryKey[str]
+    u: Unique[int | None] = Field(default=None)
+    x: Indexed[Annotated[str, StringConstraints(strip_whitespace=True, to_lower=True, max_length=3)]] = Field(
+        default="d"
+    )
+    n: float | None = None
 
 
 class Named(KvModel, collection="named"):
@@ -306,6 +317,7 @@ class Kind:
 
 KINDS: Final = (
     Kind(Plain),
+    Kind(Bare, id=TEXTS, u=INTS, n=ANYTHING),
     Kind(Named, id=SHADES, u=SIZES, x=MARKS, n=LETTERS),
     Kind(Pair, a=INTS, b=MOMENTS, u=DATES, x=NUMBERS, n=SPANS),
     Kind(Loose),

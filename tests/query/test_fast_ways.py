@@ -75,6 +75,7 @@ def clear_ways(kind: Kind) -> Iterator[None]:
     ]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(direct_writes, "way_of", untaken)
+        patch.setattr(direct_writes.Way, "revised", untaken)
         patch.setattr(fetch, "lookup_read", untaken)
         patch.setattr(fetch, "point_read", untaken)
         patch.setattr(answers, "first_of_range", untaken)
