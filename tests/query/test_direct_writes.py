@@ -24,7 +24,7 @@ from kvmodels import (
 from kvmodels.database_core import DatabaseCore
 from kvmodels.engines.base import Engine
 from kvmodels.engines.memory import MemoryEngine
-from kvmodels.errors import RetriesExhaustedError
+from kvmodels.errors import DecodeError, RetriesExhaustedError
 from kvmodels.flows import direct_writes
 from kvmodels.operations import AtomicWrite, Committed, Conflict, ReadRange, ReadResult, Row
 from kvmodels.schema.state import state_of
@@ -164,6 +164,20 @@ def test_both_ways_tell_and_store_the_same(steps: list[tuple[str, Any, Any]], mo
     with pytest.MonkeyPatch.context() as patch:
         in_full(patch)
         assert story(steps, model=model) == short
+
+
+@pytest.mark.parametrize("model", [Person, Account])
+@pytest.mark.parametrize("change", [{"name": 9}, {"note": 9}, {"score": "x"}, {"tags": "t"}, {"id": 3}, {"id": True}])
+def test_what_another_program_has_spoiled_is_not_mended_by_a_patch(model: type[Any], change: dict[str, Any]):
+    """Not even where the patch replaces the very value that cannot be read."""
+    for name in set(model.model_fields) & {"name", "note", "score"}:
+        steps = [("foreign", 1, change), ("patch", 1, {name: 1.5 if name == "score" else "y"})]
+        short, _ = story(steps, model=model)
+        with pytest.MonkeyPatch.context() as patch:
+            in_full(patch)
+            assert story(steps, model=model)[0] == short
+        if "id" not in change:
+            assert (short[-1][0] is DecodeError) == (change.keys() <= set(model.model_fields))
 
 
 class Rivalled(PassingEngine):

@@ -686,7 +686,8 @@ def test_a_replaceable_value_is_validated_to_the_same_in_one_step_and_in_two(nam
 
 
 def with_fields(**fields: Any) -> type[KvModel]:
-    namespace: dict[str, Any] = {"__annotations__": {"id": PrimaryKey[int]}, "__module__": __name__}
+    annotations = {"id": PrimaryKey[int], "note": str}
+    namespace: dict[str, Any] = {"__annotations__": annotations, "__module__": __name__}
     for name, value in fields.items():
         if isinstance(value, tuple):
             namespace["__annotations__"][name], namespace[name] = value
@@ -697,6 +698,7 @@ def with_fields(**fields: Any) -> type[KvModel]:
 
 class Watched(KvModel, collection="watched"):
     id: PrimaryKey[int]
+    note: str
 
     @model_validator(mode="after")
     def seen(self) -> Self:
@@ -709,6 +711,7 @@ def made(self: Any, **values: Any) -> None:
 
 class Versioned(KvModel, collection="versioned"):
     id: PrimaryKey[int]
+    note: str
 
     class Meta:
         schema_version = 2
@@ -716,6 +719,7 @@ class Versioned(KvModel, collection="versioned"):
 
 class Trusted(KvModel, collection="trusted"):
     id: PrimaryKey[int]
+    note: str
     name: Annotated[str, AfterValidator(str.lower)] = ""
 
     class Meta:
@@ -743,3 +747,4 @@ class Trusted(KvModel, collection="trusted"):
 )
 def test_a_model_that_is_more_than_plain_values_is_validated_as_it_is_read_and_as_it_is_written(model: type[KvModel]):
     assert schema_of(model).replaceable == {}
+    assert schema_of(with_fields()).replaceable == {"note": {str}}
