@@ -113,7 +113,7 @@ class RecordCodec:
         self._upgrades = upgrades
         self._keeps_extra = model.model_config.get("extra") == "allow"
         self._is_bare = not self._revalidators and not proves
-        self._runs_no_code = not validators and _is_made_by_pydantic(model)
+        self._runs_no_code = not validators and not model.__private_attributes__
         self._is_stored_as_is = not self._encoders and not self._keeps_extra and schema_version == 1
 
     @property
@@ -430,13 +430,6 @@ def apply_changes(schema: ModelSchema, instance: Any, changes: Mapping[str, Any]
             instance.__pydantic_fields_set__.add(name)
         elif extra is not None:
             extra[name] = value
-
-
-def _is_made_by_pydantic(model: type[BaseModel]) -> bool:
-    """Whether validation makes an object without any code of the class, and nothing besides its fields."""
-    return (
-        not model.__pydantic_custom_init__ and model.__pydantic_post_init__ is None and not model.__private_attributes__
-    )
 
 
 _EXACT: Final[dict[Any, frozenset[type]]] = {
