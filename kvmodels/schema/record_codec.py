@@ -27,6 +27,7 @@ from kvmodels.schema.composites import must_be_stored
 from kvmodels.schema.computed import ComputedValues
 from kvmodels.schema.definition import ColumnSource, Document, ModelSchema, Straight
 from kvmodels.schema.forms import Form, Function
+from kvmodels.schema.markers import Indexed, Unique
 from kvmodels.schema.paths import COMPUTED, RESERVED_FIELD
 from kvmodels.schema.sameness import same_stored, unchanged
 from kvmodels.schema.state import all_are_new, unknown_of
@@ -445,8 +446,12 @@ _UNBOUNDED: Final = frozenset(
 """What a model may say of the values of all its fields."""
 
 
+_MARKERS: Final = frozenset({Indexed, Unique})
+"""What the metadata of such a field may hold: it says nothing to pydantic."""
+
+
 def _has_exact_types(info: FieldInfo) -> bool:
-    return not info.metadata and info.annotation in _EXACT
+    return info.annotation in _EXACT and _MARKERS.issuperset(map(type, info.metadata))
 
 
 def _named(forms: Mapping[str, Form], function: str) -> tuple[tuple[str, Function], ...]:

@@ -655,12 +655,13 @@ def test_fields_without_bounds_are_replaceable_in_a_model_of_plain_values():
     assert schema_of(Account).replaceable == {
         "name": {str},
         "nick": {str, none},
+        "ratio": {float},
         "done": {bool},
         "ratios": {float, none},
     }
 
 
-@pytest.mark.parametrize("name", ["name", "nick", "done", "ratios"])
+@pytest.mark.parametrize("name", ["name", "nick", "ratio", "done", "ratios"])
 @pytest.mark.parametrize("stored", ["", "a", " \x00", 0, 2**70, True, 1.5, math.inf, math.nan, None, b"", [], {}])
 @pytest.mark.parametrize("new", ["", "b", 5, True, 1.5, "1.5", math.nan, None])
 def test_a_replaceable_value_is_validated_to_the_same_in_one_step_and_in_two(name: str, stored: Any, new: Any):
