@@ -70,8 +70,7 @@ def evaluated(
         InvalidValueError: a deadline is out of range, or a sum, min or max met a value that is no 64-bit integer.
     """
     changes: dict[bytes, Kept | None] = {}
-    empty: dict[int, bytes | None] = {}
-    packed_of = packed.payload
+    ends: dict[tuple[int, int], bytes | None] = {}
     for mutation in mutations:
         key: bytes
         if isinstance(mutation, Set):
@@ -80,15 +79,14 @@ def evaluated(
                 key = versionstamped_key(key, stamp)
             if expire_at is not None:
                 require_storable_deadline(expire_at, key)
-            elif len(value) <= LONGEST_VALUE:
-                if value:
-                    payload = packed_of(value, encoding, stamp)
-                elif encoding in empty:
-                    payload = empty[encoding]
+            elif (length := len(value)) <= LONGEST_VALUE:
+                form = length, encoding
+                if form in ends:
+                    end = ends[form]
                 else:
-                    payload = empty[encoding] = packed_of(value, encoding, stamp)
-                if payload is not None:
-                    changes[key] = payload
+                    end = ends[form] = packed.end_of(length, encoding, stamp)
+                if end is not None:
+                    changes[key] = b"\0" + value + end
                     continue
             changes[key] = _new(Row, (key, value, encoding, stamp, expire_at))
         elif isinstance(mutation, Delete):
@@ -102,6 +100,6 @@ def evaluated(
                 now = clock.now_ms() if now is None else now
                 present = visible(present, now)
             combined, encoding = combine(mutation, present)
-            payload = packed_of(combined, encoding, stamp)
+            payload = packed.payload(combined, encoding, stamp)
             changes[key] = Row(key, combined, encoding, stamp, None) if payload is None else payload
     return changes

@@ -20,6 +20,7 @@ from sortedcontainers import SortedList
 from kvmodels.engines.background import BackgroundTask
 from kvmodels.engines.clock import EngineClock
 from kvmodels.engines.evaluation import to_versionstamp, visible
+from kvmodels.engines.key_order import KeyOrder
 from kvmodels.engines.memory_log import ChangeLog
 from kvmodels.engines.memory_rows import Kept
 from kvmodels.engines.packed_rows import PackedRows
@@ -102,7 +103,7 @@ class MemoryStore:
         self.rows: dict[bytes, Row] = {}
         self.stamp: bytes | None = to_versionstamp(counter)
         self.packed = PackedRows(self.stamp)
-        self._order: SortedList[bytes] = SortedList()
+        self._order = KeyOrder()
         self._views: dict[int, MemoryView] = {}
         self._redo: _Redo | None = None
         self.log: ChangeLog | None = None
@@ -136,7 +137,7 @@ class MemoryStore:
         """Finish or forget a commit that an interrupt cut short; O(n log n), and rare. Returns the stamp."""
         for view in list(self._views.values()):
             view.order = SortedList(view.before)
-        self._order = SortedList(self.rows)
+        self._order = KeyOrder(self.rows)
         self._deadlines = SortedList((x, key) for key, row in self.rows.items() if (x := row[4]) is not None)
         if self._redo is not None:
             self._store(self._redo)
@@ -155,10 +156,12 @@ class MemoryStore:
             if now is not None:
                 row = visible(row, now)
             return [] if row is None else [row]
-        found = _live(map(self.rows.__getitem__, self._order.irange(start, end, (True, False), reverse)), now, limit)
         packed = self.packed.rows(start, end, limit, reverse)
-        if not found or not packed:
-            return packed or found
+        if packed and not self._order.has_any(start, end):
+            return packed
+        found = _live(map(self.rows.__getitem__, self._order.between(start, end, reverse=reverse)), now, limit)
+        if not packed:
+            return found
         both = sorted((*found, *packed), key=_KEY, reverse=reverse)
         return both if limit is None else both[:limit]
 
@@ -181,12 +184,12 @@ class MemoryStore:
             return len(self.scan(one, now))
         if start >= end:
             return 0
-        number = self._order.bisect_left(end) - self._order.bisect_left(start)
+        number = self._order.count(start, end) if self._order.has_any(start, end) else 0
         if now is not None and number:
             due = self._deadlines.bisect_left((now + 1, b""))
             if due > number:
                 rows = self.rows
-                keys = self._order.irange(start, end, (True, False))
+                keys = self._order.between(start, end)
                 number = sum((deadline := rows[key][4]) is None or deadline > now for key in keys)
             elif due:
                 number -= sum(start <= key < end for _, key in self._deadlines.islice(0, due))
@@ -198,19 +201,13 @@ class MemoryStore:
     ) -> tuple[list[list[Row]], list[list[Row]]]:
         """The rows of ranges, and those behind the keys of the first, as ``scan_all`` gives what ``tail`` asks for."""
         start, end, limit, reverse, _ = ranges[0]
-        if now is None and end is not None and len(ranges) == 1 and not self._any_kept(start, end):
+        if now is None and end is not None and len(ranges) == 1 and not self._order.has_any(start, end):
             found, keys = self.packed.keys_and_ends(start, end, limit, reverse, tail.start, tail.prefix)
             return [found], self._behind(keys)
         rows = [self.scan(one, now) for one in ranges]
         if now is not None:
             return rows, self.scan_all(tail(rows), now)
         return rows, self._behind([tail.prefix + row[0][tail.start :] for row in rows[0]])
-
-    def _any_kept(self, start: bytes, end: bytes) -> bool:
-        """Whether the mapping has a key of a range."""
-        for _ in self._order.irange(start, end, (True, False)):
-            return True
-        return False
 
     def _behind(self, keys: list[bytes]) -> list[list[Row]]:
         """The row of each key, in one list if all are there."""
@@ -238,7 +235,7 @@ class MemoryStore:
         if end is None:
             key_iterator = iter((start,))
         else:
-            present = self._order.irange(start, end, (True, False), reverse)
+            present = self._order.between(start, end, reverse=reverse)
             packed = self.packed.keys(start, end, reverse)
             past = view.order.irange(start, end, (True, False), reverse)
             key_iterator = _distinct(merge(present, packed, past, reverse=reverse))

@@ -24,13 +24,13 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from kvmodels.operations import Row
 
 __all__ = ["LONGEST_VALUE", "MOST", "PackedRows", "Piece"]
 
-MOST: Final = 1_024
+MOST: Final = 512
 """Items in a block: more make an insertion dearer, which moves half of their places; fewer, more fences."""
 
 LONGEST_VALUE: Final = 31
@@ -49,18 +49,11 @@ Block: TypeAlias = tuple[int, bytes, list[bytes]]
 """The length of what all keys begin with, these bytes, and the items."""
 
 
-class _Blocks(NamedTuple):
-    """The fence of each block, the first one empty, and the blocks."""
+Blocks: TypeAlias = tuple[list[bytes], list[Block]]
+"""The fence of each block, the first one empty, and the blocks."""
 
-    fences: list[bytes]
-    blocks: list[Block]
-
-
-class Piece(NamedTuple):
-    """Items of one block that lie in a range, in ascending order, and what their keys begin with."""
-
-    prefix: bytes
-    items: list[bytes]
+Piece: TypeAlias = tuple[bytes, list[bytes]]
+"""What the keys of some items of one block begin with, and these items."""
 
 
 class PackedRows:
@@ -88,15 +81,20 @@ class PackedRows:
         self._head = stamp[:3]
         self._most = most
         self._few = most // 4
-        self._state = _Blocks([b""], [(0, b"", [])])
+        self._state: Blocks = [b""], [(0, b"", [])]
 
     def payload(self, value: bytes, encoding: int, stamp: bytes) -> bytes | None:
         """What is packed behind a key; None of a row that is not small, or of another run of versionstamps."""
-        if len(value) > LONGEST_VALUE or not 0 <= encoding <= GREATEST_ENCODING:
+        end = self.end_of(len(value), encoding, stamp)
+        return None if end is None else b"\0" + value + end
+
+    def end_of(self, length: int, encoding: int, stamp: bytes) -> bytes | None:
+        """What a payload has behind its value, which is the same for all values of one length and commit; or None."""
+        if length > LONGEST_VALUE or not 0 <= encoding <= GREATEST_ENCODING:
             return None
         if stamp[:3] != self._head or stamp[8:] != _END:
             return None
-        return b"\0%b%b%c" % (value, stamp[3:8], len(value) << 3 | encoding)
+        return b"%b%c" % (stamp[3:8], length << 3 | encoding)
 
     def row_of(self, key: bytes, payload: bytes) -> Row:
         """The row of a key and what is packed behind it."""
@@ -126,18 +124,20 @@ class PackedRows:
         length, _, items = blocks[at]
         tail = key[length:]
         place = bisect_left(items, tail)
-        if place < len(items):
-            item = items[place]
-            start = item[: -_BEHIND - (item[-1] >> 3)]
-            marked = tail + b"\0"
+        item = items[place] if place < len(items) else b""
+        if item and item.startswith(tail):
+            start, marked = _start(item), tail + b"\0"
             if start == marked:
                 items[place] = tail + payload
                 return True
             if start.startswith(marked) or tail.startswith(start):
                 return False
-        if place:
-            item = items[place - 1]
-            if tail.startswith(item[: -_BEHIND - (item[-1] >> 3)]):
+        # A shorter key and a zero byte may be the beginning of this one. If that zero is its end, the item of the
+        # shorter one begins with all of it, and was seen above.
+        if 0 <= tail.find(0) < len(tail) - 1:
+            if item and tail.startswith(item[: -_BEHIND - (item[-1] >> 3)]):
+                return False
+            if place and tail.startswith((item := items[place - 1])[: -_BEHIND - (item[-1] >> 3)]):
                 return False
         items.insert(place, tail + payload)
         if len(items) > self._most:
@@ -154,7 +154,7 @@ class PackedRows:
         if place == len(items):
             return False
         item = items[place]
-        if item[: -_BEHIND - (item[-1] >> 3)] != tail + b"\0":
+        if not item.startswith(tail) or len(item) - len(tail) - _AROUND != item[-1] >> 3:
             return False
         del items[place]
         if len(items) < self._few:
@@ -175,12 +175,12 @@ class PackedRows:
             number += len(blocks[at][2])
         return number
 
-    def pieces(self, start: bytes, end: bytes, reverse: bool = False) -> Iterator[Piece]:
-        """The items of a range, block by block, the greatest ones first with ``reverse``; the lock is held meanwhile.
+    def pieces(self, start: bytes, end: bytes, limit: int | None = None, reverse: bool = False) -> Iterator[Piece]:
+        """The items of a range, at most ``limit``, in descending order with ``reverse``, as far as blocks hold them.
 
-        Cost: O(log n), and O(items) for each piece.
+        The lock is held until the last piece is there. Cost: O(log n) and O(items).
         """
-        if start >= end:
+        if start >= end or limit == 0:
             return
         fences, blocks = self._state
         first, last = bisect_right(fences, start) - 1, bisect_left(fences, end) - 1
@@ -189,24 +189,29 @@ class PackedRows:
             items = block[2]
             begin = _place(block, start) if at == first else 0
             until = _place(block, end) if at == last else len(items)
+            if limit is not None and until - begin >= limit:
+                begin, until = (until - limit, until) if reverse else (begin, begin + limit)
             if begin < until:
-                yield _new(Piece, (block[1], items[begin:until]))
+                piece = items[begin:until]
+                if reverse:
+                    piece.reverse()
+                yield block[1], piece
+                if limit is not None:
+                    limit -= until - begin
+                    if not limit:
+                        return
 
     def rows(self, start: bytes, end: bytes, limit: int | None = None, reverse: bool = False) -> list[Row]:
         """The rows of a range, at most ``limit``, in descending order with ``reverse``; O(log n + rows)."""
         rows: list[Row] = []
-        for prefix, items in self.pieces(start, end, reverse):
-            if reverse:
-                items.reverse()
-            rows += self._rows(prefix, items if limit is None else items[: limit - len(rows)])
-            if limit is not None and len(rows) >= limit:
-                break
+        for prefix, items in self.pieces(start, end, limit, reverse):
+            rows += self._rows(prefix, items)
         return rows
 
     def keys(self, start: bytes, end: bytes, reverse: bool = False) -> Iterator[bytes]:
         """The keys of a range, made as they are asked for; the lock is held meanwhile."""
-        for prefix, items in self.pieces(start, end, reverse):
-            for item in reversed(items) if reverse else items:
+        for prefix, items in self.pieces(start, end, None, reverse):
+            for item in items:
                 yield prefix + item[: -_AROUND - (item[-1] >> 3)]
 
     def keys_and_ends(
@@ -218,19 +223,13 @@ class PackedRows:
         """
         found: list[Any] = []
         ends: list[bytes] = []
-        for prefix, items in self.pieces(start, end, reverse):
-            if reverse:
-                items.reverse()
-            if limit is not None:
-                items = items[: limit - len(found)]
+        for prefix, items in self.pieces(start, end, limit, reverse):
             keys = [
                 prefix + item[:-_AROUND] if item[-1] < _ONLY_KEY else prefix + item[: -_AROUND - (item[-1] >> 3)]
                 for item in items
             ]
             ends += [head + key[cut:] for key in keys]
             found += zip(keys, strict=False)
-            if limit is not None and len(found) >= limit:
-                break
         return found, ends
 
     def _rows(self, prefix: bytes, items: list[bytes]) -> list[Row]:
@@ -246,11 +245,10 @@ class PackedRows:
         """Make two blocks of one. They are made aside, and stand in its place by one assignment."""
         fences, blocks = self._state
         _, prefix, items = blocks[at]
-        middle = len(items) // 2
-        item = items[middle]
-        fence = prefix + item[: -_AROUND - (item[-1] >> 3)]
+        middle = _middle(items)
+        fence = prefix + _start(items[middle])[:-1]
         end = fences[at + 1] if at + 1 < len(fences) else None
-        self._state = _Blocks(
+        self._state = (
             [*fences[: at + 1], fence, *fences[at + 1 :]],
             [
                 *blocks[:at],
@@ -276,14 +274,11 @@ class PackedRows:
         fences, blocks = self._state
         (_, one, items), (_, other, others) = blocks[at], blocks[at + 1]
         prefix = _common(fences[at], fences[at + 2] if at + 2 < len(fences) else None)
-        if items and others:
-            item = items[-1]
-            start = one + item[: -_BEHIND - (item[-1] >> 3)]
-            if (other + others[0]).startswith(start):
-                return False
+        if items and others and (other + others[0]).startswith(one + _start(items[-1])):
+            return False
         grown, more = one[len(prefix) :], other[len(prefix) :]
         joined = [*(grown + item for item in items), *(more + item for item in others)]
-        self._state = _Blocks(
+        self._state = (
             [*fences[: at + 1], *fences[at + 2 :]],
             [*blocks[:at], (len(prefix), prefix, joined), *blocks[at + 2 :]],
         )
@@ -296,9 +291,22 @@ def _place(block: Block, key: bytes) -> int:
     tail = key[length:]
     place = bisect_left(items, tail)
     # The item of a shorter key may stand behind a key that begins with it and a zero byte: there is one at most.
-    if place < len(items) and tail.startswith((item := items[place])[: -_BEHIND - (item[-1] >> 3)]):
+    if place < len(items) and tail.startswith(_start(items[place])):
         place += 1
     return place
+
+
+def _start(item: bytes) -> bytes:
+    """The key of an item, and the zero byte behind it."""
+    return item[: -_BEHIND - (item[-1] >> 3)]
+
+
+def _middle(items: list[bytes]) -> int:
+    """Where to make two blocks of these items, so that more is common to the items of each: near the middle."""
+    eighth = len(items) // 8
+    one, other = items[3 * eighth], items[5 * eighth]
+    length = len(_common(one, other))
+    return bisect_left(items, other[: length + 1]) if eighth else len(items) // 2
 
 
 def _block(prefix: bytes, before: bytes, items: list[bytes]) -> Block:

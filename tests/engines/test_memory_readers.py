@@ -37,8 +37,8 @@ class CommitInTheMiddle:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
-    def irange(self, *arguments: Any) -> Iterator[bytes]:
-        for position, key in enumerate(list(self.inner.irange(*arguments))):
+    def between(self, start: bytes, end: bytes, *, reverse: bool = False) -> Iterator[bytes]:
+        for position, key in enumerate(list(self.inner.between(start, end, reverse=reverse))):
             if position == 1 and not self.threads:
                 self.threads.append(done_by_another_thread(self.write))
             yield key
@@ -50,8 +50,8 @@ class PackedInTheMiddle(PackedRows):
     write: Callable[[], object] | None = None
     threads: tuple[threading.Thread, ...] = ()
 
-    def pieces(self, start: bytes, end: bytes, reverse: bool = False) -> Iterator[Piece]:
-        for piece in super().pieces(start, end, reverse):
+    def pieces(self, start: bytes, end: bytes, limit: int | None = None, reverse: bool = False) -> Iterator[Piece]:
+        for piece in super().pieces(start, end, limit, reverse):
             yield piece
             write, self.write = self.write, None
             if write is not None:

@@ -87,7 +87,7 @@ def test_blocks_are_split_and_joined_and_keep_what_is_common_once(most: int):
     rows, oracle = PackedRows(STAMP, most), dict[bytes, Row]()
     for number in range(300):
         assert changed(rows, oracle, b"common/%03d" % (number * 7 % 300), (b"v" * (number % 3), 1, number))
-    blocks = rows._state.blocks
+    blocks = rows._state[1]
     assert len(blocks) >= 300 / most
     assert all(prefix.startswith(b"common/") for _, prefix, _ in blocks[1:-1])
     assert max(len(items) for _, _, items in blocks) <= most
@@ -95,7 +95,7 @@ def test_blocks_are_split_and_joined_and_keep_what_is_common_once(most: int):
     for number in range(300):
         if number % 50:
             assert changed(rows, oracle, b"common/%03d" % number, None)
-    assert len(rows._state.blocks) <= len(blocks) / 4
+    assert len(rows._state[1]) <= len(blocks) / 4
     require_equal(rows, oracle, [b"", b"common/1", b"common/150", b"common/299", b"d"])
 
 
@@ -163,13 +163,18 @@ def test_an_interrupt_at_any_line_of_a_split_loses_no_row(number: int):
 
     def filled() -> tuple[PackedRows, dict[bytes, Row]]:
         rows, oracle = PackedRows(STAMP, 8), dict[bytes, Row]()
-        for at in range(24):
-            if len(rows._state.blocks) == 2 and len(rows._state.blocks[0 if number == 0 else 1][2]) == 8:
-                break
+        for at in range(20):
             assert changed(rows, oracle, b"common/%d" % (at % 10) + b"x" * (at // 10), (b"v", 1, at))
         return rows, oracle
 
-    kept = [filled()]
+    def full() -> tuple[PackedRows, dict[bytes, Row]]:
+        rows, oracle = filled()
+        for at in range(8 - len(block_of(rows, new))):
+            assert changed(rows, oracle, new + b"x%d" % at, (b"v", 1, at))
+        assert len(block_of(rows, new)) == 8
+        return rows, oracle
+
+    kept = [full()]
     row = Row(new, b"new", 2, STAMP, None)
     payload = kept[0][0].payload(b"new", 2, STAMP)
     assert payload is not None
@@ -182,7 +187,7 @@ def test_an_interrupt_at_any_line_of_a_split_loses_no_row(number: int):
         require_equal(rows, there, bounds)
         assert rows.put(new, payload)
         require_equal(rows, {**oracle, new: row}, bounds)
-        kept.append(filled())
+        kept.append(full())
     rows, oracle = kept[-1]
     require_equal(rows, {**oracle, new: row}, bounds)
     print(f"{lines} lines")
@@ -217,23 +222,29 @@ def test_an_interrupt_at_any_line_of_a_removal_that_joins_blocks_loses_no_other_
     assert lines > 20
 
 
+def block_of(rows: PackedRows, key: bytes) -> list[bytes]:
+    """The items of the block that a key belongs in."""
+    fences, blocks = rows._state
+    return blocks[sum(fence <= key for fence in fences) - 1][2]
+
+
 def would_join(rows: PackedRows, key: bytes) -> bool:
     """Whether to remove a key makes one block of two."""
-    before = len(rows._state.blocks)
+    before = len(rows._state[1])
     rows.remove(key)
-    return len(rows._state.blocks) < before
+    return len(rows._state[1]) < before
 
 
 def test_blocks_that_keep_a_pair_apart_are_not_joined():
     rows, oracle = PackedRows(STAMP, 4), dict[bytes, Row]()
     for key in (b"a0", b"a1", b"b\0x", b"b\0y", b"b\0z"):
         assert changed(rows, oracle, key, (b"", 0, 1))
-    assert rows._state.fences == [b"", b"b\0x"]
+    assert rows._state[0] == [b"", b"b\0x"]
     assert changed(rows, oracle, b"b", (b"\xff", 0, 1))  # in another block than those behind it
     for key in (b"a0", b"b\0z", b"a1", b"b\0y"):
         assert changed(rows, oracle, key, None)
         require_equal(rows, oracle, [b"", b"b", b"b\0", b"b\0x", b"c"])
-    assert len(rows._state.blocks) == 2
+    assert len(rows._state[1]) == 2
     assert changed(rows, oracle, b"b", None)
-    assert len(rows._state.blocks) == 1
+    assert len(rows._state[1]) == 1
     require_equal(rows, oracle, [b"", b"b", b"b\0", b"b\0x", b"c"])
