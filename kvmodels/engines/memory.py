@@ -261,7 +261,7 @@ class MemoryEngine:
                 self.enter(store)
             now = store.clock.now_ms() if store.any_deadline else None
             if checks:
-                failed = failed_checks(store.find, checks, now)
+                failed = failed_checks(store.rows, store.packed, checks, now)
                 if failed:
                     return Conflict(failed)
             stamp = to_versionstamp(store.counter + 1)

@@ -9,12 +9,12 @@ Rules of this module: what is kept is immutable.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from kvmodels.engines.clock import EngineClock
 from kvmodels.engines.evaluation import combine, require_storable_deadline, versionstamped_key, visible
-from kvmodels.engines.packed_rows import LONGEST_VALUE, PackedRows
+from kvmodels.engines.packed_rows import GREATEST_ENCODING, LAST, LONGEST_VALUE, PackedRows
 from kvmodels.operations import Check, Delete, Mutation, Row, Set
 
 __all__ = ["Find", "Kept", "evaluated", "failed_checks"]
@@ -28,18 +28,21 @@ Find = Callable[[bytes], Row | None]
 _new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
 
 
-def failed_checks(find: Find, checks: Sequence[Check], now: int | None) -> tuple[int, ...]:
+def failed_checks(
+    rows: Mapping[bytes, Row], packed: PackedRows, checks: Sequence[Check], now: int | None
+) -> tuple[int, ...]:
     """The positions of the checks that do not hold; ``now`` None: no row has a deadline."""
+    get, other = rows.get, packed.get
     if now is None:
         for key, versionstamp, _ in checks:
-            stored = find(key)
+            stored = get(key) or other(key)
             if (None if stored is None else stored[3]) != versionstamp:
                 break
         else:
             return ()
     failed: list[int] = []
     for position, (key, versionstamp, physical) in enumerate(checks):
-        stored = find(key)
+        stored = get(key) or other(key)
         if now is not None and not physical:
             stored = visible(stored, now)
         if (None if stored is None else stored[3]) != versionstamp:
@@ -70,7 +73,7 @@ def evaluated(
         InvalidValueError: a deadline is out of range, or a sum, min or max met a value that is no 64-bit integer.
     """
     changes: dict[bytes, Kept | None] = {}
-    ends: dict[tuple[int, int], bytes | None] = {}
+    run = packed.run_of(stamp)
     for mutation in mutations:
         key: bytes
         if isinstance(mutation, Set):
@@ -79,15 +82,9 @@ def evaluated(
                 key = versionstamped_key(key, stamp)
             if expire_at is not None:
                 require_storable_deadline(expire_at, key)
-            elif (length := len(value)) <= LONGEST_VALUE:
-                form = length, encoding
-                if form in ends:
-                    end = ends[form]
-                else:
-                    end = ends[form] = packed.end_of(length, encoding, stamp)
-                if end is not None:
-                    changes[key] = b"\0" + value + end
-                    continue
+            elif (length := len(value)) <= LONGEST_VALUE and run is not None and 0 <= encoding <= GREATEST_ENCODING:
+                changes[key] = b"\0" + value + run + LAST[length << 3 | encoding]
+                continue
             changes[key] = _new(Row, (key, value, encoding, stamp, expire_at))
         elif isinstance(mutation, Delete):
             changes[mutation[0]] = None

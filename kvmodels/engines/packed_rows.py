@@ -28,7 +28,7 @@ from typing import Any, Final, TypeAlias
 
 from kvmodels.operations import Row
 
-__all__ = ["LONGEST_VALUE", "MOST", "PackedRows", "Piece"]
+__all__ = ["GREATEST_ENCODING", "LAST", "LONGEST_VALUE", "MOST", "PackedRows", "Piece"]
 
 MOST: Final = 512
 """Items in a block: more make an insertion dearer, which moves half of their places; fewer, more fences."""
@@ -38,9 +38,13 @@ LONGEST_VALUE: Final = 31
 
 GREATEST_ENCODING: Final = 7
 
+LAST: Final = (*(bytes((number,)) for number in range(256)),)
+"""The last byte of an item: by the length of the value, shifted by three, and the encoding."""
+
 _AROUND: Final = 7  # the bytes of an item beside key and value
 _BEHIND: Final = 6  # and those behind the value
 _ONLY_KEY: Final = 8  # an item whose last byte is less has no value
+_NO_GAP: Final = (b"", b"")
 _END: Final = b"\0\0"  # of every versionstamp
 
 _new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
@@ -75,26 +79,27 @@ class PackedRows:
         (2, True, None)
     """
 
-    __slots__ = ("_few", "_head", "_most", "_state")
+    __slots__ = ("_few", "_gap", "_head", "_most", "_state")
 
     def __init__(self, stamp: bytes, most: int = MOST) -> None:
         self._head = stamp[:3]
         self._most = most
         self._few = most // 4
+        # Two keys between which there is none: there the large rows of one kind are written, which are looked for here
+        # each time. Set where one was not found, and forgotten before a row is put there.
+        self._gap = _NO_GAP
         self._state: Blocks = [b""], [(0, b"", [])]
 
     def payload(self, value: bytes, encoding: int, stamp: bytes) -> bytes | None:
         """What is packed behind a key; None of a row that is not small, or of another run of versionstamps."""
-        end = self.end_of(len(value), encoding, stamp)
-        return None if end is None else b"\0" + value + end
+        run = self.run_of(stamp)
+        if run is None or len(value) > LONGEST_VALUE or not 0 <= encoding <= GREATEST_ENCODING:
+            return None
+        return b"\0" + value + run + LAST[len(value) << 3 | encoding]
 
-    def end_of(self, length: int, encoding: int, stamp: bytes) -> bytes | None:
-        """What a payload has behind its value, which is the same for all values of one length and commit; or None."""
-        if length > LONGEST_VALUE or not 0 <= encoding <= GREATEST_ENCODING:
-            return None
-        if stamp[:3] != self._head or stamp[8:] != _END:
-            return None
-        return b"%b%c" % (stamp[3:8], length << 3 | encoding)
+    def run_of(self, stamp: bytes) -> bytes | None:
+        """What is packed of a versionstamp; None of another run."""
+        return stamp[3:8] if stamp[:3] == self._head and stamp[8:] == _END else None
 
     def row_of(self, key: bytes, payload: bytes) -> Row:
         """The row of a key and what is packed behind it."""
@@ -102,6 +107,9 @@ class PackedRows:
 
     def get(self, key: bytes) -> Row | None:
         """The row of a key; O(log n). Needs no lock: beside a change it gives the row before or after it, or None."""
+        low, high = self._gap
+        if low < key < high:
+            return None
         fences, blocks = self._state
         length, _, items = blocks[bisect_right(fences, key) - 1]
         tail = key[length:]
@@ -139,6 +147,9 @@ class PackedRows:
                 return False
             if place and tail.startswith((item := items[place - 1])[: -_BEHIND - (item[-1] >> 3)]):
                 return False
+        low, high = self._gap
+        if low < key < high:
+            self._gap = _NO_GAP
         items.insert(place, tail + payload)
         if len(items) > self._most:
             self._split(at)
@@ -146,15 +157,21 @@ class PackedRows:
 
     def remove(self, key: bytes) -> bool:
         """Remove the row of a key; whether there was one. O(log n), and now and then a block joins another."""
+        low, high = self._gap
+        if low < key < high:
+            return False
         fences, blocks = self._state
         at = bisect_right(fences, key) - 1
-        length, _, items = blocks[at]
+        length, prefix, items = blocks[at]
         tail = key[length:]
         place = bisect_left(items, tail)
-        if place == len(items):
-            return False
-        item = items[place]
-        if not item.startswith(tail) or len(item) - len(tail) - _AROUND != item[-1] >> 3:
+        item = items[place] if place < len(items) else b""
+        if not item or not item.startswith(tail) or len(item) - len(tail) - _AROUND != item[-1] >> 3:
+            low = prefix + _start(items[place - 1])[:-1] if place else fences[at]
+            if item:
+                self._gap = low, prefix + _start(item)[:-1]
+            elif at + 1 < len(fences):
+                self._gap = low, fences[at + 1]
             return False
         del items[place]
         if len(items) < self._few:
