@@ -431,7 +431,8 @@ def _without_lock(
     if store.any_deadline and not include_expired:
         if guard is not None or follow is not None:
             return None
-        if row is not None and row[4] is not None and row[4] <= store.clock.now_ms():
+        deadline = None if row is None else row[4]
+        if deadline is not None and deadline <= store.clock.now_ms():
             found[0] = []
     return _new(ReadResult, (found, followed, stamp))
 

@@ -73,7 +73,7 @@ def evaluated(
         InvalidValueError: a deadline is out of range, or a sum, min or max met a value that is no 64-bit integer.
     """
     changes: dict[bytes, Kept | None] = {}
-    run = packed.run_of(stamp)
+    mark = packed.mark_of(stamp)
     for mutation in mutations:
         key: bytes
         if isinstance(mutation, Set):
@@ -82,8 +82,8 @@ def evaluated(
                 key = versionstamped_key(key, stamp)
             if expire_at is not None:
                 require_storable_deadline(expire_at, key)
-            elif (length := len(value)) <= LONGEST_VALUE and run is not None and 0 <= encoding <= GREATEST_ENCODING:
-                changes[key] = b"\0" + value + run + LAST[length << 3 | encoding]
+            elif (length := len(value)) <= LONGEST_VALUE and mark is not None and 0 <= encoding <= GREATEST_ENCODING:
+                changes[key] = mark + value + LAST[length << 3 | encoding]
                 continue
             changes[key] = _new(Row, (key, value, encoding, stamp, expire_at))
         elif isinstance(mutation, Delete):

@@ -4,8 +4,8 @@ A row is plain if it has no deadline, and small if its value is. Entries of inde
 and a store has more of these than of records. As key, row and place in a mapping each took 200 to 300 bytes; here it
 takes what it says, about 50, and 8 for its place.
 
-Layout. An item is the key from behind what all keys of its block begin with, a zero byte, the value, five bytes of
-the versionstamp, and one byte with the length of the value and the encoding. A block begins at its fence and ends
+Layout. An item is the key from behind what all keys of its block begin with, a zero byte, five bytes of the
+versionstamp, the value, and one byte with its length and the encoding. A block begins at its fence and ends
 before the next one, so that every key that belongs in it, present or not, begins with what the two fences have in
 common: that is kept once, and an item is never written anew because of another.
 
@@ -42,7 +42,7 @@ LAST: Final = (*(bytes((number,)) for number in range(256)),)
 """The last byte of an item: by the length of the value, shifted by three, and the encoding."""
 
 _AROUND: Final = 7  # the bytes of an item beside key and value
-_BEHIND: Final = 6  # and those behind the value
+_BEHIND: Final = 6  # and those behind the key and its zero
 _ONLY_KEY: Final = 8  # an item whose last byte is less has no value
 _NO_GAP: Final = (b"", b"")
 _END: Final = b"\0\0"  # of every versionstamp
@@ -92,18 +92,18 @@ class PackedRows:
 
     def payload(self, value: bytes, encoding: int, stamp: bytes) -> bytes | None:
         """What is packed behind a key; None of a row that is not small, or of another run of versionstamps."""
-        run = self.run_of(stamp)
-        if run is None or len(value) > LONGEST_VALUE or not 0 <= encoding <= GREATEST_ENCODING:
+        mark = self.mark_of(stamp)
+        if mark is None or len(value) > LONGEST_VALUE or not 0 <= encoding <= GREATEST_ENCODING:
             return None
-        return b"\0" + value + run + LAST[len(value) << 3 | encoding]
+        return mark + value + LAST[len(value) << 3 | encoding]
 
-    def run_of(self, stamp: bytes) -> bytes | None:
-        """What is packed of a versionstamp; None of another run."""
-        return stamp[3:8] if stamp[:3] == self._head and stamp[8:] == _END else None
+    def mark_of(self, stamp: bytes) -> bytes | None:
+        """What every payload of one versionstamp begins with; None of another run."""
+        return b"\0" + stamp[3:8] if stamp[:3] == self._head and stamp[8:] == _END else None
 
     def row_of(self, key: bytes, payload: bytes) -> Row:
         """The row of a key and what is packed behind it."""
-        return _new(Row, (key, payload[1:-_BEHIND], payload[-1] & 7, self._head + payload[-_BEHIND:-1] + _END, None))
+        return _new(Row, (key, payload[6:-1], payload[-1] & 7, self._head + payload[1:6] + _END, None))
 
     def get(self, key: bytes) -> Row | None:
         """The row of a key; O(log n). Needs no lock: beside a change it gives the row before or after it, or None."""
@@ -123,7 +123,7 @@ class PackedRows:
         last = item[-1]
         if not item.startswith(tail) or len(item) - end - _AROUND != last >> 3:
             return None
-        return _new(Row, (key, item[end + 1 : -_BEHIND], last & 7, self._head + item[-_BEHIND:-1] + _END, None))
+        return _new(Row, (key, item[end + 6 : -1], last & 7, self._head + item[end + 1 : end + 6] + _END, None))
 
     def put(self, key: bytes, payload: bytes) -> bool:
         """Store a row, or replace it; O(log n) and a split in every few hundred. False: the key is refused."""

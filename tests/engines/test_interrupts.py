@@ -307,7 +307,7 @@ def test_review_22_each_change_of_the_memory_engine_can_be_interrupted(done: boo
         snapshot = engine.snapshot()
         InterruptingOrder.left = InterruptingPacked.left = 0
         kind = InterruptingPacked if len(value) == 1 else InterruptingOrder
-        kind.left, kind.done = position, done  # type: ignore[attr-defined]
+        kind.left, kind.done = position, done
         store._order = InterruptingOrder(store.rows)
         interrupted = False
         try:
