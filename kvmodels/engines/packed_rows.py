@@ -7,7 +7,7 @@ takes what it says, about 50, and 8 for its place.
 Layout. An item is the key from behind what all keys of its block begin with, a zero byte, five bytes of the
 versionstamp, the value, and one byte with its length and the encoding. A block begins at its fence and ends
 before the next one, so that every key that belongs in it, present or not, begins with what the two fences have in
-common: that is kept once, and an item is never written anew because of another.
+common. That is kept once, and items are written anew only where blocks are split or joined.
 
 Order. Keys are any bytes, and items have to stand as their keys would. They do, unless of two keys in one block one is
 the other, a zero byte and something more: what is packed behind the shorter one is then compared with the end of the

@@ -11,7 +11,7 @@ import pytest
 from kvmodels.engines.memory import MemoryEngine
 from kvmodels.engines.memory_store import MemoryStore
 from kvmodels.engines.packed_rows import LONGEST_VALUE, PackedRows, Piece
-from kvmodels.operations import AtomicWrite, Delete, ReadRange, ReadResult, Row, Set, point
+from kvmodels.operations import AtomicWrite, Delete, Mutation, ReadRange, ReadResult, Row, Set, point
 from tests.contract.shorthand import commit, get, rows
 
 ALL = ReadRange(b"k", b"l")
@@ -222,3 +222,82 @@ def test_commits_that_keep_nothing_or_too_late_are_convicted(monkeypatch: pytest
     if late:
         monkeypatch.setattr(MemoryStore, "apply", kept_too_late)
     assert not read_in_a_snapshot(MemoryEngine())
+
+
+class CommitInABisection(list[bytes]):
+    """Items of a block; when the first of them is looked at, another thread commits."""
+
+    write: Callable[[], object] | None = None
+    threads: tuple[threading.Thread, ...] = ()
+
+    def __getitem__(self, at: Any) -> Any:
+        write, self.write = self.write, None
+        if write is not None:
+            self.threads = (done_by_another_thread(write),)
+        return super().__getitem__(at)
+
+
+def looked_up_beside_a_commit(engine: MemoryEngine, look: Callable[[], object], *changes: Mutation) -> object:
+    """What is found of a key while others of its block go or come."""
+    commit(engine, *(Set(b"k%d" % n, b"v", 3) for n in range(10)))
+    packed = engine.check_open().packed
+    fences, ((length, prefix, items),) = packed._state
+    looked_at = CommitInABisection(items)
+    packed._state = fences, [(length, prefix, looked_at)]
+    looked_at.write = lambda: commit(engine, *changes)
+    found = look()
+    assert looked_at.threads
+    for thread in looked_at.threads:
+        thread.join(30)
+    return found
+
+
+BESIDE = pytest.mark.parametrize(
+    "changes",
+    [[Delete(b"k%d" % n) for n in range(9)], [Set(b"j%d" % n, b"v", 3) for n in range(9)]],
+    ids=["removed", "added"],
+)
+
+
+@BESIDE
+def test_a_packed_row_is_found_while_others_of_its_block_go_or_come(changes: list[Mutation]):
+    engine = MemoryEngine()
+    found = looked_up_beside_a_commit(engine, lambda: get(engine, b"k9"), *changes)
+    assert isinstance(found, Row)
+    assert found.key == b"k9"
+    engine = MemoryEngine()
+    assert looked_up_beside_a_commit(engine, lambda: engine.row_at_key(b"k9", None, None), *changes) is None
+    assert engine.row_at_key(b"k9", None, None)
+
+
+@BESIDE
+def test_a_packed_row_that_is_looked_up_without_a_look_for_commits_is_missed(changes: list[Mutation]):
+    engine = MemoryEngine()
+    assert looked_up_beside_a_commit(engine, lambda: engine.check_open().find(b"k9"), *changes) is None
+
+
+def test_what_stays_is_found_beside_a_thread_that_splits_and_joins_blocks():
+    engine = MemoryEngine()
+    store = engine.check_open()
+    assert store.stamp is not None
+    store.packed = PackedRows(store.stamp, most=4)
+    commit(engine, *(Set(b"k%02d" % n, b"v", 3) for n in range(0, 60, 3)))
+    ended = threading.Event()
+
+    def write() -> None:
+        for n in range(3_000):
+            key = b"k%02d" % (n * 7 % 60)
+            if n * 7 % 3:
+                commit(engine, Set(key, b"v", 3) if n // 60 % 2 else Delete(key))
+        ended.set()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    looks = 0
+    while not ended.is_set():
+        key = b"k%02d" % (looks * 3 % 60)
+        assert get(engine, key) is not None
+        assert engine.row_at_key(key, None, None) != ()
+        looks += 1
+    thread.join(30)
+    engine.close()
