@@ -154,8 +154,8 @@ class MemoryEngine:
     ) -> ReadResult | GuardFailed:
         """Read all ranges in one snapshot, or say that the guard does not hold in it.
 
-        Cost: O(log n + rows) per range; a single key O(1) and without the lock. ``follow`` runs while the lock is
-        held and must not call the engine.
+        Cost: O(log n + rows) per range; a single key without the lock, and O(1) unless its row is small or absent.
+        ``follow`` runs while the lock is held and must not call the engine.
 
         Raises:
             ClosedError: the engine is closed.
@@ -202,7 +202,8 @@ class MemoryEngine:
             if row is None or guard is None or not isinstance(follow, Likely):
                 return None
             prefix, at, suffix = follow.guess
-            guarded, behind = get(guard[0]) or packed(guard[0]), get(prefix + row[1][at:] + suffix)
+            likely = prefix + row[1][at:] + suffix
+            guarded, behind = get(guard[0]) or packed(guard[0]), get(likely) or packed(likely)
             if guarded is None or behind is None or guarded[3] != guard[1]:
                 return None
             if row[4] is not None or guarded[4] is not None:
@@ -415,9 +416,10 @@ def _without_lock(
             return None
     if isinstance(follow, Likely) and row is not None:
         prefix, at, suffix = follow.guess
-        likely = get(prefix + row[1][at:] + suffix)
-        if likely is not None:
-            followed.append([likely])
+        likely = prefix + row[1][at:] + suffix
+        behind = get(likely) or packed(likely)
+        if behind is not None:
+            followed.append([behind])
     if follow is not None and not followed:
         for start, end, limit, _, _ in follow(found):
             if end is not None or limit is not None:

@@ -200,9 +200,9 @@ class MemoryStore:
         self, ranges: Sequence[ReadRange], tail: Tail, now: int | None
     ) -> tuple[list[list[Row]], list[list[Row]]]:
         """The rows of ranges, and those behind the keys of the first, as ``scan_all`` gives what ``tail`` asks for."""
-        start, end, limit, reverse, _ = ranges[0]
+        start, end = ranges[0][:2]
         if now is None and end is not None and len(ranges) == 1 and not self._order.has_any(start, end):
-            found, keys = self.packed.keys_and_ends(start, end, limit, reverse, tail.start, tail.prefix)
+            found, keys = self.packed.with_tails(ranges[0], tail)
             return [found], self._behind(keys)
         rows = [self.scan(one, now) for one in ranges]
         if now is not None:
@@ -212,9 +212,12 @@ class MemoryStore:
     def _behind(self, keys: list[bytes]) -> list[list[Row]]:
         """The row of each key, in one list if all are there."""
         behind = list(map(self.rows.get, keys))
-        if set(map(type, behind)) == _ROWS:
-            return [cast("list[Row]", behind)]
-        return [[] if (row := self.find(key)) is None else [row] for key in keys]
+        if set(map(type, behind)) != _ROWS:  # small ones, or none
+            packed = self.packed.get
+            behind = [packed(key) if row is None else row for key, row in zip(keys, behind, strict=True)]
+            if set(map(type, behind)) != _ROWS:
+                return [[] if row is None else [row] for row in behind]
+        return [cast("list[Row]", behind)]
 
     def changes(self, one: ReadRange, after: bytes) -> Changes | None:
         """The changes in a range; None where the log does not reach back to ``after``."""

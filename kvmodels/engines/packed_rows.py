@@ -26,7 +26,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from typing import Any, Final, TypeAlias
 
-from kvmodels.operations import Row
+from kvmodels.operations import ReadRange, Row, Tail
 
 __all__ = ["GREATEST_ENCODING", "LAST", "LONGEST_VALUE", "MOST", "PackedRows", "Piece"]
 
@@ -231,13 +231,11 @@ class PackedRows:
             for item in items:
                 yield prefix + item[: -_AROUND - (item[-1] >> 3)]
 
-    def keys_and_ends(
-        self, start: bytes, end: bytes, limit: int | None, reverse: bool, cut: int, head: bytes
-    ) -> tuple[list[Any], list[bytes]]:
-        """For each row of a range a tuple of its key, and ``head`` with the end of the key behind ``cut`` bytes.
-
-        As a list of the one and a list of the other; what a ``Tail`` asks for.
-        """
+    def with_tails(self, one: ReadRange, tail: Tail) -> tuple[list[Any], list[bytes]]:
+        """For each row of a range a tuple of its key, and in another list the key that ``tail`` makes of it."""
+        start, end, limit, reverse, _ = one
+        assert end is not None
+        head, cut = tail.prefix, tail.start
         found: list[Any] = []
         ends: list[bytes] = []
         for prefix, items in self.pieces(start, end, limit, reverse):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kvmodels.engines import packed_rows
 from kvmodels.engines.packed_rows import LONGEST_VALUE, PackedRows
-from kvmodels.operations import Row, to_versionstamp
+from kvmodels.operations import ReadRange, Row, Tail, to_versionstamp
 
 STAMP = to_versionstamp(7 << 40)
 
@@ -61,10 +61,10 @@ def require_equal(rows: PackedRows, oracle: dict[bytes, Row], bounds: list[bytes
                 assert rows.rows(start, end, 2, reverse) == there[:2]
                 assert rows.rows(start, end, 0, reverse) == []
                 assert list(rows.keys(start, end, reverse)) == [row.key for row in there]
-                keys, behind = rows.keys_and_ends(start, end, None, reverse, 1, b"p")
+                keys, behind = rows.with_tails(ReadRange(start, end, None, reverse), Tail(b"p", 1))
                 assert keys == [(row.key,) for row in there]
                 assert behind == [b"p" + row.key[1:] for row in there]
-                assert rows.keys_and_ends(start, end, 3, reverse, 1, b"p") == (keys[:3], behind[:3])
+                assert rows.with_tails(ReadRange(start, end, 3, reverse), Tail(b"p", 1)) == (keys[:3], behind[:3])
 
 
 @given(CHANGES, st.lists(KEYS, max_size=3), st.sampled_from([4, 5, 8, 1_024]))
