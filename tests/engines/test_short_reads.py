@@ -207,7 +207,7 @@ def test_rows_at_a_key_are_those_that_a_read_gives(
     held, follow = Guard(b"guard", stamp), guessing(asking((point(b"b" + suffix),)), (b"", 1, suffix))
     for at_home in (True, False):  # the thread that has committed last reads where it wrote
         if not at_home:
-            store_of(file)._committer = 0
+            store_of(file).committer = 0
         plain = file.read((point(b"a"),))
         assert isinstance(plain, ReadResult)
         assert in_a_list(file.row_at_key(b"a", None, None)) == plain.ranges[0]
