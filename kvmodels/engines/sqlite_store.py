@@ -376,8 +376,9 @@ class SqliteStore:
         """
         if self.readonly:
             self._require_writable()
+        patience = self.patience()
         outcome = self.commits.commit_alone(write, self._lone.carry_out)
-        return self.commits.commit(write, self.patience()) if outcome is None else outcome
+        return self.commits.commit(write, patience) if outcome is None else outcome
 
     def submit(self, write: AtomicWrite | Removal, waiter: Waiter) -> Member:
         """Have an operation carried out by the next caller of ``commits.lead``."""
