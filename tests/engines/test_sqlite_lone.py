@@ -67,7 +67,8 @@ class Story:
     def __init__(self, path: Path, seed: int) -> None:
         self.chance = random.Random(seed)
         self.time = NOW
-        self.engine = SqliteEngine(path, durability="relaxed", clock=lambda: self.time)
+        self.logs = 3_600 if seed % 2 else None
+        self.engine = SqliteEngine(path, durability="relaxed", clock=lambda: self.time, change_log=self.logs)
         self.told: list[Any] = []
         commit(self.engine, put(GUARDS[0]), put(GUARDS[1]), counter(b"number", 1))
         # The counter begins with the wall clock, which both ways see at different moments.
@@ -158,6 +159,8 @@ class Story:
         self.told.append(rows(self.engine, EVERYTHING, include_expired=True))
         with closing(sqlite3.connect(self.engine.check_open().path)) as other:
             self.told += other.execute("SELECT version, clock FROM meta").fetchall()
+            if self.logs is not None:
+                self.told += other.execute("SELECT k, s, t FROM log ORDER BY k").fetchall()
 
 
 def said(outcome: Any) -> Any:
