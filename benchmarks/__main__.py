@@ -122,7 +122,7 @@ def measure_parts(results: Results, given: argparse.Namespace, parts: Sequence[s
             tasks = [column for column in columns if column.family == "kvmodels async"]
             results.concurrency = concurrency.measure(tasks, given.rounds, progress=say)
         else:
-            stores = [column for column in columns if column.family == "kvmodels" and column.durability != "commit"]
+            stores = [column for column in columns if growth.grows(column)]
             results.growth = growth.measure(stores, given.sizes, given.rounds, progress=say)
         results.measured[part] = origin
 

@@ -207,6 +207,7 @@ class Worker:
     def __init__(self, column: Column, runner: asyncio.Runner, settle: Callable[[], object] = gc.collect) -> None:
         self._column, self._runner, self._settle = column, runner, settle
         self._store: Store | None = None
+        self._drawn: Any = None
         self._users: list[User] = []
         self._arguments: dict[str, list[Sequence[Sequence[Any]]]] = {}
         self._batch = 0
@@ -218,8 +219,12 @@ class Worker:
         return self._store
 
     def load(self, path: str) -> dict[str, Any]:
-        """Read the workload."""
-        drawn = json.loads(Path(path).read_text("utf-8"))
+        """Read the workload.
+
+        What was read is kept as it was: among strings that stay, lists that go leave room for 50,000 objects of 64
+        bytes, and a store that happens to make such objects would seem to need three megabytes less.
+        """
+        drawn = self._drawn = json.loads(Path(path).read_text("utf-8"))
         self._users = [User(*row) for row in drawn["users"]]
         self._arguments = {
             name: [spread_rows(name, calls) for calls in parts] for name, parts in drawn["arguments"].items()

@@ -40,7 +40,7 @@ class Operations:
     """How often each row is run in a round, if its time allows."""
 
     get: int = 20_000
-    lists: int = 3
+    lists: int = 6
     """How often each colour is listed."""
     page: int = 1_000
     count: int = 2_000

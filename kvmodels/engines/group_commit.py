@@ -16,7 +16,7 @@ deque, ``setdefault`` on a dict), so that an interrupt leaves nothing half decid
   would have got alone; unless nobody knows whether it was applied: then those that it contained learn that.
 - A leader that is interrupted puts what it had not committed back in front of the queue, for the next leader.
   Nothing is carried out twice, because what is put back was rolled back.
-- A single writer waits for nobody: it leads at once.
+- A single writer waits for nobody: it leads at once, or commits without a group while nobody else is in sight.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from kvmodels.engines.signals import RECHECK_S
 from kvmodels.errors import CommitUnknownError, EngineError, KvModelsError
 from kvmodels.operations import AtomicWrite, Committed, Conflict, Removal, Set
 
-__all__ = ["Group", "GroupCommitter", "GroupTransaction", "Member", "Waiter", "outcome_note"]
+__all__ = ["Group", "GroupCommitter", "GroupTransaction", "Lone", "Member", "Waiter", "outcome_note"]
 
 MOST_MEMBERS: Final = 512
 """Operations in one transaction: an fsync is shared by so many, and no longer does another process wait for us."""
@@ -153,6 +153,22 @@ class Member:
             else:
                 size += len(mutation.key)
         return size
+
+
+class Lone:
+    """One operation that is carried out without a group.
+
+    Attributes:
+        write: the operation.
+        outcome: the answer, set as soon as it is certain, also when an interrupt comes right behind the commit; None:
+            nothing was applied, and the operation is left to a group.
+    """
+
+    __slots__ = ("outcome", "write")
+
+    def __init__(self, write: AtomicWrite | Removal) -> None:
+        self.write = write
+        self.outcome: Committed | Conflict | None = None
 
 
 class Group:
@@ -297,13 +313,14 @@ class GroupCommitter:
         fatal: what the engine's library raises; see ``GroupTransaction.evaluate``.
     """
 
-    __slots__ = ("_carry_out", "_fatal", "_queue", "_turn")
+    __slots__ = ("_carry_out", "_crowded", "_fatal", "_queue", "_turn")
 
     def __init__(self, carry_out: Callable[[Group], None], fatal: type[Exception]) -> None:
         self._carry_out = carry_out
         self._fatal = fatal
         self._queue: deque[Member] = deque()
         self._turn = threading.Lock()
+        self._crowded = False
 
     @property
     def waiting(self) -> bool:
@@ -333,6 +350,40 @@ class GroupCommitter:
                 member.outcome = member.verdict = None
                 del outcome
         return outcome
+
+    def commit_alone(
+        self, write: AtomicWrite | Removal, carry_out: Callable[[Lone], None]
+    ) -> Committed | Conflict | None:
+        """Carry out an operation without a group, if no other writer is in sight; None: it is to be ``commit``-ted.
+
+        That is so if nobody writes or waits, and the last transaction was of one writer, whom nobody waited for.
+        Otherwise writers that come at the same time would take turns, and each would wait for the disk by itself.
+
+        Args:
+            write: the operation.
+            carry_out: does it in a transaction of its own, and sets its outcome. After an exception, or without an
+                outcome, nothing is left open and nothing was applied.
+
+        Raises:
+            KvModelsError: what the engine says; and what evaluating the operation raises.
+        """
+        if self._crowded or self._queue or self._turn.locked():
+            return None
+        lone = Lone(write)
+        try:
+            # A blocking "with", as in ``_lead``. Who has come to the queue before the turn was taken goes first.
+            with self._turn:
+                if not self._queue:
+                    carry_out(lone)
+        except BaseException as interruption:
+            if not isinstance(interruption, Exception):
+                interruption.add_note(outcome_note(lone.outcome))
+            raise
+        finally:
+            if self._queue:
+                self._crowded = True
+                self._call_next()
+        return lone.outcome
 
     def submit(self, write: AtomicWrite | Removal, patience: Patience, waiter: Waiter) -> Member:
         """Put an operation into the queue and return at once. Somebody must call ``lead`` then."""
@@ -369,6 +420,7 @@ class GroupCommitter:
                         group.settle(own, _lost())
                     else:
                         self._carry(group)
+                        self._crowded = len(group.members) > 1 or bool(self._queue)
         finally:
             try:
                 self._call_next()

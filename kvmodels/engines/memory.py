@@ -13,13 +13,11 @@ from typing import Any, cast
 
 from kvmodels.engines import backup as backups
 from kvmodels.engines.clock import EngineClock
-from kvmodels.engines.evaluation import (
-    to_versionstamp,
-)
+from kvmodels.engines.evaluation import to_versionstamp, visible
 from kvmodels.engines.file_places import read_only
 from kvmodels.engines.forking import forget_after_fork
 from kvmodels.engines.memory_log import ChangeLog
-from kvmodels.engines.memory_rows import deadline_of, evaluated, failed_checks, row_of, versionstamp_of
+from kvmodels.engines.memory_rows import evaluated, failed_checks
 from kvmodels.engines.memory_snapshot import MemorySnapshot
 from kvmodels.engines.memory_store import MemoryStore
 from kvmodels.engines.registry import StoreRegistry, require_same_options
@@ -156,8 +154,8 @@ class MemoryEngine:
     ) -> ReadResult | GuardFailed:
         """Read all ranges in one snapshot, or say that the guard does not hold in it.
 
-        Cost: O(log n + rows) per range; a single key O(1) and without the lock. ``follow`` runs while the lock is
-        held and must not call the engine.
+        Cost: O(log n + rows) per range; a single key without the lock, and O(1) unless its row is small or absent.
+        ``follow`` runs while the lock is held and must not call the engine.
 
         Raises:
             ClosedError: the engine is closed.
@@ -181,6 +179,42 @@ class MemoryEngine:
             found = [store.scan(one, now) for one in ranges]
             followed = [] if follow is None else store.scan_all(follow(found), now)
             return ReadResult(found, followed, stamp)
+
+    def row_at_key(
+        self,
+        key: bytes,
+        guard: Guard | None,
+        follow: Follow | None,
+        at_once: bool = False,  # noqa: ARG002 - as every engine that has it; nobody is waited for
+    ) -> Row | tuple[()] | None:
+        """The row of a key, or with a guard the one that follows from it; None where ``read`` has to be asked.
+
+        Without the lock, and without a result around it: O(1), O(log n) of a small row or where there is none. ``()``:
+        there is no row, which is said of a key alone. None is no answer: a commit came in between, the guard does not
+        hold, ``follow`` is no ``Likely``, there is no row where it expects one, a row has a deadline.
+        """
+        store = self._store
+        if store is None:
+            return None
+        stamp, get, packed = store.stamp, store.rows.get, store.packed.get
+        row = get(key) or packed(key)
+        if guard is not None or follow is not None:
+            if row is None or guard is None or not isinstance(follow, Likely):
+                return None
+            prefix, at, suffix = follow.guess
+            likely = prefix + row[1][at:] + suffix
+            guarded, behind = get(guard[0]) or packed(guard[0]), get(likely) or packed(likely)
+            if guarded is None or behind is None or guarded[3] != guard[1]:
+                return None
+            if row[4] is not None or guarded[4] is not None:
+                return None
+            row, follow.misses = behind, 0
+        # As in _without_lock: the same object before and after.
+        if stamp is None or store.stamp is not stamp:
+            return None
+        if row is None:
+            return ()
+        return row if row[4] is None else None
 
     def count(self, ranges: Sequence[ReadRange], guard: Guard | None = None) -> Counted | GuardFailed:
         """Say how many rows ``read`` would give for each range, in one snapshot.
@@ -228,11 +262,12 @@ class MemoryEngine:
                 self.enter(store)
             now = store.clock.now_ms() if store.any_deadline else None
             if checks:
-                failed = failed_checks(store.rows, checks, now)
+                failed = failed_checks(store.rows, store.packed, checks, now)
                 if failed:
                     return Conflict(failed)
             stamp = to_versionstamp(store.counter + 1)
-            store.apply(evaluated(store.rows, mutations, stamp, now, store.clock), stamp)
+            changes = evaluated(store.find, store.packed, mutations, stamp, now=now, clock=store.clock)
+            store.apply(changes, stamp)
         store.signal.notify()
         return _new(Committed, (stamp,))
 
@@ -360,10 +395,10 @@ class MemoryEngine:
 
 def _failed_guard(store: MemoryStore, guard: Guard, now: int | None) -> GuardFailed | None:
     """What a guard that does not hold is answered with; the lock is held, and ``now`` None shows every row."""
-    stored = store.rows.get(guard.key)
-    deadline = deadline_of(stored)
-    expired = now is not None and deadline is not None and deadline <= now
-    actual = None if expired else versionstamp_of(stored)
+    row = store.find(guard.key)
+    if now is not None:
+        row = visible(row, now)
+    actual = None if row is None else row.versionstamp
     return None if actual == guard.versionstamp else GuardFailed(actual)
 
 
@@ -371,32 +406,26 @@ def _without_lock(
     store: MemoryStore, key: bytes, guard: Guard | None, follow: Follow | None, include_expired: bool
 ) -> ReadResult | None:
     """A single key, and single keys that follow from it; None where the lock is needed, or a commit came in between."""
-    stamp, get = store.stamp, store.rows.get
-    stored = get(key)
-    found: list[list[Row]]
-    if type(stored) is Row:
-        found = [[stored]]
-    else:
-        found = [[] if stored is None else [row_of(key, stored)]]
+    stamp, get, packed = store.stamp, store.rows.get, store.packed.get
+    row = get(key) or packed(key)
+    found: list[list[Row]] = [[] if row is None else [row]]
     followed: list[list[Row]] = []
     if guard is not None:
-        guarded = get(guard[0])
-        if (None if guarded is None else guarded[-2]) != guard[1]:
+        guarded = get(guard[0]) or packed(guard[0])
+        if (None if guarded is None else guarded[3]) != guard[1]:
             return None
-    if isinstance(follow, Likely) and type(stored) is Row:
+    if isinstance(follow, Likely) and row is not None:
         prefix, at, suffix = follow.guess
-        likely = get(prefix + stored[1][at:] + suffix)
-        if type(likely) is Row:
-            followed.append([likely])
+        likely = prefix + row[1][at:] + suffix
+        behind = get(likely) or packed(likely)
+        if behind is not None:
+            followed.append([behind])
     if follow is not None and not followed:
         for start, end, limit, _, _ in follow(found):
             if end is not None or limit is not None:
                 return None
-            other = get(start)
-            if type(other) is Row:
-                followed.append([other])
-            else:
-                followed.append([] if other is None else [row_of(start, other)])
+            other = get(start) or packed(start)
+            followed.append([] if other is None else [other])
     # A commit sets the stamp to None first and to a new object last: the same object before and after means that no
     # commit touched the rows in between.
     if stamp is None or store.stamp is not stamp:
@@ -404,7 +433,7 @@ def _without_lock(
     if store.any_deadline and not include_expired:
         if guard is not None or follow is not None:
             return None
-        deadline = deadline_of(stored)
+        deadline = None if row is None else row[4]
         if deadline is not None and deadline <= store.clock.now_ms():
             found[0] = []
     return _new(ReadResult, (found, followed, stamp))

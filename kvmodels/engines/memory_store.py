@@ -1,7 +1,9 @@
-"""The rows of a memory store: a mapping, its keys in order, and what open snapshots still need.
+"""The rows of a memory store: small plain ones packed in order, the others in a mapping, and what snapshots need.
 
-Rules of this module: every method is called with ``lock`` held; only ``rows`` and ``stamp`` may be read without
-it, as ``MemoryEngine.read`` does. Mappings are the truth: an ordered list can be built from its mapping again.
+Each key is in the mapping, whose keys have an order of their own, or among the packed rows, which are their own order.
+
+Rules of this module: every method is called with ``lock`` held; only ``find``, what it asks, and ``stamp`` may be used
+without it, as ``MemoryEngine.read`` does. The mapping and the packed rows are the truth: the order can be built again.
 """
 
 from __future__ import annotations
@@ -10,15 +12,18 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from heapq import merge
 from itertools import islice
-from typing import Any, Final, NamedTuple, cast
+from operator import itemgetter
+from typing import Final, NamedTuple, cast
 
 from sortedcontainers import SortedList
 
 from kvmodels.engines.background import BackgroundTask
 from kvmodels.engines.clock import EngineClock
 from kvmodels.engines.evaluation import to_versionstamp, visible
+from kvmodels.engines.key_order import KeyOrder
 from kvmodels.engines.memory_log import ChangeLog
-from kvmodels.engines.memory_rows import Kept, deadline_of, row_of, rows_of
+from kvmodels.engines.memory_rows import Kept
+from kvmodels.engines.packed_rows import PackedRows
 from kvmodels.engines.signals import CommitSignal
 from kvmodels.engines.sweeping import NEVER_MS, PAUSE_WATCHED_S, SWEEP_BATCH, seconds_until, trim_slack_ms
 from kvmodels.operations import Change, Changes, ReadRange, Row, Tail
@@ -26,6 +31,7 @@ from kvmodels.operations import Change, Changes, ReadRange, Row, Tail
 __all__ = ["MemoryStore", "MemoryView"]
 
 _ROWS: Final = {Row}
+_KEY: Final = itemgetter(0)
 
 
 class MemoryView:
@@ -37,7 +43,7 @@ class MemoryView:
         self.stamp = stamp
         self.now = now
         self.expires_ms = expires_ms
-        self.before: dict[bytes, Kept | None] = {}
+        self.before: dict[bytes, Row | None] = {}
         self.order: SortedList[bytes] = SortedList()
 
 
@@ -53,7 +59,8 @@ class MemoryStore:
     """What all handles of one memory store share.
 
     Attributes:
-        rows: every stored row by key, as ``memory_rows`` keeps it, expired ones included.
+        rows: the rows that are not packed, by key, expired ones included.
+        packed: the small ones without a deadline, if ``PackedRows`` takes their keys.
         stamp: the versionstamp of the last commit; None while a commit is being applied, so that a reader without
             the lock can tell.
         any_deadline: a row with a deadline was stored once; without one no clock needs to be asked.
@@ -77,6 +84,7 @@ class MemoryStore:
         "log",
         "max_age_ms",
         "name",
+        "packed",
         "rows",
         "signal",
         "stamp",
@@ -92,15 +100,21 @@ class MemoryStore:
         self.any_deadline = False
         self.lock = threading.Lock()
         self.signal = CommitSignal()
-        self.rows: dict[bytes, Kept] = {}
+        self.rows: dict[bytes, Row] = {}
         self.stamp: bytes | None = to_versionstamp(counter)
-        self._order: SortedList[bytes] = SortedList()
+        self.packed = PackedRows(self.stamp)
+        self._order = KeyOrder()
         self._views: dict[int, MemoryView] = {}
         self._redo: _Redo | None = None
         self.log: ChangeLog | None = None
         self._deadlines: SortedList[tuple[int, bytes]] = SortedList()
         self._planned_ms = NEVER_MS
         self.sweeper = BackgroundTask("sweep", self._sweep_in_background)
+
+    def find(self, key: bytes) -> Row | None:
+        """The row that is stored under a key, expired or not. O(1), O(log n) of a small one or where there is none."""
+        stored = self.rows.get(key)
+        return self.packed.get(key) if stored is None else stored
 
     def apply(self, changes: dict[bytes, Kept | None], stamp: bytes) -> None:
         """Store evaluated changes under the next versionstamp; O(log n) per key.
@@ -123,8 +137,8 @@ class MemoryStore:
         """Finish or forget a commit that an interrupt cut short; O(n log n), and rare. Returns the stamp."""
         for view in list(self._views.values()):
             view.order = SortedList(view.before)
-        self._order = SortedList(self.rows)
-        self._deadlines = SortedList((x, key) for key, one in self.rows.items() if (x := deadline_of(one)) is not None)
+        self._order = KeyOrder(self.rows)
+        self._deadlines = SortedList((x, key) for key, row in self.rows.items() if (x := row[4]) is not None)
         if self._redo is not None:
             self._store(self._redo)
             # Interrupted after counting, the counter is one too high: a gap in the versionstamps does no harm,
@@ -137,17 +151,19 @@ class MemoryStore:
     def scan(self, one: ReadRange, now: int | None) -> list[Row]:
         """The rows of a range; those expired at ``now`` are left out (None: every row is kept)."""
         start, end, limit, reverse, _ = one
-        rows = self.rows
         if end is None:
-            stored = rows.get(start) if limit != 0 else None
-            row = None if stored is None else row_of(start, stored)
+            row = self.find(start) if limit != 0 else None
             if now is not None:
                 row = visible(row, now)
             return [] if row is None else [row]
-        keys = self._order.irange(start, end, (True, False), reverse)
-        if now is None:
-            return rows_of(keys if limit is None else islice(keys, limit), rows)
-        return _live((row_of(key, rows[key]) for key in keys), now, limit)
+        packed = self.packed.rows(start, end, limit, reverse)
+        if packed and not self._order.has_any(start, end):
+            return packed
+        found = _live(map(self.rows.__getitem__, self._order.between(start, end, reverse=reverse)), now, limit)
+        if not packed:
+            return found
+        both = sorted((*found, *packed), key=_KEY, reverse=reverse)
+        return both if limit is None else both[:limit]
 
     def scan_all(self, ranges: Sequence[ReadRange], now: int | None) -> list[list[Row]]:
         """The rows of each range, which usually are single keys."""
@@ -155,8 +171,8 @@ class MemoryStore:
             return [self.scan(one, now) for one in ranges]
         get = self.rows.get
         return [
-            ([] if (stored := get(one[0])) is None else [row_of(one[0], stored)])
-            if one[1] is None and one[2] is None
+            [stored]
+            if one[1] is None and one[2] is None and (stored := get(one[0])) is not None
             else self.scan(one, None)
             for one in ranges
         ]
@@ -168,40 +184,40 @@ class MemoryStore:
             return len(self.scan(one, now))
         if start >= end:
             return 0
-        number = self._order.bisect_left(end) - self._order.bisect_left(start)
+        number = self._order.count(start, end) if self._order.has_any(start, end) else 0
         if now is not None and number:
             due = self._deadlines.bisect_left((now + 1, b""))
             if due > number:
                 rows = self.rows
-                keys = self._order.irange(start, end, (True, False))
-                number = sum((deadline := deadline_of(rows[key])) is None or deadline > now for key in keys)
+                keys = self._order.between(start, end)
+                number = sum((deadline := rows[key][4]) is None or deadline > now for key in keys)
             elif due:
                 number -= sum(start <= key < end for _, key in self._deadlines.islice(0, due))
+        number += self.packed.count(start, end)
         return number if limit is None else min(number, limit)
 
     def with_tails(
         self, ranges: Sequence[ReadRange], tail: Tail, now: int | None
     ) -> tuple[list[list[Row]], list[list[Row]]]:
         """The rows of ranges, and those behind the keys of the first, as ``scan_all`` gives what ``tail`` asks for."""
-        start, end, limit, reverse, _ = ranges[0]
-        if now is not None or end is None or len(ranges) > 1:
-            found = [self.scan(one, now) for one in ranges]
-            return found, self._tails(found[0], tail, now)
-        keys = self._order.irange(start, end, (True, False), reverse)
-        rows: list[Any] = list(zip(keys if limit is None else islice(keys, limit), strict=False))
-        return [rows], self._tails(rows, tail, None)
-
-    def _tails(self, rows: Sequence[Row], tail: Tail, now: int | None) -> list[list[Row]]:
-        prefix, start, get = tail.prefix, tail.start, self.rows.get
-        keys = [prefix + row[0][start:] for row in rows]
-        behind = list(map(get, keys))
-        if now is None and set(map(type, behind)) == _ROWS:
-            return [cast("list[Row]", behind)]
-        found = zip(keys, behind, strict=True)
+        start, end = ranges[0][:2]
+        if now is None and end is not None and len(ranges) == 1 and not self._order.has_any(start, end):
+            found, keys = self.packed.with_tails(ranges[0], tail)
+            return [found], self._behind(keys)
+        rows = [self.scan(one, now) for one in ranges]
         if now is not None:
-            living = (None if stored is None else visible(row_of(key, stored), now) for key, stored in found)
-            return [[] if row is None else [row] for row in living]
-        return [[] if stored is None else [row_of(key, stored)] for key, stored in found]
+            return rows, self.scan_all(tail(rows), now)
+        return rows, self._behind([tail.prefix + row[0][tail.start :] for row in rows[0]])
+
+    def _behind(self, keys: list[bytes]) -> list[list[Row]]:
+        """The row of each key, in one list if all are there."""
+        behind = list(map(self.rows.get, keys))
+        if set(map(type, behind)) != _ROWS:  # small ones, or none
+            packed = self.packed.get
+            behind = [packed(key) if row is None else row for key, row in zip(keys, behind, strict=True)]
+            if set(map(type, behind)) != _ROWS:
+                return [[] if row is None else [row] for row in behind]
+        return [cast("list[Row]", behind)]
 
     def changes(self, one: ReadRange, after: bytes) -> Changes | None:
         """The changes in a range; None where the log does not reach back to ``after``."""
@@ -213,9 +229,7 @@ class MemoryStore:
             if one.start <= key and (one.end is None or key < one.end):
                 if one.limit is not None and len(found) >= one.limit and stamp != found[-1].versionstamp:
                     return Changes(found, found[-1].versionstamp)
-                stored = self.rows.get(key)
-                row = None if stored is None else visible(row_of(key, stored), now)
-                found.append(Change(key, stamp, row))
+                found.append(Change(key, stamp, visible(self.find(key), now)))
         return Changes(found, to_versionstamp(self.counter))
 
     def scan_view(self, view: MemoryView, one: ReadRange, now: int | None) -> list[Row]:
@@ -224,9 +238,10 @@ class MemoryStore:
         if end is None:
             key_iterator = iter((start,))
         else:
-            present = self._order.irange(start, end, (True, False), reverse)
+            present = self._order.between(start, end, reverse=reverse)
+            packed = self.packed.keys(start, end, reverse)
             past = view.order.irange(start, end, (True, False), reverse)
-            key_iterator = _distinct(merge(present, past, reverse=reverse))
+            key_iterator = _distinct(merge(present, packed, past, reverse=reverse))
         return _live(self._as_seen(view, key_iterator), now, limit)
 
     def pin(self) -> MemoryView:
@@ -298,27 +313,38 @@ class MemoryStore:
         self.lock.release()
 
     def _store(self, redo: _Redo) -> None:
-        rows, order, deadlines = self.rows, self._order, self._deadlines
-        for key, stored in redo.changes.items():
+        rows, order, deadlines, packed = self.rows, self._order, self._deadlines, self.packed
+        put = packed.put
+        for key, kept in redo.changes.items():
             before = rows.get(key)
-            if before is not None and (deadline := before[-1]) is not None:
+            if before is not None and (deadline := before[4]) is not None:
                 deadlines.discard((deadline, key))
-            if stored is not None:
-                if (deadline := stored[-1]) is not None:
+            if isinstance(kept, bytes):
+                if put(key, kept):  # first, so that the row is in one place or the other
+                    if before is not None:
+                        order.remove(key)
+                        del rows[key]
+                    continue
+                kept = packed.row_of(key, kept)  # it cannot stand beside what is packed
+            if kept is not None:
+                if (deadline := kept[4]) is not None:
                     self.any_deadline = True
                     deadlines.add((deadline, key))
                 if before is None:
+                    packed.remove(key)
                     order.add(key)
-                rows[key] = stored
+                rows[key] = kept
             elif before is not None:
                 order.remove(key)
                 del rows[key]
+            else:
+                packed.remove(key)
         if self.log is not None:
             self.log.record(redo.changes, redo.stamp, redo.now)
 
     def _keep_for_views(self, changes: dict[bytes, Kept | None]) -> None:
         now = self.clock.now_ms()
-        rows = self.rows
+        find = self.find
         for view in list(self._views.values()):
             if now >= view.expires_ms:
                 self.drop(view)
@@ -326,15 +352,15 @@ class MemoryStore:
             before = view.before
             for key in changes:
                 if key not in before:
-                    before[key] = rows.get(key)
+                    before[key] = find(key)
                     view.order.add(key)
 
     def _as_seen(self, view: MemoryView, keys: Iterator[bytes]) -> Iterator[Row]:
-        before, rows = view.before, self.rows
+        before, find = view.before, self.find
         for key in keys:
-            stored = before[key] if key in before else rows.get(key)
-            if stored is not None:
-                yield row_of(key, stored)
+            row = before[key] if key in before else find(key)
+            if row is not None:
+                yield row
 
 
 def _live(rows: Iterator[Row], now: int | None, limit: int | None) -> list[Row]:

@@ -37,8 +37,11 @@ from kvmodels.operations import (
 
 __all__ = [
     "BEFORE_ALL_TIME",
+    "CHECKS_AT_ONCE",
+    "DELETE",
     "POINT",
     "SCAN",
+    "ZEROS",
     "Evaluated",
     "StoredRow",
     "delete_expired",

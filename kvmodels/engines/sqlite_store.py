@@ -27,13 +27,12 @@ from kvmodels.engines.sqlite_batches import RowInTheWayError
 from kvmodels.engines.sqlite_commits import SqliteTransaction
 from kvmodels.engines.sqlite_errors import has_no_room, is_input_output_error, translated, with_patience
 from kvmodels.engines.sqlite_groups import group_transaction
+from kvmodels.engines.sqlite_lone import LoneWriter
 from kvmodels.engines.sqlite_settings import (
     MEMORY_PATH,
-    PAGES_OF_THE_LOG,
     REPORTED_PRAGMAS,
     SETTINGS_OF_A_READER,
-    SYNCHRONOUS,
-    WRITERS_CACHE_KIB,
+    SETTINGS_OF_THE_WRITER,
     SqliteOptions,
 )
 from kvmodels.engines.store_background import Due, StoreBackground
@@ -68,13 +67,14 @@ class SqliteStore:
         self.write_lock = threading.Lock()
         self.commits = GroupCommitter(self._carry_out, sqlite3.Error)
         self._patience_of_many = SharedPatience(self.patience)
+        self._lone = LoneWriter(self)
         self.writer: sqlite_file.Connection | None = None
         self.snapshots: dict[int, weakref.ref[Pinned]] = {}
         self.closed_reason: str | None = None
         self.background = StoreBackground(self)
         self._refused = False
-        self._committer = 0
-        self._raised = False
+        self.committer = 0
+        self.raised = False
         self._due: Due | None = None
         self._opening = threading.Lock()
         self._idle: SimpleQueue[sqlite_file.Connection] = SimpleQueue()
@@ -108,7 +108,7 @@ class SqliteStore:
             sqlite_file.initialise_memory(self.writer, self.clock)
             if self.options.change_log is not None:
                 sqlite_log.set_up(self.writer, self.options.change_log)
-            self._raised = True
+            self.raised = True
             return
         if not self.options.allow_network_fs:
             refuse_network_place(self.path, self.url)
@@ -119,7 +119,7 @@ class SqliteStore:
                 self._idle.put(self._open_reader(patience))
             elif not exists or not self._is_ready(patience):
                 self.writer = self._open_writer(patience, create=True)
-                self._raised = True
+                self.raised = True
                 self._set_up_log(self.writer, patience)
         except BaseException:
             self.close("not opened")
@@ -141,7 +141,7 @@ class SqliteStore:
         connection = self._open_reader(patience, lambda one: found.append(sqlite_file.ready(one, self.url)))
         state = found[-1]
         if state is None:
-            self._discard(connection)
+            self.discard(connection)
             return False
         self.clock.raise_to(state.high_water)
         self._idle.put(connection)
@@ -216,7 +216,7 @@ class SqliteStore:
         """
         if self.path == MEMORY_PATH:
             return None
-        if guard is None and follow is None and self._committer == get_ident() and not self.write_lock.locked():
+        if guard is None and follow is None and self.committer == get_ident() and not self.write_lock.locked():
             return self._point_where_it_was_written(key, clock)
         return self.point_at_once(key, guard, follow, clock)
 
@@ -245,7 +245,7 @@ class SqliteStore:
         """As ``SqliteEngine.row_at_key``. What SQLite raises is raised as it is."""
         if guard is None and follow is None:
             statement = statements.AT_KEY
-            if self._committer == get_ident() and not at_once and not self.write_lock.locked():
+            if self.committer == get_ident() and not at_once and not self.write_lock.locked():
                 with self.write_lock:  # as in _point_where_it_was_written
                     if self.writer is None:
                         return None
@@ -333,14 +333,15 @@ class SqliteStore:
         if self._idle.qsize() < IDLE_CONNECTIONS:
             self._idle.put(connection)
         else:
-            self._discard(connection)
+            self.discard(connection)
 
     def open_readers(self) -> list[sqlite_file.Connection]:
         """The reading connections that are open: in the pool, in use, or dropped by an interrupt."""
         found = [reference() for reference in self._readers]
         return [connection for connection in found if connection is not None and not connection.discarded]
 
-    def _discard(self, connection: sqlite_file.Connection) -> None:
+    def discard(self, connection: sqlite_file.Connection) -> None:
+        """Close a connection."""
         connection.discarded = True
         connection.close()
 
@@ -357,7 +358,7 @@ class SqliteStore:
                 with_patience(patience, lambda: (check or self._check_file)(connection))
                 with_patience(patience, lambda: [connection.execute(one).fetchall() for one in SETTINGS_OF_A_READER])
             except BaseException:
-                self._discard(connection)
+                self.discard(connection)
                 raise
             return connection
 
@@ -374,8 +375,11 @@ class SqliteStore:
 
         The deadline covers the wait for other threads and for other processes.
         """
-        self._require_writable()
-        return self.commits.commit(write, self.patience())
+        if self.readonly:
+            self._require_writable()
+        patience = self.patience()
+        outcome = self.commits.commit_alone(write, self._lone.carry_out)
+        return self.commits.commit(write, patience) if outcome is None else outcome
 
     def submit(self, write: AtomicWrite | Removal, waiter: Waiter) -> Member:
         """Have an operation carried out by the next caller of ``commits.lead``."""
@@ -434,7 +438,7 @@ class SqliteStore:
 
     def raise_counter(self) -> None:
         """Raise the counter now, if no commit of this process has: a number that a power loss took may be asked for."""
-        if not self._raised and not self.readonly:
+        if not self.raised and not self.readonly:
             self._write(lambda _: None, self.patience())
 
     def _require_writable(self) -> None:
@@ -450,17 +454,17 @@ class SqliteStore:
             ending = False
             try:
                 self._begin(connection, patience)
-                if not self._raised:
+                if not self.raised:
                     sqlite_file.raise_counter(connection, self.clock)
                 result = work(connection)
                 if connection.in_transaction:
                     ending = True
                     self._end(connection, patience)
-                    self._raised = True
+                    self.raised = True
                     if group is not None:
                         group.committed = True
-                    if self._committer != get_ident():
-                        self._committer = get_ident()
+                    if self.committer != get_ident():
+                        self.committer = get_ident()
             except BaseException as error:
                 # Also for an interrupt: a connection left inside a write transaction would block every process.
                 # Nothing that takes an interrupt may come before the rollback, because a second one would hit it.
@@ -470,7 +474,7 @@ class SqliteStore:
                 except sqlite3.Error as failure:
                     error.add_note(f"the rollback failed too: {failure}")
                     self.writer = None
-                    self._discard(connection)
+                    self.discard(connection)
                 # The interrupt came behind COMMIT, which SQLite did not refuse.
                 if ending and not open_still and not self._refused and group is not None:
                     group.committed = True
@@ -498,12 +502,13 @@ class SqliteStore:
                 # A full disk is certain: the frame that marks the commit was not written. After any other I/O
                 # error (a failed fsync above all) nobody can say what the disk holds.
                 if is_input_output_error(error) and not has_no_room(error, self.path):
-                    raise self._fail(error) from error
+                    raise self.fail(error) from error
                 patience.wait(error)
             else:
                 return
 
-    def _fail(self, error: sqlite3.Error) -> CommitUnknownError:
+    def fail(self, error: sqlite3.Error) -> CommitUnknownError:
+        """Close the store, because nobody can say what the disk holds."""
         self.closed_reason = "an I/O error in COMMIT"
         reason = f"{error.sqlite_errorname}: {error}"
         return CommitUnknownError("the disk failed while a commit was being written", url=self.url, reason=reason)
@@ -517,16 +522,11 @@ class SqliteStore:
                 sqlite_file.initialise(connection, self.url, patience, self.clock)
             else:
                 with_patience(patience, lambda: self._check_file(connection))
-            sqlite_file.set_pragma(connection, f"synchronous = {SYNCHRONOUS[self.options.durability]}", patience)
-            sqlite_file.set_pragma(connection, f"wal_autocheckpoint = {PAGES_OF_THE_LOG}", patience)
-            sqlite_file.set_pragma(connection, f"cache_size = -{WRITERS_CACHE_KIB}", patience)
-            if self.options.durability == "commit":
-                # Only macOS knows the difference: its fsync does not reach the platter.
-                sqlite_file.set_pragma(connection, "fullfsync = ON", patience)
-                sqlite_file.set_pragma(connection, "checkpoint_fullfsync = ON", patience)
+            for setting in SETTINGS_OF_THE_WRITER[self.options.durability]:
+                sqlite_file.set_pragma(connection, setting, patience)
             connection.share_cursor()
         except BaseException:
-            self._discard(connection)
+            self.discard(connection)
             raise
         return connection
 
@@ -586,13 +586,13 @@ class SqliteStore:
         self.expire_snapshots(None)
         writer, self.writer = self.writer, None
         if writer is not None:
-            self._discard(writer)
+            self.discard(writer)
         # The pool is empty for newcomers, who wait for the lock on opening; running calls bring theirs back. What
         # is in neither place after a while was dropped by an interrupt, and a traceback may keep it for ever.
         while self.open_readers():
             try:
-                self._discard(self._idle.get(timeout=0.02))
+                self.discard(self._idle.get(timeout=0.02))
             except Empty:
                 for connection in self.open_readers():
                     if not connection.in_call:
-                        self._discard(connection)
+                        self.discard(connection)

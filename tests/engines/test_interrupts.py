@@ -6,20 +6,25 @@ import fcntl
 import gc
 import signal
 import sqlite3
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 from sortedcontainers import SortedList
 
+from kvmodels.engines import key_order, memory_rows, memory_store, packed_rows
 from kvmodels.engines.base import Engine
+from kvmodels.engines.key_order import KeyOrder
 from kvmodels.engines.lmdb import LmdbEngine
 from kvmodels.engines.lmdb_file import writer_lock_file
 from kvmodels.engines.memory import MemoryEngine
 from kvmodels.engines.opening import open_engine
+from kvmodels.engines.packed_rows import LONGEST_VALUE, PackedRows
 from kvmodels.engines.sqlite import SqliteEngine
 from kvmodels.operations import Arithmetic, AtomicWrite, Check, Committed, Delete, ReadRange
 from tests.contract.shorthand import EVERYTHING, commit, get, keys, number, put, rows
@@ -27,13 +32,16 @@ from tests.contract.shorthand import EVERYTHING, commit, get, keys, number, put,
 BATCH = 5
 
 
-def batch(round_: int) -> AtomicWrite:
+MEMORY_MODULES = {one.__file__ for one in (memory_rows, memory_store, packed_rows, key_order)}
+
+
+def batch(round_: int, value: bytes = b"v") -> AtomicWrite:
     """Replaces one generation of rows by the next, and counts."""
     return AtomicWrite(
         (Check(b"never", None),),
         (
             *(Delete(b"row-%d-%d" % (round_ - 1, n)) for n in range(BATCH)),
-            *(put(b"row-%d-%d" % (round_, n)) for n in range(BATCH)),
+            *(put(b"row-%d-%d" % (round_, n), value) for n in range(BATCH)),
             Arithmetic("sum", b"count", 1),
         ),
     )
@@ -240,22 +248,73 @@ class InterruptingList(SortedList):
             raise KeyboardInterrupt
 
 
+class InterruptingOrder(KeyOrder):
+    """The keys of a mapping in order, of which the n-th change is interrupted, in the middle of it or behind it."""
+
+    left = 0
+    done = False
+
+    def add(self, key: bytes) -> None:
+        self._change(super().add, key)
+
+    def remove(self, key: bytes) -> None:
+        self._change(super().remove, key)
+
+    def _change(self, method: Callable[[bytes], None], key: bytes) -> None:
+        type(self).left -= 1
+        if self.left == 0 and not self.done:
+            self._lists[0].insert(0, key)
+            raise KeyboardInterrupt
+        method(key)
+        if self.left == 0:
+            raise KeyboardInterrupt
+
+
+class InterruptingPacked(PackedRows):
+    """Packed rows, of which the n-th change is interrupted before or behind it: it has no middle."""
+
+    left = 0
+    done = False
+
+    def put(self, key: bytes, payload: bytes) -> bool:
+        return self._change(partial(super().put, key, payload))
+
+    def remove(self, key: bytes) -> bool:
+        return self._change(partial(super().remove, key))
+
+    def _change(self, method: Callable[[], bool]) -> bool:
+        type(self).left -= 1
+        if self.left == 0 and not self.done:
+            raise KeyboardInterrupt
+        changed = method()
+        if self.left == 0:
+            raise KeyboardInterrupt
+        return changed
+
+
+@pytest.mark.parametrize("value", [b"v", b"v" * (LONGEST_VALUE + 1)], ids=["packed", "in the mapping"])
 @pytest.mark.parametrize("done", [False, True])
-def test_review_22_each_change_of_the_memory_engine_can_be_interrupted(done: bool):
+def test_review_22_each_change_of_the_memory_engine_can_be_interrupted(done: bool, value: bytes):
     engine = MemoryEngine()
-    engine.commit(batch(1))
     store = engine.check_open()
+    assert store.stamp is not None
+    InterruptingPacked.left = 0
+    store.packed = InterruptingPacked(store.stamp)
+    engine.commit(batch(1, value))
     generation = 1
-    for position in range(1, 2 * BATCH + 2):
+    changes = 2 * BATCH + (len(value) == 1)  # the number is changed there as well
+    for position in range(1, changes + 2):
         snapshot = engine.snapshot()
-        InterruptingList.left, InterruptingList.done = position, done
-        store._order = InterruptingList(store.rows)
+        InterruptingOrder.left = InterruptingPacked.left = 0
+        kind = InterruptingPacked if len(value) == 1 else InterruptingOrder
+        kind.left, kind.done = position, done
+        store._order = InterruptingOrder(store.rows)
         interrupted = False
         try:
-            engine.commit(batch(generation + 1))
+            engine.commit(batch(generation + 1, value))
         except KeyboardInterrupt:
             interrupted = True
-        assert interrupted == (position <= 2 * BATCH)
+        assert interrupted == (position <= changes)
         # Once it is published, the next call makes it whole, whichever call that is.
         if position % 2:
             assert get(engine, b"row-%d-0" % (generation + 1)) is not None
@@ -265,6 +324,62 @@ def test_review_22_each_change_of_the_memory_engine_can_be_interrupted(done: boo
         generation += 1
         assert commit(engine) < commit(engine)
     engine.close()
+
+
+MOVED = ((b"v", b"v" * 40, None), (b"v" * 40, b"v", None), (b"v", b"v", 1 << 50), (b"v" * 40, None, None))
+
+
+@pytest.mark.parametrize(("before", "after", "deadline"), MOVED)
+def test_an_interrupt_at_any_line_of_a_commit_in_memory_leaves_it_whole_or_absent(
+    before: bytes, after: bytes | None, deadline: int | None
+):
+    """Rows go from one place to the other, and beside a key that cannot be packed beside them."""
+    changes = [Delete(key) if after is None else put(key, after, deadline) for key in (b"a", b"b", b"b\0c", b"new")]
+    line, interrupted, seen = 0, True, set()
+    while interrupted:
+        line += 1
+        engine = MemoryEngine()
+        commit(engine, put(b"a", before), put(b"b", before), put(b"b\0c", before), put(b"stays", before))
+        old = rows(engine, EVERYTHING)
+        interrupted = cut_short_at(line, partial(engine.commit, AtomicWrite((), (*changes,))))
+        values = {row.key: row.value for row in rows(engine, EVERYTHING)}
+        expected = {b"a": after, b"b": after, b"b\0c": after, b"new": after, b"stays": before}
+        is_new = values == {key: value for key, value in expected.items() if value is not None}
+        assert is_new or (interrupted and rows(engine, EVERYTHING) == old)
+        for key in expected:
+            found = get(engine, key)
+            assert (None if found is None else found.value) == values.get(key)
+        assert not set(engine.check_open().rows) & set(engine.check_open().packed.keys(b"", b"\xff"))
+        seen.add(is_new)
+        engine.close()
+    print(f"{line} lines")
+    assert seen == {False, True}
+    assert line > 60
+
+
+def cut_short_at(line: int, change: Callable[[], object]) -> bool:
+    """Whether the change was interrupted at its n-th line in the modules of the memory engine; False: it has fewer."""
+    left = line
+
+    def trace(frame: Any, event: str, _: object) -> Any:
+        nonlocal left
+        if frame.f_code.co_filename not in MEMORY_MODULES:
+            return None
+        if event == "line":
+            left -= 1
+            if left == 0:
+                raise KeyboardInterrupt
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        change()
+    except KeyboardInterrupt:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
 
 
 def test_an_interrupt_while_the_memory_engine_prepares_snapshots_leaves_the_commit_absent():

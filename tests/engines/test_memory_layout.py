@@ -1,4 +1,4 @@
-"""How the memory engine keeps rows: rows without a value share a tuple for each commit, and nobody can tell."""
+"""How the memory engine keeps rows: small plain ones packed, the others in a mapping, and nobody can tell."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import random
 
 import pytest
 
-from kvmodels.engines import memory_rows
 from kvmodels.engines.memory import MemoryEngine
+from kvmodels.engines.packed_rows import LONGEST_VALUE
 from kvmodels.engines.sqlite import SqliteEngine
 from kvmodels.operations import (
     AtomicWrite,
@@ -23,10 +23,13 @@ from kvmodels.operations import (
     Row,
     Set,
     point,
+    to_versionstamp,
 )
 from tests.contract.shorthand import commit
 
-KEYS = [b"k%d" % number for number in range(6)]
+# With keys that cannot be packed beside others, which are as a shorter one, a zero byte and something more.
+KEYS = [b"k0", b"k1", b"k2", b"k2\0", b"k2\0\0x", b"k2\1"]
+LARGE = b"v" * (LONGEST_VALUE + 1)
 ALL = ReadRange(b"k", b"l")
 
 
@@ -44,7 +47,7 @@ def some_writes(chance: random.Random, now: int) -> tuple[Mutation, ...]:
     """Sets with and without values and deadlines, and deletions."""
     writes: list[Mutation] = []
     for key in chance.sample(KEYS, chance.randint(1, 4)):
-        value, encoding = chance.choice([b"", b"", b"v"]), chance.choice([0, 1, 3])
+        value, encoding = chance.choice([b"", b"", b"v", b"\0" * LONGEST_VALUE, LARGE]), chance.choice([0, 1, 3])
         expire_at = chance.choice([None, None, now + chance.randint(0, 3)])
         writes.append(Delete(key) if chance.random() < 0.5 else Set(key, value, encoding, expire_at))
     return tuple(writes)
@@ -110,17 +113,36 @@ def test_rows_without_values_are_read_checked_and_pinned_as_on_sqlite(seed: int)
             engine.close()
 
 
-def test_rows_of_one_commit_without_a_value_share_what_they_say():
+def test_a_row_is_packed_if_it_is_small_and_plain_and_its_key_can_stand_in_order():
     engine = MemoryEngine()
-    commit(engine, Set(b"a", b"", 0), Set(b"b", b"", 0), Set(b"c", b"", 1), Set(b"d", b"v", 0))
-    rows = engine.check_open().rows
-    assert rows[b"a"] is rows[b"b"]
-    assert rows[b"c"] == (b"", 1, rows[b"a"][-2], None)
-    assert type(rows[b"d"]) is Row
-    commit(engine, Set(b"b", b"", 0))
-    assert rows[b"a"] != rows[b"b"]
-    stamps = [row.versionstamp for row in live_rows_in(engine, ReadRange(b"a", b"c"))]
+    store = engine.check_open()
+    commit(engine, Set(b"a", b"", 0), Set(b"b", b"v", 3), Set(b"c", LARGE, 1), Set(b"d", b"", 9), Set(b"b\0b", b"", 0))
+    assert set(store.rows) == {b"c", b"d", b"b\0b"}
+    assert len(store.packed) == 2
+    commit(engine, Set(b"a", LARGE, 0), Set(b"c", b"v", 1), Delete(b"b"))
+    commit(engine, Set(b"b\0b", b"", 0))
+    assert set(store.rows) == {b"a", b"d"}
+    assert len(store.packed) == 2
+    commit(engine, Set(b"c", b"v", 1, 1 << 50))
+    assert set(store.rows) == {b"a", b"c", b"d"}
+    assert [row.key for row in live_rows_in(engine, ReadRange(b"a", b"z"))] == [b"a", b"b\0b", b"c", b"d"]
+    engine.close()
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_versionstamps_are_right_when_the_bytes_that_packed_rows_share_change(first: int):
+    engine = MemoryEngine()
+    store = engine.check_open()
+    store.counter = (store.counter >> 40 << 40) + (1 << 40) - 3 + first
+    store.stamp = to_versionstamp(store.counter)
+    stamps = [commit(engine, Set(b"k%d" % number, b"", 0)) for number in range(5)]
     assert stamps == sorted(set(stamps))
+    assert len(store.packed) == 2 - first
+    assert [row.versionstamp for row in live_rows_in(engine, ALL)] == stamps
+    last = commit(engine, Set(b"k0", b"", 0))
+    assert live_rows_in(engine, point(b"k0")) == [Row(b"k0", b"", 0, last, None)]
+    assert numbers_of(engine.count([ALL])) == [5]
+    engine.close()
 
 
 def test_a_guard_and_a_check_know_the_commit_of_a_row_without_a_value():
@@ -129,4 +151,4 @@ def test_a_guard_and_a_check_know_the_commit_of_a_row_without_a_value():
     commit(engine, Set(b"a", b"", 0))
     assert isinstance(engine.read([point(b"b")], Guard(b"a", first)), GuardFailed)
     assert engine.commit(AtomicWrite((Check(b"a", first),), (Delete(b"b"),))) == Conflict((0,))
-    assert live_rows_in(engine, point(b"a")) == [memory_rows.row_of(b"a", engine.check_open().rows[b"a"])]
+    assert live_rows_in(engine, point(b"a")) == [engine.check_open().find(b"a")]

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 from kvmodels.engines.memory import MemoryEngine
-from kvmodels.engines.memory_rows import row_of
 from kvmodels.engines.memory_store import MemoryStore
-from kvmodels.operations import AtomicWrite, Delete, ReadRange, ReadResult, Set, point
-from tests.contract.shorthand import commit, counter, get, rows
+from kvmodels.engines.packed_rows import LONGEST_VALUE, PackedRows, Piece
+from kvmodels.operations import AtomicWrite, Delete, Mutation, ReadRange, ReadResult, Row, Set, point
+from tests.contract.shorthand import commit, get, rows
 
 ALL = ReadRange(b"k", b"l")
+SMALL, LARGE = 8, LONGEST_VALUE + 1
 
 
 def done_by_another_thread(write: Callable[[], object]) -> threading.Thread:
@@ -36,11 +37,25 @@ class CommitInTheMiddle:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
-    def irange(self, *arguments: Any) -> Iterator[bytes]:
-        for position, key in enumerate(list(self.inner.irange(*arguments))):
+    def between(self, start: bytes, end: bytes, *, reverse: bool = False) -> Iterator[bytes]:
+        for position, key in enumerate(list(self.inner.between(start, end, reverse=reverse))):
             if position == 1 and not self.threads:
                 self.threads.append(done_by_another_thread(self.write))
             yield key
+
+
+class PackedInTheMiddle(PackedRows):
+    """Packed rows; while a scan is between two blocks, another thread commits."""
+
+    write: Callable[[], object] | None = None
+    threads: tuple[threading.Thread, ...] = ()
+
+    def pieces(self, start: bytes, end: bytes, limit: int | None = None, reverse: bool = False) -> Iterator[Piece]:
+        for piece in super().pieces(start, end, limit, reverse):
+            yield piece
+            write, self.write = self.write, None
+            if write is not None:
+                self.threads = (done_by_another_thread(write),)
 
 
 class NoLock:
@@ -51,31 +66,48 @@ class NoLock:
     def __exit__(self, *_: object) -> None: ...
 
 
-def scanned_beside_a_commit(engine: MemoryEngine, break_store: Callable[[MemoryStore], None]) -> int:
+def account(key: bytes, number: int, size: int) -> Set:
+    return Set(key, number.to_bytes(8, "little").ljust(size), 2)
+
+
+def scanned_beside_a_commit(engine: MemoryEngine, break_store: Callable[[MemoryStore], None], size: int) -> int:
     """The sum that a scan sees; each commit moves one unit from the last key to the first, and removes a key of 0."""
-    commit(engine, *(counter(b"k%d" % n, 100) for n in range(5)), counter(b"k3-empty", 0))
     store = engine.check_open()
+    assert store.stamp is not None
+    store.packed = packed = PackedInTheMiddle(store.stamp, most=4)
+    commit(engine, *(account(b"k%d" % n, 100, size) for n in range(5)), account(b"k3-empty", 0, size))
+    assert len(packed) == (6 if size == SMALL else 0)
     break_store(store)
-    store._order = order = CommitInTheMiddle(  # type: ignore[assignment]
-        store._order, lambda: commit(engine, counter(b"k0", 101), counter(b"k4", 99), Delete(b"k3-empty"))
-    )
+
+    def write() -> None:
+        commit(engine, account(b"k0", 101, size), account(b"k4", 99, size), Delete(b"k3-empty"))
+
+    packed.write = write
+    store._order = order = CommitInTheMiddle(store._order, write)  # type: ignore[assignment]
     try:
-        return sum(int.from_bytes(row.value, "little") for row in rows(engine, ALL))
+        found = rows(engine, ALL)
+        assert order.threads or packed.threads
+        return sum(int.from_bytes(row.value[:8], "little") for row in found)
     finally:
-        for thread in order.threads:
+        for thread in (*order.threads, *packed.threads):
             thread.join(30)
 
 
-def test_review_28_a_scan_beside_a_commit_sees_one_state():
-    assert scanned_beside_a_commit(MemoryEngine(), lambda store: None) == 500
+SIZES = pytest.mark.parametrize("size", [SMALL, LARGE], ids=["packed", "in the mapping"])
 
 
-def test_a_scan_without_the_lock_is_convicted():
+@SIZES
+def test_review_28_a_scan_beside_a_commit_sees_one_state(size: int):
+    assert scanned_beside_a_commit(MemoryEngine(), lambda store: None, size) == 500
+
+
+@SIZES
+def test_a_scan_without_the_lock_is_convicted(size: int):
     def unlock(store: MemoryStore) -> None:
         store.lock = NoLock()  # type: ignore[assignment]
 
     with pytest.raises((AssertionError, KeyError)):  # a sum that never was, or a key that is gone
-        assert scanned_beside_a_commit(MemoryEngine(), unlock) == 500
+        assert scanned_beside_a_commit(MemoryEngine(), unlock, size) == 500
 
 
 class CommitBehindARow(dict[bytes, Any]):
@@ -92,13 +124,31 @@ class CommitBehindARow(dict[bytes, Any]):
         return found
 
 
-def seen_beside_a_commit(engine: MemoryEngine, *ranges: ReadRange, **options: Any) -> ReadResult:
+class CommitBehindAPackedRow(PackedRows):
+    """Packed rows; right behind the first look at a key, another thread commits."""
+
+    write: Callable[[], object] | None = None
+    threads: tuple[threading.Thread, ...] = ()
+
+    def get(self, key: bytes) -> Row | None:
+        found = super().get(key)
+        write, self.write = self.write, None
+        if write is not None:
+            self.threads = (done_by_another_thread(write),)
+        return found
+
+
+def seen_beside_a_commit(engine: MemoryEngine, size: int, *ranges: ReadRange, **options: Any) -> ReadResult:
     """Both keys hold the number of the commit that wrote them."""
-    commit(engine, Set(b"a", b"1", 3), Set(b"b", b"1", 3))
     store = engine.check_open()
-    store.rows = looked_at = CommitBehindARow(store.rows)
-    looked_at.write = lambda: commit(engine, Set(b"a", b"2", 3), Set(b"b", b"2", 3))
+    assert store.stamp is not None
+    store.packed = packed = CommitBehindAPackedRow(store.stamp)
+    commit(engine, Set(b"a", b"1" * size, 3), Set(b"b", b"1" * size, 3))
+    store.rows = kept = CommitBehindARow(store.rows)
+    looked_at = packed if size == SMALL else kept
+    looked_at.write = lambda: commit(engine, Set(b"a", b"2" * size, 3), Set(b"b", b"2" * size, 3))
     result = engine.read(ranges, **options)
+    assert looked_at.threads
     for thread in looked_at.threads:
         thread.join(30)
     assert isinstance(result, ReadResult)
@@ -120,10 +170,11 @@ def second_key(found: list[list[Any]]) -> list[ReadRange]:
     [((point(b"a"),), {}), ((point(b"a"), point(b"b")), {}), ((point(b"a"),), {"follow": second_key})],
     ids=["one key", "two keys", "a key that follows"],
 )
+@SIZES
 def test_review_28_a_read_of_keys_beside_a_commit_sees_one_state(
-    ranges: tuple[ReadRange, ...], options: dict[str, Any]
+    size: int, ranges: tuple[ReadRange, ...], options: dict[str, Any]
 ):
-    assert is_one_state(seen_beside_a_commit(MemoryEngine(), *ranges, **options))
+    assert is_one_state(seen_beside_a_commit(MemoryEngine(), size, *ranges, **options))
 
 
 class WithoutALook(MemoryEngine):
@@ -131,14 +182,15 @@ class WithoutALook(MemoryEngine):
 
     def read(self, ranges, guard=None, *, include_expired=False, follow=None):
         store = self.check_open()
-        found = [[row_of(one.start, row)] if (row := store.rows.get(one.start)) else [] for one in ranges]
-        followed = [] if follow is None else [[row_of(one.start, store.rows[one.start])] for one in follow(found)]
+        found = [[row] if (row := store.find(one.start)) else [] for one in ranges]
+        followed = [] if follow is None else [[row] if (row := store.find(one.start)) else [] for one in follow(found)]
         return ReadResult(found, followed, store.stamp or b"")
 
 
 @pytest.mark.parametrize("follow", [None, second_key])
-def test_a_read_of_keys_that_does_not_look_for_commits_is_convicted(follow: Any):
-    assert not is_one_state(seen_beside_a_commit(WithoutALook(), point(b"a"), follow=follow))
+@SIZES
+def test_a_read_of_keys_that_does_not_look_for_commits_is_convicted(size: int, follow: Any):
+    assert not is_one_state(seen_beside_a_commit(WithoutALook(), size, point(b"a"), follow=follow))
 
 
 def read_in_a_snapshot(engine: MemoryEngine) -> bool:
@@ -170,3 +222,82 @@ def test_commits_that_keep_nothing_or_too_late_are_convicted(monkeypatch: pytest
     if late:
         monkeypatch.setattr(MemoryStore, "apply", kept_too_late)
     assert not read_in_a_snapshot(MemoryEngine())
+
+
+class CommitInABisection(list[bytes]):
+    """Items of a block; when the first of them is looked at, another thread commits."""
+
+    write: Callable[[], object] | None = None
+    threads: tuple[threading.Thread, ...] = ()
+
+    def __getitem__(self, at: Any) -> Any:
+        write, self.write = self.write, None
+        if write is not None:
+            self.threads = (done_by_another_thread(write),)
+        return super().__getitem__(at)
+
+
+def looked_up_beside_a_commit(engine: MemoryEngine, look: Callable[[], object], *changes: Mutation) -> object:
+    """What is found of a key while others of its block go or come."""
+    commit(engine, *(Set(b"k%d" % n, b"v", 3) for n in range(10)))
+    packed = engine.check_open().packed
+    fences, ((length, prefix, items),) = packed._state
+    looked_at = CommitInABisection(items)
+    packed._state = fences, [(length, prefix, looked_at)]
+    looked_at.write = lambda: commit(engine, *changes)
+    found = look()
+    assert looked_at.threads
+    for thread in looked_at.threads:
+        thread.join(30)
+    return found
+
+
+BESIDE = pytest.mark.parametrize(
+    "changes",
+    [[Delete(b"k%d" % n) for n in range(9)], [Set(b"j%d" % n, b"v", 3) for n in range(9)]],
+    ids=["removed", "added"],
+)
+
+
+@BESIDE
+def test_a_packed_row_is_found_while_others_of_its_block_go_or_come(changes: list[Mutation]):
+    engine = MemoryEngine()
+    found = looked_up_beside_a_commit(engine, lambda: get(engine, b"k9"), *changes)
+    assert isinstance(found, Row)
+    assert found.key == b"k9"
+    engine = MemoryEngine()
+    assert looked_up_beside_a_commit(engine, lambda: engine.row_at_key(b"k9", None, None), *changes) is None
+    assert engine.row_at_key(b"k9", None, None)
+
+
+@BESIDE
+def test_a_packed_row_that_is_looked_up_without_a_look_for_commits_is_missed(changes: list[Mutation]):
+    engine = MemoryEngine()
+    assert looked_up_beside_a_commit(engine, lambda: engine.check_open().find(b"k9"), *changes) is None
+
+
+def test_what_stays_is_found_beside_a_thread_that_splits_and_joins_blocks():
+    engine = MemoryEngine()
+    store = engine.check_open()
+    assert store.stamp is not None
+    store.packed = PackedRows(store.stamp, most=4)
+    commit(engine, *(Set(b"k%02d" % n, b"v", 3) for n in range(0, 60, 3)))
+    ended = threading.Event()
+
+    def write() -> None:
+        for n in range(3_000):
+            key = b"k%02d" % (n * 7 % 60)
+            if n * 7 % 3:
+                commit(engine, Set(key, b"v", 3) if n // 60 % 2 else Delete(key))
+        ended.set()
+
+    thread = threading.Thread(target=write)
+    thread.start()
+    looks = 0
+    while not ended.is_set():
+        key = b"k%02d" % (looks * 3 % 60)
+        assert get(engine, key) is not None
+        assert engine.row_at_key(key, None, None) != ()
+        looks += 1
+    thread.join(30)
+    engine.close()

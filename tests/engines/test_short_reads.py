@@ -14,6 +14,7 @@ from kvmodels.engines import sqlite_statements
 from kvmodels.engines.base import Engine
 from kvmodels.engines.lmdb import LmdbEngine
 from kvmodels.engines.memory import MemoryEngine
+from kvmodels.engines.packed_rows import LONGEST_VALUE
 from kvmodels.engines.sqlite import SqliteEngine
 from kvmodels.engines.sqlite_store import SqliteStore
 from kvmodels.operations import Follow, Guard, GuardFailed, Likely, PlainRow, ReadRange, ReadResult, Row, point, row_of
@@ -206,7 +207,7 @@ def test_rows_at_a_key_are_those_that_a_read_gives(
     held, follow = Guard(b"guard", stamp), guessing(asking((point(b"b" + suffix),)), (b"", 1, suffix))
     for at_home in (True, False):  # the thread that has committed last reads where it wrote
         if not at_home:
-            store_of(file)._committer = 0
+            store_of(file).committer = 0
         plain = file.read((point(b"a"),))
         assert isinstance(plain, ReadResult)
         assert in_a_list(file.row_at_key(b"a", None, None)) == plain.ranges[0]
@@ -216,6 +217,85 @@ def test_rows_at_a_key_are_those_that_a_read_gives(
         short = in_a_list(file.row_at_key(b"a", held, follow))
         assert short == (both.followed[0] if first is None and second is None else None)
         assert (short or []) in ([], both.followed[0])
+
+
+@pytest.mark.parametrize("size", [2, LONGEST_VALUE + 1], ids=["packed", "in the mapping"])
+@pytest.mark.parametrize("suffix", [b"", b"-end"])
+@pytest.mark.parametrize(("first", "second"), ONE_ROW)
+def test_rows_at_a_key_in_memory_are_those_that_a_read_gives(
+    first: int | None, second: int | None, suffix: bytes, size: int
+):
+    with closing(MemoryEngine(clock=lambda: NOW)) as engine:
+        stamp = commit(engine, put(b"guard"))
+        value, behind = b"1".ljust(size, b"b"), b"behind".ljust(LONGEST_VALUE + 1)
+        record = b"b" + value[1:] + suffix
+        commit(engine, put(b"a", value, first), put(record, behind, second))
+        held, follow = Guard(b"guard", stamp), guessing(asking((point(record),)), (b"b", 1, suffix))
+        plain = engine.read((point(b"a"),))
+        assert isinstance(plain, ReadResult)
+        assert in_a_list(engine.row_at_key(b"a", None, None)) == (plain.ranges[0] if first is None else None)
+        assert engine.row_at_key(b"nothing", None, None) == ()
+        both = engine.read((point(b"a"),), held, follow=follow)
+        assert isinstance(both, ReadResult)
+        short = in_a_list(engine.row_at_key(b"a", held, follow))
+        assert short == (both.followed[0] if first is None and second is None else None)
+
+
+def test_what_is_not_one_row_behind_a_guard_that_holds_is_left_to_a_read_in_memory():
+    engine = MemoryEngine(clock=lambda: NOW)
+    stamp = commit(engine, put(b"guard"))
+    large = b"behind".ljust(LONGEST_VALUE + 1)
+    commit(engine, put(b"a", b"1b"), put(b"b", large))
+    held, right = Guard(b"guard", stamp), Likely(asking((point(b"b"),)), (b"", 1, b""), misses=1)
+    assert in_a_list(engine.row_at_key(b"a", held, right)) == rows_of(engine, b"b")
+    assert right.misses == 0
+    for guard, follow in (
+        (held, None),
+        (None, right),
+        (held, asking((point(b"b"),))),
+        (held, guessing(asking((point(b"b"),)), (b"no", 1, b""))),
+        (Guard(b"guard", None), right),
+        (Guard(b"other", stamp), right),
+        (Guard(b"other", None), right),
+    ):
+        assert engine.row_at_key(b"a", guard, follow) is None
+    assert engine.row_at_key(b"nothing", held, right) is None
+    commit(engine, put(b"guard", b"", NOW + 1))
+    (guard_row,) = rows_of(engine, b"guard")
+    assert engine.row_at_key(b"a", Guard(b"guard", guard_row.versionstamp), right) is None
+    engine.close()
+    assert engine.row_at_key(b"a", None, None) is None
+
+
+@pytest.mark.parametrize("size", [2, LONGEST_VALUE + 1], ids=["packed", "in the mapping"])
+@pytest.mark.parametrize("blind", [False, True])
+def test_a_commit_between_slot_and_record_in_memory_is_left_to_a_read(size: int, blind: bool):
+    class Suffix(bytes):
+        """The end of the likely key; while it is added, behind the look at the slot, somebody commits."""
+
+        def __radd__(self, head: bytes) -> bytes:
+            stamp = store.stamp
+            commit(engine, put(b"a", b"2".ljust(size, b"b")), put(b"b" * size, b"2" * 40))
+            if blind:
+                store.stamp = stamp  # as if nobody had looked
+            return head
+
+    with closing(MemoryEngine(clock=lambda: NOW)) as engine:
+        store = engine.check_open()
+        stamp = commit(engine, put(b"guard"))
+        commit(engine, put(b"a", b"1".ljust(size, b"b")), put(b"b" * size, b"1" * 40))
+        row = engine.row_at_key(b"a", Guard(b"guard", stamp), Likely(asking(()), (b"b", 1, Suffix())))
+        if blind:
+            assert row
+            assert row.value == b"2" * 40  # of a slot that said 1
+        else:
+            assert row is None
+
+
+def rows_of(engine: MemoryEngine, key: bytes) -> list[Row]:
+    result = engine.read((point(key),))
+    assert isinstance(result, ReadResult)
+    return result.ranges[0]
 
 
 def test_a_look_that_may_not_wait_does_not_ask_where_others_write(file: SqliteEngine):

@@ -23,6 +23,7 @@ from pydantic import BaseModel
 from kvmodels import AsyncDatabase, Count, Database, Q
 from kvmodels.database_core import DatabaseCore
 from kvmodels.engines.base import Engine
+from kvmodels.engines.group_commit import GroupCommitter
 from kvmodels.engines.lmdb import LmdbEngine
 from kvmodels.engines.memory import MemoryEngine
 from kvmodels.engines.sqlite import SqliteEngine
@@ -89,6 +90,7 @@ def clear_ways(kind: Kind) -> Iterator[None]:
         patch.setattr(bulk, "prepared_batches", untaken)
         patch.setattr(CreateBatch, "_inserted", untaken)
         patch.setattr(compiler, "plain_writes", untaken)
+        patch.setattr(GroupCommitter, "commit_alone", untaken)
         for codec in codecs:
             if hasattr(codec, "_is_bare"):
                 patch.setattr(codec, "_is_bare", False)
