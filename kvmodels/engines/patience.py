@@ -59,19 +59,16 @@ class SharedPatience:
         made: a new deadline.
     """
 
-    __slots__ = ("_last", "_made", "_until")
+    __slots__ = ("_made", "_shared")
 
     def __init__(self, made: Callable[[], Patience]) -> None:
         self._made = made
-        self._last: Patience | None = None
-        self._until = 0.0
+        # Until when, and what: one value, because another thread may come between two.
+        self._shared: tuple[float, Patience] | None = None
 
     def get(self) -> Patience:
         """The deadline of a call that comes now."""
-        last, now = self._last, time.monotonic()
-        if last is None or now >= self._until:
-            last = self._made()
-            # In this order: another thread that finds the new time finds the new deadline, or a later one.
-            self._last = last
-            self._until = now + SHARED_S
-        return last
+        shared, now = self._shared, time.monotonic()
+        if shared is None or now >= shared[0]:
+            shared = self._shared = now + SHARED_S, self._made()
+        return shared[1]

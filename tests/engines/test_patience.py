@@ -17,7 +17,15 @@ BUSY_S = 5.0
 class Clock:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
-        patch.setattr(patience, "time", SimpleNamespace(monotonic=lambda: self.now, sleep=lambda _: None))
+        self.meanwhile: Callable[[], object] | None = None
+        patch.setattr(patience, "time", SimpleNamespace(monotonic=self.read, sleep=lambda _: None))
+
+    def read(self) -> float:
+        """The time; another thread comes in between where one is to."""
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
+        return self.now
 
     def patience(self) -> Patience:
         return Patience(BUSY_S, lambda error: EngineTimeoutError("busy", hint=str(error)))
@@ -52,55 +60,33 @@ def test_calls_of_one_moment_share_a_deadline(clock: Clock):
     assert not clock.is_over(second, clock.now + BUSY_S - SHARED_S)
 
 
-class Interrupted(SharedPatience):
-    """Another thread asks whenever something has been remembered."""
+class TwoValues(SharedPatience):
+    """The mutant: the deadline and its time are two values, and another thread comes when one of them is read."""
 
-    __slots__ = ("meanwhile",)
-
-    meanwhile: Callable[[], None]
-
-    def __setattr__(self, name: str, value: object) -> None:
-        super().__setattr__(name, value)
-        if hasattr(self, "meanwhile") and name != "meanwhile":
-            self.meanwhile()
-
-
-class TimeFirst(Interrupted):
-    """The mutant: the new time is there before the new deadline."""
-
-    __slots__ = ("clock",)
+    __slots__ = ("clock", "last", "until")
 
     clock: Clock
+    last: Patience | None
+    until: float
 
     def get(self) -> Patience:
-        last, now = self._last, self.clock.now
-        if last is None or now >= self._until:
-            self._until = now + SHARED_S
-            self._last = last = self._made()
+        last, now = self.last, self.clock.read()
+        if last is None or now >= self.until:
+            last = self.last = self._made()
+            self.until = now + SHARED_S
         return last
 
 
-def ask_in_between(clock: Clock, kind: type[Interrupted]) -> list[bool]:
-    """Whether a thread that comes in between is given a deadline of long ago."""
-    shared = kind(clock.patience)
-    if isinstance(shared, TimeFirst):
-        shared.clock = clock
+def is_given_one_of_long_ago(clock: Clock, shared: SharedPatience) -> bool:
+    """Whether who asks is given a deadline of long ago if another thread asks at the same time."""
     shared.get()
     clock.now += BUSY_S
-    over: list[bool] = []
-    asking: list[None] = []
-
-    def ask() -> None:
-        if not asking:
-            asking.append(None)
-            over.append(clock.is_over(shared.get(), clock.now + SHARED_S))
-            asking.pop()
-
-    shared.meanwhile = ask
-    shared.get()
-    return over
+    clock.meanwhile = shared.get
+    return clock.is_over(shared.get(), clock.now + SHARED_S)
 
 
-def test_a_thread_that_comes_in_between_is_not_given_the_deadline_of_another_time(clock: Clock):
-    assert ask_in_between(clock, Interrupted) == [False, False]
-    assert True in ask_in_between(clock, TimeFirst)
+def test_who_asks_while_another_thread_does_is_not_given_the_deadline_of_another_time(clock: Clock):
+    assert not is_given_one_of_long_ago(clock, SharedPatience(clock.patience))
+    mutant = TwoValues(clock.patience)
+    mutant.clock, mutant.last, mutant.until = clock, None, 0.0
+    assert is_given_one_of_long_ago(clock, mutant)
