@@ -25,9 +25,9 @@ from benchmarks.workload import User, digest, line
 
 LARGEST_CHUNK = 64
 """The clock is looked at after 1, 2, 4, … 64 calls, so that it costs nothing where calls are short."""
-PIECE = 500
-PIECES = {"list_colour": 1, "scan": 1, "page": 25}
-"""After how many calls of a row what they returned is turned into lines and let go, 500 objects or one list: nobody
+PIECE = 100
+PIECES = {"list_colour": 1, "scan": 1, "page": 5}
+"""After how many calls of a row what they returned is turned into lines and let go, 100 objects or one list: nobody
 keeps all that was ever read, and where it is kept a row measures how the allocator gets memory from the system."""
 
 
