@@ -17,8 +17,9 @@ from benchmarks.columns.registry import COLUMNS, Column
 from benchmarks.measuring import cores_awake
 from benchmarks.processes import ROOT
 from benchmarks.results import Results, machine, origin_now
-from benchmarks.rounds import Plan, measure
-from benchmarks.workload import drawn
+from benchmarks.rounds import TURNS, Plan, measure
+from benchmarks.rows import WRITES
+from benchmarks.workload import drawn, in_turns
 
 RESULTS = ROOT / "benchmarks" / "results.json"
 DOCS = ROOT / "docs"
@@ -114,7 +115,8 @@ def measure_parts(results: Results, given: argparse.Namespace, parts: Sequence[s
         origin = origin_now(ROOT)
         if part == "rows":
             results.machine, results.records, results.rounds = machine(), given.records, given.rounds
-            results.figures = measure(Plan(tuple(columns), drawn(given.records), rounds=given.rounds, progress=say))
+            workload = in_turns(drawn(given.records), WRITES, TURNS)
+            results.figures = measure(Plan(tuple(columns), workload, rounds=given.rounds, progress=say))
         elif part == "imports":
             say("imports")
             results.imports = imports.measure(imports.needed_by(columns), 2 * given.rounds + 1)

@@ -28,6 +28,8 @@ WARM = drawn(300, Operations(get=300, lists=1, page=50, count=200, scan=1, updat
 WARM_SECONDS = 0.1
 ROOM_BATCHES = 5
 OPENINGS = 25
+TURNS = 5
+"""Turns of a row of single writes in a round: a disk has better and worse seconds."""
 
 
 class WrongAnswerError(AssertionError):
@@ -128,8 +130,7 @@ def run_rows(contestants: Sequence[Contestant], workloads: tuple[Path, Path], pl
             plan.progress("  contended updates")
             contend(contestants, plan, number)
         plan.progress(f"  {row}")
-        for contestant in contestants:
-            run_row(contestant, row, plan)
+        run_in_turns(contestants, row, plan)
     for contestant in contestants:
         finish(contestant, plan)
 
@@ -164,9 +165,23 @@ def fill(contestant: Contestant, path: Path, plan: Plan) -> None:
     contestant.figures["memory"] = [max(0.0, (process.ask("memory")["bytes"] - before) / 1e6), 1]
 
 
-def run_row(contestant: Contestant, row: str, plan: Plan, part: int = 0) -> None:
+def run_in_turns(contestants: Sequence[Contestant], row: str, plan: Plan) -> None:
+    """All parts of a row, the columns taking turns with each; what they took together."""
+    turns = len(plan.workload.arguments[row])
+    sums = [[0.0, 0] for _ in contestants]
+    for part in range(turns):
+        for contestant, total in zip(contestants, sums, strict=True):
+            run_row(contestant, row, plan, part, turns=turns)
+            seconds, units = contestant.figures[row] or (0.0, 0)
+            total[0] += seconds
+            total[1] += units
+    for contestant, total in zip(contestants, sums, strict=True):
+        contestant.figures[row] = total
+
+
+def run_row(contestant: Contestant, row: str, plan: Plan, part: int = 0, *, turns: int = 1) -> None:
     """One part of a row of one column, checked."""
-    done = contestant.process.ask("row", row=row, seconds=plan.row_seconds, part=part)
+    done = contestant.process.ask("row", row=row, seconds=plan.row_seconds / turns, part=part)
     arguments = plan.workload.arguments[row][part][: done["done"]]
     if row in READS:
         contestant.expect(row, done["digest"], contestant.truth.answer(row, arguments))

@@ -52,3 +52,4 @@ ROWS = (
 CALLED = tuple(row.name for row in ROWS if row.kind in ("read", "write") and row.name != "bulk")
 """Rows that a worker runs call by call; ``bulk`` and the contended ones are asked for in their own way."""
 READS = tuple(row.name for row in ROWS if row.kind == "read")
+WRITES = tuple(row for row in CALLED if row not in READS)

@@ -103,6 +103,14 @@ def drawn(
     return Workload(users, arguments)
 
 
+def in_turns(workload: Workload, rows: Iterable[str], turns: int) -> Workload:
+    """The same calls, those of some rows in so many parts, or fewer where there are not so many calls."""
+    arguments = {row: list(parts) for row, parts in workload.arguments.items()}
+    for row in rows:
+        arguments[row] = [cut for part in arguments[row] for cut in _cut(part, max(1, min(turns, len(part))))]
+    return Workload(workload.users, arguments)
+
+
 def _cut(calls: Arguments, parts: int) -> list[Arguments]:
     """The calls in parts of one length."""
     size = len(calls) // parts

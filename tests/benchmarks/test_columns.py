@@ -10,10 +10,10 @@ import pytest
 from benchmarks.columns.floor_memory import MemoryFloor
 from benchmarks.columns.floor_records import Record
 from benchmarks.columns.registry import COLUMNS
-from benchmarks.rounds import Plan, WrongAnswerError, dumped, measure, run_row
-from benchmarks.rows import ROWS
+from benchmarks.rounds import Plan, WrongAnswerError, dumped, measure, run_in_turns, run_row
+from benchmarks.rows import READS, ROWS, WRITES
 from benchmarks.worker import PIECE
-from benchmarks.workload import Operations, Truth, drawn
+from benchmarks.workload import Operations, Truth, drawn, in_turns
 from tests.benchmarks.in_process import WORKLOAD, contestant_of, made_of, one_round
 
 OWN = [column for column in COLUMNS.values() if column.family in ("kvmodels", "kvmodels async", "floor")]
@@ -85,6 +85,47 @@ def test_what_a_row_has_read_is_compared_in_pieces_and_let_go(tmp_path):
             sample = contestant.figures[row]
             assert sample is not None
             assert sample[1] == units
+
+
+class Told:
+    """Passes requests on, and tells who was asked for which part."""
+
+    def __init__(self, name, process, told) -> None:
+        self.name, self.process, self.told = name, process, told
+
+    def ask(self, do, **arguments):
+        self.told.append((self.name, arguments.get("part")))
+        return self.process.ask(do, **arguments)
+
+
+def test_columns_take_turns_with_a_row_of_writes_and_all_turns_count(tmp_path):
+    workload = in_turns(drawn(50, Operations(get=30, update=10)), WRITES, 5)
+    told: list[tuple[str, int | None]] = []
+    with (
+        contestant_of(COLUMNS["floor-memory"], tmp_path) as one,
+        contestant_of(COLUMNS["floor-memory"], tmp_path) as two,
+    ):
+        for name, contestant in (("one", one), ("two", two)):
+            contestant.process.ask("load", path=str(dumped(workload, tmp_path / "main.json")))
+            contestant.open(tmp_path)
+            contestant.process.ask("bulk")
+            contestant.process = Told(name, contestant.process, told)
+        plan = Plan((one.column, two.column), workload, row_seconds=300)
+        for row, units, turns in (("get", 30, 1), ("update_plain", 10, 5)):
+            told.clear()
+            run_in_turns([one, two], row, plan)
+            assert told == [(name, part) for part in range(turns) for name in ("one", "two")]
+            assert [(contestant.figures[row] or [0, 0])[1] for contestant in (one, two)] == [units, units]
+
+
+def test_calls_in_turns_are_the_same_calls():
+    drawn_once = drawn(50, Operations(get=30, update=10, insert=15, delete=3))
+    turned = in_turns(drawn_once, WRITES, 5)
+    for row in READS:
+        assert turned.arguments[row] == drawn_once.arguments[row]
+    for row in WRITES:
+        assert [call for part in turned.arguments[row] for call in part] == drawn_once.arguments[row][0]
+    assert {row: len(turned.arguments[row]) for row in WRITES} == {**dict.fromkeys(WRITES, 5), "delete": 3}
 
 
 class OneShortOfAPage(MemoryFloor):
