@@ -20,7 +20,7 @@ from typing import Any, Protocol
 
 from benchmarks.columns.registry import COLUMNS, Column
 from benchmarks.columns.sessions import AsyncSession, Session
-from benchmarks.measuring import give_back, resident_bytes
+from benchmarks.measuring import used_bytes
 from benchmarks.workload import User, digest, line
 
 LARGEST_CHUNK = 64
@@ -334,10 +334,9 @@ class Worker:
         return {"digest": digest(str(self.store.call("got", key)) for key in keys)}
 
     def memory(self) -> dict[str, Any]:
-        """Resident memory of this process."""
+        """Memory that this process uses."""
         self._settle()
-        give_back()
-        return {"bytes": resident_bytes()}
+        return {"bytes": used_bytes()}
 
     def close(self) -> dict[str, Any]:
         """Close the store."""

@@ -77,7 +77,7 @@ def test_the_page_alone_needs_neither_peers_nor_folders(tmp_path, monkeypatch, c
 def test_a_page_of_few_columns_can_be_written(words, tmp_path):
     main(["page", "--columns", *words, "--docs", str(tmp_path)])
     text = (tmp_path / "benchmarks.md").read_text("utf-8")
-    assert ("## Growth" in text) == (words == ["kvmodels-memory"])
+    assert ("## Growth" in text) == (words in (["floor"], ["kvmodels-memory"]))
     assert ("## Many tasks" in text) == (words == ["async"])
 
 
