@@ -41,8 +41,7 @@ class AsyncSchemaChanges:
         return self._opening.open()
 
     def _run(self, flow: AnyFlow[T]) -> Coroutine[Any, Any, T]:
-        engine = self._opening.engine  # as _engine, without two calls: each of many tasks asks
-        return arun(self._opening.open() if engine is None else engine, flow)
+        return arun(self._engine, flow)
 
     async def build_indexes(
         self,

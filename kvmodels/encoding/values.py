@@ -129,10 +129,7 @@ class MsgpackCodec:
         Raises:
             InvalidValueError: something in it cannot be stored; ``path`` says where.
         """
-        try:
-            return pack(document), MSGPACK_ENCODING
-        except (InvalidValueError, ValueError, BufferError):
-            return _pack_slowly(document), MSGPACK_ENCODING
+        return _pack(document), MSGPACK_ENCODING
 
     def encode_list(self, values: list[Any]) -> tuple[bytes, int]:
         """The same for a list that was built for this call.

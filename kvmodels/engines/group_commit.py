@@ -252,11 +252,8 @@ class Group:
     def answer(self) -> None:
         """Make every verdict an outcome; again after an interrupt, if need be."""
         for member in self.members:
-            verdict = member.verdict
-            if verdict is not None and member.outcome is None:
-                member.outcome = verdict  # as settle does, without the call of it
-                if member.waiter is not None:
-                    member.waiter.answered(member)
+            if member.outcome is None and member.verdict is not None:
+                self.settle(member, member.verdict)
 
     def settle(self, member: Member, outcome: Committed | Conflict | Exception) -> None:
         """Give one member its outcome."""

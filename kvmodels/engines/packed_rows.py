@@ -143,9 +143,9 @@ class PackedRows:
         # A shorter key and a zero byte may be the beginning of this one. If that zero is its end, the item of the
         # shorter one begins with all of it, and was seen above.
         if 0 <= tail.find(0) < len(tail) - 1:
-            if item and tail.startswith(item[: -_BEHIND - (item[-1] >> 3)]):
+            if item and tail.startswith(_start(item)):
                 return False
-            if place and tail.startswith((item := items[place - 1])[: -_BEHIND - (item[-1] >> 3)]):
+            if place and tail.startswith(_start(items[place - 1])):
                 return False
         low, high = self._gap
         if low < key < high:

@@ -22,7 +22,7 @@ from kvmodels.errors import (
     StorageFullError,
 )
 
-__all__ = ["has_no_room", "is_input_output_error", "translated", "with_patience"]
+__all__ = ["leaves_doubt", "translated", "with_patience"]
 
 ResultT = TypeVar("ResultT")
 
@@ -37,12 +37,16 @@ def _primary_code(error: Exception) -> int:
     return getattr(error, "sqlite_errorcode", sqlite3.SQLITE_ERROR) & 0xFF
 
 
-def is_input_output_error(error: sqlite3.Error) -> bool:
-    """Whether the operating system refused a read or a write of the file."""
-    return _primary_code(error) == sqlite3.SQLITE_IOERR
+def leaves_doubt(error: sqlite3.Error, path: str) -> bool:
+    """Whether nobody can say what the disk holds after this error of COMMIT.
+
+    A full disk is certain: the frame that marks the commit was not written. Any other I/O error, a failed fsync above
+    all, leaves doubt.
+    """
+    return _primary_code(error) == sqlite3.SQLITE_IOERR and not _has_no_room(error, path)
 
 
-def has_no_room(error: Exception, path: str) -> bool:
+def _has_no_room(error: Exception, path: str) -> bool:
     """Whether a write failed for want of space.
 
     SQLite knows of ENOSPC alone. A file that may not grow because of RLIMIT_FSIZE is an I/O error to it, and
@@ -60,7 +64,7 @@ def translated(error: Exception, url: str, path: str) -> KvModelsError:
     """The error of this library for an error of SQLite; the caller raises it from the original."""
     code = _primary_code(error)
     reason = f"{getattr(error, 'sqlite_errorname', type(error).__name__)}: {error}"
-    if has_no_room(error, path):
+    if _has_no_room(error, path):
         return StorageFullError("there is no room for the write", url=url, reason=reason)
     if code in (sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED):
         return EngineTimeoutError("the file was busy for longer than the deadline", url=url, reason=reason)

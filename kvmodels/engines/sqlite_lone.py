@@ -22,7 +22,7 @@ from kvmodels.engines import sqlite_statements as statements
 from kvmodels.engines.clock import EngineClock
 from kvmodels.engines.group_commit import Lone
 from kvmodels.engines.sqlite_batches import INSERT
-from kvmodels.engines.sqlite_errors import has_no_room, is_input_output_error
+from kvmodels.engines.sqlite_errors import leaves_doubt
 from kvmodels.engines.sqlite_file import Connection
 from kvmodels.engines.store_background import StoreBackground
 from kvmodels.errors import CommitUnknownError, EngineTimeoutError, KvModelsError
@@ -63,8 +63,8 @@ class LoneStore(Protocol):
         """Close the store, because nobody can say what the disk holds."""
         ...
 
-    def discard(self, connection: Connection) -> None:
-        """Close a connection."""
+    def give_up_writer(self, connection: Connection, error: BaseException, failure: sqlite3.Error) -> None:
+        """Close the writing connection, which could not be rolled back."""
         ...
 
 
@@ -112,9 +112,7 @@ class LoneWriter:
                 try:
                     connection.rollback()
                 except sqlite3.Error as failure:
-                    error.add_note(f"the rollback failed too: {failure}")
-                    store.writer = None
-                    store.discard(connection)
+                    store.give_up_writer(connection, error, failure)
                 if isinstance(error, sqlite3.Error):
                     self._refused(error, in_commit=committed is not None)
                     return
@@ -126,7 +124,7 @@ class LoneWriter:
     def _refused(self, error: sqlite3.Error, *, in_commit: bool) -> None:
         """Raise what an error means, unless a group may have more luck."""
         store = self._store
-        if in_commit and is_input_output_error(error) and not has_no_room(error, store.path):
+        if in_commit and leaves_doubt(error, store.path):
             raise store.fail(error) from error
         meaning = store.translated(error)
         if not isinstance(error, sqlite3.IntegrityError) and not isinstance(meaning, EngineTimeoutError):

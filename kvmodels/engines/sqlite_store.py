@@ -25,7 +25,7 @@ from kvmodels.engines.group_commit import Group, GroupCommitter, Member, Waiter
 from kvmodels.engines.patience import Patience, SharedPatience
 from kvmodels.engines.sqlite_batches import RowInTheWayError
 from kvmodels.engines.sqlite_commits import SqliteTransaction
-from kvmodels.engines.sqlite_errors import has_no_room, is_input_output_error, translated, with_patience
+from kvmodels.engines.sqlite_errors import leaves_doubt, translated, with_patience
 from kvmodels.engines.sqlite_groups import group_transaction
 from kvmodels.engines.sqlite_lone import LoneWriter
 from kvmodels.engines.sqlite_settings import (
@@ -141,7 +141,7 @@ class SqliteStore:
         connection = self._open_reader(patience, lambda one: found.append(sqlite_file.ready(one, self.url)))
         state = found[-1]
         if state is None:
-            self.discard(connection)
+            self._discard(connection)
             return False
         self.clock.raise_to(state.high_water)
         self._idle.put(connection)
@@ -333,15 +333,14 @@ class SqliteStore:
         if self._idle.qsize() < IDLE_CONNECTIONS:
             self._idle.put(connection)
         else:
-            self.discard(connection)
+            self._discard(connection)
 
     def open_readers(self) -> list[sqlite_file.Connection]:
         """The reading connections that are open: in the pool, in use, or dropped by an interrupt."""
         found = [reference() for reference in self._readers]
         return [connection for connection in found if connection is not None and not connection.discarded]
 
-    def discard(self, connection: sqlite_file.Connection) -> None:
-        """Close a connection."""
+    def _discard(self, connection: sqlite_file.Connection) -> None:
         connection.discarded = True
         connection.close()
 
@@ -358,7 +357,7 @@ class SqliteStore:
                 with_patience(patience, lambda: (check or self._check_file)(connection))
                 with_patience(patience, lambda: [connection.execute(one).fetchall() for one in SETTINGS_OF_A_READER])
             except BaseException:
-                self.discard(connection)
+                self._discard(connection)
                 raise
             return connection
 
@@ -472,9 +471,7 @@ class SqliteStore:
                 try:
                     connection.rollback()
                 except sqlite3.Error as failure:
-                    error.add_note(f"the rollback failed too: {failure}")
-                    self.writer = None
-                    self.discard(connection)
+                    self.give_up_writer(connection, error, failure)
                 # The interrupt came behind COMMIT, which SQLite did not refuse.
                 if ending and not open_still and not self._refused and group is not None:
                     group.committed = True
@@ -499,13 +496,17 @@ class SqliteStore:
                 connection.execute("COMMIT")
             except sqlite3.Error as error:
                 self._refused = True
-                # A full disk is certain: the frame that marks the commit was not written. After any other I/O
-                # error (a failed fsync above all) nobody can say what the disk holds.
-                if is_input_output_error(error) and not has_no_room(error, self.path):
+                if leaves_doubt(error, self.path):
                     raise self.fail(error) from error
                 patience.wait(error)
             else:
                 return
+
+    def give_up_writer(self, connection: sqlite_file.Connection, error: BaseException, failure: sqlite3.Error) -> None:
+        """Close the writing connection, which could not be rolled back after an error; the next commit opens one."""
+        error.add_note(f"the rollback failed too: {failure}")
+        self.writer = None
+        self._discard(connection)
 
     def fail(self, error: sqlite3.Error) -> CommitUnknownError:
         """Close the store, because nobody can say what the disk holds."""
@@ -526,7 +527,7 @@ class SqliteStore:
                 sqlite_file.set_pragma(connection, setting, patience)
             connection.share_cursor()
         except BaseException:
-            self.discard(connection)
+            self._discard(connection)
             raise
         return connection
 
@@ -586,13 +587,13 @@ class SqliteStore:
         self.expire_snapshots(None)
         writer, self.writer = self.writer, None
         if writer is not None:
-            self.discard(writer)
+            self._discard(writer)
         # The pool is empty for newcomers, who wait for the lock on opening; running calls bring theirs back. What
         # is in neither place after a while was dropped by an interrupt, and a traceback may keep it for ever.
         while self.open_readers():
             try:
-                self.discard(self._idle.get(timeout=0.02))
+                self._discard(self._idle.get(timeout=0.02))
             except Empty:
                 for connection in self.open_readers():
                     if not connection.in_call:
-                        self.discard(connection)
+                        self._discard(connection)

@@ -363,8 +363,14 @@ def _changed(
             return _mutated(context, way, way.pack(given), given, change, values=values)
         except InvalidValueError:
             pass  # as it is given to the full way, which names the field
-    change = change or crud.changing(schema, values or {})
-    return crud.mutate(context, schema, key_values(schema, given), change, expire_in)
+    return crud.mutate(context, schema, key_values(schema, given), _function(schema, change, values), expire_in)
+
+
+def _function(
+    schema: ModelSchema, change: Callable[[Any], Any] | None, values: dict[str, Any] | None
+) -> Callable[[Any], Any]:
+    """What changes an object: the function that was given, or one that puts in the new values."""
+    return change or crud.changing(schema, values or {})
 
 
 def _mutated(
@@ -430,7 +436,7 @@ def _changed_object(
     if values is not None and way.put(fresh, values):
         instance = changed = fresh
     else:
-        instance, changed = crud.changed_by(way.schema, change or crud.changing(way.schema, values or {}), fresh)
+        instance, changed = crud.changed_by(way.schema, _function(way.schema, change, values), fresh)
     prepared: Prepared = way.schema.prepare(changed)
     return known, instance, prepared.document, prepared
 
@@ -445,8 +451,8 @@ def _mutated_in_full(
     first: FirstAttempt | None = None,
 ) -> Flow[Any]:
     """What is left to the full way, after a conflict too."""
-    change = change or crud.changing(way.schema, values or {})
-    return crud.mutate(context, way.schema, key_values(way.schema, given), change, first=first)
+    function = _function(way.schema, change, values)
+    return crud.mutate(context, way.schema, key_values(way.schema, given), function, first=first)
 
 
 def remove_key(context: Context, schema: ModelSchema, given: Any) -> Flow[bool]:

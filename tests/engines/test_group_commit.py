@@ -431,14 +431,13 @@ def calls_the_first_although_it_is_gone(patch: pytest.MonkeyPatch) -> None:
 
 
 def calls_for_each_answer(patch: pytest.MonkeyPatch) -> None:
-    def answer(self: Group) -> None:
-        original(self)
-        for member in self.members:
-            if member.waiter is not None:
-                member.waiter.call()
+    def settle(self: Group, member: Member, outcome: Any) -> None:
+        original(self, member, outcome)
+        if member.waiter is not None:
+            member.waiter.call()
 
-    original = Group.answer
-    patch.setattr(Group, "answer", answer)
+    original = Group.settle
+    patch.setattr(Group, "settle", settle)
 
 
 def the_last_comes_first(patch: pytest.MonkeyPatch) -> None:
