@@ -6,7 +6,6 @@ import fcntl
 import gc
 import signal
 import sqlite3
-import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -28,6 +27,7 @@ from kvmodels.engines.packed_rows import LONGEST_VALUE, PackedRows
 from kvmodels.engines.sqlite import SqliteEngine
 from kvmodels.operations import Arithmetic, AtomicWrite, Check, Committed, Delete, ReadRange
 from tests.contract.shorthand import EVERYTHING, commit, get, keys, number, put, rows
+from tests.engines.interrupting import cut_short_at
 
 BATCH = 5
 
@@ -341,7 +341,7 @@ def test_an_interrupt_at_any_line_of_a_commit_in_memory_leaves_it_whole_or_absen
         engine = MemoryEngine()
         commit(engine, put(b"a", before), put(b"b", before), put(b"b\0c", before), put(b"stays", before))
         old = rows(engine, EVERYTHING)
-        interrupted = cut_short_at(line, partial(engine.commit, AtomicWrite((), (*changes,))))
+        interrupted = cut_short_at(line, MEMORY_MODULES, partial(engine.commit, AtomicWrite((), (*changes,))))
         values = {row.key: row.value for row in rows(engine, EVERYTHING)}
         expected = {b"a": after, b"b": after, b"b\0c": after, b"new": after, b"stays": before}
         is_new = values == {key: value for key, value in expected.items() if value is not None}
@@ -355,31 +355,6 @@ def test_an_interrupt_at_any_line_of_a_commit_in_memory_leaves_it_whole_or_absen
     print(f"{line} lines")
     assert seen == {False, True}
     assert line > 60
-
-
-def cut_short_at(line: int, change: Callable[[], object]) -> bool:
-    """Whether the change was interrupted at its n-th line in the modules of the memory engine; False: it has fewer."""
-    left = line
-
-    def trace(frame: Any, event: str, _: object) -> Any:
-        nonlocal left
-        if frame.f_code.co_filename not in MEMORY_MODULES:
-            return None
-        if event == "line":
-            left -= 1
-            if left == 0:
-                raise KeyboardInterrupt
-        return trace
-
-    before = sys.gettrace()
-    sys.settrace(trace)
-    try:
-        change()
-    except KeyboardInterrupt:
-        return True
-    finally:
-        sys.settrace(before)
-    return False
 
 
 def test_an_interrupt_while_the_memory_engine_prepares_snapshots_leaves_the_commit_absent():

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
+from itertools import count
 from typing import Any
 
 import pytest
@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from kvmodels.engines import packed_rows
 from kvmodels.engines.packed_rows import LONGEST_VALUE, PackedRows
 from kvmodels.operations import ReadRange, Row, Tail, to_versionstamp
+from tests.engines.interrupting import cut_short_at
 
 STAMP = to_versionstamp(7 << 40)
 
@@ -128,32 +129,10 @@ class Interrupted(BaseException):
 
 def at_each_line(change: Callable[[], object]) -> Iterator[None]:
     """Carries out a change, interrupted at its first line of the module, then at its second and so on, to its end."""
-    line = 0
-    while True:
-        line += 1
-        left = line
-
-        def trace(frame: Any, event: str, _: object) -> Any:
-            nonlocal left
-            if frame.f_code.co_filename != packed_rows.__file__:
-                return None
-            if event == "line":
-                left -= 1
-                if left == 0:
-                    raise Interrupted
-            return trace
-
-        before = sys.gettrace()
-        sys.settrace(trace)
-        try:
-            change()
-        except Interrupted:
-            sys.settrace(before)
-            yield
-        else:
+    for line in count(1):
+        if not cut_short_at(line, {packed_rows.__file__}, change, Interrupted):
             return
-        finally:
-            sys.settrace(before)
+        yield
 
 
 @pytest.mark.parametrize("number", [0, 3, 9])
