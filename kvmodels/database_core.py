@@ -142,6 +142,9 @@ class DatabaseCore:
         Raises:
             InvalidArgumentError: the model was not given to the database.
         """
+        for schema in self.schemas.values():
+            if schema.model is model:
+                return schema
         root = root_of(model) if isinstance(cast("object", model), type) else model
         for schema in self.schemas.values():
             if schema.model is root:

@@ -26,13 +26,14 @@ from kvmodels.flows.requests import (
     OneRow,
     Read,
     ReadChanges,
+    ReadRow,
     Remove,
     Request,
     Sleep,
     WaitForCommit,
     steps_of,
 )
-from kvmodels.operations import Follow, Guard, GuardFailed, Likely, ReadRange
+from kvmodels.operations import Follow, Guard, GuardFailed, Likely, ReadRange, ReadResult, row_of
 
 __all__ = ["Look", "looked_up", "perform", "run", "tell"]
 
@@ -171,6 +172,8 @@ def perform(engine: Engine, request: Request, snapshot: Snapshot | None = None) 
         ranges, guard, include_expired, follow = request
         if snapshot is not None:
             return snapshot.read(ranges, include_expired=include_expired, follow=follow)
+        if type(request) is ReadRow and (alone := _row_alone(engine, ranges[0][0])) is not None:
+            return alone
         return engine.read(ranges, guard, include_expired=include_expired, follow=follow)
     if type(request) is Count:
         ranges, guard = request
@@ -184,3 +187,10 @@ def perform(engine: Engine, request: Request, snapshot: Snapshot | None = None) 
     if type(request) is ReadChanges:
         return engine.changes(request.one, request.after)
     return engine.now_ms()
+
+
+def _row_alone(engine: Engine, key: bytes) -> ReadResult | None:
+    """The row of a key by ``row_at_key``, whose statement the next lookup finds prepared; None: a read has to say."""
+    look: Look | None = getattr(engine, "row_at_key", None)
+    row: Any = None if look is None else look(key, None, None, False)
+    return None if row is None else ReadResult([[row_of(row)] if row else []], [], b"")

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from kvmodels.encoding.values import ValueCodec
 from kvmodels.errors import IndexNotReadyError
-from kvmodels.flows.requests import Flow, read
+from kvmodels.flows.requests import Flow, read, read_row
 from kvmodels.flows.retrying import RetryPolicy
 from kvmodels.keys import decode_key
 from kvmodels.limits import Limits, Traits
@@ -161,13 +161,8 @@ def read_header(context: Context) -> Flow[HeaderView]:
     Cost: one read, a second one while an index is being built.
     """
     while True:
-        result = yield from read((ReadRange(HEADER_KEY),))
-        rows = result.ranges[0]
-        if rows:
-            header = _decoded(context.codec, rows[0])
-            versionstamp: bytes | None = rows[0].versionstamp
-        else:
-            header, versionstamp = Header({}), None
+        row = yield from read_row(HEADER_KEY)
+        header, versionstamp = (Header({}), None) if row is None else (_decoded(context.codec, row), row.versionstamp)
         wanted = list(_building(header, context.schemas))
         fences: dict[tuple[str, str, int], bytes] = {}
         if wanted:

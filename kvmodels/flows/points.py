@@ -72,25 +72,18 @@ def point_read(context: Context, schema: ModelSchema, given: Any, *, required: b
     if view is None:
         return None
     live = view.live[schema.collection]
-    way: _Point | None = live.plans.get((schema.model, required))
+    known = type(context.codec), schema.model, required
+    way: _Point | None = live.compiled.get(known)
     if way is None:
-        way = _compiled(context, live, schema, required=required)
-        if way is None:
+        if live.refused is not None or live.schema.straight is None:
             return None
+        way = live.compiled[known] = _Point(_packer(live, schema), loader_of(context, live), schema, required)
     try:
         key = way[0](given)
     except InvalidValueError:
         return None  # as it is given to the full way, which names the field
     # The named tuple is made as its own constructor does, without the call of it.
     return _new(_ONE_ROW, (key, None, None, way[1], way, None, given))
-
-
-def _compiled(context: Context, live: LiveCollection, schema: ModelSchema, *, required: bool) -> _Point | None:
-    if live.refused is not None or live.schema.straight is None:
-        return None
-    way = _Point(_packer(live, schema), loader_of(context, live), schema, required)
-    live.plans[schema.model, required] = way
-    return way
 
 
 def _packer(live: LiveCollection, schema: ModelSchema) -> Callable[[Any], bytes]:

@@ -26,6 +26,7 @@ from kvmodels.operations import (
     ReadRange,
     ReadResult,
     Removal,
+    Row,
 )
 
 __all__ = [
@@ -40,6 +41,7 @@ __all__ = [
     "OneRow",
     "Read",
     "ReadChanges",
+    "ReadRow",
     "ReadToChange",
     "Remove",
     "Request",
@@ -52,6 +54,7 @@ __all__ = [
     "now",
     "read",
     "read_changes",
+    "read_row",
     "request_of",
     "sleep",
     "steps_of",
@@ -70,6 +73,12 @@ class Read(NamedTuple):
     guard: Guard | None = None
     include_expired: bool = False
     follow: Follow | None = None
+
+
+class ReadRow(Read):
+    """A read of one key, of which nothing but the row is asked: the answer may have an empty versionstamp."""
+
+    __slots__ = ()
 
 
 class ReadToChange(Read):
@@ -166,6 +175,13 @@ def read(
     """
     answer: ReadResult | GuardFailed = yield Read(ranges, guard, include_expired, follow)
     return answer
+
+
+def read_row(key: bytes) -> Flow[Row | None]:
+    """The row of a key; one request, for which an engine need not say of which state of the store it is."""
+    answer: ReadResult = yield ReadRow((ReadRange(key),))
+    rows = answer.ranges[0]
+    return rows[0] if rows else None
 
 
 def count_rows(ranges: Sequence[ReadRange], guard: Guard | None = None) -> Flow[Counted | GuardFailed]:

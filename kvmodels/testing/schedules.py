@@ -18,6 +18,7 @@ from kvmodels.flows.requests import (
     Now,
     Read,
     ReadChanges,
+    ReadRow,
     ReadToChange,
     Request,
     Sleep,
@@ -65,6 +66,7 @@ _FAULTS: frozenset[str] = frozenset(get_args(Fault))
 _KINDS: frozenset[str] = frozenset(get_args(Kind))
 _KIND_OF: Mapping[type[Any], Kind] = {
     Read: "read",
+    ReadRow: "read",
     ReadToChange: "read",
     Count: "read",
     ReadChanges: "read",

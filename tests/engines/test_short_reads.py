@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kvmodels.drivers import run
 from kvmodels.engines import memory as memory_engine
 from kvmodels.engines import sqlite_statements
 from kvmodels.engines.base import Engine
@@ -17,8 +18,11 @@ from kvmodels.engines.memory import MemoryEngine
 from kvmodels.engines.packed_rows import LONGEST_VALUE
 from kvmodels.engines.sqlite import SqliteEngine
 from kvmodels.engines.sqlite_store import SqliteStore
+from kvmodels.errors import ClosedError
+from kvmodels.flows.requests import Flow, read_row
 from kvmodels.operations import Follow, Guard, GuardFailed, Likely, PlainRow, ReadRange, ReadResult, Row, point, row_of
 from tests.contract.shorthand import commit, put
+from tests.passing_engine import PassingEngine
 
 NOW = 1_700_000_000_000
 
@@ -51,6 +55,40 @@ def following(key: bytes, once: Callable[[], object] = lambda: None) -> Follow:
 
 def guessing(follow: Follow, guess: tuple[bytes, int, bytes]) -> Follow:
     return Likely(follow, guess)
+
+
+def found_alone(key: bytes) -> Flow[tuple[bytes, int, bytes, int | None] | None]:
+    row = yield from read_row(key)
+    assert row is None or row.key == key
+    return None if row is None else (row.value, row.encoding, row.versionstamp, row.expire_at)
+
+
+@pytest.mark.parametrize("value", [b"small", b"larger" * 100], ids=["small", "large"])
+def test_a_row_asked_for_alone_is_the_row_of_a_read(engine: Engine, value: bytes):
+    stamp = commit(
+        engine, put(b"plain", value), put(b"due", value, expire_at=NOW + 1), put(b"over", value, expire_at=NOW)
+    )
+    assert run(engine, found_alone(b"plain")) == (value, 3, stamp, None)
+    assert run(engine, found_alone(b"due")) == (value, 3, stamp, NOW + 1)
+    assert run(engine, found_alone(b"over")) is None
+    assert run(engine, found_alone(b"absent")) is None
+    with closing(engine.snapshot()) as before:
+        commit(engine, put(b"plain", b"later"))
+        assert run(engine, found_alone(b"plain"), snapshot=before) == (value, 3, stamp, None)
+    assert (
+        run(PassingEngine(engine), found_alone(b"plain"))
+        == run(engine, found_alone(b"plain"))
+        != (value, 3, stamp, None)
+    )
+
+
+def test_a_row_that_cannot_be_told_alone_is_read(engine: Engine, monkeypatch: pytest.MonkeyPatch):
+    stamp = commit(engine, put(b"k", b"v"))
+    monkeypatch.setattr(type(engine), "row_at_key", lambda *_: None, raising=False)
+    assert run(engine, found_alone(b"k")) == (b"v", 3, stamp, None)
+    engine.close()
+    with pytest.raises(ClosedError):
+        run(engine, found_alone(b"k"))
 
 
 RIGHT_OR_WRONG = pytest.mark.parametrize("guess", [(b"b", 1, b""), (b"nowhere", 1, b"")], ids=str)

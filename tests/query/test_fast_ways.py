@@ -20,7 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from kvmodels import AsyncDatabase, Count, Database, Q
+from kvmodels import AsyncDatabase, Count, Database, Q, drivers
 from kvmodels.database_core import DatabaseCore
 from kvmodels.engines.base import Engine
 from kvmodels.engines.group_commit import GroupCommitter
@@ -75,6 +75,7 @@ def clear_ways(kind: Kind) -> Iterator[None]:
         getattr(one.prepare, "__self__", None) for one in map(schema_of, {kind.model, *kind.root.__subclasses__()})
     ]
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(drivers, "_row_alone", untaken)
         patch.setattr(direct_writes, "way_of", untaken)
         patch.setattr(direct_writes.Way, "revised", untaken)
         patch.setattr(fetch, "lookup_read", untaken)
