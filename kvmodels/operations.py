@@ -7,7 +7,8 @@ values to create (0.25 us against 0.6 us for a frozen dataclass) and one is made
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from kvmodels.slotted import dataclass
@@ -29,6 +30,7 @@ __all__ = [
     "Follow",
     "Guard",
     "GuardFailed",
+    "Guess",
     "Likely",
     "Mutation",
     "Nothing",
@@ -272,6 +274,12 @@ PLAIN_ROWS: Final = Nothing()
 """The one object that is needed of it."""
 
 
+Guess: TypeAlias = tuple[bytes, int, bytes]
+"""A key is probably this prefix, the value of a row from this position on, and this suffix."""
+
+_NO_OTHERS: Final[Mapping[int, Guess]] = MappingProxyType({})
+
+
 @dataclass(slots=True)
 class Likely:
     """A ``Follow`` that says beforehand for which key it will ask, if the row that is read is like those before it.
@@ -281,20 +289,28 @@ class Likely:
 
     Attributes:
         follow: the function; it may change the guess, which is no part of the answer.
-        guess: the key is probably this prefix, the value of the row from this position on, and this suffix.
+        guess: how that key is made of the value of the row.
+        others: the same for values of these lengths. It is replaced and not changed, and before ``guess``, which then
+            is another object: who remembers what was made of a guess need not ask for more.
         misses: how often the function was called since an engine has last found a row where it was guessed, if the
             engine says so by setting it to 0.
         asked: what an engine asks for such a row, with the guess and the guard that it was made of; it is the engine's.
     """
 
     follow: Follow
-    guess: tuple[bytes, int, bytes]
+    guess: Guess
     misses: int = 0
-    asked: tuple[tuple[bytes, int, bytes], Guard, str] | None = None
+    asked: tuple[Guess, Guard, str] | None = None
+    others: Mapping[int, Guess] = _NO_OTHERS
 
     def __call__(self, ranges: list[list[Row]]) -> Sequence[ReadRange]:
         """What the function asks for."""
         return self.follow(ranges)
+
+    def key_behind(self, value: bytes) -> bytes:
+        """The key that is guessed behind a row with this value."""
+        prefix, start, suffix = self.others.get(len(value), self.guess)
+        return prefix + value[start:] + suffix
 
 
 class CommitResult(NamedTuple):

@@ -325,7 +325,7 @@ def bounded(follow: Follow) -> Follow:
     if isinstance(follow, Tail | Nothing):
         return follow  # it asks for no more rows than the read gave
     if isinstance(follow, Likely):
-        return Likely(bounded(follow.follow), follow.guess)
+        return Likely(bounded(follow.follow), follow.guess, others=follow.others)
 
     def small(found: list[list[Row]]) -> Sequence[ReadRange]:
         more = follow(found)

@@ -344,9 +344,9 @@ def _followed(
     if follow is None or found is None:
         return []
     if isinstance(follow, Likely) and found:
-        prefix, start, suffix = follow.guess
-        likely = _at(transaction, databases, prefix + found[0][1][start:] + suffix)
+        likely = _at(transaction, databases, follow.key_behind(found[0][1]))
         if likely:
+            follow.misses = 0
             return [likely]
     return [_behind(transaction, databases, one) for one in follow([found])]
 

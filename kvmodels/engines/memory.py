@@ -201,8 +201,7 @@ class MemoryEngine:
         if guard is not None or follow is not None:
             if row is None or guard is None or not isinstance(follow, Likely):
                 return None
-            prefix, at, suffix = follow.guess
-            likely = prefix + row[1][at:] + suffix
+            likely = follow.key_behind(row[1])
             guarded, behind = get(guard[0]) or packed(guard[0]), get(likely) or packed(likely)
             if guarded is None or behind is None or guarded[3] != guard[1]:
                 return None
@@ -415,8 +414,7 @@ def _without_lock(
         if (None if guarded is None else guarded[3]) != guard[1]:
             return None
     if isinstance(follow, Likely) and row is not None:
-        prefix, at, suffix = follow.guess
-        likely = prefix + row[1][at:] + suffix
+        likely = follow.key_behind(row[1])
         behind = get(likely) or packed(likely)
         if behind is not None:
             followed.append([behind])

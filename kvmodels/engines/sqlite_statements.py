@@ -23,6 +23,7 @@ from kvmodels.operations import (
     Follow,
     Guard,
     GuardFailed,
+    Guess,
     Likely,
     Mutation,
     Nothing,
@@ -89,7 +90,7 @@ AT_KEY = "SELECT v, e, s, x, CASE WHEN x NOTNULL THEN (SELECT clock FROM meta WH
 
 LIKELY_ROW = (
     "SELECT behind.k, behind.v, behind.e, behind.s, behind.x FROM kv AS guard CROSS JOIN kv CROSS JOIN kv AS behind"
-    " ON behind.k = CAST(X'{}' || substr(kv.v, {}){} AS BLOB)"
+    " ON behind.k = CAST({} AS BLOB)"
     " WHERE kv.k = ? AND guard.k = X'{}' AND guard.s = {} AND guard.x ISNULL AND kv.x ISNULL AND behind.x ISNULL"
 )
 """What ``LIKELY_POINT`` finds behind, if the guard holds, all three rows are there and none has a deadline.
@@ -305,7 +306,7 @@ def row_at_key(found: tuple[Any, ...] | None, key: bytes, clock: EngineClock) ->
     return key, value, encoding, version, expire_at
 
 
-def likely_row(guess: tuple[bytes, int, bytes], guard: Guard) -> tuple[tuple[bytes, int, bytes], Guard, str] | None:
+def likely_row(follow: Likely, guard: Guard) -> tuple[Guess, Guard, str] | None:
     """The statement that finds the row at the likely key, in the state of guard and slot; None: the guard never holds.
 
     Its parameter is the key of the slot. It is to be remembered, with what it was made of: a text that is the same
@@ -314,9 +315,19 @@ def likely_row(guess: tuple[bytes, int, bytes], guard: Guard) -> tuple[tuple[byt
     versionstamp = guard.versionstamp
     if versionstamp is None or versionstamp[8:] != ZEROS or versionstamp[0] > 127:  # no row has such a version
         return None
-    prefix, at, suffix = guess
-    end, version = f" || X'{suffix.hex()}'" if suffix else "", int.from_bytes(versionstamp[:8], "big")
-    return guess, guard, LIKELY_ROW.format(prefix.hex(), at + 1, end, guard.key.hex(), version)
+    guess = follow.guess
+    likely, others = _made_by(guess), follow.others
+    if others:
+        cases = [f"WHEN {length} THEN {_made_by(other)}" for length, other in others.items()]
+        likely = f"CASE length(kv.v) {' '.join(cases)} ELSE {likely} END"
+    return guess, guard, LIKELY_ROW.format(likely, guard.key.hex(), int.from_bytes(versionstamp[:8], "big"))
+
+
+def _made_by(guess: Guess) -> str:
+    """An expression for the key that is made of the value of a slot."""
+    prefix, start, suffix = guess
+    end = f" || X'{suffix.hex()}'" if suffix else ""
+    return f"X'{prefix.hex()}' || substr(kv.v, {start + 1}){end}"
 
 
 def _live(key: bytes, stored: Sequence[Any], high_water: int, clock: EngineClock | None) -> list[Row]:

@@ -256,7 +256,7 @@ class SqliteStore:
         else:
             asked = follow.asked
             if asked is None or asked[0] is not follow.guess or asked[1] is not guard:
-                asked = follow.asked = statements.likely_row(follow.guess, guard)
+                asked = follow.asked = statements.likely_row(follow, guard)
                 if asked is None:
                     return None
             statement = asked[2]

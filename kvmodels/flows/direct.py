@@ -26,6 +26,9 @@ __all__ = ["Direct", "Lookup", "absent_record", "direct_one", "lookup_read"]
 
 _new: Final = tuple[Any, ...].__new__
 _ONE_ROW: Final[type[OneRow[Any]]] = OneRow
+_MOST_LENGTHS: Final = 6
+"""Lengths of slots with a guess of their own: numbers have keys of one to eight bytes, of which a store has a few."""
+
 _LONGEST_HEAD: Final = 8
 """More bytes than msgpack puts before the text or the number in a list of one."""
 
@@ -236,16 +239,31 @@ def _follower(context: Context, live: LiveCollection, index: LiveIndex) -> Likel
         if pk is None:
             return ()
         key, value = prefix + pk, slots[0][1]
-        before, start, after = likely.guess
-        if before + value[start:] + after != key:
+        if likely.key_behind(value) != key:
             likely.misses += 1
             # One number of fewer bytes among many does not make the next one of that length likely.
-            if likely.misses > 1 or not start:
-                likely.guess = _guess(value, key) or likely.guess
+            if likely.misses > 1 or not likely.guess[1]:
+                _learn(likely, value, key)
         return (_new(ReadRange, (key, None, None, False, False)),)
 
     likely = Likely(follow, (prefix, 0, b""))
     return likely
+
+
+def _learn(likely: Likely, value: bytes, key: bytes) -> None:
+    """Guess by this slot and the key of its record; of slots of this length, if there is a guess already."""
+    present, others, learned = likely.guess, likely.others, _guess(value, key)
+    if learned is None:
+        return
+    if not present[1] or len(others) >= _MOST_LENGTHS:
+        likely.others, likely.guess = {}, learned
+    elif learned != present:
+        # In this order, and with a guess that is another object though it is equal: see ``Likely``.
+        likely.others = {**others, len(value): learned}
+        likely.guess = present[0], present[1], present[2]
+    elif len(value) in others:
+        likely.others = {length: other for length, other in others.items() if length != len(value)}
+        likely.guess = present[0], present[1], present[2]
 
 
 def _guess(value: bytes, key: bytes) -> tuple[bytes, int, bytes] | None:

@@ -426,6 +426,10 @@ def test_another_guess_or_guard_is_asked_for_by_another_statement(file: SqliteEn
     assert rows_seen(file, held, likely) == [b"other"]
     likely.guess = (b"", 1, b"'")
     assert rows_seen(file, held, likely) == [b"quoted"]
+    likely.others, likely.guess = {2: (b"c", 2, b""), 3: (b"b", 3, b"")}, (b"no", 1, b"")
+    assert rows_seen(file, held, likely) == [b"other"]
+    likely.others, likely.guess = {1: (b"c", 2, b""), 3: (b"b", 3, b"")}, (b"", 1, b"'")
+    assert rows_seen(file, held, likely) == [b"quoted"]
     assert rows_seen(file, Guard(b"a", stamp), likely) is None
     moved = commit(file, put(b"guard"))
     assert rows_seen(file, held, likely) is None

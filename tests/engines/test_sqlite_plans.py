@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
@@ -11,17 +11,19 @@ import pytest
 from kvmodels.engines import sqlite_statements as statements
 from kvmodels.engines import sqlite_tails
 from kvmodels.engines.sqlite import SqliteEngine
-from kvmodels.operations import AtomicWrite, Check, Delete, Follow, Guard, Likely, ReadRange, ReadResult
+from kvmodels.operations import AtomicWrite, Check, Delete, Follow, Guard, Guess, Likely, ReadRange, ReadResult
 from tests.contract.shorthand import commit, put, rows
 
 
-def likely_row(suffix: bytes) -> str:
-    found = statements.likely_row((b"k", 2, suffix), Guard(b"guard", bytes(10)))
+def likely_row(suffix: bytes, others: Mapping[int, Guess]) -> str:
+    likely = Likely(lambda _: (), (b"k", 2, suffix), others=others)
+    found = statements.likely_row(likely, Guard(b"guard", bytes(10)))
     assert found is not None
     return found[2]
 
 
-LIKELY_ROW, LIKELY_ROW_WITH_END = likely_row(b""), likely_row(b"end")
+LIKELY_ROW, LIKELY_ROW_WITH_END = likely_row(b"", {}), likely_row(b"end", {})
+LIKELY_ROW_BY_LENGTH = likely_row(b"", {2: (b"k", 1, b""), 4: (b"l", 2, b"end")})
 
 
 @pytest.fixture
