@@ -142,13 +142,11 @@ class DatabaseCore:
         Raises:
             InvalidArgumentError: the model was not given to the database.
         """
-        for schema in self.schemas.values():
-            if schema.model is model:
-                return schema
-        root = root_of(model) if isinstance(cast("object", model), type) else model
-        for schema in self.schemas.values():
-            if schema.model is root:
-                return schema
+        schema = self._declared_as(model)
+        if schema is None and isinstance(cast("object", model), type):
+            schema = self._declared_as(root_of(model))
+        if schema is not None:
+            return schema
         raise InvalidArgumentError(
             "the database was opened without this model",
             argument="model",
@@ -156,6 +154,9 @@ class DatabaseCore:
             expected=tuple(schema.name for schema in self.schemas.values()),
             hint="Give a model class, neither its name nor an object, that was named in Database(url, models=[...]).",
         )
+
+    def _declared_as(self, model: type[Any]) -> ModelSchema | None:
+        return next((schema for schema in self.schemas.values() if schema.model is model), None)
 
     def view_for(self, model: type[Any]) -> ModelSchema:
         """The schema by which the objects of a registered model are written and asked for.

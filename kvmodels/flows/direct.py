@@ -257,13 +257,11 @@ def _learn(likely: Likely, value: bytes, key: bytes) -> None:
         return
     if not present[1] or len(others) >= _MOST_LENGTHS:
         likely.others, likely.guess = {}, learned
-    elif learned != present:
-        # In this order, and with a guess that is another object though it is equal: see ``Likely``.
-        likely.others = {**others, len(value): learned}
-        likely.guess = present[0], present[1], present[2]
-    elif len(value) in others:
-        likely.others = {length: other for length, other in others.items() if length != len(value)}
-        likely.guess = present[0], present[1], present[2]
+        return
+    kept = {length: other for length, other in others.items() if length != len(value)}
+    # In this order, and with a guess that is another object though it is equal: see ``Likely``.
+    likely.others = kept if learned == present else {**kept, len(value): learned}
+    likely.guess = present[0], present[1], present[2]
 
 
 def _guess(value: bytes, key: bytes) -> tuple[bytes, int, bytes] | None:

@@ -55,6 +55,7 @@ def writer(engine: SqliteEngine) -> sqlite3.Connection:
         (statements.AT_KEY, 1),
         (LIKELY_ROW, 1),
         (LIKELY_ROW_WITH_END, 1),
+        (LIKELY_ROW_BY_LENGTH, 1),
         (statements.CHECK, 1),
         (statements.CHECK_MANY, statements.CHECKS_PER_STATEMENT),
         (statements.ANY_BETWEEN, 2),

@@ -139,6 +139,10 @@ def test_one_number_of_another_length_does_not_change_the_guess(tmp_path: Path):
             assert guess_after(number) == usual, (
                 "a guess that was right since the last miss makes one more miss the first"
             )
+        assert not guesses_of(db, Person, email="1@x.org").others
+        assert guess_after(300, 1, 2) == usual
+        assert [*guesses_of(db, Person, email="1@x.org").others] == [len(b"\x91\2")]
+        assert guess_after(300, 400) == usual
 
 
 def guesses_of(db: Database, model: Any, **lookup: Any) -> Likely:
