@@ -57,6 +57,7 @@ format: $(STAMP) ## refuse what the formatter would change
 
 lint: $(STAMP)
 	$(BIN)/ruff check .
+	$(BIN)/python tools/unasync.py --check
 
 types: $(STAMP) ## mypy strict and pyright strict
 	$(BIN)/mypy

@@ -1,7 +1,8 @@
-"""Charts as SVG, drawn by hand: what others reach beside kvmodels, and what operations cost as stores grow.
+"""Charts as SVG: the speed of others beside kvmodels, and what operations cost as stores grow.
 
-Rules of this module: a chart is a function of numbers; it knows nothing of columns or rows. Logarithmic scales, because
-the figures span four orders of magnitude; every mark carries its value as a tooltip.
+Rules of this module: a chart is a function of numbers; it knows nothing of columns or rows. Comparisons of everything
+have logarithmic scales, because the figures span four orders of magnitude, and every mark carries its value as a
+tooltip. Bars begin at zero and show their values. Colours are classes of one style sheet, which has a dark form.
 """
 
 from __future__ import annotations
@@ -12,28 +13,49 @@ from html import escape
 
 from benchmarks.ratios import Spread
 
-COLOURS = ("#1565c0", "#c62828", "#2e7d32", "#ef6c00", "#6a1b9a", "#00838f", "#9e9d24", "#5d4037", "#455a64")
+LIGHT = ("#1565c0", "#c62828", "#2e7d32", "#ef6c00", "#6a1b9a", "#00838f", "#827717", "#5d4037", "#455a64")
+DARK = ("#64b5f6", "#ff8a80", "#81c784", "#ffb74d", "#ce93d8", "#4dd0e1", "#dce775", "#bcaaa4", "#b0bec5")
+"""Of the series, in their order."""
+INK = {"ink": ("#212121", "#e6e9f0"), "soft": ("#616161", "#a7b0c4"), "line": ("#dddddd", "#3a4252")}
+MARKED = {"own": ("#24407a", "#8fb0ff"), "other": ("#b0b8c9", "#56617a")}
+GROUND = ("#fafafa", "#1c2029")
 SHAPES = ("circle", "square", "diamond")
-LEFT, RIGHT, TOP, LINE = 210, 24, 92, 30
+LEFT, RIGHT, TOP, LINE = 226, 24, 92, 30
 IN_A_LINE = 4
 WIDTH = 900
 PANEL_WIDTH, PANEL_HEIGHT, PANEL_GAP = 244, 170, 40
+BAR_PANEL, BAR_NAME, BAR, BAR_LENGTH = 350, 108, 22, 150
 
 
-def text(x: float, y: float, content: str, *, size: int = 12, anchor: str = "start", colour: str = "#212121") -> str:
+def style() -> str:
+    """The colours of every class, for light and for dark pages."""
+    named = {f"s{index}": pair for index, pair in enumerate(zip(LIGHT, DARK, strict=True))} | INK | MARKED
+    light, dark = ("".join(f".{name}{{color:{pair[mode]}}}" for name, pair in named.items()) for mode in (0, 1))
+    return (
+        f"<style>.ground{{color:{GROUND[0]}}}{light}"
+        f"@media (prefers-color-scheme: dark){{.ground{{color:{GROUND[1]}}}{dark}}}</style>"
+    )
+
+
+def text(x: float, y: float, content: str, *, size: int = 13, anchor: str = "start", colour: str = "ink") -> str:
     """One line of text."""
-    look = f'font-size="{size}" text-anchor="{anchor}" fill="{colour}"'
+    look = f'font-size="{size}" text-anchor="{anchor}" class="{colour}" fill="currentColor"'
     return f'<text x="{x:.1f}" y="{y:.1f}" {look}>{escape(content)}</text>'
+
+
+def series_class(index: int) -> str:
+    """The class that has the colour of a series."""
+    return f"s{index % len(LIGHT)}"
 
 
 def mark(x: float, y: float, series: int, tip: str) -> str:
     """The point of a series, told apart by colour and by shape."""
-    colour, shape = COLOURS[series % len(COLOURS)], SHAPES[series % len(SHAPES)]
+    look, shape = f'class="{series_class(series)}" fill="currentColor"', SHAPES[series % len(SHAPES)]
     title = f"<title>{escape(tip)}</title>"
     if shape == "circle":
-        return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" fill="{colour}">{title}</circle>'
+        return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="5" {look}>{title}</circle>'
     turn = f' transform="rotate(45 {x:.1f} {y:.1f})"' if shape == "diamond" else ""
-    return f'<rect x="{x - 4.5:.1f}" y="{y - 4.5:.1f}" width="9" height="9" fill="{colour}"{turn}>{title}</rect>'
+    return f'<rect x="{x - 4.5:.1f}" y="{y - 4.5:.1f}" width="9" height="9" {look}{turn}>{title}</rect>'
 
 
 def legend(series: Sequence[str]) -> list[str]:
@@ -50,8 +72,10 @@ def frame(width: float, height: float, label: str, parts: Sequence[str]) -> str:
     """The picture around its parts."""
     box = f'viewBox="0 0 {width:.0f} {height:.0f}"'
     opening = f'<svg xmlns="http://www.w3.org/2000/svg" {box} role="img" aria-label="{escape(label)}">'
-    ground = f'<rect width="{width:.0f}" height="{height:.0f}" rx="8" fill="#fafafa"/>'
-    return "\n".join([opening, ground, '<g font-family="system-ui, sans-serif">', *parts, "</g>", "</svg>", ""])
+    ground = f'<rect width="{width:.0f}" height="{height:.0f}" rx="8" class="ground" fill="currentColor"/>'
+    return "\n".join(
+        [opening, style(), ground, '<g font-family="system-ui, sans-serif">', *parts, "</g>", "</svg>", ""]
+    )
 
 
 def decades(low: float, high: float) -> list[float]:
@@ -89,21 +113,45 @@ def beside(title: str, rows: Mapping[str, Mapping[str, Spread]], base: str) -> s
     parts = [text(16, 26, title, size=15)]
     parts += legend(series)
     for tick in ticks:
-        colour, label = ("#212121", f"{base} = 1") if tick == 1 else ("#e0e0e0", short(tick))
-        parts.append(f'<path d="M{place(tick):.1f} {TOP - 6}V{bottom}" stroke="{colour}"/>')
+        colour, label = ("ink", f"{base} = 1") if tick == 1 else ("line", short(tick))
+        parts.append(f'<path d="M{place(tick):.1f} {TOP - 6}V{bottom}" class="{colour}" stroke="currentColor"/>')
         parts.append(text(place(tick), bottom + 18, label, anchor="middle"))
     for line, (row, by_series) in enumerate(rows.items()):
         y = TOP + LINE * line + LINE / 2
         parts.append(text(LEFT - 12, y + 4, row, anchor="end"))
         for name, found in by_series.items():
             index = series.index(name)
-            colour = COLOURS[index % len(COLOURS)]
-            reach = f"M{place(found.low):.1f} {y}H{place(found.high):.1f}"
-            parts.append(f'<path d="{reach}" stroke="{colour}" stroke-width="2" opacity="0.5"/>')
+            reach = f'd="M{place(found.low):.1f} {y}H{place(found.high):.1f}" class="{series_class(index)}"'
+            parts.append(f'<path {reach} stroke="currentColor" stroke-width="2" opacity="0.5"/>')
             parts.append(mark(place(found.middle), y, index, f"{row}, {name}: {found.middle:.3g}"))
-    parts.append(text(LEFT, bottom + 38, "← slower", colour="#616161"))
-    parts.append(text(WIDTH - RIGHT, bottom + 38, "faster →", anchor="end", colour="#616161"))
+    parts.append(text(LEFT, bottom + 38, "← slower", colour="soft"))
+    parts.append(text(WIDTH - RIGHT, bottom + 38, "faster →", anchor="end", colour="soft"))
     return frame(WIDTH, bottom + 50, title, parts)
+
+
+def bars(title: str, panels: Mapping[str, Mapping[str, tuple[float, str]]], own: str) -> str:
+    """A panel a row, two beside each other, a bar a series: longer is faster, and one series stands out.
+
+    Args:
+        title: what the chart shows.
+        panels: row, series, the length of the bar and its label; each row has a scale of its own.
+        own: the series that stands out.
+    """
+    step = 34 + BAR * max(len(panel) for panel in panels.values()) + 18
+    parts = [text(16, 28, title, size=16)]
+    for number, (row, values) in enumerate(panels.items()):
+        left, top = 16 + number % 2 * (BAR_PANEL + 8), 66 + number // 2 * step
+        longest = max(length for length, _ in values.values())
+        parts.append(text(left, top, row, size=15))
+        for line, (name, (length, label)) in enumerate(values.items()):
+            y, wide = top + 12 + BAR * line, max(length / longest * BAR_LENGTH, 1.5)
+            colour = "own" if name == own else "other"
+            box = f'x="{left + BAR_NAME}" y="{y}" width="{wide:.1f}" height="{BAR - 6}" rx="2"'
+            parts.append(f'<rect {box} class="{colour}" fill="currentColor"/>')
+            ink = "ink" if name == own else "soft"
+            parts.append(text(left + BAR_NAME - 8, y + 12, name, anchor="end", colour=ink))
+            parts.append(text(left + BAR_NAME + wide + 6, y + 12, label, colour=ink))
+    return frame(2 * BAR_PANEL + 24, 66 + math.ceil(len(panels) / 2) * step, title, parts)
 
 
 def growing(title: str, panels: Mapping[str, Mapping[str, Mapping[int, Spread]]]) -> str:
@@ -148,14 +196,14 @@ def panel(
 
     parts = [text(left, top - 8, f"{row}, µs", size=13)]
     for tick in ticks:
-        parts.append(f'<path d="M{left} {down(tick):.1f}h{PANEL_WIDTH}" stroke="#e0e0e0"/>')
+        parts.append(f'<path d="M{left} {down(tick):.1f}h{PANEL_WIDTH}" class="line" stroke="currentColor"/>')
         parts.append(text(left - 6, down(tick) + 4, short(tick), size=11, anchor="end"))
     parts += [text(across(size), top + PANEL_HEIGHT + 16, short(size), size=11, anchor="middle") for size in sizes]
     for name, points in lines.items():
         index = series.index(name)
-        colour = COLOURS[index % len(COLOURS)]
         path = "L".join(f"{across(size):.1f} {down(point.middle):.1f}" for size, point in sorted(points.items()))
-        parts.append(f'<path d="M{path}" fill="none" stroke="{colour}" stroke-width="2"/>')
+        look = f'class="{series_class(index)}" fill="none" stroke="currentColor" stroke-width="2"'
+        parts.append(f'<path d="M{path}" {look}/>')
         parts += [
             mark(across(size), down(point.middle), index, f"{row}, {name}, {size:,} records: {point.middle:.3g} µs")
             for size, point in sorted(points.items())

@@ -1,7 +1,7 @@
 """The page of the documentation that shows a run, and its charts.
 
-Rules of this module: everything on the page is computed from the results, the verdicts too; nothing is written by hand
-behind a run.
+Rules of this module: everything on the page is computed from the results, the verdicts too. Charts and findings come
+first, then the tables, and the method last.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import product
 from pathlib import Path
 
-from benchmarks import aims, chart, growth
+from benchmarks import aims, chart, growth, overview
 from benchmarks.columns.registry import COLUMNS, PEERS, Column, Family
 from benchmarks.ratios import Spread, costs, ratio, spread
 from benchmarks.results import Results
@@ -27,6 +27,7 @@ CLASSES = {
 COMPARED: tuple[Family, ...] = ("floor", *PEERS)
 """Whom the charts show; what TinyDB and ZODB do is not the same work, they are in the tables."""
 INTRODUCTION = Path(__file__).with_name("introduction.md")
+METHOD = Path(__file__).with_name("method.md")
 
 
 def of_class(results: Results, durability: str) -> list[Column]:
@@ -124,7 +125,7 @@ def growth_table(results: Results) -> str:
             shown_cells = [NOTHING if cell is None else number(cell.middle) for cell in cells]
             rows.append([f"{row.title}: {column.name}", *shown_cells, times(grown)])
     header = ["µs", *(f"{int(size):,} records" for size in sizes)]
-    return table([*header, f"{int(sizes[-1]):,} cost so many times {int(sizes[0]):,}"], rows)
+    return table([*header, f"{int(sizes[-1]):,} as a multiple of {int(sizes[0]):,}"], rows)
 
 
 def imported(results: Results) -> str:
@@ -138,8 +139,8 @@ def one_durability(results: Results, durability: str) -> str:
     return f"""Measured {results.origin("rows")}. Medians:
 
 {figures(results, durability)}
-How many times the cost of kvmodels on the same engine (on SQLite, where kvmodels has no such engine); above 1 kvmodels
-is ahead:
+The cost of each, as a multiple of the cost of kvmodels on the same engine, or on SQLite where kvmodels has no such
+engine. Above 1, kvmodels is faster:
 
 {comparisons(results, durability)}"""
 
@@ -149,11 +150,10 @@ def many_tasks(results: Results) -> str:
     turns = max(len(rounds["one"]) for rounds in results.concurrency.values())
     return f"""## Many tasks
 
-Each task changes a record of its own by `patch`, which reads it, validates it, keeps its index entries and writes it,
-or sets a key of its own by `kv.set`, which is a commit and nothing else, and waits. One task and many took
-{turns} turns, and the last
-column is the median of the ratios of the turns: how many times the commits of one task many reach. Where a power loss
-is survived, what one task reaches is the time that the machine takes to sync a file, which differs from turn to turn.
+Each task changes a record of its own and waits for the answer. `patch` reads the record, validates it, maintains its
+index entries and writes it; `kv.set` is a commit and nothing else. One task and many tasks took {turns} turns. The last
+column is the median of the ratios of the turns: the commits of many tasks as a multiple of the commits of one.
+With `commit`, one task is as fast as the machine syncs a file, which differs from turn to turn.
 Measured {results.origin("concurrency")}.
 
 {concurrency(results)}"""
@@ -164,12 +164,10 @@ def of_growth(results: Results) -> str:
     return f"""## Growth
 
 Measured {results.origin("growth")}. An insert is followed by a delete, so that each store keeps its size. The floor in
-memory is shown beside kvmodels, because a dict of many records itself answers later: what it looks at is in no cache.
+memory is shown beside kvmodels, because a large dict is slower by itself: its records are in no cache of the processor.
 
-![Cost of one operation as the store grows](assets/bench-growth.svg)
-
-Medians of the rounds in microseconds; the last column is the median of the ratios of the rounds, quartiles in brackets,
-so with few rounds it can differ from the ratio of the medians beside it:
+Medians of the rounds in microseconds. The last column is the median of the ratios of the rounds, with quartiles in
+brackets, so with few rounds it can differ from the ratio of the medians:
 
 {growth_table(results)}"""
 
@@ -197,8 +195,21 @@ def origins(results: Results) -> str:
 
 
 def introduction(results: Results) -> str:
-    """What is measured, on which machine, and when."""
+    """The charts, the findings, and the command that measures them again."""
+    charts = "".join(
+        f"### {CLASSES[durability]}\n\n![{CLASSES[durability]}](assets/bench-{durability}.svg)\n\n"
+        for durability in measured_durabilities(results)
+    )
+    if results.growth:
+        charts += "### As the store grows\n\n![Cost of one operation](assets/bench-growth.svg)\n\n"
     return INTRODUCTION.read_text("utf-8").format(
+        records=results.records, overview=overview.overview(results), charts=charts
+    )
+
+
+def method(results: Results) -> str:
+    """What is measured, how, on which machine, and when."""
+    return METHOD.read_text("utf-8").format(
         records=results.records,
         rounds=results.rounds,
         machine="\n".join(f"| {name} | {value} |" for name, value in results.machine.items()),
@@ -215,20 +226,15 @@ def measured_durabilities(results: Results) -> list[str]:
 
 def page(results: Results) -> str:
     """The whole page."""
-    parts = [introduction(results)]
-    parts.append(
-        "## What is reached\n\nEvery ratio is the median of the ratios of the rounds, not the ratio of the medians "
-        "below: both sides of a round were measured within seconds of each other. Quartiles are in brackets.\n\n"
-        + verdicts(results)
-    )
+    parts = [introduction(results), "## Aims\n\n" + verdicts(results), "## Tables\n"]
     for durability in measured_durabilities(results):
-        title = CLASSES[durability]
-        parts.append(f"## {title}\n\n![{title}](assets/bench-{durability}.svg)\n")
+        parts.append(f"### {CLASSES[durability]}: figures\n")
         parts.append(one_durability(results, durability))
     if results.concurrency:
         parts.append(many_tasks(results))
     if results.growth:
         parts.append(of_growth(results))
+    parts.append(method(results))
     return "\n".join(parts)
 
 
@@ -254,6 +260,9 @@ def write(results: Results, docs: Path) -> list[Path]:
     texts = {docs / "benchmarks.md": page(results)}
     for durability in measured_durabilities(results):
         texts[assets / f"bench-{durability}.svg"] = picture(results, durability)
+    first = overview.picture(results)
+    if first is not None:
+        texts[assets / "bench-summary.svg"] = first
     if results.growth:
         texts[assets / "bench-growth.svg"] = growth_picture(results)
     for path, text in texts.items():

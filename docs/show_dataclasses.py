@@ -1,7 +1,7 @@
-"""Shows the constructors of dataclasses in the reference, whose decorator is that of ``kvmodels.slotted``.
+"""Shows the constructors of dataclasses in the reference, whose decorator is our own.
 
 Rules of this module: griffe knows dataclasses by the path of the decorator of the standard library, which stands in
-``kvmodels.slotted`` for everybody who reads types.
+``kvmodels._support.slotted_dataclass`` for everybody who reads types.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 from griffe import Alias, Class, Extension, Module
 
-OURS = "kvmodels.slotted.dataclass"
+OURS = "kvmodels._support.slotted_dataclass.dataclass"
 
 
 class ShowDataclasses(Extension):

@@ -1,4 +1,4 @@
-"""Writes the page of errors from the tree of error classes; run it after a change of ``kvmodels/errors.py``.
+"""Write the page of errors from the error classes; run it after a change of ``kvmodels/errors.py``.
 
 Rules of this module: everything below the introduction comes from the classes; a test compares the page with it.
 """
@@ -16,9 +16,9 @@ PAGE = Path(__file__).with_name("errors.md")
 INTRODUCTION = """\
 # Errors
 
-Everything that the library raises by itself is a `KvModelsError`. An error has a stable `code`, a fixed `message`,
-a `hint` that says what to do, and its data as attributes; printed, it shows all four. Errors survive pickling. Values
-of fields never appear in them, unless they are keys.
+A program must distinguish errors without parsing their messages. Every error of this library is a `KvModelsError` with
+a stable `code`, a fixed `message`, a `hint` that says what to do, and its data as attributes. Printing it shows all
+four. Errors can be pickled. Values of fields never appear in them, except keys.
 
 ```python
 from kvmodels import Database, KvModel, PrimaryKey, Unique, UniqueViolationError
@@ -48,18 +48,18 @@ KV302 email ('email',) 1
 KV201 3
 ```
 
-Errors of pydantic are not wrapped: `members.create(id="x")` raises pydantic's `ValidationError`. Bad input is refused
-before anything is written.
+Errors of Pydantic are not wrapped: `members.create(id="x")` raises Pydantic's `ValidationError`. Invalid input is
+refused before anything is written.
 
 ## All errors
 
-The first digit of a code is the group: 1 declarations, 2 records that are asked for, 3 constraints, 4 other writers,
-5 arguments, 6 limits, 7 queries, 8 schemas, 9 engines. "Base" is the class of this tree by which an error can also be
-caught, and behind it a class of Python.
+The first digit of a code is its group: 1 declarations, 2 lookups of records, 3 constraints, 4 concurrent writers,
+5 arguments, 6 limits, 7 queries, 8 schemas, 9 engines. "Base" lists the base classes by which an error can also be
+caught: one of this library and, for some errors, one of Python.
 """
 
 TABLE = """
-| Code | Error | Base | What happened |
+| Code | Error | Base | Cause |
 |---|---|---|---|
 """
 
@@ -67,53 +67,53 @@ Kind = type[KvModelsError]
 
 
 def kinds() -> list[Kind]:
-    """Every class of the tree, in the order of the codes."""
+    """Return all error classes in the order of their codes."""
     found: set[Kind] = {getattr(errors, name) for name in errors.__all__}
     return sorted(found, key=lambda kind: kind.code)
 
 
 def paragraphs(kind: Kind) -> list[str]:
-    """What the class says of itself, without the sections about arguments."""
+    """Return the paragraphs of the class's docstring, without the sections about arguments."""
     text = cleandoc(kind.__doc__ or "").replace("``", "`")
     parts = [" ".join(part.split()) for part in text.split("\n\n")]
     return [part for part in parts if not part.startswith(("Args:", "Attributes:", "Examples:"))]
 
 
 def bases(kind: Kind) -> str:
-    """The direct base in the tree and the class of Python, as the table shows them."""
+    """Return the base classes, as the table shows them."""
     return ", ".join(f"`{base.__name__}`" for base in kind.__bases__)
 
 
 def anchor(kind: Kind) -> str:
-    """The anchor of the section, as the documentation's table of contents makes it."""
+    """Return the anchor that the documentation gives to the section."""
     return f"{kind.code}-{kind.__name__}".lower()
 
 
 def row(kind: Kind) -> str:
-    """One line of the overview."""
+    """Return one row of the overview."""
     return f"| [`{kind.code}`](#{anchor(kind)}) | `{kind.__name__}` | {bases(kind)} | {paragraphs(kind)[0]} |"
 
 
 def section(kind: Kind) -> str:
-    """Everything about one class: when it is raised, what it carries, and what to do."""
+    """Return the section of one class: the cause, the attributes, and the hint."""
     lines = [f"### {kind.code} {kind.__name__}", "", *(f"{part}\n" for part in paragraphs(kind))]
     if kind.attributes:
-        lines.append(f"**Carries** {', '.join(f'`{name}`' for name in kind.attributes)}.\n")
+        lines.append(f"**Attributes:** {', '.join(f'`{name}`' for name in kind.attributes)}.\n")
     below = [f"`{other.__name__}`" for other in kinds() if kind in other.__bases__]
     if below:
-        lines.append(f"**Includes** {', '.join(below)}.\n")
+        lines.append(f"**Subclasses:** {', '.join(below)}.\n")
     if kind.default_hint:
-        lines.append(f"**What to do.** {kind.default_hint}\n")
+        lines.append(f"**What to do:** {kind.default_hint}\n")
     elif not below:
-        lines.append("**What to do.** The hint depends on the place, which knows what would help there.\n")
+        lines.append("**What to do:** Read the hint of the error; it depends on the cause.\n")
     return "\n".join(lines)
 
 
 def page() -> str:
-    """The whole page."""
+    """Return the whole page."""
     rows = "".join(f"{row(kind)}\n" for kind in kinds())
     sections = "\n".join(section(kind) for kind in kinds())
-    return f"{INTRODUCTION}{TABLE}{rows}\n## One by one\n\n{sections.strip()}\n"
+    return f"{INTRODUCTION}{TABLE}{rows}\n## Reference\n\n{sections.strip()}\n"
 
 
 if __name__ == "__main__":

@@ -98,7 +98,7 @@ def book_seats(db: Database) -> None:
     """Both records change, or none."""
     chapter("Transactions")
 
-    @db.transactional(retries=10)  # run again from the top after a conflict
+    @db.transactional()  # run again from the top after a conflict
     def book(tx: Transaction, guest_id: int, seat_id: int) -> Seat:
         seat = tx[Seat].get(seat_id)
         if seat.guest is not None:

@@ -12,12 +12,23 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from kvmodels.deferred import deferred_modules
+from kvmodels._support.moved_modules import find_moved_modules
 
 if TYPE_CHECKING:
-    from kvmodels.database import Database
-    from kvmodels.database_async import AsyncDatabase
-    from kvmodels.encoding.key_number import KeyNumber
+    from kvmodels.api._async.database import AsyncDatabase
+    from kvmodels.api._async.kv import AsyncKv, open_async_kv
+    from kvmodels.api._async.queryset import AsyncQuerySet
+    from kvmodels.api._async.repository import AsyncRepository
+    from kvmodels.api._async.transaction import AsyncTransaction
+    from kvmodels.api._sync.database import Database
+    from kvmodels.api._sync.kv import Kv, open_kv
+    from kvmodels.api._sync.queryset import QuerySet
+    from kvmodels.api._sync.repository import Repository
+    from kvmodels.api._sync.transaction import Transaction
+    from kvmodels.catalog.evolution import PlanStep, RefusedRecord, SchemaPlan
+    from kvmodels.core.keys import COMMIT_VERSIONSTAMP
+    from kvmodels.core.ulid import ULID
+    from kvmodels.core.values import UNDEFINED, KeyNumber, KvMap, KvU64
     from kvmodels.errors import (
         AlreadyExistsError,
         ClosedError,
@@ -58,36 +69,29 @@ if TYPE_CHECKING:
         StorageFullError,
         TransactionAbortedError,
         TransactionConflictError,
+        TransactionSuspendedError,
         UniqueViolationError,
         UnknownFieldError,
         UnknownLookupError,
         UnsupportedError,
         ValueTooLargeError,
     )
-    from kvmodels.flows.build import BuildReport, IndexViolation
-    from kvmodels.flows.bulk import BulkItem
-    from kvmodels.flows.bulk_results import BulkFailure, BulkProgress, BulkResult
-    from kvmodels.flows.findings import CheckReport
-    from kvmodels.flows.migrate import MigrationReport
-    from kvmodels.flows.pace import SchemaProgress
-    from kvmodels.flows.plan_apply import SchemaReport
-    from kvmodels.flows.retrying import RetryPolicy
-    from kvmodels.flows.violations import RecordViolation
-    from kvmodels.keys import COMMIT_VERSIONSTAMP
-    from kvmodels.kv import Kv, open_kv
-    from kvmodels.kv_async import AsyncKv, open_async_kv
+    from kvmodels.flows.bulk.create_batch import BulkItem
+    from kvmodels.flows.bulk.results import BulkFailure, BulkProgress, BulkResult
+    from kvmodels.flows.check.findings import CheckReport
+    from kvmodels.flows.evolution.apply import SchemaReport
+    from kvmodels.flows.evolution.build import BuildReport, IndexViolation
+    from kvmodels.flows.evolution.migrate import MigrationReport
+    from kvmodels.flows.evolution.throttle import SchemaProgress
+    from kvmodels.flows.evolution.violations import RecordViolation
+    from kvmodels.flows.retry_policy import RetryPolicy
     from kvmodels.limits import Limits
-    from kvmodels.query.aggregation import Avg, Count, Max, Min, Sum
-    from kvmodels.query.page import Page
+    from kvmodels.query.aggregates import Avg, Count, Max, Min, Sum
     from kvmodels.query.plans import QueryPlan
-    from kvmodels.queryset import QuerySet
-    from kvmodels.queryset_async import AsyncQuerySet
-    from kvmodels.repository import Repository
-    from kvmodels.repository_async import AsyncRepository
-    from kvmodels.schema.changes import F
-    from kvmodels.schema.evolution import PlanStep, RefusedRecord, SchemaPlan
-    from kvmodels.schema.expressions import Expression, FieldRef, MultiFieldRef, Q, col
-    from kvmodels.schema.markers import (
+    from kvmodels.query.query import Page
+    from kvmodels.schema.compile.model import KvModel
+    from kvmodels.schema.declare.expressions import Expression, FieldRef, MultiFieldRef, Q, col
+    from kvmodels.schema.declare.markers import (
         AggregateIndex,
         Field,
         Index,
@@ -98,13 +102,9 @@ if TYPE_CHECKING:
         Unique,
         UniqueConstraint,
     )
-    from kvmodels.schema.model import KvModel
-    from kvmodels.schema.time_fields import AutoNow, AutoNowAdd, Version
-    from kvmodels.schema.upgrades import Upgrade, upgrade
-    from kvmodels.transaction import Transaction
-    from kvmodels.transaction_async import AsyncTransaction
-    from kvmodels.ulid import ULID
-    from kvmodels.values import UNDEFINED, KvMap, KvU64
+    from kvmodels.schema.declare.time_fields import AutoNow, AutoNowAdd, Version
+    from kvmodels.schema.definition.upgrades import Upgrade, upgrade
+    from kvmodels.schema.filters.changes import F
 
 __all__ = [
     "COMMIT_VERSIONSTAMP",
@@ -200,6 +200,7 @@ __all__ = [
     "Transaction",
     "TransactionAbortedError",
     "TransactionConflictError",
+    "TransactionSuspendedError",
     "Unique",
     "UniqueConstraint",
     "UniqueViolationError",
@@ -216,75 +217,63 @@ __all__ = [
 ]
 
 _NAMES_OF = {
-    "database": "Database",
-    "database_async": "AsyncDatabase",
-    "encoding.key_number": "KeyNumber",
+    "api._async.database": "AsyncDatabase",
+    "api._async.kv": "AsyncKv open_async_kv",
+    "api._async.queryset": "AsyncQuerySet",
+    "api._async.repository": "AsyncRepository",
+    "api._async.transaction": "AsyncTransaction",
+    "api._sync.database": "Database",
+    "api._sync.kv": "Kv open_kv",
+    "api._sync.queryset": "QuerySet",
+    "api._sync.repository": "Repository",
+    "api._sync.transaction": "Transaction",
+    "catalog.evolution": "PlanStep RefusedRecord SchemaPlan",
+    "core.keys": "COMMIT_VERSIONSTAMP",
+    "core.ulid": "ULID",
+    "core.values": "KeyNumber KvMap KvU64 UNDEFINED",
     "errors": (
         "AlreadyExistsError ClosedError CommitUnknownError ConcurrencyError DecodeError DoesNotExist "
         "EngineError EngineTimeoutError ForeignFileError IndexChangedError IndexNotReadyError IntegrityError "
         "InvalidArgumentError InvalidCursorError InvalidKeyError InvalidValueError KeyTooLargeError "
         "KvModelsError LimitExceededError LockLostError ModelDefinitionError MultipleObjectsReturned "
-        "NonIdempotentValidatorError NoUsableIndexError OperationTooLargeError PrimaryKeyChangedError "
+        "NoUsableIndexError NonIdempotentValidatorError OperationTooLargeError PrimaryKeyChangedError "
         "QueryError ReadOnlyError ReservedKeyError ResumeExpiredError RetriesExhaustedError "
         "SchemaChangeRefusedError SchemaError SchemaMismatchError SnapshotExpiredError StaleObjectError "
-        "StorageFullError TransactionAbortedError TransactionConflictError UniqueViolationError "
-        "UnknownFieldError UnknownLookupError UnsupportedError ValueTooLargeError"
+        "StorageFullError TransactionAbortedError TransactionConflictError TransactionSuspendedError "
+        "UniqueViolationError UnknownFieldError UnknownLookupError UnsupportedError ValueTooLargeError"
     ),
-    "flows.build": "BuildReport IndexViolation",
-    "flows.bulk": "BulkItem",
-    "flows.bulk_results": "BulkFailure BulkProgress BulkResult",
-    "flows.retrying": "RetryPolicy",
-    "flows.findings": "CheckReport",
-    "flows.migrate": "MigrationReport",
-    "flows.pace": "SchemaProgress",
-    "flows.plan_apply": "SchemaReport",
-    "flows.violations": "RecordViolation",
-    "keys": "COMMIT_VERSIONSTAMP",
-    "kv": "Kv open_kv",
-    "kv_async": "AsyncKv open_async_kv",
+    "flows.bulk.create_batch": "BulkItem",
+    "flows.bulk.results": "BulkFailure BulkProgress BulkResult",
+    "flows.check.findings": "CheckReport",
+    "flows.evolution.apply": "SchemaReport",
+    "flows.evolution.build": "BuildReport IndexViolation",
+    "flows.evolution.migrate": "MigrationReport",
+    "flows.evolution.throttle": "SchemaProgress",
+    "flows.evolution.violations": "RecordViolation",
+    "flows.retry_policy": "RetryPolicy",
     "limits": "Limits",
-    "query.aggregation": "Avg Count Max Min Sum",
-    "query.page": "Page",
+    "query.aggregates": "Avg Count Max Min Sum",
     "query.plans": "QueryPlan",
-    "queryset": "QuerySet",
-    "queryset_async": "AsyncQuerySet",
-    "repository": "Repository",
-    "repository_async": "AsyncRepository",
-    "schema.changes": "F",
-    "schema.evolution": "PlanStep RefusedRecord SchemaPlan",
-    "schema.expressions": "Expression FieldRef MultiFieldRef Q col",
-    "schema.markers": "AggregateIndex Field Index Indexed MultiIndexed PrimaryKey Stored Unique UniqueConstraint",
-    "schema.model": "KvModel",
-    "schema.time_fields": "AutoNow AutoNowAdd Version",
-    "schema.upgrades": "Upgrade upgrade",
-    "transaction": "Transaction",
-    "transaction_async": "AsyncTransaction",
-    "ulid": "ULID",
-    "values": "UNDEFINED KvMap KvU64",
+    "query.query": "Page",
+    "schema.compile.model": "KvModel",
+    "schema.declare.expressions": "Expression FieldRef MultiFieldRef Q col",
+    "schema.declare.markers": (
+        "AggregateIndex Field Index Indexed MultiIndexed PrimaryKey Stored Unique UniqueConstraint"
+    ),
+    "schema.declare.time_fields": "AutoNow AutoNowAdd Version",
+    "schema.definition.upgrades": "Upgrade upgrade",
+    "schema.filters.changes": "F",
 }
 _HOME = {name: module for module, names in _NAMES_OF.items() for name in names.split()}
 
 
-# What the modules of the package itself load late; users import modules by their paths.
-_deferred = deferred_modules(
-    __name__,
-    "database_core",
-    "drivers",
-    "drivers_lookups",
-    "kv",
-    "kv_opening",
-    "repository",
-    "signals",
-    "spelling",
-    "transaction",
-    "transaction_scope",
-)
+find_moved_modules()
 
 
 def __getattr__(name: str) -> object:
     module = _HOME.get(name)
     if module is None:
-        return _deferred(name)
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     loaded = import_module(f"{__name__}.{module}")
     for public in _NAMES_OF[module].split():
         globals()[public] = getattr(loaded, public)

@@ -16,7 +16,8 @@
     ├── InvalidKeyError(ValueError)
     ├── InvalidValueError(TypeError)
     ├── InvalidArgumentError(ValueError)
-    │   └── TransactionAbortedError
+    │   ├── TransactionAbortedError
+    │   └── TransactionSuspendedError
     ├── ReservedKeyError(ValueError)
     ├── PrimaryKeyChangedError(ValueError)
     ├── LimitExceededError(ValueError)
@@ -45,16 +46,16 @@
         ├── UnsupportedError
         └── ResumeExpiredError
 
-Rules of this module: a message is a fixed sentence, what varies is a structured attribute that is shown
-behind it; the values of fields never appear unless they are key values; every error says what to do
-(``hint``), survives pickling, and has a stable ``code``. Nothing here imports from the package.
+Rules of this module: a message is a fixed sentence, what varies is a structured attribute that is shown after it; the
+values of fields never appear unless they are key values; every error says what to do (``hint``), survives pickling, and
+has a stable ``code``. Nothing here imports from the package.
 """
 
 from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from kvmodels.public_path import show_public_path
+from kvmodels._support.naming import short_repr, show_public_path
 
 __all__ = [
     "AlreadyExistsError",
@@ -96,6 +97,7 @@ __all__ = [
     "StorageFullError",
     "TransactionAbortedError",
     "TransactionConflictError",
+    "TransactionSuspendedError",
     "UniqueViolationError",
     "UnknownFieldError",
     "UnknownLookupError",
@@ -104,26 +106,15 @@ __all__ = [
 ]
 
 
-def _rebuild(
-    cls: type[KvModelsError], message: str, hint: str | None, data: dict[str, Any], notes: list[str]
-) -> KvModelsError:
+def _rebuild(cls: type[KvModelsError], message: str, hint: str | None, data: Any, notes: list[str]) -> KvModelsError:
     error = cls(message, hint=hint, **data)
     for note in notes:
         error.add_note(note)
     return error
 
 
-LONGEST_SHOWN = 200
-"""Characters of one attribute in a message; the attribute itself is whole."""
-
-
-def _shortened(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 40]} ... {text[-30:]}"
-
-
 class KvModelsError(Exception):
-    """Base of every error of this library; catch it to catch them all.
+    """Base class of all errors of this library; catch it to catch all of them.
 
     Args:
         message: a fixed sentence that says what happened.
@@ -162,7 +153,7 @@ class KvModelsError(Exception):
         return {name: value for name, value in values.items() if value is not None}
 
     def __str__(self) -> str:
-        details = ", ".join(f"{name}={_shortened(value)}" for name, value in self.data.items())
+        details = ", ".join(f"{name}={short_repr(value)}" for name, value in self.data.items())
         text = f"[{self.code}] {self.message}" + (f" ({details})" if details else "")
         return f"{text}. {self.hint}" if self.hint else text
 
@@ -172,7 +163,7 @@ class KvModelsError(Exception):
 
 
 class ModelDefinitionError(KvModelsError, TypeError):
-    """A model class cannot be used as it is declared; raised when the class is created or registered."""
+    """The declaration of a model class is invalid; raised when the class is created or registered."""
 
     code = "KV101"
     attributes = ("model", "field", "option", "suggestion")
@@ -183,19 +174,17 @@ class ModelDefinitionError(KvModelsError, TypeError):
 
 
 class NonIdempotentValidatorError(KvModelsError):
-    """A validator changes its own output, so that reading would change what was written."""
+    """A validator changes its own output, so reading a record would change its values."""
 
     code = "KV102"
     attributes = ("model", "field")
-    default_hint = (
-        "Make the validator return the same value when it is given its own result, or set Meta.trust_validators = True."
-    )
+    default_hint = "Make the validator return its own results unchanged, or set Meta.trust_validators = True."
     model: str
     field: str
 
 
 class DoesNotExist(KvModelsError, LookupError):  # noqa: N818 - Django's name, which users know
-    """No record matches; every model has its own subclass, such as ``User.DoesNotExist``."""
+    """No record matches; each model has its own subclass, such as ``User.DoesNotExist``."""
 
     code = "KV201"
     attributes = ("model", "lookup")
@@ -217,8 +206,8 @@ class MultipleObjectsReturned(KvModelsError):  # noqa: N818 - Django's name, whi
 class IntegrityError(KvModelsError):
     """A write would break a constraint; nothing was written.
 
-    ``position`` is the index of the offending object in a bulk write, and ``committed`` says how many of the
-    objects before it are already stored.
+    In a bulk write, ``position`` is the index of the object that failed, and ``committed`` is the number of objects
+    before it that are already stored.
     """
 
     code = "KV300"
@@ -242,7 +231,7 @@ class UniqueViolationError(IntegrityError):
 
     code = "KV302"
     attributes = ("model", "index", "fields", "values", "existing_key", "key", "position", "committed")
-    default_hint = "Choose another value, or load the record that has it by existing_key."
+    default_hint = "Choose another value, or load the record that has this value: get(existing_key)."
     model: str
     index: str
     fields: tuple[str, ...]
@@ -252,13 +241,13 @@ class UniqueViolationError(IntegrityError):
 
 
 class ConcurrencyError(KvModelsError):
-    """Another writer was faster."""
+    """Another writer has changed the same data first."""
 
     code = "KV400"
 
 
 class StaleObjectError(ConcurrencyError):
-    """The stored record is no longer the one that this object was loaded from; nothing was written."""
+    """The record has changed, expired or been removed since this object was loaded; nothing was written."""
 
     code = "KV401"
     attributes = ("model", "key", "expected", "actual", "position")
@@ -284,29 +273,27 @@ class RetriesExhaustedError(ConcurrencyError):
 
 
 class LockLostError(ConcurrencyError):
-    """The lease of a lock ended before it was released: another holder may be at work."""
+    """The lease of a lock ended before the lock was released: another holder may have it."""
 
     code = "KV403"
     attributes = ("name", "fencing_token")
-    default_hint = (
-        "Undo or repeat the work under a new lock; let the resource refuse the fencing tokens of earlier holders."
-    )
+    default_hint = "Undo or repeat the work under a new lock; let the resource refuse older fencing tokens."
     name: str
     fencing_token: int
 
 
 class TransactionConflictError(ConcurrencyError):
-    """Something that a transaction has read was written by others before its commit; nothing was written."""
+    """Another writer has changed data that a transaction read, before its commit; nothing was written."""
 
     code = "KV404"
     attributes = ("failed_checks", "attempts")
-    default_hint = "Run the transaction again from its beginning: @db.transactional() does that by itself."
+    default_hint = "Run the transaction again from its beginning; @db.transactional() does that automatically."
     failed_checks: tuple[Any, ...]
     attempts: int
 
 
 class InvalidKeyError(KvModelsError, ValueError):
-    """Something that is not a key, or bytes that are not an encoded key."""
+    """The value is not a key, or the bytes are not an encoded key."""
 
     code = "KV501"
     attributes = ("key", "part", "type")
@@ -317,15 +304,14 @@ class InvalidKeyError(KvModelsError, ValueError):
 
 
 class InvalidValueError(KvModelsError, TypeError):
-    """A value that cannot be stored, or not in this place.
+    """The value cannot be stored, or not in this field or key.
 
-    ``key`` is the primary key of the record that is meant, where it is known, and ``position`` the place of its object
-    in the list of a bulk write.
+    ``key`` is the primary key of the record, if it is known. In a bulk write, ``position`` is the index of the object.
     """
 
     code = "KV502"
     attributes = ("model", "field", "path", "type", "key", "position")
-    default_hint = "Give a value of the type that is declared or documented for this place."
+    default_hint = "Give a value of the declared or documented type."
     model: str | None
     field: str | None
     path: str | None
@@ -335,10 +321,10 @@ class InvalidValueError(KvModelsError, TypeError):
 
 
 class InvalidArgumentError(KvModelsError, ValueError):
-    """An argument that makes no sense."""
+    """The value of an argument is invalid."""
 
     code = "KV503"
-    attributes = ("argument", "value", "expected", "suggestion", "url")
+    attributes: ClassVar[tuple[str, ...]] = ("argument", "value", "expected", "suggestion", "url")
     default_hint = "Give a value that the documentation of the call allows."
     argument: str | None
     value: Any
@@ -348,20 +334,27 @@ class InvalidArgumentError(KvModelsError, ValueError):
 
 
 class TransactionAbortedError(InvalidArgumentError):
-    """An inner part of a transaction failed, so the whole of it cannot be committed; nothing was written."""
+    """An inner block of a transaction failed, so the transaction cannot be committed; nothing was written."""
 
     code = "KV506"
-    default_hint = (
-        "Let the exception of the inner transaction() leave the outer one too, or do what may fail outside of it."
-    )
+    default_hint = "Let the exception leave the outer transaction() too, or run code that may fail outside of it."
+
+
+class TransactionSuspendedError(InvalidArgumentError):
+    """A transaction is open in a function that is suspended, such as a generator that waits to be resumed."""
+
+    code = "KV507"
+    attributes = (*InvalidArgumentError.attributes, "began_at")
+    default_hint = "Use the transaction that was yielded (tx), or end its block before another one begins."
+    began_at: str
 
 
 class ReservedKeyError(KvModelsError, ValueError):
-    """A raw write to a key that belongs to models or to the library."""
+    """The key of a raw write belongs to models or to the library."""
 
     code = "KV504"
     attributes = ("key", "owner")
-    default_hint = "Write through the repository, or use kv.unsafe() if the guarantee may be given up."
+    default_hint = "Write through the repository, or use kv.unsafe(), which gives up the guarantees of models."
     key: Any
     owner: str
 
@@ -371,10 +364,7 @@ class PrimaryKeyChangedError(KvModelsError, ValueError):
 
     code = "KV505"
     attributes = ("model", "loaded_key", "key", "position")
-    default_hint = (
-        "A primary key is fixed once stored: repository.rename(key, new_key) gives the record another one, in one "
-        "commit."
-    )
+    default_hint = "A stored primary key is fixed: repository.rename(key, new_key) changes it in one commit."
     model: str
     loaded_key: Any
     key: Any
@@ -395,14 +385,14 @@ class LimitExceededError(KvModelsError, ValueError):
 
 
 class KeyTooLargeError(LimitExceededError):
-    """An encoded key is longer than the engine takes."""
+    """An encoded key is longer than the engine allows."""
 
     code = "KV602"
     default_hint = "Shorten the key, or index a shorter field."
 
 
 class ValueTooLargeError(LimitExceededError):
-    """An encoded value is larger than the engine takes."""
+    """An encoded value is larger than the engine allows."""
 
     code = "KV603"
     default_hint = "Store less in one record, or raise the limits if the engine allows it."
@@ -416,13 +406,13 @@ class OperationTooLargeError(LimitExceededError):
 
 
 class QueryError(KvModelsError, ValueError):
-    """A query that cannot be answered as written."""
+    """The query cannot be answered as written."""
 
     code = "KV700"
 
 
 class UnknownFieldError(QueryError):
-    """A query or a change names a field that the model does not have."""
+    """A query, a change or a new object names a field that the model does not have."""
 
     code = "KV701"
     attributes = ("model", "field", "suggestion")
@@ -432,7 +422,7 @@ class UnknownFieldError(QueryError):
 
 
 class UnknownLookupError(QueryError):
-    """A lookup that does not exist, or not for this field."""
+    """The lookup does not exist, or not for this field."""
 
     code = "KV702"
     attributes = ("model", "field", "lookup", "suggestion")
@@ -443,7 +433,7 @@ class UnknownLookupError(QueryError):
 
 
 class NoUsableIndexError(QueryError):
-    """No index serves this filter or order, and a scan was not permitted."""
+    """No index serves this filter or order, and the query does not allow a scan."""
 
     code = "KV703"
     attributes = ("model", "filters", "order", "candidates")
@@ -454,7 +444,7 @@ class NoUsableIndexError(QueryError):
 
 
 class InvalidCursorError(QueryError):
-    """A page cursor that was not made by this query."""
+    """The page cursor does not belong to this query."""
 
     code = "KV704"
     attributes = ("reason",)
@@ -473,13 +463,13 @@ class IndexChangedError(QueryError):
 
 
 class SchemaError(KvModelsError):
-    """The stored schema and the declared one do not go together."""
+    """The declared schema does not match the stored one."""
 
     code = "KV800"
 
 
 class SchemaMismatchError(SchemaError):
-    """This process may not use, or not write, a collection as it is stored."""
+    """This process must not use, or not write, a collection because of its stored schema."""
 
     code = "KV801"
     attributes = ("collection", "index", "stored", "declared")
@@ -490,27 +480,27 @@ class SchemaMismatchError(SchemaError):
 
 
 class SchemaChangeRefusedError(SchemaError):
-    """A change between the stored schema and the declared one cannot be made, or not without being allowed by name."""
+    """The declared schema needs a change that is impossible, or that must be allowed by name."""
 
     code = "KV804"
     attributes = ("steps",)
-    default_hint = "print(db.plan()) says what each of them asks for; allow= permits those that name one."
+    default_hint = "print(db.plan()) shows what each step needs; allow= permits the steps that have a name for it."
     steps: tuple[str, ...]
 
 
 class IndexNotReadyError(SchemaError):
-    """The index is declared but not built, has violations, is being dropped, or waits for records to be upgraded."""
+    """The index is not built yet, has violations, is being dropped, or needs records to be upgraded first."""
 
     code = "KV802"
     attributes = ("model", "index", "state")
-    default_hint = "Run db.build_indexes(), or db.apply() where records wait for an upgrade."
+    default_hint = "Run db.build_indexes(), or db.apply() if records must be upgraded first."
     model: str
     index: str
     state: str
 
 
 class DecodeError(SchemaError):
-    """Stored bytes cannot be read as what they should be."""
+    """Stored bytes cannot be decoded, or do not fit the model."""
 
     code = "KV803"
     attributes = ("key", "model", "field", "reason")
@@ -522,7 +512,7 @@ class DecodeError(SchemaError):
 
 
 class EngineError(KvModelsError):
-    """The storage engine could not do its work."""
+    """The storage engine could not carry out an operation."""
 
     code = "KV900"
     attributes: ClassVar[tuple[str, ...]] = ("url", "reason")
@@ -531,11 +521,11 @@ class EngineError(KvModelsError):
 
 
 class CommitUnknownError(EngineError):
-    """The answer to a commit was lost: it may have been applied, or may still be."""
+    """The answer to a commit was lost: the commit may have been applied, or may still be applied."""
 
     code = "KV901"
     attributes = ("token", "url", "reason")
-    default_hint = "Ask db.outcome(token) before trying again; without a token, read the record."
+    default_hint = "Call db.outcome(token) before you try again; without a token, read the record."
     token: str | None
 
 
@@ -543,11 +533,11 @@ class EngineTimeoutError(EngineError):
     """The engine was busy for longer than the deadline; nothing was written."""
 
     code = "KV902"
-    default_hint = "Another process holds the write lock for long; try again, or raise busy_timeout."
+    default_hint = "Another process has held the write lock for too long; try again, or raise busy_timeout."
 
 
 class SnapshotExpiredError(EngineError):
-    """A snapshot was kept open for longer than the engine allows."""
+    """The snapshot was open for longer than the engine allows."""
 
     code = "KV903"
     default_hint = "Open a new snapshot and start again."
@@ -561,38 +551,38 @@ class ClosedError(EngineError):
 
 
 class ReadOnlyError(EngineError):
-    """The store is open for reading only."""
+    """The store is read-only."""
 
     code = "KV905"
     default_hint = "Make the file and its folder writable, and open it with readonly=False."
 
 
 class StorageFullError(EngineError):
-    """There is no room for the write; nothing was written."""
+    """There is no space for the write; nothing was written."""
 
     code = "KV906"
     default_hint = "Free some space and try again."
 
 
 class ForeignFileError(EngineError):
-    """The file exists and was not made by this library; it was left alone."""
+    """The file exists and was not created by this library; it was not changed."""
 
     code = "KV907"
-    default_hint = "Give another path."
+    default_hint = "Use another path."
 
 
 class UnsupportedError(EngineError):
-    """The engine, or the environment, cannot do this."""
+    """The engine or the environment does not support this operation."""
 
     code = "KV908"
 
 
 class ResumeExpiredError(EngineError):
-    """The change log no longer reaches back to the versionstamp to go on from: changes may be missing."""
+    """The change log no longer reaches back to the versionstamp of ``since=``: changes may be missing."""
 
     code = "KV909"
     attributes = ("since", "oldest", "url", "reason")
-    default_hint = "Watch without since=, which begins with the present state; raise change_log= to keep more."
+    default_hint = "Watch without since=, which starts with the present state; raise change_log= to keep more."
     since: str
     oldest: str
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any, ClassVar
 
-from kvmodels.public_path import show_public_path
-from kvmodels.slotted import dataclass
+from kvmodels._support.naming import show_public_path
+from kvmodels._support.slotted_dataclass import dataclass
 
 __all__ = ["Limits", "Traits"]
 
@@ -140,7 +140,6 @@ class Traits:
     Attributes:
         may_lose_answers: a commit can end without an answer, so operations carry a token.
         snapshots: ``snapshot()`` works, and ``read`` takes ``follow``.
-        hides_expired: a row is absent from its deadline on, before it is swept.
         blocking: calls wait for a disk or a network, so the asynchronous driver moves them to a thread.
         persistent: what was committed is there after the process has ended.
         keeps_rows: rows that are read are those that are stored, not made for the reader.
@@ -148,7 +147,6 @@ class Traits:
 
     may_lose_answers: bool
     snapshots: bool
-    hides_expired: bool
     blocking: bool
     persistent: bool
     keeps_rows: bool = False

@@ -9,12 +9,21 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+from kvmodels import Limits, OperationTooLargeError
+from kvmodels._support import switches
+from kvmodels.engines import url as opening
+from kvmodels.engines.memory import engine as memory
+from tests.general_suites import GENERAL_SUITES
+from tests.limited_engine import limited
+from tests.limited_suites import ONCE, SUITES, TOO_LARGE
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
@@ -33,6 +42,62 @@ _SHARED = settings(
 settings.register_profile("default", _SHARED, derandomize=True)
 settings.register_profile("soak", _SHARED, derandomize=False, max_examples=1000)
 settings.load_profile("default")
+
+
+@pytest.fixture(autouse=True)
+def _store_limits(request: pytest.FixtureRequest) -> Iterator[None]:
+    """In the second run of a module of ``tests/limited_suites.py``: stores in memory have small limits."""
+    limits: Limits | None = getattr(request, "param", None)
+    # Not the fixture monkeypatch, which would then be undone last of all: after folders of the test are removed.
+    with pytest.MonkeyPatch.context() as patch:
+        if limits is not None:
+            make = limited(memory.MemoryEngine, limits)
+            patch.setattr(opening, "memory", SimpleNamespace(MemoryEngine=make))
+            if hasattr(request.module, "MemoryEngine"):
+                patch.setattr(request.module, "MemoryEngine", make)
+        yield
+
+
+@pytest.fixture(autouse=True)
+def _fast_kinds(request: pytest.FixtureRequest) -> Iterator[None]:
+    """In the second run of a module of ``tests/general_suites.py``: only the general code is used."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(switches, "fast_kinds", getattr(request, "param", True))
+        yield
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run the tests of some modules once more with small limits, or without fast kinds."""
+    if metafunc.module.__name__ in GENERAL_SUITES:
+        metafunc.parametrize("_fast_kinds", [True, False], ids=["fast", "general"], indirect=True)
+    limits = SUITES.get(metafunc.module.__name__)
+    if limits is not None and metafunc.function.__name__ not in ONCE:
+        metafunc.parametrize("_store_limits", [None, limits], ids=["ample", limits.name], indirect=True)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Leave out the second run on engines that are files: their limits are their own."""
+    items[:] = [item for item in items if not _is_of_a_file(getattr(item, "callspec", None))]
+
+
+def _is_of_a_file(callspec: Any) -> bool:
+    parameters = {} if callspec is None else callspec.params
+    return parameters.get("_store_limits") is not None and not {"sqlite", "lmdb"}.isdisjoint(
+        value for value in parameters.values() if isinstance(value, str)
+    )
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_pyfunc_call(pyfuncitem: pytest.Function) -> Generator[None, object, object]:
+    """An operation that is over a limit is refused by the library, and says by which."""
+    limits: Any = pyfuncitem.callspec.params.get("_store_limits") if hasattr(pyfuncitem, "callspec") else None
+    limit = TOO_LARGE.get(pyfuncitem.originalname) if limits is not None else None
+    if limit is None:
+        return (yield)
+    with pytest.raises(OperationTooLargeError) as caught:
+        yield
+    assert (caught.value.limit, caught.value.limits) == (limit, limits.name)
+    return True
 
 
 @pytest.fixture

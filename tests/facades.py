@@ -19,11 +19,16 @@ def package_modules() -> list[ModuleType]:
 
 
 def package_classes() -> dict[str, type]:
-    """Public classes of the package by name, each from the module that defines it."""
+    """Public classes of the package by name, each from the module that defines it; not those of ``_compat``.
+
+    The two ``_compat`` modules are no facades: they differ on purpose, and type checkers check their use.
+    """
     classes: dict[str, type] = {}
     for module in package_modules():
         for name, value in vars(module).items():
-            if inspect.isclass(value) and not name.startswith("_") and value.__module__.startswith("kvmodels"):
+            if name.startswith("_") or not inspect.isclass(value):
+                continue
+            if value.__module__.startswith("kvmodels") and not value.__module__.endswith("._compat"):
                 classes[value.__name__] = value
     return classes
 

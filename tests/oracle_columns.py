@@ -13,8 +13,8 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import Any
 from uuid import UUID
 
-from kvmodels.keys import encode_key
-from kvmodels.ulid import ULID
+from kvmodels.core.keys import encode_key
+from kvmodels.core.ulid import ULID
 
 TYPES: Mapping[Any, str] = {
     bool: "bool",

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kvmodels.engines.base import Engine, Snapshot
-from kvmodels.limits import Limits, Traits
-from kvmodels.operations import (
+from kvmodels.core.operations import (
     AtomicWrite,
     Changes,
     Committed,
@@ -18,6 +16,8 @@ from kvmodels.operations import (
     ReadRange,
     ReadResult,
 )
+from kvmodels.engines.contract import Capabilities, Engine, Snapshot
+from kvmodels.limits import Limits, Traits
 
 
 class PassingEngine:
@@ -32,7 +32,13 @@ class PassingEngine:
 
     @property
     def traits(self) -> Traits:
-        return self.inner.traits
+        """How this engine behaves; for doubles to override."""
+        return self.inner.capabilities.traits
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Nothing but the traits: every other member of the inner engine would go past this one."""
+        return Capabilities(self.traits)
 
     @property
     def url(self) -> str:

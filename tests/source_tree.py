@@ -30,7 +30,7 @@ def shown(path: Path) -> str:
 
 
 def module_parts(path: Path) -> tuple[str, ...]:
-    """``kvmodels/query/planner.py`` as ("query", "planner"), ``kvmodels/query/__init__.py`` as ("query",)."""
+    """``kvmodels/query/planning/planner.py`` as ("query", "planner"), ``kvmodels/query/__init__.py`` as ("query",)."""
     parts = path.relative_to(PACKAGE).with_suffix("").parts
     return parts[:-1] if parts[-1] == "__init__" else parts
 

@@ -15,7 +15,7 @@ import time
 from contextlib import closing
 from typing import Any
 
-from kvmodels.engines.lmdb_file import writer_lock_file
+from kvmodels.engines.lmdb.file import writer_lock_file
 
 
 def stop_between_transactions(process: subprocess.Popen[Any], *urls: str) -> None:

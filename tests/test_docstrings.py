@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from kvmodels import AsyncRepository, Repository
-from kvmodels.queryset_groups import GroupedQuery, Groups
-from kvmodels.queryset_groups_async import AsyncGroupedQuery, AsyncGroups
+from kvmodels.api._async.queryset import AsyncGroupedQuery, AsyncGroups
+from kvmodels.api._sync.queryset import GroupedQuery, Groups
 from tests.facades import facade_classes, facade_functions, public_methods
 from tests.source_tree import Function, parse, python_files, sample, shown
 

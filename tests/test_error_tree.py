@@ -35,6 +35,7 @@ CODES = {
     "ReservedKeyError": "KV504",
     "PrimaryKeyChangedError": "KV505",
     "TransactionAbortedError": "KV506",
+    "TransactionSuspendedError": "KV507",
     "LimitExceededError": "KV600",
     "KeyTooLargeError": "KV602",
     "ValueTooLargeError": "KV603",

@@ -3,39 +3,65 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 
 import pytest
 
 from tests.source_tree import functions, module_parts, parse, python_files, sample, shown
 
-# Lowest first. A name stands for a folder, a module, or modules that were split off it (kv, kv_atomic, ...).
+# Lowest first. A name stands for a package or a module at the top of kvmodels.
 LAYERS: tuple[tuple[str, ...], ...] = (
-    ("deferred", "public_path", "slotted", "spelling"),
+    ("_support",),
     ("errors", "limits"),
-    ("keys", "operations", "ulid", "values"),
-    ("encoding", "engines"),
+    ("core",),
+    ("codecs", "engines"),
     ("schema",),
-    ("maintenance", "query", "signals"),
+    ("catalog",),
+    ("indexing", "query"),
     ("flows",),
-    ("drivers",),
-    ("kv", "queryset"),
-    ("repository",),
-    ("transaction",),
-    ("database",),
-    ("ext", "testing"),
+    ("runtime",),
+    ("api",),
+    ("ext", "keys", "testing"),
 )
+
+# The order inside a package that has packages of its own, lowest first.
+INNER: dict[str, tuple[tuple[str, ...], ...]] = {
+    "engines": (("contract", "shared"), ("sqlite",), ("lmdb", "memory"), ("faults", "url")),
+    "schema": (("declare", "instances"), ("definition", "storage"), ("filters",), ("compile",)),
+    "query": (
+        ("aggregates", "matching", "plans", "projection", "query"),
+        ("planning",),
+    ),
+    "flows": (
+        ("arguments", "context", "effects", "retry_policy", "signals", "split_reads"),
+        ("hydration",),
+        ("evolution", "execution"),
+        ("reading",),
+        ("writing",),
+        ("bulk", "check", "kv"),
+        ("transaction",),
+    ),
+    "api": (("atomic", "core", "dump_files", "opening", "scope", "transaction_writes"), ("_sync",), ("_async",)),
+}
 
 # What a layer may not use although it lies lower: only the drivers, and what opens a store, meet an engine.
 FORBIDDEN: dict[str, frozenset[str]] = {
     "schema": frozenset({"engines"}),
-    "maintenance": frozenset({"engines"}),
+    "catalog": frozenset({"engines"}),
+    "indexing": frozenset({"engines"}),
     "query": frozenset({"engines"}),
     "flows": frozenset({"engines"}),
 }
 
+MOST_MODULES_IN_A_FOLDER = 15
+MOST_PACKAGES_AT_THE_TOP = 20
+
 # The core is sans-IO: time, chance, threads and files come from outside.
-PURE = frozenset({"keys", "operations", "values", "encoding", "schema", "maintenance", "query", "flows"})
+PURE = frozenset({"core", "codecs", "schema", "catalog", "indexing", "query", "flows"})
+# The two that hold a lock; ULIDs are also made of time and chance.
+IMPURE_EXCEPTIONS = frozenset({("core", "ulid"), ("flows", "signals")})
 IMPURE_MODULES = frozenset(
     {
         "asyncio",
@@ -53,21 +79,9 @@ IMPURE_MODULES = frozenset(
 )
 
 
-def rank_of(name: str) -> int | None:
-    """The layer of a top-level name, split-off modules included; None for an unknown one."""
-    for rank, names in enumerate(LAYERS):
-        if any(name == family or name.startswith(f"{family}_") for family in names):
-            return rank
-    return None
-
-
-def family_of(name: str) -> str:
-    """``kv_atomic`` belongs to ``kv``; a folder belongs to itself."""
-    for names in LAYERS:
-        for family in names:
-            if name.startswith(f"{family}_"):
-                return family
-    return name
+def rank_of(name: str, layers: tuple[tuple[str, ...], ...] = LAYERS) -> int | None:
+    """The layer of a name; None for an unknown one."""
+    return next((rank for rank, names in enumerate(layers) if name in names), None)
 
 
 def imported_modules(tree: ast.AST) -> Iterator[tuple[int, str]]:
@@ -86,29 +100,57 @@ def imported_modules(tree: ast.AST) -> Iterator[tuple[int, str]]:
                 yield node.lineno, node.module or ""
 
 
-def direction_violations(here: str, tree: ast.AST) -> list[str]:
-    """What a module of the top-level name ``here`` imports against the rules."""
-    rank = rank_of(here)
+def direction_violations(here: tuple[str, ...], tree: ast.AST) -> list[str]:
+    """What the module with the dotted path ``here``, below the package, imports against the rules."""
+    top = here[0]
+    rank = rank_of(top)
     if rank is None:
-        return [f"{here} has no layer"]
+        return [f"{top} has no layer"]
     found = []
     for line, name in imported_modules(tree):
-        package, _, rest = name.partition(".")
-        target = rest.partition(".")[0]
+        package, *path = name.split(".")
+        target = path[0] if path else ""
         if name.startswith("."):
             found.append(f"line {line}: relative import")
         elif package != "kvmodels":
-            if here in PURE and package in IMPURE_MODULES:
-                found.append(f"line {line}: {here} is pure and imports {package}")
-        elif family_of(target) == family_of(here):
-            continue
-        elif target in FORBIDDEN.get(here, frozenset()):
-            found.append(f"line {line}: {here} may not use {target}")
+            if top in PURE and package in IMPURE_MODULES and here not in IMPURE_EXCEPTIONS:
+                found.append(f"line {line}: {top} is pure and imports {package}")
+        elif target == top:
+            found += inner_violations(here, tuple(path), line)
+        elif target in FORBIDDEN.get(top, frozenset()):
+            found.append(f"line {line}: {top} may not use {target}")
         else:
             target_rank = rank_of(target)
             if target_rank is None or target_rank >= rank:
-                found.append(f"line {line}: {here} -> {target or 'the package itself'}")
+                found.append(f"line {line}: {top} -> {target or 'the package itself'}")
     return found
+
+
+def inner_violations(here: tuple[str, ...], target: tuple[str, ...], line: int) -> list[str]:
+    """An import inside one package at the top, against the order of its own packages."""
+    layers = INNER.get(here[0])
+    if layers is None or len(here) < 2 or len(target) < 2 or here[1] == target[1]:
+        return []
+    rank, target_rank = rank_of(here[1], layers), rank_of(target[1], layers)
+    if rank is None:
+        return [f"{here[0]}.{here[1]} has no layer"]
+    if target_rank is None or target_rank > rank:
+        return [f"line {line}: {here[0]}.{here[1]} -> {target[1]}"]
+    return []
+
+
+def room_graph() -> dict[str, set[str]]:
+    """The packages and modules at the top, and which others each imports."""
+    graph: dict[str, set[str]] = {}
+    for path in python_files():
+        parts = module_parts(path)
+        if parts:
+            targets = graph.setdefault(parts[0], set())
+            for _, name in imported_modules(parse(path)):
+                package, _, rest = name.partition(".")
+                if package == "kvmodels" and rest and rest.partition(".")[0] != parts[0]:
+                    targets.add(rest.partition(".")[0])
+    return graph
 
 
 def deferred_imports(tree: ast.AST) -> list[str]:
@@ -142,15 +184,27 @@ def test_modules_import_only_from_lower_layers_or_their_own_folder():
     for path in python_files():
         parts = module_parts(path)
         if parts:  # the package's own __init__ lies above everything
-            found += [f"{shown(path)} {text}" for text in direction_violations(parts[0], parse(path))]
+            found += [f"{shown(path)} {text}" for text in direction_violations(parts, parse(path))]
     assert not found, "\n".join(found)
 
 
-# The two places that import by name: they say when, every other module says what, at its head.
-LOADERS = ("kvmodels/__init__.py", "kvmodels/deferred.py")
+def test_the_packages_at_the_top_are_few_and_no_folder_is_crowded():
+    assert len(room_graph()) <= MOST_PACKAGES_AT_THE_TOP
+    folders = Counter(path.parent for path in python_files() if path.name != "__init__.py")
+    crowded = {shown(folder): number for folder, number in folders.items() if number > MOST_MODULES_IN_A_FOLDER}
+    assert not crowded
 
 
-def test_no_import_is_deferred_but_by_the_two_places_that_do_it_for_all():
+def test_the_packages_at_the_top_form_no_circle():
+    graph = room_graph()
+    assert list(TopologicalSorter(graph).static_order())
+
+
+# The places that import by name: they say when, every other module says what, at its head.
+LOADERS = ("kvmodels/__init__.py", "kvmodels/_support/lazy_modules.py", "kvmodels/_support/moved_modules.py")
+
+
+def test_no_import_is_deferred_but_by_the_places_that_do_it_for_all():
     found = {shown(path): deferred_imports(parse(path)) for path in python_files()}
     loaders = {name: texts for name, texts in found.items() if texts}
     assert sorted(loaders) == sorted(LOADERS), loaders
@@ -166,39 +220,50 @@ def test_no_import_is_for_type_checkers_alone_but_those_of_the_package():
 @pytest.mark.parametrize(
     ("here", "source", "message"),
     [
-        ("engines", "from kvmodels.encoding.values import MsgpackCodec", "engines -> encoding"),
-        ("encoding", "import kvmodels.engines.base", "encoding -> engines"),
-        ("engines", "from kvmodels.schema.definition import ModelSchema", "engines -> schema"),
-        ("flows", "from kvmodels.engines.base import Engine", "flows may not use engines"),
-        ("flows", "from kvmodels.drivers import run", "flows -> drivers"),
-        ("flows", "import time", "flows is pure and imports time"),
-        ("query", "from kvmodels.maintenance.compiler import compile_write", "query -> maintenance"),
+        ("engines.url", "from kvmodels.codecs.msgpack import MsgpackCodec", "engines -> codecs"),
+        ("codecs.base", "import kvmodels.engines.contract", "codecs -> engines"),
+        ("engines.url", "from kvmodels.schema.definition.definition import ModelSchema", "engines -> schema"),
+        ("engines.shared.clock", "from kvmodels.engines.sqlite.engine import SqliteEngine", "engines.shared -> sqlite"),
+        ("flows.context", "from kvmodels.engines.contract import Engine", "flows may not use engines"),
+        ("flows.context", "from kvmodels.runtime.sync import run", "flows -> runtime"),
+        ("flows.context", "import time", "flows is pure and imports time"),
+        ("flows.reading.scan", "from kvmodels.flows.writing import upsert", "flows.reading -> writing"),
+        ("flows.novelty.scan", "from kvmodels.flows.writing import upsert", "flows.novelty has no layer"),
+        ("query.plans", "from kvmodels.indexing.compiler import compile_write", "query -> indexing"),
         ("errors", "from kvmodels.limits import Limits", "errors -> limits"),
-        ("keys", "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from kvmodels.kv import Kv", "keys -> kv"),
-        ("keys", "def f():\n    from kvmodels.kv import Kv", "keys -> kv"),
-        ("kv", "from kvmodels import Database", "kv -> Database"),
-        ("kv", "import kvmodels", "kv -> the package itself"),
-        ("schema", "from kvmodels.flows import scrub", "schema -> flows"),
-        ("deferred", "from kvmodels.errors import KvModelsError", "deferred -> errors"),
-        ("kv", "from . import repository", "relative import"),
+        (
+            "core.keys",
+            "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from kvmodels.api._sync.kv import Kv",
+            "core -> api",
+        ),
+        ("core.keys", "def f():\n    from kvmodels.api._sync.kv import Kv", "core -> api"),
+        ("api.core", "from kvmodels import Database", "api -> Database"),
+        ("api.core", "import kvmodels", "api -> the package itself"),
+        ("api.core", "from kvmodels.api._sync.kv import Kv", "api.core -> _sync"),
+        ("schema.compile.model", "from kvmodels.flows.check import scrub", "schema -> flows"),
+        ("_support.suggest", "from kvmodels.errors import KvModelsError", "_support -> errors"),
+        ("api.core", "from . import repository", "relative import"),
         ("assistants", "", "assistants has no layer"),
     ],
 )
 def test_the_layering_check_notices(here, source, message):
-    assert message in "\n".join(direction_violations(here, sample(source)))
+    assert message in "\n".join(direction_violations(tuple(here.split(".")), sample(source)))
 
 
 @pytest.mark.parametrize(
     ("here", "source"),
     [
-        ("kv_atomic", "from kvmodels.kv import Kv"),
-        ("query", "from kvmodels.query.plans import Plan\nfrom kvmodels.schema.keyspace import Keyspace\nimport re"),
-        ("database", "from kvmodels.engines.opening import open_engine"),
-        ("engines", "import os, sqlite3, threading, time"),
+        ("api._async.kv", "from kvmodels.api.atomic import AtomicBuilder"),
+        (
+            "query.planning.planner",
+            "from kvmodels.query.plans import Plan\nfrom kvmodels.catalog.keyspace import Keyspace\nimport re",
+        ),
+        ("api.opening", "from kvmodels.engines.url import open_engine"),
+        ("engines.sqlite.engine", "import os, sqlite3, threading, time"),
     ],
 )
 def test_the_layering_check_lets_pass_what_is_allowed(here, source):
-    assert direction_violations(here, sample(source)) == []
+    assert direction_violations(tuple(here.split(".")), sample(source)) == []
 
 
 @pytest.mark.parametrize(

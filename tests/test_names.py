@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -81,3 +82,42 @@ def test_the_check_for_half_done_work_notices(line):
     assert half_done(line)
     assert half_done("x = 1  # type: " + "ignore[arg-type]") == []
     assert half_done("x = 1  # no" + "qa: N818 - Django's name") == []
+
+
+# Class names that exist twice; a name leaves the list with its second class.
+SHARED_NAMES = {
+    "Batch",
+    "Count",
+    "Entry",
+    "Evaluated",
+    "History",
+    "Joined",
+    "Outcome",
+    "Place",
+    "PointReader",
+    "Scan",
+    "Step",
+    "Stored",
+    "_Entries",
+    "_Follower",
+    "_Runner",
+}
+
+
+def shared_names(trees: dict[str, ast.AST]) -> set[str]:
+    """Return the class names that several modules define."""
+    homes = Counter(
+        name for tree in trees.values() for name in {n.name for n in ast.walk(tree) if isinstance(n, ast.ClassDef)}
+    )
+    return {name for name, number in homes.items() if number > 1}
+
+
+def test_a_class_name_exists_once():
+    # Synchronous facades are generated and share private names with their source.
+    found = shared_names({shown(path): parse(path) for path in python_files() if "_sync" not in path.parts})
+    assert not found - SHARED_NAMES
+
+
+def test_the_check_of_class_names_notices():
+    assert shared_names({"a": sample("class Row: ..."), "b": sample("class Row: ...")}) == {"Row"}
+    assert shared_names({"a": sample("class Row: ..."), "b": sample("class Rows: ...")}) == set()

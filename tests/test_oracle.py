@@ -11,10 +11,10 @@ from uuid import UUID
 
 import pytest
 
-from kvmodels.database import Database
-from kvmodels.keys import encode_key
-from kvmodels.operations import Entry
-from kvmodels.ulid import ULID
+from kvmodels.api._sync.database import Database
+from kvmodels.core.keys import encode_key
+from kvmodels.core.operations import Entry
+from kvmodels.core.ulid import ULID
 from tests import oracle, oracle_columns, oracle_specs
 from tests.oracle import Fault, audit, read_engine, read_store, spec_of
 from tests.zoo import Account, Animal, Colour, Specimen
@@ -57,13 +57,13 @@ def test_the_oracle_imports_neither_the_compiler_nor_the_layout_nor_the_column_c
     }
     own = {module for module in modules if module and module.startswith("kvmodels")}
     assert own == {
-        "kvmodels.encoding.values",
-        "kvmodels.engines.base",
+        "kvmodels.codecs.msgpack",
+        "kvmodels.engines.contract",
         "kvmodels.errors",
-        "kvmodels.keys",
-        "kvmodels.operations",
-        "kvmodels.ulid",
-        "kvmodels.values",
+        "kvmodels.core.keys",
+        "kvmodels.core.operations",
+        "kvmodels.core.ulid",
+        "kvmodels.core.values",
     }
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from kvmodels.database import Database
-from kvmodels.keys import encode_key
-from kvmodels.operations import Entry
-from kvmodels.schema.expressions import Comparison, Q
-from kvmodels.values import KvU64
+from kvmodels.api._sync.database import Database
+from kvmodels.core.keys import encode_key
+from kvmodels.core.operations import Entry
+from kvmodels.core.values import KvU64
+from kvmodels.schema.declare.expressions import Comparison, Q
 from tests.oracle import Fault, audit, read_store, spec_of
 from tests.oracle_specs import CollectionSpec, ComputedSpec, computed_values, holds, in_spans, values_at
 from tests.zoo_kinds import BARE, FULL, OTHER, Resident

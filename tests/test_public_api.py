@@ -10,7 +10,7 @@ import sys
 import pytest
 
 import kvmodels
-from tests.source_tree import PACKAGE, parse
+from tests.source_tree import PACKAGE, parse, python_files
 from tests.test_layering import imports_for_checkers
 
 PUBLIC = [
@@ -105,6 +105,7 @@ PUBLIC = [
     "Transaction",
     "TransactionAbortedError",
     "TransactionConflictError",
+    "TransactionSuspendedError",
     "ULID",
     "UNDEFINED",
     "Unique",
@@ -162,8 +163,8 @@ def test_a_name_that_does_not_exist_is_an_attribute_error():
 
 
 NAMES_IN_A_FRESH_PROCESS = """
-import kvmodels.database
-from kvmodels.query.page import Page
+import kvmodels.api._sync.database
+from kvmodels.query.query import Page
 from kvmodels.errors import DoesNotExist
 print(Page.__module__, DoesNotExist.__module__, "Page" in vars(kvmodels))
 """
@@ -172,3 +173,20 @@ print(Page.__module__, DoesNotExist.__module__, "Page" in vars(kvmodels))
 def test_a_name_shows_the_public_path_before_the_package_was_asked_for_it():
     done = subprocess.run([sys.executable, "-c", NAMES_IN_A_FRESH_PROCESS], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["kvmodels", "kvmodels", "False"]
+
+
+WITH_LISTS = {
+    "__init__.py",
+    "_support/slotted_dataclass.py",
+    "errors.py",
+    "keys.py",
+    "limits.py",
+    "schema/declare/markers.py",
+    "testing/__init__.py",
+}
+"""The modules that users import from, and two that pass names on."""
+
+
+def test_only_modules_that_users_import_from_list_their_names():
+    listing = {str(path.relative_to(PACKAGE)) for path in python_files() if "\n__all__ = " in path.read_text("utf-8")}
+    assert listing == WITH_LISTS

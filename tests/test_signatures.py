@@ -1,4 +1,4 @@
-"""The asynchronous facades take what the synchronous ones take and return it behind an await."""
+"""The synchronous facades are generated from the asynchronous ones, and their signatures agree."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Any, Protocol
 
+import pytest
+
 from tests.facades import facade_functions, facade_pairs, public_methods, public_properties
+from tests.source_tree import shown
+from tools import unasync
 
 PROTOCOLS = {
     "__enter__": "__aenter__",
@@ -71,6 +75,36 @@ def pair_differences(sync: type, other: type) -> list[str]:
         if hasattr(sync, mine) != hasattr(other, its):
             found.append(f"{name}: {mine} without {its}, or the reverse")
     return found
+
+
+def test_the_synchronous_facades_are_fresh():
+    stale = {shown(path) for path, text in unasync.generated().items() if path.read_text("utf-8") != text}
+    assert not stale, f"run python tools/unasync.py: {stale}"
+
+
+def test_no_synchronous_module_has_lost_its_source():
+    modules = {path.name for path in unasync.TARGET.glob("*.py")}
+    assert modules - unasync.BY_HAND == {path.name for path in unasync.generated()}
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        ("x = await f(await g())\n", "x = f(g())\n"),
+        ("x = (await f()).g\n", "x = f().g\n"),
+        ("async with a as b:\n    pass\n", "with a as b:\n    pass\n"),
+        ("def f() -> Coroutine[Any, Any, list[int]]: ...\n", "def f() -> list[int]: ...\n"),
+        ("class AsyncKv(_AsyncPart): ...\n", "class Kv(_Part): ...\n"),
+        ("x = 1\n# async only\ny = 1\n# end async only\n", "x = 1\n"),
+        ('"""\n>>> db = await AsyncDatabase("x").open()\n"""\n', '"""\n>>> db = Database("x")\n"""\n'),
+        ('"""\n>>> (await kv.get(f(1))).value\n"""\n', '"""\n>>> kv.get(f(1)).value\n"""\n'),
+        ("# AsyncKv awaits\n", "# Kv awaits\n"),
+    ],
+)
+def test_the_generator_makes_code_and_examples_synchronous(source, expected):
+    header, _, text = unasync.converted(source, "sample.py").partition("\n")
+    assert header.startswith("# Generated from kvmodels/api/_async/sample.py")
+    assert text == expected
 
 
 def test_every_facade_has_its_twin():

@@ -17,12 +17,12 @@ from typing import Any
 
 import pytest
 
+from kvmodels.api._sync.kv import Kv, open_kv
+from kvmodels.core.keys import Key, decode_key, encode_key, encode_part
+from kvmodels.core.operations import parse_versionstamp
+from kvmodels.core.ulid import ULID, UlidGenerator
+from kvmodels.core.values import UNDEFINED, KvU64
 from kvmodels.errors import InvalidArgumentError, InvalidValueError
-from kvmodels.keys import Key, decode_key, encode_key, encode_part
-from kvmodels.kv import Kv, open_kv
-from kvmodels.operations import parse_versionstamp
-from kvmodels.ulid import ULID, UlidGenerator
-from kvmodels.values import UNDEFINED, KvU64
 
 EDITIONS = ["000", "001", "002"]
 EDITIONS_WITH_ULIDS = ["000", "002"]

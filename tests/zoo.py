@@ -9,9 +9,9 @@ from ipaddress import IPv4Address, IPv6Address
 from typing import Annotated, Literal
 from uuid import UUID
 
-from kvmodels.schema.markers import Field, Index, Indexed, KeyNumber, PrimaryKey, Unique, UniqueConstraint
-from kvmodels.schema.model import KvModel
-from kvmodels.ulid import ULID
+from kvmodels.core.ulid import ULID
+from kvmodels.schema.compile.model import KvModel
+from kvmodels.schema.declare.markers import Field, Index, Indexed, KeyNumber, PrimaryKey, Unique, UniqueConstraint
 
 
 class Animal(KvModel, collection="animals"):

@@ -10,8 +10,9 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel
 
-from kvmodels.schema.expressions import Q
-from kvmodels.schema.markers import (
+from kvmodels.schema.compile.model import KvModel
+from kvmodels.schema.declare.expressions import Q
+from kvmodels.schema.declare.markers import (
     AggregateIndex,
     Field,
     Index,
@@ -21,7 +22,6 @@ from kvmodels.schema.markers import (
     Unique,
     UniqueConstraint,
 )
-from kvmodels.schema.model import KvModel
 
 
 class Habitat(BaseModel):

@@ -23,7 +23,7 @@ from kvmodels import (
     Unique,
     col,
 )
-from kvmodels.schema.expressions import Comparison
+from kvmodels.schema.declare.expressions import Comparison
 
 
 class Kind(StrEnum):

@@ -5,7 +5,7 @@ from typing import Annotated, Generic, TypeVar, assert_type
 import pydantic
 
 from kvmodels import FieldRef, Indexed, KvModel, PrimaryKey, Stored, Unique, col
-from kvmodels.schema.expressions import Comparison
+from kvmodels.schema.declare.expressions import Comparison
 
 V = TypeVar("V")
 

@@ -4,7 +4,7 @@ from datetime import date, datetime
 from typing import Annotated, Any, Self, assert_type
 
 from kvmodels import AsyncDatabase, AutoNow, AutoNowAdd, Database, Field, Indexed, KvModel, PrimaryKey, Version
-from kvmodels.schema.expressions import FieldRef
+from kvmodels.schema.declare.expressions import FieldRef
 
 
 class Dated(KvModel, abstract=True):

@@ -35,7 +35,7 @@ from kvmodels import (
     UniqueConstraint,
     col,
 )
-from kvmodels.schema.expressions import Comparison, ElementRef, Order
+from kvmodels.schema.declare.expressions import Comparison, ElementRef, Order
 
 
 class Kind(StrEnum):

@@ -19,7 +19,7 @@ from kvmodels import (
     Unique,
     UniqueConstraint,
 )
-from kvmodels.schema.expressions import Comparison, Order
+from kvmodels.schema.declare.expressions import Comparison, Order
 
 
 class Plan(StrEnum):

@@ -5,7 +5,7 @@ from typing import Any, Generic, Literal, TypeVar, assert_type
 from pydantic import BaseModel
 
 from kvmodels import AsyncDatabase, Database, Field, Indexed, KvModel, PrimaryKey, Unique
-from kvmodels.schema.expressions import FieldRef
+from kvmodels.schema.declare.expressions import FieldRef
 
 T = TypeVar("T")
 

@@ -6,6 +6,9 @@ that nobody pays for the others.
 
 from __future__ import annotations
 
-from kvmodels.deferred import deferred_modules
+from kvmodels._support.lazy_modules import deferred_modules
 
-__getattr__ = deferred_modules(__name__, "backup", "base", "lmdb", "memory", "sqlite")
+__getattr__ = deferred_modules(
+    __name__,
+    "contract",
+)

@@ -12,10 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Literal, TypeVar, get_args
 
-from kvmodels.engines.base import Engine, Snapshot
-from kvmodels.errors import CommitUnknownError, EngineError, InvalidArgumentError, KvModelsError
-from kvmodels.limits import Limits, Traits
-from kvmodels.operations import (
+from kvmodels.core.operations import (
     AtomicWrite,
     Changes,
     Committed,
@@ -27,8 +24,9 @@ from kvmodels.operations import (
     ReadRange,
     ReadResult,
 )
-
-__all__ = ["CommitFault", "CommitPlan", "FaultEngine", "ReadFault", "ReadPlan"]
+from kvmodels.engines.contract import Capabilities, Engine, Snapshot
+from kvmodels.errors import CommitUnknownError, EngineError, InvalidArgumentError, KvModelsError
+from kvmodels.limits import Limits
 
 CommitFault = Literal[
     "lose_answer", "lose_request", "repeat", "land_before_next", "land_after_next", "hold", "delay", "refuse"
@@ -59,7 +57,7 @@ FaultT = TypeVar("FaultT")
 
 
 class FaultEngine:
-    """An engine around another one, whose answers may be lost: its trait ``may_lose_answers`` is true.
+    """An engine around another one, whose answers may be lost, as its trait ``may_lose_answers`` says.
 
     Args:
         inner: carries out what arrives; closed with this engine.
@@ -68,8 +66,8 @@ class FaultEngine:
         delay: called for the fault ``delay``; a test passes what waits for another thread.
 
     Examples:
-        >>> from kvmodels.engines.memory import MemoryEngine
-        >>> from kvmodels.operations import Set
+        >>> from kvmodels.engines.memory.engine import MemoryEngine
+        >>> from kvmodels.core.operations import Set
         >>> engine = FaultEngine(MemoryEngine(), plan=["lose_answer"])
         >>> engine.commit(AtomicWrite((), (Set(b"k", b"v", 3),)))
         Traceback (most recent call last):
@@ -89,7 +87,7 @@ class FaultEngine:
     ) -> None:
         self.inner = inner
         self.injected: Counter[str] = Counter()
-        self._traits = dataclasses.replace(inner.traits, may_lose_answers=True)
+        self.capabilities = Capabilities(dataclasses.replace(inner.capabilities.traits, may_lose_answers=True))
         self._commit_fault: Callable[[AtomicWrite], CommitFault | None] = (
             plan if callable(plan) else _in_order(iter(plan))
         )
@@ -106,11 +104,6 @@ class FaultEngine:
     def limits(self) -> Limits:
         """The limits of the inner engine."""
         return self.inner.limits
-
-    @property
-    def traits(self) -> Traits:
-        """The traits of the inner engine, except that answers may be lost."""
-        return self._traits
 
     @property
     def url(self) -> str:

@@ -21,8 +21,6 @@ except ModuleNotFoundError as missing:
         hint="Install it: pip install 'kvmodels[rich]'. Without it, print the plan itself.",
     ) from missing
 
-__all__ = ["plan_tree"]
-
 
 def plan_tree(plan: QueryPlan) -> Tree:
     """A plan as a tree to print.

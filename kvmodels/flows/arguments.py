@@ -6,23 +6,15 @@ Rules of this module: pure; a check names the argument and says what to give ins
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeGuard, TypeVar, cast
+from typing import Any, Final, TypeGuard, TypeVar, cast
 
 from kvmodels.errors import InvalidArgumentError
-from kvmodels.schema.definition import ModelSchema
-from kvmodels.schema.variants import foreign_object
-
-__all__ = [
-    "fields_of",
-    "items_of",
-    "require_callable",
-    "require_flag",
-    "require_no_counters",
-    "require_object",
-    "require_text",
-]
+from kvmodels.schema.definition.definition import ModelSchema
+from kvmodels.schema.definition.variants import foreign_object
 
 T = TypeVar("T")
+
+KEYS_HINT: Final = 'Give keys in a list: [("users", 1), ("users", 2)].'
 
 
 def items_of(argument: str, value: Iterable[T], hint: str) -> list[T]:

@@ -11,32 +11,21 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field
 from typing import Any, Final, Protocol, TypeVar
 
-from kvmodels.encoding.values import ValueCodec
+from kvmodels._support.slotted_dataclass import dataclass
+from kvmodels._support.turns import Turns
+from kvmodels.catalog.catalogue import Header, IndexState
+from kvmodels.catalog.collection import LiveCollection, join, rejoin
+from kvmodels.catalog.keyspace import HEADER_KEY, RecordLayout, fence_key
+from kvmodels.codecs.msgpack import ValueCodec
+from kvmodels.core.keys import decode_key
+from kvmodels.core.operations import Guard, ReadRange, Row
 from kvmodels.errors import IndexNotReadyError
-from kvmodels.flows.requests import Flow, read, read_row
-from kvmodels.flows.retrying import RetryPolicy
-from kvmodels.keys import decode_key
+from kvmodels.flows.effects import Flow, read_row
+from kvmodels.flows.retry_policy import RetryPolicy
+from kvmodels.flows.signals import Signals
+from kvmodels.flows.split_reads import read_all
 from kvmodels.limits import Limits, Traits
-from kvmodels.operations import Guard, GuardFailed, ReadRange, Row
-from kvmodels.schema.catalogue import Header, IndexState
-from kvmodels.schema.definition import ModelSchema
-from kvmodels.schema.keyspace import HEADER_KEY, RecordLayout, fence_key
-from kvmodels.schema.live import LiveCollection, join, rejoin
-from kvmodels.signals import Signals
-from kvmodels.slotted import dataclass
-
-__all__ = [
-    "Context",
-    "HeaderView",
-    "Joining",
-    "header_view",
-    "live_collection",
-    "planned",
-    "read_header",
-    "reload_header",
-    "writable_collection",
-]
-
+from kvmodels.schema.definition.definition import ModelSchema
 
 T = TypeVar("T")
 
@@ -47,16 +36,15 @@ _headers: dict[tuple[type[ValueCodec], int, bytes], Header] = {}
 
 @dataclass(frozen=True, slots=True)
 class HeaderView:
-    """The header as this process last read it, joined with its declarations by collection name."""
+    """The header as this process last read it, joined with its declarations by collection name.
+
+    ``guard`` is what a read through an index carries (rule R3).
+    """
 
     versionstamp: bytes | None
     header: Header
     live: Mapping[str, LiveCollection]
-
-    @property
-    def guard(self) -> Guard:
-        """What a read through an index carries (rule R3)."""
-        return Guard(HEADER_KEY, self.versionstamp)
+    guard: Guard
 
 
 class Joining(Protocol):
@@ -78,6 +66,7 @@ class Context:
     ``monotonic`` gives seconds that never go back, ``random`` a number in [0, 1), ``new_token`` a text that is
     never given twice. ``transaction`` is set in the copy that a transaction makes for its own flows.
     ``signals`` are those of the handle. ``removes``: the engine reads what it removes; see ``requests.Remove``.
+    ``turns`` are those of the store, shared by its handles in this process. ``placed``: see ``effects.TakePlace``.
     """
 
     codec: ValueCodec
@@ -93,6 +82,8 @@ class Context:
     transaction: Joining | None = None
     signals: Signals = field(default_factory=Signals)
     removes: bool = False
+    turns: Turns = field(default_factory=Turns)
+    placed: bool = False
 
 
 def header_view(context: Context) -> Flow[HeaderView]:
@@ -167,16 +158,16 @@ def read_header(context: Context) -> Flow[HeaderView]:
         fences: dict[tuple[str, str, int], bytes] = {}
         if wanted:
             ranges = [ReadRange(fence_key(*name)) for name in wanted]
-            found = yield from read(ranges, Guard(HEADER_KEY, versionstamp))
-            if isinstance(found, GuardFailed):
+            found = yield from read_all(context.limits, ranges, Guard(HEADER_KEY, versionstamp))
+            if found is None:
                 continue
-            fences = {name: fence[0].versionstamp for name, fence in zip(wanted, found.ranges, strict=True) if fence}
+            fences = {name: fence[0].versionstamp for name, fence in zip(wanted, found, strict=True) if fence}
         layouts = context.layouts
         if wanted:
             live = {name: join(one, header, fences, layouts.get(name)) for name, one in context.schemas.items()}
         else:
             live = {name: rejoin(one, header, layouts.get(name)) for name, one in context.schemas.items()}
-        return HeaderView(versionstamp, header, live)
+        return HeaderView(versionstamp, header, live, Guard(HEADER_KEY, versionstamp))
 
 
 def _decoded(codec: ValueCodec, row: Row) -> Header:

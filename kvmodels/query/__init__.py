@@ -5,6 +5,11 @@ Rules of this module: what makes aggregates and other shapes of results is loade
 
 from __future__ import annotations
 
-from kvmodels.deferred import deferred_modules
+from kvmodels._support.lazy_modules import deferred_modules
 
-__getattr__ = deferred_modules(__name__, "aggregation", "aggregation_plans", "plans", "projection")
+__getattr__ = deferred_modules(
+    __name__,
+    "aggregates",
+    "plans",
+    "projection",
+)

@@ -15,15 +15,19 @@ from enum import Enum
 from typing import Any, Final
 
 from kvmodels.errors import DecodeError, InvalidValueError
-from kvmodels.schema.definition import Column, ColumnSource, Document, ModelSchema
-from kvmodels.schema.field_values import field_reader
-from kvmodels.schema.names import PRIMARY_KEY
-from kvmodels.schema.operands import folded_whole
-from kvmodels.schema.paths import reader
-from kvmodels.schema.predicate import AllOf, AnyOf, Condition, Predicate, conjunction
-from kvmodels.schema.spans import Spans, ascending_column, parts_of
-
-__all__ = ["Matcher", "comparison_column", "matcher", "packed_key"]
+from kvmodels.schema.definition.definition import Column, ColumnSource, Document, ModelSchema
+from kvmodels.schema.definition.values import field_reader, reader
+from kvmodels.schema.filters.operands import PRIMARY_KEY, folded_whole
+from kvmodels.schema.filters.predicate import (
+    AllOf,
+    AnyOf,
+    Condition,
+    Predicate,
+    Spans,
+    ascending_column,
+    conjunction,
+    parts_of,
+)
 
 Test = Callable[[Document], bool]
 ValueTest = Callable[[Any], bool]

@@ -1,4 +1,4 @@
-"""How a query will be answered: which rows are walked, how they are put together, and what must still be tested.
+"""Query plans: the scans of a query, how they are combined, which conditions remain, and their text.
 
 A plan is one or more **scans** and the way in which they combine:
 
@@ -16,33 +16,113 @@ nothing        no record can match, so nothing is read                          
 =============  =======================================================================  =========================
 
 Rules of this module: data and its text for people; decisions are the planner's. A plan is a pure function of the
-query and of the indexes that are readable, and its hash is the same in every process.
+query and of the indexes that are readable, and its hash is the same in every process. Long operands are cut in the
+text, never in the bytes that are hashed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import field
+from enum import Enum
 from hashlib import sha256
-from typing import Any, Final, Literal, NamedTuple, TypeAlias
+from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
 import msgpack
 
-from kvmodels.public_path import show_public_path
-from kvmodels.query.describing import describe, digest
-from kvmodels.query.matching import Matcher
-from kvmodels.schema.definition import Column, ModelSchema
-from kvmodels.schema.predicate import Condition, Predicate
-from kvmodels.slotted import dataclass
+from kvmodels._support.naming import short_repr, show_public_path
+from kvmodels._support.slotted_dataclass import INTERNAL, dataclass
+from kvmodels.codecs.msgpack import MsgpackCodec
+from kvmodels.core.values import BytesAsHex
+from kvmodels.query.matching import Matcher, comparison_column, packed_key
+from kvmodels.schema.definition.definition import Column, ModelSchema
+from kvmodels.schema.filters.operands import PRIMARY_KEY
+from kvmodels.schema.filters.predicate import AllOf, AnyOf, Condition, Predicate, has_spans, parts_of
 
-__all__ = ["Analysis", "Combine", "Distinct", "KeyRange", "PlanNode", "QueryPlan", "Scan", "Sort"]
+_SYMBOLS: Final = {"exact": "=", "ne": "!=", "gt": ">", "gte": ">=", "lt": "<", "lte": "<=", "startswith": "startswith"}
+_SHOWN_VALUES: Final = 5
+_SHOWN_OPERAND: Final = 60
+
+
+def describe(predicate: Predicate) -> str:
+    """A predicate as a person writes it.
+
+    Examples:
+        >>> describe(AnyOf((Condition("age", "gte", 18), Condition("age", "isnull", True))))
+        '(age >= 18 or age is None)'
+        >>> describe(Condition("names", "startswith", "Par", any=True, negated=True))
+        "not (any names startswith 'Par')"
+    """
+    if isinstance(predicate, AllOf):
+        return " and ".join(map(describe, predicate.parts)) or "anything"
+    if isinstance(predicate, AnyOf):
+        parts = (f"({describe(part)})" if isinstance(part, AllOf) else describe(part) for part in predicate.parts)
+        return f"({' or '.join(parts)})" if predicate.parts else "nothing"
+    text = _described(predicate)
+    return f"not ({text})" if predicate.negated else text
+
+
+def digest(schema: ModelSchema, predicate: Predicate) -> list[Any]:
+    """What a predicate does, as plain data that does not depend on the process.
+
+    Raises:
+        InvalidValueError: an operand that cannot be stored.
+    """
+    if isinstance(predicate, AllOf):
+        return ["all", *(digest(schema, part) for part in predicate.parts)]
+    if isinstance(predicate, AnyOf):
+        return ["any", *(digest(schema, part) for part in predicate.parts)]
+    head = [predicate.field, predicate.lookup, predicate.any, predicate.negated]
+    return [*head, _operand(schema, predicate._replace(negated=False))]
+
+
+def _described(condition: Condition) -> str:
+    name, lookup, operand, element, _ = condition
+    name = f"any {name}" if element else name
+    if lookup == "isnull":
+        return f"{name} is None" if operand else f"{name} is not None"
+    if lookup == "contains":
+        return f"{_shown(operand)} in {name}"
+    if lookup == "exact" and element:
+        return f"{_shown(operand)} in {condition.field}"
+    if lookup == "range":
+        low, high, bounds = operand
+        left, right = "<" if bounds[0] == "(" else "<=", "<" if bounds[1] == ")" else "<="
+        return f"{_shown(low)} {left} {name} {right} {_shown(high)}"
+    if lookup in ("in", "not_in"):
+        more = ", …" if len(operand) > _SHOWN_VALUES else ""
+        values = ", ".join(_shown(value) for value in operand[:_SHOWN_VALUES])
+        return f"{name} {'in' if lookup == 'in' else 'not in'} ({values}{more})"
+    return f"{name} {_SYMBOLS[lookup]} {_shown(operand)}"
+
+
+def _shown(value: Any) -> str:
+    text = f"{type(value).__name__}.{value.name}" if isinstance(value, Enum) else short_repr(value)
+    return text if len(text) <= _SHOWN_OPERAND else f"{text[:_SHOWN_OPERAND]}…"
+
+
+def _operand(schema: ModelSchema, condition: Condition) -> Any:
+    name, lookup, operand, _, _ = condition
+    if name == PRIMARY_KEY:
+        return sorted(packed_key(schema, values) for values in operand)
+    if lookup in ("isnull", "contains"):
+        return operand
+    column = comparison_column(schema, name)
+    if column is not None and has_spans(condition, column):
+        return [[span.start, span.end] for span in parts_of(condition, column)]
+    values = operand if lookup in ("in", "not_in") else (operand,)
+    storage, codec = schema.fields.get(name), MsgpackCodec()
+    encode = None if storage is None else storage.encode
+    stored = [value if value is None or encode is None else encode(value) for value in values]
+    return [list(codec.encode(value)) for value in stored]
+
 
 Combine: TypeAlias = Literal["scan", "merge", "concatenate", "intersect", "nothing"]
 """How the scans of a plan are put together; the table in ``kvmodels.query.plans`` says what each does."""
 
 
 Distinct: TypeAlias = Literal["jumps", "passes", "holds"]
-"""How equal values are told apart; see ``kvmodels.query.distinct``."""
+"""How equal values are told apart; see ``kvmodels.query.planning.distinct``."""
 
 _DISTINCT: Final[dict[Distinct, str]] = {
     "jumps": "jumps from one value to the next",
@@ -61,8 +141,8 @@ _ONE_BATCH: Final = 100
 class KeyRange(NamedTuple):
     """Packed keys with ``start <= key < end``; ``end`` None: the one key ``start``."""
 
-    start: bytes
-    end: bytes | None
+    start: Annotated[bytes, BytesAsHex]
+    end: Annotated[bytes | None, BytesAsHex]
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,20 +178,20 @@ class Scan:
 
     index: str | None
     generation: int
-    prefix: bytes = field(repr=False)
-    columns: tuple[Column, ...] = field(repr=False)
+    prefix: bytes = field(repr=False, metadata=INTERNAL)
+    columns: tuple[Column, ...] = field(repr=False, metadata=INTERNAL)
     unique: bool
-    ranges: tuple[KeyRange, ...] = field(repr=False)
+    ranges: tuple[KeyRange, ...] = field(repr=False, metadata=INTERNAL)
     reverse: bool
     copies: bool
     covers: bool
     fans_out: bool
     order: tuple[str, ...]
-    served: tuple[Predicate, ...] = field(repr=False)
-    tested: tuple[Predicate, ...] = field(default=(), repr=False)
-    values: tuple[tuple[str, Any], ...] = field(default=(), repr=False, compare=False)
-    accepts: Matcher | None = field(default=None, repr=False, compare=False)
-    matches: Matcher | None = field(default=None, repr=False, compare=False)
+    served: tuple[Predicate, ...] = field(repr=False, metadata=INTERNAL)
+    tested: tuple[Predicate, ...] = field(default=(), repr=False, metadata=INTERNAL)
+    values: tuple[tuple[str, Any], ...] = field(default=(), repr=False, compare=False, metadata=INTERNAL)
+    accepts: Matcher | None = field(default=None, repr=False, compare=False, metadata=INTERNAL)
+    matches: Matcher | None = field(default=None, repr=False, compare=False, metadata=INTERNAL)
 
     @property
     def points(self) -> bool:
@@ -137,7 +217,7 @@ class Sort:
         limit: the most records that may be held.
     """
 
-    columns: tuple[Column, ...] = field(repr=False, compare=False)
+    columns: tuple[Column, ...] = field(repr=False, compare=False, metadata=INTERNAL)
     limit: int
 
 
@@ -195,15 +275,15 @@ class QueryPlan:
         analysis: what running it took, after ``explain(analyze=True)``.
     """
 
-    schema: ModelSchema = field(repr=False)
+    schema: ModelSchema = field(repr=False, metadata=INTERNAL)
     combine: Combine
     scans: tuple[Scan, ...]
     order: tuple[str, ...]
     start: int = 0
     stop: int | None = None
     full_scan: bool = False
-    tested: tuple[Predicate, ...] = field(default=(), repr=False)
-    matches: Matcher | None = field(default=None, repr=False, compare=False)
+    tested: tuple[Predicate, ...] = field(default=(), repr=False, metadata=INTERNAL)
+    matches: Matcher | None = field(default=None, repr=False, compare=False, metadata=INTERNAL)
     sort: Sort | None = None
     distinct: Distinct | None = field(default=None, compare=False)
     analysis: Analysis | None = field(default=None, compare=False)

@@ -15,28 +15,14 @@ from pydantic import BaseModel, TypeAdapter
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 from typing_extensions import is_typeddict
 
-from kvmodels import spelling
+from kvmodels._support import suggest as spelling
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, UnknownFieldError
 from kvmodels.query.query import Query
-from kvmodels.schema.annotations import plain
-from kvmodels.schema.definition import ModelSchema
-from kvmodels.schema.expressions import FieldRef, MultiFieldRef, origin
-from kvmodels.schema.model import KvModel
-from kvmodels.schema.names import PRIMARY_KEY
-
-__all__ = [
-    "FieldName",
-    "Selected",
-    "Shape",
-    "distinct_query",
-    "field_of",
-    "projected",
-    "select",
-    "shape_of_class",
-    "shape_of_dicts",
-    "shape_of_tuples",
-    "shaped",
-]
+from kvmodels.schema.compile.model import KvModel
+from kvmodels.schema.declare.annotations import plain
+from kvmodels.schema.declare.expressions import FieldRef, MultiFieldRef, origin
+from kvmodels.schema.definition.definition import ModelSchema
+from kvmodels.schema.filters.operands import PRIMARY_KEY
 
 FieldName = str | FieldRef[Any] | MultiFieldRef[Any]
 """``"name"``, ``"address.city"``, ``"pk"``, or ``User.name``."""

@@ -1,4 +1,4 @@
-"""What a query asks for, as one immutable value.
+"""The immutable description of a query, and the page of results that a caller receives.
 
 Rules of this module: every method returns a new query and checks its arguments at once, so that a mistake is shown
 where it was made and not where the query is run. Nothing is planned and nothing is read.
@@ -6,20 +6,53 @@ where it was made and not where the query is run. Nothing is planned and nothing
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
-from kvmodels import spelling
+from kvmodels._support import suggest as spelling
+from kvmodels._support.naming import show_public_path
+from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, UnknownFieldError, UnknownLookupError
-from kvmodels.schema.definition import ModelSchema
-from kvmodels.schema.expressions import Expression, FieldRef, Order, Q
-from kvmodels.schema.names import PRIMARY_KEY, known_field
-from kvmodels.schema.predicate import Conjunction, conditions_of, conjunction
-from kvmodels.schema.predicates import parse
-from kvmodels.slotted import dataclass
+from kvmodels.schema.declare.expressions import Expression, FieldRef, Order, Q
+from kvmodels.schema.definition.definition import ModelSchema
+from kvmodels.schema.filters.operands import PRIMARY_KEY, known_field
+from kvmodels.schema.filters.parse import parse
+from kvmodels.schema.filters.predicate import Conjunction, conditions_of, conjunction
 
-__all__ = ["OrderColumn", "Query"]
+M = TypeVar("M")
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[M]):
+    """One page of a query; iterating over it gives its items.
+
+    A cursor is a place between two items, so either one may be passed as ``after`` or as ``before``.
+
+    Attributes:
+        items: the objects, in the order of the query.
+        next_cursor: the place behind the last item, to pass as ``after`` for the next page; None at the end.
+        has_more: whether there is a next page.
+        previous_cursor: the place before the first item, to pass as ``before`` for the page before; None at the
+            beginning.
+        has_previous: whether there is a page before this one. Of the two directions only the one that was read is
+            known for certain: what lies on the side of the cursor that was given may have been removed since.
+    """
+
+    items: list[M]
+    next_cursor: str | None
+    has_more: bool
+    previous_cursor: str | None = None
+    has_previous: bool = False
+
+    def __iter__(self) -> Iterator[M]:
+        return iter(self.items)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+
+show_public_path(Page)
 
 _MOST_REMEMBERED: Final = 1_000
 """The most names that are remembered for a model."""

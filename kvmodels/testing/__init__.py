@@ -1,0 +1,21 @@
+"""Tools for the tests of programs that use kvmodels: faults, and races that run step by step."""
+
+from __future__ import annotations
+
+from kvmodels.api.core import DatabaseCore
+from kvmodels.engines.faults import FaultEngine
+from kvmodels.engines.memory.engine import MemoryEngine
+from kvmodels.testing.interleaving import Interleaving
+from kvmodels.testing.processes import Process
+from kvmodels.testing.schedules import FaultRates, History, VirtualTime
+
+__all__ = [
+    "DatabaseCore",
+    "FaultEngine",
+    "FaultRates",
+    "History",
+    "Interleaving",
+    "MemoryEngine",
+    "Process",
+    "VirtualTime",
+]

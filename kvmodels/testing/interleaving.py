@@ -15,14 +15,15 @@ import random
 from collections.abc import Coroutine, Iterable
 from typing import Any, Final, TypeVar, cast
 
-from kvmodels.drivers import run
-from kvmodels.engines.memory import MemoryEngine
+from kvmodels._support.turns import LAPSE_S, Turns
+from kvmodels.core.operations import AtomicWrite, Committed, Conflict
+from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.errors import CommitUnknownError, InvalidArgumentError, KvModelsError, RetriesExhaustedError
-from kvmodels.flows.requests import Commit, Count, Flow, Read, ReadChanges, Request, Sleep, WaitForCommit
-from kvmodels.flows.retrying import RetryPolicy
+from kvmodels.flows.effects import Commit, Count, Flow, Read, ReadChanges, Request, Sleep, TakeTurn, WaitForCommit
+from kvmodels.flows.retry_policy import RetryPolicy
 from kvmodels.limits import Limits
-from kvmodels.operations import AtomicWrite, Committed, Conflict
-from kvmodels.schema.model import KvModel
+from kvmodels.runtime.sync import run
+from kvmodels.schema.compile.model import KvModel
 from kvmodels.testing.processes import Process, World
 from kvmodels.testing.schedules import (
     ADVANCE,
@@ -34,12 +35,10 @@ from kvmodels.testing.schedules import (
     Line,
     Outcome,
     Step,
+    VirtualTime,
     kind_of,
     parse_line,
 )
-from kvmodels.testing.virtual_time import VirtualTime
-
-__all__ = ["Interleaving"]
 
 _NO_FAULTS: Final = FaultRates()
 _RETRY: Final = RetryPolicy()
@@ -103,7 +102,7 @@ class Interleaving:
         self._retry = retry
         self._chance = random.Random(seed)
         lossy = faults.lose_answers or any(line.lose_answers for line in self._schedule)
-        self._traits = dataclasses.replace(self.engine.traits, may_lose_answers=lossy)
+        self._traits = dataclasses.replace(self.engine.capabilities.traits, may_lose_answers=lossy)
         self._processes = 0
         self._clients: dict[str, _Client] = {}
         self._under_way: list[tuple[str, AtomicWrite]] = []
@@ -123,6 +122,7 @@ class Interleaving:
         process = Process(f"process{self._processes}", models, self._retry, World(self.engine, self.time))
         run(self.engine, process.core.open(self.engine), sleep=self.time.advance)
         process.context.traits = self._traits
+        process.context.turns = Turns(self.time.seconds)
         return process
 
     def at_once(self, client: Coroutine[Request, Any, T]) -> T:
@@ -191,12 +191,13 @@ class Interleaving:
 
     def _drawn(self) -> Line:
         """The next step of a random run; without a seed the first client that has not ended."""
-        names = list(self._clients)
+        clients = [one for one in self._clients.values() if not one.waits_for_turn] or [*self._clients.values()]
+        names = [client.name for client in clients]
         if self._seed is None:
             return Line(names[0] if names else DELIVER)
         # Clients of unequal speed: with equal chances for all, nobody is ever far behind, and the races that need
         # one step of a client in the middle of many of another are hardly seen.
-        chances = [client.speed(self._chance) for client in self._clients.values()]
+        chances = [client.speed(self._chance) for client in clients]
         if self._under_way:
             names.append(DELIVER)
             chances.append(_DELIVERY_SPEED)
@@ -273,6 +274,10 @@ class Interleaving:
         if isinstance(request, Sleep):
             self.time.reach(client.asked_at + request.seconds)
             return None
+        if isinstance(request, TakeTurn):
+            if not request.ticket.look():
+                self.time.reach(client.asked_at + min(request.seconds, LAPSE_S))
+            return request.ticket.look()
         if isinstance(request, WaitForCommit):
             stamp = self.engine.wait_for_commit(request.after, 0)
             if stamp <= request.after:
@@ -343,6 +348,11 @@ class _Client:
         if self._request is None and self.outcome is None:
             self.proceed(None, time)
         return self._request
+
+    @property
+    def waits_for_turn(self) -> bool:
+        """Whether it waits for a turn that another client of its process has."""
+        return isinstance(self._request, TakeTurn) and not self._request.ticket.look()
 
     def proceed(self, answer: Any, time: VirtualTime) -> None:
         """Give it its answer, or throw it, and let it run up to its next request or to its end."""

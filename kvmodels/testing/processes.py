@@ -1,42 +1,119 @@
-"""One simulated process: its own declarations and its own cached header over a store that others use as well.
+"""One simulated process of an interleaving: its declarations, its cached header and its transactions.
 
 Rules of this module: the interface is that of ``AsyncDatabase``; a coroutine that uses it yields the requests of
-the real flows to whoever drives it, and needs no event loop.
+the real flows to whoever drives it, and needs no event loop. The reads of a transaction come from its snapshot, as in
+a driver; each is a step nevertheless, so that others may run between two reads.
 """
 
 from __future__ import annotations
 
 import random
 import types
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
-from kvmodels.database_core import DatabaseCore
-from kvmodels.engines.base import Engine
-from kvmodels.flows import fetch
-from kvmodels.flows.build import BuildReport
+from kvmodels.api._async.repository import AsyncRepository
+from kvmodels.api._async.transaction import AsyncDecorator, AsyncTransactionBlock, AsyncTransactions
+from kvmodels.api._async.transaction_session import AsyncSession
+from kvmodels.api.core import DatabaseCore
+from kvmodels.api.scope import Scope, Store
+from kvmodels.catalog.evolution import SchemaPlan
+from kvmodels.engines.contract import Engine, Snapshot
+from kvmodels.errors import KvModelsError
+from kvmodels.flows.check.findings import CheckReport
+from kvmodels.flows.check.scrub import Repair
 from kvmodels.flows.context import Context
-from kvmodels.flows.findings import CheckReport
-from kvmodels.flows.migrate import MigrationReport
-from kvmodels.flows.pace import UNPACED
-from kvmodels.flows.plan_apply import SchemaReport
-from kvmodels.flows.requests import AnyFlow, Request, sleep, steps_of
-from kvmodels.flows.retrying import RetryPolicy
-from kvmodels.flows.scrub import Repair
-from kvmodels.repository_async import AsyncRepository
-from kvmodels.schema.definition import ModelSchema
-from kvmodels.schema.evolution import SchemaPlan
-from kvmodels.schema.model import KvModel
-from kvmodels.testing.transactions import InterleavedSession
-from kvmodels.testing.virtual_time import VirtualTime
-from kvmodels.transaction_async import AsyncDecorator, AsyncTransactionBlock, AsyncTransactions
-from kvmodels.transaction_scope import Scope, Store
+from kvmodels.flows.effects import AnyFlow, Count, Flow, Read, Request, sleep, steps_of
+from kvmodels.flows.evolution.apply import SchemaReport
+from kvmodels.flows.evolution.build import BuildReport
+from kvmodels.flows.evolution.migrate import MigrationReport
+from kvmodels.flows.evolution.throttle import UNPACED
+from kvmodels.flows.reading import lookup
+from kvmodels.flows.retry_policy import RetryPolicy
+from kvmodels.schema.compile.model import KvModel
+from kvmodels.schema.definition.definition import ModelSchema
+from kvmodels.testing.schedules import VirtualTime
 
-__all__ = ["Process", "World"]
+T = TypeVar("T")
+
+
+class InterleavedSession(AsyncSession):
+    """One transaction whose requests are answered by whoever drives the client.
+
+    Args:
+        store: the store and the declarations.
+        attempt: how often the transaction was begun, this time included.
+        pin: takes a snapshot.
+    """
+
+    __slots__ = ("_pin",)
+
+    def __init__(self, store: Store, attempt: int, pin: Callable[[], Snapshot]) -> None:
+        super().__init__(store, attempt)
+        self._pin = pin
+
+    async def perform(self, flow: Flow[T]) -> T:
+        """Run a flow of the transaction itself, in its snapshot.
+
+        Args:
+            flow: a generator that has not been started.
+
+        Returns:
+            What the flow returns.
+        """
+        return await _session_requests(flow, self._snapshot)
+
+    async def _pinned(self) -> Snapshot:
+        return self._pin()
+
+    async def _send(self, flow: Flow[T]) -> T:
+        return await _session_requests(flow, None)
+
+    async def _release(self) -> None:
+        snapshot, self._snapshot = self._snapshot, None
+        if snapshot is not None:
+            snapshot.close()
+
+
+@types.coroutine
+def _session_requests(flow: Flow[T], snapshot: Snapshot | None) -> Generator[Request, Any, T]:
+    step: Callable[[Any], Request] = flow.send
+    answer: Any = None
+    try:
+        while True:
+            try:
+                request = step(answer)
+            except StopIteration as done:
+                result: T = done.value
+                return result
+            step = flow.send
+            try:
+                answer = yield request
+                if isinstance(request, Read) and snapshot is not None:
+                    expired, follow = request.include_expired, request.follow
+                    answer = snapshot.read(request.ranges, include_expired=expired, follow=follow)
+                elif isinstance(request, Count) and snapshot is not None:
+                    answer = snapshot.count(request.ranges)
+            except KvModelsError as error:
+                step, answer = flow.throw, error
+            except BaseException as interruption:
+                # As a driver does: the flow may say what it knows of a commit that is under way.
+                if not isinstance(interruption, Exception):
+                    _tell(flow, interruption)
+                raise
+    finally:
+        flow.close()
+
+
+def _tell(flow: Flow[Any], interruption: BaseException) -> None:
+    try:
+        flow.throw(interruption)
+    except (StopIteration, type(interruption)):
+        return
+
 
 M = TypeVar("M", bound=KvModel)
-T = TypeVar("T")
 
 
 class World(NamedTuple):
@@ -84,17 +161,20 @@ class Process:
             self._store,
             session=partial(InterleavedSession, pin=self._engine.snapshot),
             scope=Scope(object),
-            sleep=self.sleep,
+            run=self._wait,
         )
 
     async def _store(self) -> Store:
         return Store(self._engine, self._core.context, self._core.form, self._core.view_for)
 
+    async def _wait(self, _: Engine, flow: Flow[None]) -> None:
+        await _requests(flow)
+
     def transaction(self) -> AsyncTransactionBlock:
         """A transaction of one client; a block inside of it is one of its own."""
         return self._transactions.block()
 
-    def transactional(self, retries: int = 10) -> AsyncDecorator:
+    def transactional(self, retries: int | None = None) -> AsyncDecorator:
         """A function that is run again after a conflict, in virtual time."""
         return self._transactions.decorator(retries)
 
@@ -118,7 +198,7 @@ class Process:
 
     def __getitem__(self, model: type[M]) -> AsyncRepository[M]:
         if model not in self._repositories:
-            self._repositories[model] = AsyncRepository(_Runner(self._core.context, self._core.view_for(model)))
+            self._repositories[model] = AsyncRepository(_StepRunner(self._core.context, self._core.view_for(model)))
         return self._repositories[model]
 
     async def run(self, flow: AnyFlow[T]) -> T:
@@ -164,7 +244,7 @@ class Process:
         await _requests(sleep(seconds))
 
 
-class _Runner:
+class _StepRunner:
     """Runs the flows of one repository by yielding their requests."""
 
     __slots__ = ("context", "schema")
@@ -174,7 +254,7 @@ class _Runner:
         self.schema = schema
 
     async def get(self, arguments: tuple[Any, ...], lookups: Mapping[str, Any], /) -> Any:
-        return await _requests(fetch.get(self.context, self.schema, arguments, lookups))
+        return await _requests(lookup.get(self.context, self.schema, arguments, lookups))
 
     async def run(self, flow: AnyFlow[T]) -> T:
         return await _requests(flow)

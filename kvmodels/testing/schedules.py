@@ -1,8 +1,9 @@
-"""What can happen in an interleaving, as values: faults, the lines of a schedule, and the story of a run.
+"""The events of an interleaving as values: faults, lines of a schedule, virtual time, the story of a run.
 
-Rules of this module: data and its text form; nothing here runs a client. A line says who makes the next step, which
-kind of request that must be, and what goes wrong: ``ada``, ``ada read``, ``ada commit lose_answer``, ``ada end``,
-``deliver``, ``deliver 1``, ``advance 30``.
+Rules of this module: data and its text form; nothing here runs a client. A line names the client of the next step, the
+kind of request that it must be, and the fault: ``ada``, ``ada read``, ``ada commit lose_answer``, ``ada end``,
+``deliver``, ``deliver 1``, ``advance 30``. One instant serves the clock of the engine and the stopwatch of the retry
+loop; it never goes back, and nothing waits for it.
 """
 
 from __future__ import annotations
@@ -11,8 +12,11 @@ import random
 from collections.abc import Mapping
 from typing import Any, Final, Literal, NamedTuple, get_args
 
+from kvmodels._support.slotted_dataclass import dataclass
+from kvmodels.core.keys import decode_key
+from kvmodels.core.operations import AtomicWrite, Committed, Conflict, GuardFailed, ReadResult
 from kvmodels.errors import InvalidArgumentError, KvModelsError
-from kvmodels.flows.requests import (
+from kvmodels.flows.effects import (
     Commit,
     Count,
     Now,
@@ -22,25 +26,48 @@ from kvmodels.flows.requests import (
     ReadToChange,
     Request,
     Sleep,
+    TakePlace,
+    TakeTurn,
     WaitForCommit,
 )
-from kvmodels.keys import decode_key
-from kvmodels.operations import AtomicWrite, Committed, Conflict, GuardFailed, ReadResult
-from kvmodels.slotted import dataclass
 
-__all__ = [
-    "ADVANCE",
-    "DELIVER",
-    "Fault",
-    "FaultRates",
-    "History",
-    "Landing",
-    "Line",
-    "Outcome",
-    "Step",
-    "kind_of",
-    "parse_line",
-]
+_START_S = 1_700_000_000.0
+
+
+class VirtualTime:
+    """An instant that moves forward by hand.
+
+    Args:
+        start_s: seconds since the epoch at the beginning.
+
+    Examples:
+        >>> time = VirtualTime(start_s=100.0)
+        >>> time.advance(0.25)
+        >>> time.seconds(), time.milliseconds()
+        (100.25, 100250)
+    """
+
+    __slots__ = ("_seconds",)
+
+    def __init__(self, start_s: float = _START_S) -> None:
+        self._seconds = start_s
+
+    def seconds(self) -> float:
+        """Seconds since the epoch."""
+        return self._seconds
+
+    def milliseconds(self) -> int:
+        """Milliseconds since the epoch, as an engine counts."""
+        return int(self._seconds * 1_000)
+
+    def advance(self, seconds: float) -> None:
+        """Let time pass; 0 or more seconds."""
+        self._seconds += seconds
+
+    def reach(self, instant_s: float) -> None:
+        """Let time pass until an instant, if that is still to come."""
+        self._seconds = max(self._seconds, instant_s)
+
 
 Fault = Literal["lose_answer", "lose_request", "repeat", "echo", "hold", "cancel", "abandon"]
 """What can happen to a request:
@@ -54,7 +81,7 @@ Fault = Literal["lose_answer", "lose_request", "repeat", "echo", "hold", "cancel
 - ``abandon``: the client is stopped, its request is carried out.
 """
 
-Kind = Literal["read", "commit", "now", "sleep", "wait", "end"]
+Kind = Literal["read", "commit", "now", "sleep", "turn", "wait", "end"]
 
 DELIVER: Final = "deliver"
 """The line that lets a commit under way arrive: the oldest, or that of the given number, counted from 0."""
@@ -73,6 +100,8 @@ _KIND_OF: Mapping[type[Any], Kind] = {
     Commit: "commit",
     Now: "now",
     Sleep: "sleep",
+    TakePlace: "turn",
+    TakeTurn: "turn",
     WaitForCommit: "wait",
 }
 STOPPING: frozenset[str] = frozenset({"cancel", "abandon"})

@@ -66,7 +66,7 @@ def test_sizes_and_imports_are_compared_with_peers_but_not_with_the_floor():
     assert found(results, "import") == {"kvmodels against pydantic": True}
 
 
-def test_many_tasks_and_growth_have_limits():
+def test_many_tasks_have_a_limit():
     results = run()
     results.concurrency = {
         "kvmodels-async-sqlite-commit": {
@@ -77,16 +77,54 @@ def test_many_tasks_and_growth_have_limits():
         },
         "kvmodels-async-memory": {"one": [[1.0, 100]], "many": [[1.0, 100]]},
     }
-    small: Figures = {"get": {"kvmodels-memory": [[1.0, 10]], "kvmodels-sqlite-relaxed": [[1.0, 10]]}}
-    large: Figures = {"get": {"kvmodels-memory": [[1.4, 10]], "kvmodels-sqlite-relaxed": [[1.4, 10]]}}
-    small["get"]["floor-memory"], large["get"]["floor-memory"] = [[1.0, 10]], [[1.4, 10]]
-    results.growth = {"10000": {**small, "get_by_email": {}}, "1000000": {**large, "get_by_email": {}}}
     assert found(results, "many tasks") == {
         "kvmodels-async-sqlite-commit, patch": False,
         "kvmodels-async-sqlite-commit, kv.set": True,
         "kvmodels-async-memory, patch": True,
     }
-    assert list(found(results, "growth").values()) == [False, True, True]
+
+
+def grown(**growth: float) -> Results:
+    """A run in which a get costs so many times as much in the larger store."""
+    names = {name.replace("_", "-"): factor for name, factor in growth.items()}
+    results = run()
+    small: Figures = {row: {name: [[1.0, 10]] for name in names} for row in ("get", "get_by_email")}
+    large: Figures = {row: {name: [[factor, 10]] for name, factor in names.items()} for row in small}
+    results.growth = {"10000": small, "1000000": large}
+    return results
+
+
+def judged_growth(results: Results) -> dict[str, tuple[bool, str]]:
+    return {
+        one.what.removeprefix("get: ").split(",")[0]: (one.reached, one.limit)
+        for one in aims.findings(results)
+        if one.aim == "growth" and one.what.startswith("get: ")
+    }
+
+
+def test_a_get_in_memory_may_grow_as_the_floor_of_the_same_run_and_a_tenth_more():
+    shown = {"floor-memory": (True, "shown")}
+    for factor, reached in ((1.58, True), (1.67, True), (1.69, False)):
+        results = grown(kvmodels_memory=factor, floor_memory=1.58)
+        assert judged_growth(results) == {"kvmodels-memory": (reached, "≤ 1.68"), **shown}
+    assert judged_growth(grown(kvmodels_memory=1.35, floor_memory=1.2))["kvmodels-memory"] == (False, "≤ 1.3")
+
+
+def test_growth_on_files_has_its_own_limit_and_growth_in_memory_without_a_floor_has_none():
+    results = grown(kvmodels_memory=9.0, kvmodels_sqlite_relaxed=1.9, kvmodels_lmdb_relaxed=2.1)
+    assert judged_growth(results) == {
+        "kvmodels-memory": (True, "shown"),
+        "kvmodels-sqlite-relaxed": (True, "≤ 2"),
+        "kvmodels-lmdb-relaxed": (False, "≤ 2"),
+    }
+
+
+def test_a_miss_of_growth_names_the_growth_of_the_floor():
+    text = page.page(grown(kvmodels_memory=1.9, floor_memory=1.5))
+    assert (
+        "costs 1.90 (1.90–1.90) times as much in the larger store | ≤ 1.6 | the floor costs 1.5 times as much" in text
+    )
+    assert "- **growth**: reached 0, missed 1; 3 more are shown and have no aim." in text
 
 
 def test_the_page_lists_what_is_missed_and_what_is_excused():

@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
-from benchmarks.chart import beside, decades, growing, short
+from benchmarks.chart import bars, beside, decades, growing, short
 from benchmarks.ratios import Spread
 from benchmarks.table import number, table, times
 
@@ -74,6 +74,30 @@ def test_in_the_chart_of_growth_each_row_has_a_panel_and_each_size_a_mark():
     assert len(places) == 6
     assert places["get, memory, 10,000 records: 2 µs"] < places["get, memory, 1,000,000 records: 4 µs"]
     assert [element.text for element in ET.fromstring(svg).iter(f"{SVG}text")][:3] == ["Growth", "memory", "sqlite"]
+
+
+def test_in_the_chart_of_bars_each_row_has_its_own_scale_and_one_series_stands_out():
+    rows = {
+        "get": {"ours": (50.0, "50"), "slow": (25.0, "25")},
+        "insert": {"ours": (2.0, "2"), "fast & small": (4.0, "4")},
+    }
+    root = ET.fromstring(bars("Speed", rows, "ours"))
+    ground, *boxes = root.iter(f"{SVG}rect")
+    widths = [float(box.attrib["width"]) for box in boxes]
+    assert widths[0] == widths[3] == 2 * widths[1] == 2 * widths[2]
+    assert [box.attrib["class"] for box in boxes] == ["own", "other", "own", "other"]
+    texts = {element.text: float(element.attrib["x"]) for element in root.iter(f"{SVG}text")}
+    assert {"Speed", "get", "insert", "ours", "slow", "fast & small", "50", "25", "2", "4"} == set(texts)
+    assert max(texts.values()) < float(ground.attrib["width"])
+
+
+def test_every_colour_has_a_dark_form():
+    names, dark = beside("Speed", {"get": {"slow": Spread(1, 1, 1)}}, "ours").split(
+        "@media (prefers-color-scheme: dark)"
+    )
+    used = {name for name in ("ground", "ink", "soft", "line", "s0") if f'class="{name}"' in dark}
+    assert used == {"ground", "ink", "soft", "line", "s0"}
+    assert all(f".{name}{{color:" in names and f".{name}{{color:" in dark for name in used)
 
 
 def test_axes_are_marked_at_powers_of_ten():

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kvmodels.engines.memory import MemoryEngine
+from kvmodels.engines.memory.engine import MemoryEngine
 
 
 @pytest.fixture(autouse=True)

@@ -6,12 +6,21 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, NamedTuple
 
 from kvmodels import Database, F
-from kvmodels.database_core import DatabaseCore
-from kvmodels.engines.base import Engine
-from kvmodels.flows.bulk_results import BulkResult
-from kvmodels.flows.retrying import DEFAULT_RETRY
-from kvmodels.operations import AtomicWrite, Committed, Conflict, Follow, Guard, GuardFailed, ReadRange, ReadResult
-from kvmodels.queryset import QuerySet
+from kvmodels.api._sync.queryset import QuerySet
+from kvmodels.api.core import DatabaseCore
+from kvmodels.core.operations import (
+    AtomicWrite,
+    Committed,
+    Conflict,
+    Follow,
+    Guard,
+    GuardFailed,
+    ReadRange,
+    ReadResult,
+)
+from kvmodels.engines.contract import Engine
+from kvmodels.flows.bulk.results import BulkResult
+from kvmodels.flows.retry_policy import DEFAULT_RETRY
 from tests.bulk.models import Thing
 from tests.passing_engine import PassingEngine
 

@@ -10,7 +10,8 @@ import pytest
 
 from kvmodels import F
 from kvmodels.errors import CommitUnknownError, DoesNotExist, RetriesExhaustedError
-from kvmodels.flows import bulk_keys, bulk_resuming
+from kvmodels.flows.bulk import keys as bulk_keys
+from kvmodels.flows.bulk import resume as bulk_resuming
 from kvmodels.testing.interleaving import Interleaving
 from kvmodels.testing.processes import Process
 from kvmodels.testing.schedules import FaultRates

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kvmodels import Database, F
-from kvmodels.database_core import DatabaseCore
-from kvmodels.engines.memory import MemoryEngine
+from kvmodels.api.core import DatabaseCore
+from kvmodels.engines.memory.engine import MemoryEngine
 from tests.bulk.jobs import JOBS
 from tests.bulk.models import Thing, filled, things
 from tests.docs.measured_engine import MeasuredEngine

@@ -1,4 +1,4 @@
-"""Batches of plain new objects that are inserted by the shortest way end as the full way ends them."""
+"""Batches of new objects that are compiled by columns end as batches that are compiled object by object."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from hypothesis import strategies as st
 from pydantic import field_validator
 
 from kvmodels import AlreadyExistsError, Database, Field, Index, Indexed, KvModel, PrimaryKey, RetryPolicy, Unique
-from kvmodels.database_core import DatabaseCore
-from kvmodels.engines.memory import MemoryEngine
+from kvmodels.api.core import DatabaseCore
+from kvmodels.core.operations import AtomicWrite, Committed, Conflict, ReadRange, ReadResult, Row
+from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.errors import EngineError, KvModelsError, RetriesExhaustedError, UniqueViolationError
-from kvmodels.flows import bulk, direct_batches
+from kvmodels.flows.bulk import create as bulk
+from kvmodels.flows.bulk import insert as bulk_insert
+from kvmodels.indexing import rules
 from kvmodels.limits import Limits
-from kvmodels.maintenance import rules
-from kvmodels.operations import AtomicWrite, Committed, Conflict, ReadRange, ReadResult, Row
-from kvmodels.schema.state import state_of
+from kvmodels.schema.instances import state_of
 from tests.passing_engine import PassingEngine
 
 NOW = 1_700_000_000_000
@@ -108,7 +109,7 @@ def story(model: type[KvModel], present: list[Any], given: list[Any], size: int 
 
 
 def in_full(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(bulk, "prepared_batches", lambda *_: None)
+    patch.setattr(bulk, "insert_columns", lambda *_: None)
 
 
 @pytest.mark.parametrize(("model", "drawn"), [(Person, PEOPLE), (Visit, VISITS)])
@@ -260,13 +261,13 @@ def test_objects_that_were_stored_and_functions_of_the_user_go_the_full_way(monk
 
     db = Database("memory://", models=[Person, Careful])
     taken: list[Any] = []
-    real = direct_batches._stored
+    real = bulk_insert.InsertColumns.compiled
 
     def noted(*given: Any) -> Any:
         taken.append(given)
         return real(*given)
 
-    monkeypatch.setattr(direct_batches, "_stored", noted)
+    monkeypatch.setattr(bulk_insert.InsertColumns, "compiled", noted)
     (first,) = db[Person].bulk_create(people(1))
     assert len(taken) == 1
     first.obj.id, first.obj.email = 2, "other"

@@ -21,7 +21,7 @@ from kvmodels import (
     Version,
 )
 from kvmodels.engines.faults import FaultEngine
-from kvmodels.engines.memory import MemoryEngine
+from kvmodels.engines.memory.engine import MemoryEngine
 
 
 class Page(KvModel, collection="pages"):

@@ -6,7 +6,7 @@ import pytest
 
 from kvmodels import F
 from kvmodels.engines.faults import FaultEngine
-from kvmodels.engines.memory import MemoryEngine
+from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.errors import EngineError
 from tests.bulk.jobs import JOBS, opened, state
 from tests.bulk.models import Thing, filled

@@ -28,9 +28,9 @@ from kvmodels import (
     UniqueViolationError,
     UnknownFieldError,
 )
-from kvmodels.flows import bulk_query
-from kvmodels.flows.bulk_results import BulkProgress
-from kvmodels.queryset import QuerySet
+from kvmodels.api._sync.queryset import QuerySet
+from kvmodels.flows.bulk import selection as bulk_query
+from kvmodels.flows.bulk.results import BulkProgress
 from tests.bulk.models import Thing, memory
 
 Narrow = Callable[[QuerySet[Thing]], QuerySet[Thing]]

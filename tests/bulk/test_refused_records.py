@@ -27,8 +27,8 @@ from kvmodels import (
     Unique,
     UniqueViolationError,
 )
+from kvmodels.api._sync.repository import Repository
 from kvmodels.errors import KeyTooLargeError, OperationTooLargeError
-from kvmodels.repository import Repository
 
 
 class VetoError(Exception):

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kvmodels import Database, F, Field, Indexed, InvalidArgumentError, KeyTooLargeError, KvModel, PrimaryKey
-from kvmodels.engines.memory import MemoryEngine
-from kvmodels.flows import bulk_resuming
-from kvmodels.flows.bulk_results import BulkProgress
+from kvmodels.engines.memory.engine import MemoryEngine
+from kvmodels.flows.bulk import resume as bulk_resuming
+from kvmodels.flows.bulk.results import BulkProgress
 from tests.bulk.jobs import JOBS, DyingEngine, Fate, Killed, opened, state
 from tests.bulk.models import Thing, filled, memory
 

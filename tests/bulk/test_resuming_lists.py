@@ -22,12 +22,12 @@ from kvmodels import (
     UniqueViolationError,
     Version,
 )
-from kvmodels.database_core import DatabaseCore
-from kvmodels.engines.base import Engine
+from kvmodels.api.core import DatabaseCore
+from kvmodels.engines.contract import Engine
 from kvmodels.engines.faults import FaultEngine
-from kvmodels.engines.memory import MemoryEngine
-from kvmodels.flows.bulk_results import BulkProgress, BulkResult
-from kvmodels.flows.retrying import DEFAULT_RETRY
+from kvmodels.engines.memory.engine import MemoryEngine
+from kvmodels.flows.bulk.results import BulkProgress, BulkResult
+from kvmodels.flows.retry_policy import DEFAULT_RETRY
 from tests.bulk.jobs import DyingEngine, Fate, Killed
 from tests.bulk.test_lost_answers import FAULTS
 

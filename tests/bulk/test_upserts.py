@@ -23,8 +23,8 @@ from kvmodels import (
     UnknownFieldError,
     Version,
 )
-from kvmodels.flows.bulk import BulkItem
-from kvmodels.flows.bulk_results import BulkProgress
+from kvmodels.flows.bulk.create_batch import BulkItem
+from kvmodels.flows.bulk.results import BulkProgress
 
 
 class Account(KvModel, collection="accounts"):

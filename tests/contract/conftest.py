@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from kvmodels.engines.base import Engine
+from kvmodels.engines.contract import Engine
 from kvmodels.engines.faults import FaultEngine
-from kvmodels.engines.lmdb import LmdbEngine
-from kvmodels.engines.memory import MemoryEngine
-from kvmodels.engines.sqlite import SqliteEngine
+from kvmodels.engines.lmdb.engine import LmdbEngine
+from kvmodels.engines.memory.engine import MemoryEngine
+from kvmodels.engines.sqlite.engine import SqliteEngine
 
 ENGINES = ("memory", "sqlite-file", "sqlite-memory", "lmdb", "faults")
 

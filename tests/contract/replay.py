@@ -12,8 +12,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import NamedTuple
 
-from kvmodels.engines.base import Engine
-from kvmodels.operations import (
+from kvmodels.core.operations import (
     Apply,
     Arithmetic,
     AtomicWrite,
@@ -26,6 +25,7 @@ from kvmodels.operations import (
     Row,
     Set,
 )
+from kvmodels.engines.contract import Engine
 
 KEYS = tuple(b"key-%d" % i for i in range(6))
 EVERYTHING = ReadRange(b"key", b"kez")

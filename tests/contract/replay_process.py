@@ -10,7 +10,7 @@ import pickle
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from kvmodels.engines.opening import open_engine
+from kvmodels.engines.url import open_engine
 from tests.contract.replay import run_client
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kvmodels.engines.base import Engine, Snapshot
-from kvmodels.operations import AtomicWrite, Committed, Mutation, ReadRange, ReadResult, Row, Set
+from kvmodels.core.operations import AtomicWrite, Committed, Mutation, ReadRange, ReadResult, Row, Set
+from kvmodels.engines.contract import Engine, Snapshot
 
 BYTES = 3
 U64 = 2

@@ -10,13 +10,13 @@ from datetime import timedelta
 
 import pytest
 
-from kvmodels.engines.base import Engine
-from kvmodels.engines.lmdb import LmdbEngine
-from kvmodels.engines.memory import MemoryEngine
-from kvmodels.engines.opening import open_engine
-from kvmodels.engines.sqlite import SqliteEngine
+from kvmodels.core.operations import AtomicWrite, Check, Committed, Delete, Mutation, ReadRange, ReadResult, Set
+from kvmodels.engines.contract import Engine
+from kvmodels.engines.lmdb.engine import LmdbEngine
+from kvmodels.engines.memory.engine import MemoryEngine
+from kvmodels.engines.sqlite.engine import SqliteEngine
+from kvmodels.engines.url import open_engine
 from kvmodels.errors import InvalidArgumentError, ResumeExpiredError, UnsupportedError
-from kvmodels.operations import AtomicWrite, Check, Committed, Delete, Mutation, ReadRange, ReadResult, Set
 from tests.contract.conftest import Clock
 
 ALL = ReadRange(b"", b"\xff", 1_000)

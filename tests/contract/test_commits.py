@@ -9,12 +9,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvmodels.engines.base import Engine
-from kvmodels.engines.lmdb import LmdbEngine
-from kvmodels.engines.memory import MemoryEngine
-from kvmodels.engines.sqlite import SqliteEngine
+from kvmodels.core.operations import (
+    VACANT,
+    Apply,
+    Arithmetic,
+    AtomicWrite,
+    Check,
+    Committed,
+    Conflict,
+    Delete,
+    ReadRange,
+    Set,
+)
+from kvmodels.engines.contract import Engine
+from kvmodels.engines.lmdb.engine import LmdbEngine
+from kvmodels.engines.memory.engine import MemoryEngine
+from kvmodels.engines.sqlite.engine import SqliteEngine
 from kvmodels.errors import InvalidValueError, KvModelsError, ReadOnlyError
-from kvmodels.operations import Apply, Arithmetic, AtomicWrite, Check, Committed, Conflict, Delete, ReadRange, Set
 from tests.contract.shorthand import BYTES, EVERYTHING, commit, counter, get, keys, number, put, rows, stored
 
 
@@ -211,7 +222,7 @@ def test_a_store_for_reading_only_refuses_commits(open_engine):
     with pytest.raises(ReadOnlyError) as caught:
         engine.commit(AtomicWrite((), (put(b"a"),)))
     assert "readonly=False" in str(caught.value.hint)
-    assert keys(engine, EVERYTHING) == ([b"k"] if made.traits.persistent else [])
+    assert keys(engine, EVERYTHING) == ([b"k"] if made.capabilities.traits.persistent else [])
     engine.close()
 
 
@@ -267,3 +278,28 @@ def test_all_engines_agree_on_every_operation(quick_folder, operations):
         assert held[0] == held[1] == held[2]
     for engine in all_:
         engine.close()
+
+
+def test_a_check_for_a_vacant_prefix_sees_every_live_key_below_it(engine):
+    def vacant(prefix: bytes) -> bool:
+        outcome = engine.commit(AtomicWrite((Check(b"free", None), Check(prefix, VACANT)), (put(b"seen"),)))
+        assert isinstance(outcome, Committed) or outcome.failed_checks == (1,)
+        return isinstance(outcome, Committed)
+
+    assert vacant(b"\x02a\x00")
+    commit(engine, put(b"\x02a\x00"), put(b"\x02a\x00\xff"), put(b"\x02ab\x00\x02x\x00"), put(b"\x01z"))
+    assert vacant(b"\x02a\x00"), "the key of the prefix itself, its neighbours"
+    commit(engine, put(b"\x02a\x00\x02x\x00", expire_at=1))
+    assert vacant(b"\x02a\x00"), "a row past its deadline"
+    commit(engine, put(b"\x02a\x00\x02x\x00"))
+    assert not vacant(b"\x02a\x00")
+    commit(engine, Delete(b"\x02a\x00\x02x\x00"))
+    assert vacant(b"\x02a\x00")
+
+
+def test_a_check_for_a_vacant_prefix_among_many_checks_holds_for_itself(engine):
+    commit(engine, put(b"\x02b\x00\x02x\x00"))
+    absent = tuple(Check(b"\x02c\x00%d" % n, None) for n in range(600))
+    vacant, used = Check(b"\x02a\x00", VACANT), Check(b"\x02b\x00", VACANT)
+    assert engine.commit(AtomicWrite((*absent, used, vacant), (put(b"k"),))) == Conflict((600,))
+    assert isinstance(engine.commit(AtomicWrite((*absent, vacant), (put(b"k"),))), Committed)

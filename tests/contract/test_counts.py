@@ -10,16 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvmodels.drivers_async import arun
-from kvmodels.engines import sqlite_counts
-from kvmodels.engines.base import SMALL_COUNT, EmbeddedEngine, Engine
+from kvmodels.core.operations import Counted, Delete, Guard, GuardFailed, ReadRange, ReadResult
+from kvmodels.engines.contract import SMALL_COUNT, Engine
 from kvmodels.engines.faults import FaultEngine
-from kvmodels.engines.lmdb import LmdbEngine
-from kvmodels.engines.memory import MemoryEngine
-from kvmodels.engines.sqlite import SqliteEngine
+from kvmodels.engines.lmdb.engine import LmdbEngine
+from kvmodels.engines.memory.engine import MemoryEngine
+from kvmodels.engines.sqlite.engine import SqliteEngine
+from kvmodels.engines.sqlite.reads import counts as sqlite_counts
 from kvmodels.errors import ClosedError, EngineError
-from kvmodels.flows.requests import count_rows
-from kvmodels.operations import Counted, Delete, Guard, GuardFailed, ReadRange, ReadResult
+from kvmodels.flows.effects import count_rows
+from kvmodels.runtime.event_loop import arun
 from tests.contract.shorthand import EVERYTHING, commit, put
 
 _KEYS = st.binary(min_size=1, max_size=3)
@@ -68,8 +68,8 @@ def test_any_count_is_the_number_of_rows_that_are_read(quick_folder, present, re
         assert engine.count(ranges) == read_as_counted(engine, ranges)
         for one in ranges:
             assert engine.count([one]) == read_as_counted(engine, [one])
-            if isinstance(engine, EmbeddedEngine):
-                assert engine.count_at_once([one]) == engine.count([one])
+            if (embedded := engine.capabilities.embedded) is not None:
+                assert embedded.count_at_once([one]) == engine.count([one])
         engine.close()
 
 
@@ -144,10 +144,10 @@ def test_an_event_loop_counts_as_a_thread_does_whatever_there_is_to_count(engine
 
     numbers = [100], [SMALL_COUNT + 1_000], [100, 100], [SMALL_COUNT + 10]
     assert [answer.numbers for answer in asyncio.run(counted()) if isinstance(answer, Counted)] == [*numbers] * 4
-    if isinstance(engine, EmbeddedEngine):
-        assert isinstance(engine.count_at_once([few]), Counted)
-        assert engine.count_at_once([many]) is None
-        snapshot = engine.snapshot_at_once()
+    if (embedded := engine.capabilities.embedded) is not None:
+        assert isinstance(embedded.count_at_once([few]), Counted)
+        assert embedded.count_at_once([many]) is None
+        snapshot = embedded.snapshot_at_once()
         if snapshot is not None:  # a private database in memory has to be copied
             assert snapshot.count_at_once([few]) == snapshot.count([few])
             assert snapshot.count_at_once([many]) is None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kvmodels.operations import AtomicWrite, Check, Committed, Conflict, Delete, ReadRange
+from kvmodels.core.operations import AtomicWrite, Check, Committed, Conflict, Delete, ReadRange
 from tests.contract.shorthand import EVERYTHING, commit, get, keys, put, stored
 
 

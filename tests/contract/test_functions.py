@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from kvmodels.core.operations import Apply, Arithmetic, AtomicWrite, Check, Committed, Delete, ReadRange, Set
 from kvmodels.engines.faults import FaultEngine
 from kvmodels.errors import CommitUnknownError, DecodeError, InvalidValueError
-from kvmodels.operations import Apply, Arithmetic, AtomicWrite, Check, Committed, Delete, ReadRange, Set
 from tests.contract.shorthand import BYTES, EVERYTHING, U64, commit, counter, get, keys, number, put, rows, stored
 
 

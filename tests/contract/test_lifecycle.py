@@ -8,8 +8,8 @@ import time
 
 import pytest
 
+from kvmodels.core.operations import Arithmetic, AtomicWrite, Check, Committed, Conflict, Delete, ReadRange
 from kvmodels.errors import ClosedError, SnapshotExpiredError
-from kvmodels.operations import Arithmetic, AtomicWrite, Check, Committed, Conflict, Delete, ReadRange
 from tests.contract.shorthand import EVERYTHING, commit, counter, get, keys, number, put, rows, stored
 
 

@@ -8,10 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvmodels.engines.lmdb import LmdbEngine
-from kvmodels.engines.memory import MemoryEngine
-from kvmodels.engines.sqlite import SqliteEngine
-from kvmodels.operations import (
+from kvmodels.core.operations import (
     PLAIN_ROWS,
     Delete,
     Follow,
@@ -23,6 +20,9 @@ from kvmodels.operations import (
     Tail,
     row_of,
 )
+from kvmodels.engines.lmdb.engine import LmdbEngine
+from kvmodels.engines.memory.engine import MemoryEngine
+from kvmodels.engines.sqlite.engine import SqliteEngine
 from tests.contract.shorthand import EVERYTHING, commit, get, keys, put, rows
 
 

@@ -15,11 +15,7 @@ from pathlib import Path
 import pytest
 
 import kvmodels
-from kvmodels.engines.base import Engine
-from kvmodels.engines.evaluation import to_versionstamp
-from kvmodels.engines.memory import MemoryEngine
-from kvmodels.engines.opening import open_engine
-from kvmodels.operations import (
+from kvmodels.core.operations import (
     AtomicWrite,
     Check,
     Committed,
@@ -31,7 +27,11 @@ from kvmodels.operations import (
     ReadResult,
     Row,
     Set,
+    to_versionstamp,
 )
+from kvmodels.engines.contract import Engine
+from kvmodels.engines.memory.engine import MemoryEngine
+from kvmodels.engines.url import open_engine
 from tests.contract.replay import EVERYTHING, KEYS, Acknowledged, Journal, Seen, Verdict, judge, run_client
 
 THREADS = 8

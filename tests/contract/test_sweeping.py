@@ -11,12 +11,23 @@ from collections.abc import Callable
 
 import pytest
 
-from kvmodels.engines.base import Engine
-from kvmodels.engines.lmdb import LmdbEngine
-from kvmodels.engines.memory import MemoryEngine
-from kvmodels.engines.sqlite import SqliteEngine
+from kvmodels.core.operations import (
+    AtomicWrite,
+    Check,
+    Committed,
+    Conflict,
+    Delete,
+    ReadRange,
+    ReadResult,
+    Row,
+    Set,
+    point,
+)
+from kvmodels.engines.contract import Engine
+from kvmodels.engines.lmdb.engine import LmdbEngine
+from kvmodels.engines.memory.engine import MemoryEngine
+from kvmodels.engines.sqlite.engine import SqliteEngine
 from kvmodels.errors import ClosedError, InvalidArgumentError, InvalidValueError, KvModelsError, ReadOnlyError
-from kvmodels.operations import AtomicWrite, Check, Committed, Conflict, Delete, ReadRange, ReadResult, Row, Set, point
 from tests.contract.conftest import Clock
 from tests.contract.test_waiting import background_threads
 

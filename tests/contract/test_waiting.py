@@ -13,21 +13,21 @@ from typing import Any
 
 import pytest
 
-from kvmodels.drivers import run
-from kvmodels.drivers_async import aclose, arun
-from kvmodels.engines.base import Engine
-from kvmodels.engines.memory_store import MemoryStore
-from kvmodels.engines.opening import open_engine
+from kvmodels.core.operations import AtomicWrite, Check, Committed, ReadResult, Set, point
+from kvmodels.engines.contract import Engine
+from kvmodels.engines.memory.store import MemoryStore
+from kvmodels.engines.url import open_engine
 from kvmodels.errors import ClosedError, InvalidArgumentError
-from kvmodels.flows.requests import wait_for_commit
-from kvmodels.operations import AtomicWrite, Check, Committed, ReadResult, Set, point
+from kvmodels.flows.effects import wait_for_commit
+from kvmodels.runtime.event_loop import aclose, arun
+from kvmodels.runtime.sync import run
 
 FOREVER = float("inf")
 
 OTHER_PROCESS = """
 import sys
-from kvmodels.engines.opening import open_engine
-from kvmodels.operations import AtomicWrite, Set
+from kvmodels.engines.url import open_engine
+from kvmodels.core.operations import AtomicWrite, Set
 engine = open_engine(sys.argv[1])
 print("open", flush=True)
 sys.stdin.readline()

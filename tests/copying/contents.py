@@ -7,10 +7,10 @@ import re
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
-from kvmodels.engines.base import Engine
-from kvmodels.keys import encode_key
-from kvmodels.operations import AtomicWrite, Set
-from kvmodels.values import UNDEFINED, KvU64
+from kvmodels.core.keys import encode_key
+from kvmodels.core.operations import AtomicWrite, Set
+from kvmodels.core.values import UNDEFINED, KvU64
+from kvmodels.engines.contract import Engine
 from tests.unit.encoding.graphs import isomorphic
 
 SHARED: list[Any] = [1]
@@ -47,7 +47,7 @@ def fill(kv: Any, values: dict[tuple[Any, ...], Any] = EVERYTHING) -> None:
 
 def engine_of(kv: Any) -> Engine:
     """The engine of a store of either world."""
-    engine: Engine = kv._engine if hasattr(kv, "_engine") else kv.kv._opening.engine
+    engine: Engine = (kv if hasattr(kv, "_opening") else kv.kv)._opening.open()
     return engine
 
 

@@ -13,7 +13,7 @@ import time
 import pytest
 
 from kvmodels import Database, InvalidArgumentError, UnsupportedError, open_kv
-from kvmodels.engines.sqlite import SqliteEngine
+from kvmodels.engines.sqlite.engine import SqliteEngine
 from kvmodels.errors import ClosedError, EngineError, SnapshotExpiredError
 from tests.copying.contents import contents, engine_of, fill, same
 from tests.engines.processes import run, start
@@ -37,7 +37,9 @@ def test_a_backup_is_the_store_with_its_versionstamps_and_deadlines(stores, tmp_
         entries = [entry for entry in kv.list(()) if entry.key != ("later",)]
         assert [entry.versionstamp for entry in copy.list(())] == [entry.versionstamp for entry in entries]
         assert same(contents(copy), [row for row in contents(kv) if row[1] != 1 or row[2] is not None])
-        assert len(read_engine(copy._engine, include_expired=True)) == len(entries) + 1, "swept later, as in the store"
+        assert len(read_engine(copy._opening.open(), include_expired=True)) == len(entries) + 1, (
+            "swept later, as in the store"
+        )
         assert copy.set(("x",), 1).versionstamp > entries[0].versionstamp
     assert last > max(entry.versionstamp for entry in entries)
 

@@ -10,11 +10,11 @@ import time
 import pytest
 
 from kvmodels import Database, open_async_kv, open_kv
+from kvmodels.api._sync.kv import Kv
+from kvmodels.api.opening import Opening, store_format
 from kvmodels.engines.faults import FaultEngine
-from kvmodels.engines.memory import MemoryEngine
+from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.errors import DecodeError, EngineError, SchemaMismatchError
-from kvmodels.kv import Kv
-from kvmodels.kv_opening import store_format
 from tests.copying.contents import contents, dumped, fill
 from tests.engines.processes import start
 from tests.oracle import audit, read_store, spec_of
@@ -41,8 +41,9 @@ def dump(tmp_path_factory):
 
 STOPPING = """
     import sys
-    from kvmodels import kv_copying_files, open_kv
-    kv_copying_files.CHUNK_BYTES = 4_000
+    from kvmodels import open_kv
+    from kvmodels.api import dump_files
+    dump_files.CHUNK_BYTES = 4_000
 
     class Stopping:
         def __init__(self, path, lines):
@@ -111,7 +112,7 @@ def test_a_load_whose_answers_get_lost_leaves_all_or_nothing_or_says_that_it_was
         text, whole = dumped(kv), contents(kv)
     for position in range(5):
         engine = FaultEngine(MemoryEngine(), plan=[*[None] * position, fault])
-        with Kv(engine, store_format("msgpack")) as kv:
+        with Kv(Opening.done(engine), store_format("msgpack")) as kv:
             try:
                 kv.load(io.StringIO(text))
             except EngineError:
@@ -145,7 +146,7 @@ def test_a_restarted_load_that_is_killed_too_is_no_obstacle(dump, tmp_path):
 
 @pytest.mark.parametrize("url", ["memory://", "store.db"])
 def test_a_cancelled_load_leaves_nothing(url, tmp_path, monkeypatch):
-    monkeypatch.setattr("kvmodels.kv_copying_files.CHUNK_BYTES", 1)
+    monkeypatch.setattr("kvmodels.api.dump_files.CHUNK_BYTES", 1)
     with open_kv() as kv:
         fill(kv, {(number,): "x" * 100 for number in range(500)})
         text = dumped(kv)

@@ -9,13 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvmodels import Database, IndexNotReadyError, KvModel, open_kv
-from kvmodels.drivers import run
+from kvmodels.core.keys import encode_key
+from kvmodels.core.operations import AtomicWrite, Committed
 from kvmodels.engines.faults import FaultEngine
 from kvmodels.errors import EngineError, SchemaMismatchError
-from kvmodels.flows.loading import Loading
-from kvmodels.keys import encode_key
-from kvmodels.operations import AtomicWrite, Committed
-from kvmodels.schema.markers import Indexed, PrimaryKey, Unique
+from kvmodels.flows.kv.dump import Loading
+from kvmodels.runtime.sync import run
+from kvmodels.schema.declare.markers import Indexed, PrimaryKey, Unique
 from tests.copying.contents import contents, dumped
 from tests.oracle import audit, read_store, spec_of
 from tests.zoo import Account, Animal
@@ -282,26 +282,26 @@ def test_a_second_load_takes_over_and_the_first_one_stops_and_leaves_its_work_al
         stock(db)
         text = dumped(db.kv)
     with open_kv() as kv:
-        first = Loading(kv._form, kv._engine.limits, "first")
-        run(kv._engine, first.begin(restart=False))
+        first = Loading(kv._form, kv._opening.open().limits, "first")
+        run(kv._opening.open(), first.begin(restart=False))
         batch = first.take(text.splitlines(keepends=True))
         assert batch
         kv.load(io.StringIO(text), restart=True)
         before = contents(kv)
         with pytest.raises(EngineError, match="taken over"):
-            run(kv._engine, first.store(batch[0]))
-        run(kv._engine, first.abandon())
+            run(kv._opening.open(), first.store(batch[0]))
+        run(kv._opening.open(), first.abandon())
         assert contents(kv) == before
 
 
 def test_a_late_delivery_of_a_batch_is_refused():
     with open_kv() as kv:
-        loading = Loading(kv._form, kv._engine.limits, "late")
-        run(kv._engine, loading.begin(restart=False))
+        loading = Loading(kv._form, kv._opening.open().limits, "late")
+        run(kv._opening.open(), loading.begin(restart=False))
         assert loading._guard is not None
         late = AtomicWrite((loading._guard,), loading.take(['{"kvmodels_dump":1}', '{"key":["a"],"value":1}'])[0])
-        run(kv._engine, loading.abandon())
-        assert not isinstance(kv._engine.commit(late), Committed)
+        run(kv._opening.open(), loading.abandon())
+        assert not isinstance(kv._opening.open().commit(late), Committed)
         assert contents(kv) == []
 
 

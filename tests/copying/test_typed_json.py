@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvmodels.encoding.typed_json import key_from_json, key_to_json, parse_line, value_from_json, value_to_json
-from kvmodels.encoding.v8_identity import IdentityDict, IdentityList, IdentityMap, IdentitySet
-from kvmodels.keys import encode_key
-from kvmodels.values import UNDEFINED, KvArray, KvMap, KvU64
+from kvmodels.codecs.base import IdentityDict, IdentityList, IdentityMap, IdentitySet
+from kvmodels.codecs.typed_json import key_from_json, key_to_json, parse_line, value_from_json, value_to_json
+from kvmodels.core.keys import encode_key
+from kvmodels.core.values import UNDEFINED, KvArray, KvMap, KvU64
 from tests.unit.encoding.graphs import graphs, isomorphic, trees, typed
 
 

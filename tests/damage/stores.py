@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from kvmodels.database import Database
-from kvmodels.operations import Entry
+from kvmodels.api._sync.database import Database
+from kvmodels.core.operations import Entry
 from tests.oracle import Fault, audit, read_engine, spec_of
 from tests.zoo import Animal
 from tests.zoo_kinds import BARE as BARE_RESIDENT

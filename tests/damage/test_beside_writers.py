@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from kvmodels.database import Database
-from kvmodels.database_core import DatabaseCore
+from kvmodels.api._sync.database import Database
+from kvmodels.api.core import DatabaseCore
 from kvmodels.engines.faults import FaultEngine
-from kvmodels.engines.memory import MemoryEngine
+from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.errors import IntegrityError, KvModelsError, SchemaError
-from kvmodels.flows.retrying import RetryPolicy
+from kvmodels.flows.retry_policy import RetryPolicy
 from tests.damage.stores import SPEC, Zoo
 from tests.oracle import audit, read_engine
 from tests.zoo import Animal

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from kvmodels.database import Database
+from kvmodels.api._sync.database import Database
+from kvmodels.core.values import KvU64
 from kvmodels.errors import IntegrityError
-from kvmodels.values import KvU64
 from tests.damage.stores import KINDS_SPEC, House
 from tests.damage.test_beside_writers import together
 from tests.zoo_kinds import FULL, Habitat, Meal, Resident

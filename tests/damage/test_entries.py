@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kvmodels.flows.findings import CheckReport, Finding
+from kvmodels.flows.check.findings import CheckReport, Finding
 from tests.damage.stores import BARE, FULL, INDEXES, OTHER, Zoo
 from tests.zoo import Animal
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kvmodels.flows.findings import CheckReport, Finding
+from kvmodels.flows.check.findings import CheckReport, Finding
 from tests.damage.stores import ENTRY_INDEXES, KINDS_SPEC, House
 from tests.zoo_kinds import FULL as VALUES
 from tests.zoo_kinds import Guest

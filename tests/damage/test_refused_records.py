@@ -6,11 +6,11 @@ from typing import Annotated, Any, Literal
 
 import pytest
 
-from kvmodels.database import Database
+from kvmodels.api._sync.database import Database
 from kvmodels.errors import DecodeError
-from kvmodels.flows.findings import CheckReport
-from kvmodels.schema.markers import AggregateIndex, Field, Indexed, PrimaryKey, Unique
-from kvmodels.schema.model import KvModel
+from kvmodels.flows.check.findings import CheckReport
+from kvmodels.schema.compile.model import KvModel
+from kvmodels.schema.declare.markers import AggregateIndex, Field, Indexed, PrimaryKey, Unique
 from tests.damage.stores import FULL, KINDS_SPEC, OTHER, Zoo
 from tests.oracle import audit, read_engine
 from tests.zoo import Animal

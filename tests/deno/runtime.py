@@ -12,7 +12,7 @@ from typing import Any
 
 from deno import find_deno_bin  # type: ignore[import-untyped]
 
-from kvmodels.keys import encode_key
+from kvmodels.core.keys import encode_key
 
 SCRIPT = Path(__file__).with_name("describe.ts")
 

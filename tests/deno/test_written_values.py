@@ -13,8 +13,8 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from kvmodels.encoding.v8 import V8Codec
-from kvmodels.values import UNDEFINED, KvArray, KvMap, KvU64
+from kvmodels.codecs.v8.codec import V8Codec
+from kvmodels.core.values import UNDEFINED, KvArray, KvMap, KvU64
 from tests.deno.runtime import put, run_deno, stored_again
 from tests.source_tree import REPOSITORY
 from tests.unit.encoding.graphs import graphs, trees

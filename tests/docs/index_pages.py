@@ -14,11 +14,11 @@ from typing import Annotated, Any, get_origin
 
 import kvmodels
 from kvmodels import Database, KvModel
-from kvmodels.database_core import DatabaseCore
-from kvmodels.engines.memory import MemoryEngine
-from kvmodels.repository import Repository
-from kvmodels.schema.compile import schema_of
-from kvmodels.schema.declarations import DeclaredIndex
+from kvmodels.api._sync.repository import Repository
+from kvmodels.api.core import DatabaseCore
+from kvmodels.engines.memory.engine import MemoryEngine
+from kvmodels.schema.compile.schema import schema_of
+from kvmodels.schema.declare.declarations import DeclaredIndex
 from tests.docs.measured_engine import Cost, MeasuredEngine
 from tests.docs.test_blocks import blocks_of
 from tests.source_tree import REPOSITORY

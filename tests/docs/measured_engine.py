@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from kvmodels.engines.base import Engine
-from kvmodels.operations import (
+from kvmodels.core.operations import (
     AtomicWrite,
     Committed,
     Conflict,
@@ -17,6 +16,7 @@ from kvmodels.operations import (
     ReadRange,
     ReadResult,
 )
+from kvmodels.engines.contract import Engine
 from tests.passing_engine import PassingEngine
 
 

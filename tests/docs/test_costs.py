@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kvmodels import Count, Database, Indexed, KvModel, Max, PrimaryKey, Unique
-from kvmodels.database_core import DatabaseCore
-from kvmodels.engines.memory import MemoryEngine
-from kvmodels.repository import Repository
+from kvmodels.api._sync.repository import Repository
+from kvmodels.api.core import DatabaseCore
+from kvmodels.engines.memory.engine import MemoryEngine
 from tests.docs.measured_engine import Cost, MeasuredEngine
 from tests.source_tree import REPOSITORY
 

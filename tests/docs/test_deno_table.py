@@ -7,7 +7,7 @@ import re
 import pytest
 
 import kvmodels
-from kvmodels.kv import AtomicOperation, Kv
+from kvmodels.api._sync.kv import AtomicOperation, Kv
 from tests.source_tree import REPOSITORY
 
 CALLS = [

@@ -11,20 +11,20 @@ import pytest
 from deno import find_deno_bin  # type: ignore[import-untyped]
 
 import kvmodels
-from kvmodels import MultiFieldRef
-from kvmodels.queryset_groups import GroupedQuery
-from kvmodels.repository import Repository
-from kvmodels.schema.expressions import FieldRef
+from kvmodels import Database, MultiFieldRef
+from kvmodels.api._sync.queryset import GroupedQuery
+from kvmodels.api._sync.repository import Repository
+from kvmodels.schema.declare.expressions import FieldRef
 from tests.source_tree import REPOSITORY
 
 FOLDER = REPOSITORY / "docs" / "guides" / "coming-from"
-GRID = re.compile(r'^<div class="grid" markdown>\n\n(.*?)^```python$', re.MULTILINE | re.DOTALL)
+PEER_CODE = re.compile(r'^<div class="compare from-[a-z]+" markdown>\n\n(.*?)^```python$', re.MULTILINE | re.DOTALL)
 SECTIONS = ["Declare", "Create and get", "Filter", "A value that is taken", "Count and sum", "Update without losing"]
 
 
 def quoted(name: str) -> list[str]:
     """The quoted code of each task of a page."""
-    blocks = GRID.findall((FOLDER / f"{name}.md").read_text("utf-8"))
+    blocks = PEER_CODE.findall((FOLDER / f"{name}.md").read_text("utf-8"))
     return ["".join(line[4:] or "\n" for line in block.splitlines(keepends=True)) for block in blocks]
 
 
@@ -56,5 +56,12 @@ def test_every_page_has_the_same_tasks(name):
 def test_the_names_that_a_page_gives_here_exist(name):
     text = (FOLDER / f"{name}.md").read_text("utf-8").partition("## Other names")[2]
     here = [line.rsplit(" | ", 1)[1] for line in text.splitlines() if line.startswith("| ")][2:]
-    known = {*kvmodels.__all__, *dir(Repository), *dir(FieldRef), *dir(MultiFieldRef), *dir(GroupedQuery)}
+    known = {
+        *kvmodels.__all__,
+        *dir(Database),
+        *dir(Repository),
+        *dir(FieldRef),
+        *dir(MultiFieldRef),
+        *dir(GroupedQuery),
+    }
     assert {word for cell in here for word in re.findall(r"(\w+)\(", cell)} <= known

@@ -5,9 +5,14 @@ from __future__ import annotations
 import importlib.util
 import xml.etree.ElementTree as ET
 
+from kvmodels import Database, Indexed, KvModel, PrimaryKey, Unique
 from tests.source_tree import REPOSITORY
 
 FOLDER = REPOSITORY / "docs" / "concepts"
+
+
+ASSETS = REPOSITORY / "docs" / "assets"
+SVG = "{http://www.w3.org/2000/svg}"
 
 
 def drawing():
@@ -35,3 +40,30 @@ def test_pictures_are_shown_on_the_page_and_are_valid_svg():
         width = float(root.attrib["viewBox"].split()[2])
         longest = max(len(text) for text in (race.without, race.within))
         assert longest * 7.2 + 180 < width, "the last lines fit into the picture"
+
+
+class User(KvModel, collection="users"):
+    """The user in the picture of one write."""
+
+    id: PrimaryKey[int]
+    email: Unique[str]
+    color: Indexed[str]
+
+
+def test_the_picture_of_one_write_shows_the_rows_that_the_write_changes():
+    texts = [element.text or "" for element in ET.parse(ASSETS / "write.svg").getroot().iter(f"{SVG}text")]
+    with Database("memory://", models=[User]) as db:
+        db[User].create(id=7, email="ada@old.org", color="red")
+        before = {entry.key for entry in db.kv.list(prefix=()) if entry.key[0] != "__kvmodels__"}
+        eval("".join(texts[:2]), {"users": db[User]})
+        after = {entry.key for entry in db.kv.list(prefix=()) if entry.key[0] != "__kvmodels__"}
+    record = {("users", 7)}
+    shown = [f"+ {key}" for key in after - before | record] + [f"- {key}" for key in before - after]
+    assert sorted(text.replace("'", '"') for text in shown) == sorted(text for text in texts if text[1:3] == " (")
+
+
+def test_logos_and_the_picture_of_one_write_are_valid_and_shown():
+    pages = "".join((REPOSITORY / name).read_text("utf-8") for name in ("README.md", "docs/index.md", "mkdocs.yml"))
+    for name in ("logo.svg", "logo-light.svg", "logo-dark.svg", "favicon.svg", "write.svg"):
+        assert ET.parse(ASSETS / name).getroot().tag == f"{SVG}svg"
+        assert f"assets/{name}" in pages

@@ -11,9 +11,9 @@ import pytest
 
 from kvmodels import KvModel, NoUsableIndexError, PrimaryKey
 from kvmodels.query.plans import Analysis, QueryPlan
-from kvmodels.schema.compile import schema_of
-from kvmodels.schema.expressions import Lookup
-from kvmodels.schema.names import lookups_of
+from kvmodels.schema.compile.schema import schema_of
+from kvmodels.schema.declare.expressions import Lookup
+from kvmodels.schema.filters.operands import lookups_of
 from tests.docs.test_blocks import blocks_of
 from tests.source_tree import REPOSITORY
 

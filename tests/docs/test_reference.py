@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import importlib
 import re
+from pathlib import Path
 from types import FunctionType, ModuleType
 
 import kvmodels
@@ -12,6 +14,19 @@ from tests.source_tree import PACKAGE, REPOSITORY, parse
 from tests.test_layering import imports_for_checkers
 
 REFERENCE = REPOSITORY / "docs" / "reference"
+
+
+def public_names(module: ModuleType) -> list[str]:
+    """Return the names that a page shows of a module: those that it defines, or lists in ``__all__``."""
+    listed: list[str] | None = getattr(module, "__all__", None)
+    if listed is not None:
+        return listed
+    body = parse(Path(str(module.__file__))).body
+    names = [node.name for node in body if isinstance(node, ast.ClassDef | ast.FunctionDef)]
+    assigned = [target for node in body if isinstance(node, ast.Assign) for target in node.targets]
+    assigned += [node.target for node in body if isinstance(node, ast.AnnAssign)]
+    names += [target.id for target in assigned if isinstance(target, ast.Name)]
+    return [name for name in names if not name.startswith("_")]
 
 
 def shown_names() -> set[str]:
@@ -26,7 +41,7 @@ def shown_names() -> set[str]:
                 assert hasattr(importlib.import_module(parent), name), target
                 names.add(target)
             else:
-                names |= {f"{target}.{name}" for name in module.__all__}
+                names |= {f"{target}.{name}" for name in public_names(module)}
     return names
 
 
@@ -56,7 +71,7 @@ def shown_classes() -> set[type]:
                 importlib.import_module(target)
             parent, _, name = target.rpartition(".")
             found = getattr(importlib.import_module(parent), name)
-            names = found.__all__ if isinstance(found, ModuleType) else ()
+            names = public_names(found) if isinstance(found, ModuleType) else ()
             for kind in (found, *(getattr(found, name) for name in names)):
                 if isinstance(kind, type):
                     shown.update(kind.__mro__ if "inherited_members: true" in options else (kind,))

@@ -12,9 +12,9 @@ import sys
 import threading
 from typing import Any
 
-from kvmodels.engines.lmdb import LmdbEngine
-from kvmodels.engines.sqlite import SqliteEngine
-from kvmodels.operations import Arithmetic, AtomicWrite, Check, Committed, Set
+from kvmodels.core.operations import Arithmetic, AtomicWrite, Check, Committed, Set
+from kvmodels.engines.lmdb.engine import LmdbEngine
+from kvmodels.engines.sqlite.engine import SqliteEngine
 
 THREADS = 6
 COMMITS_AT_MOST = 5_000

@@ -10,8 +10,8 @@ from __future__ import annotations
 import os
 import sys
 
-from kvmodels.engines.opening import open_engine
-from kvmodels.operations import Arithmetic, AtomicWrite, Check, Committed, Set
+from kvmodels.core.operations import Arithmetic, AtomicWrite, Check, Committed, Set
+from kvmodels.engines.url import open_engine
 
 COMMITS_AT_MOST = 20_000
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from kvmodels.engines.group_commit import Group, GroupCommitter, Member
-from kvmodels.engines.patience import Patience
+from kvmodels.core.operations import Arithmetic, AtomicWrite, Check, Committed, Conflict, Set
+from kvmodels.engines.contract import QueuedCommit
+from kvmodels.engines.shared.busy_timeout import Patience
+from kvmodels.engines.shared.group_commit import Group, GroupCommitter, Member
 from kvmodels.errors import EngineError, EngineTimeoutError, InvalidValueError, KvModelsError
-from kvmodels.operations import Arithmetic, AtomicWrite, Check, Committed, Conflict, Set
 
 
 class FatalError(Exception):
@@ -118,10 +119,10 @@ class Bell:
     """A waiter that counts."""
 
     def __init__(self) -> None:
-        self.members: list[Member] = []
+        self.members: list[QueuedCommit] = []
         self.calls = 0
 
-    def answered(self, member: Member) -> None:
+    def answered(self, member: QueuedCommit) -> None:
         self.members.append(member)
 
     def call(self) -> None:

@@ -9,10 +9,10 @@ from typing import get_args
 
 import pytest
 
+from kvmodels.core.operations import Arithmetic, AtomicWrite, Check, Committed, Conflict, ReadRange
 from kvmodels.engines.faults import COMMIT_FAULTS, CommitFault, FaultEngine
-from kvmodels.engines.memory import MemoryEngine
+from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.errors import CommitUnknownError, EngineError, InvalidArgumentError, InvalidValueError
-from kvmodels.operations import Arithmetic, AtomicWrite, Check, Committed, Conflict, ReadRange
 from tests.contract.shorthand import EVERYTHING, commit, counter, keys, number, put
 
 
@@ -30,8 +30,8 @@ def inner():
 
 def test_its_traits_say_that_answers_may_be_lost(inner):
     engine = FaultEngine(inner)
-    assert engine.traits.may_lose_answers
-    assert not inner.traits.may_lose_answers
+    assert engine.capabilities.traits.may_lose_answers
+    assert not inner.capabilities.traits.may_lose_answers
     assert (engine.limits, engine.url) == (inner.limits, inner.url)
     assert engine.now_ms() >= 0
 

@@ -13,10 +13,11 @@ from typing import Any
 
 import pytest
 
-from kvmodels.engines import group_commit
-from kvmodels.engines.group_commit import MOST_HAND_OVERS, Group, GroupCommitter, Member
+from kvmodels.core.operations import AtomicWrite, Check, Committed, Conflict
+from kvmodels.engines.contract import QueuedCommit
+from kvmodels.engines.shared import group_commit
+from kvmodels.engines.shared.group_commit import MOST_HAND_OVERS, Group, GroupCommitter, Member
 from kvmodels.errors import ClosedError, CommitUnknownError, EngineError, EngineTimeoutError, InvalidValueError
-from kvmodels.operations import AtomicWrite, Check, Committed, Conflict
 from tests.engines.ledger import (
     Bell,
     Draft,
@@ -273,10 +274,10 @@ def loses_the_answer(ledger: Ledger) -> None:
 def an_interrupt_while_a_failure_is_dealt_with_changes_no_answer() -> None:
     ledger = Ledger()
     loses_the_answer(ledger)
-    told: list[Member] = []
+    told: list[QueuedCommit] = []
 
     class Interrupted(Bell):
-        def answered(self, member: Member) -> None:
+        def answered(self, member: QueuedCommit) -> None:
             told.append(member)
             raise KeyboardInterrupt
 
@@ -640,7 +641,7 @@ def test_an_operation_whose_leader_vanished_is_answered_unknown():
 # --- threads --------------------------------------------------------------------------------------------------------
 
 
-def test_a_single_writer_leads_in_its_own_thread_and_waits_for_nothing(monkeypatch: pytest.MonkeyPatch):
+def test_a_uncontended_leads_in_its_own_thread_and_waits_for_nothing(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(group_commit, "_Gate", None)  # making one would raise
     ledger = Ledger()
     leaders: list[int] = []

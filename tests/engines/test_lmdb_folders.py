@@ -10,9 +10,11 @@ from typing import Any
 import lmdb
 import pytest
 
-from kvmodels.engines import file_places, lmdb_file
-from kvmodels.engines.lmdb import LmdbEngine
-from kvmodels.engines.lmdb_file import STATE_KEY
+from kvmodels.core.operations import AtomicWrite, Check, Conflict, Delete, ReadRange, Set
+from kvmodels.engines.lmdb import file as lmdb_file
+from kvmodels.engines.lmdb.engine import LmdbEngine
+from kvmodels.engines.lmdb.file import STATE_KEY
+from kvmodels.engines.shared import file_checks as file_places
 from kvmodels.errors import (
     DecodeError,
     EngineError,
@@ -22,7 +24,6 @@ from kvmodels.errors import (
     ReadOnlyError,
     UnsupportedError,
 )
-from kvmodels.operations import AtomicWrite, Check, Conflict, Delete, ReadRange, Set
 from tests.contract.shorthand import EVERYTHING, commit, get, keys, put
 from tests.engines.processes import run
 
@@ -240,7 +241,7 @@ def test_a_store_for_reading_only_reads_beside_a_writer_in_another_process(path:
     run(
         """
         import sys
-        from kvmodels.engines.lmdb import LmdbEngine
+        from kvmodels.engines.lmdb.engine import LmdbEngine
         from tests.contract.shorthand import commit, put
         engine = LmdbEngine(sys.argv[1])
         commit(engine, put(b"from another process"))
@@ -266,7 +267,7 @@ def test_a_store_without_write_permission_can_be_read_if_readers_may_register(pa
     printed = run(
         """
         import os, sys
-        from kvmodels.engines.lmdb import LmdbEngine
+        from kvmodels.engines.lmdb.engine import LmdbEngine
         from kvmodels.errors import ReadOnlyError
         from tests.contract.shorthand import EVERYTHING, commit, keys, put
         # Permissions do not bind the administrator; modules are imported, so the rights are not needed any more.

@@ -8,10 +8,10 @@ from pathlib import Path
 import lmdb
 import pytest
 
-from kvmodels.engines import lmdb_rows
-from kvmodels.engines.lmdb import LmdbEngine
-from kvmodels.engines.lmdb_rows import from_ordered, ordered, packed, unpacked
-from kvmodels.operations import Delete, Row
+from kvmodels.core.operations import Delete, Row
+from kvmodels.engines.lmdb import rows as lmdb_rows
+from kvmodels.engines.lmdb.engine import LmdbEngine
+from kvmodels.engines.lmdb.rows import from_ordered, ordered, packed, unpacked
 from tests.contract.shorthand import commit, counter, get, keys, put
 from tests.contract.test_sweeping import EVERYTHING
 

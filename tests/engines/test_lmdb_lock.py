@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from kvmodels.engines import lmdb_lock
-from kvmodels.engines.lmdb import LmdbEngine
-from kvmodels.engines.lmdb_errors import translated
-from kvmodels.engines.lmdb_lock import WriterLock
-from kvmodels.engines.lmdb_store import LmdbStore
-from kvmodels.engines.patience import Patience
+from kvmodels.core.operations import ReadRange
+from kvmodels.engines.lmdb import lock as lmdb_lock
+from kvmodels.engines.lmdb.engine import LmdbEngine
+from kvmodels.engines.lmdb.errors import translated
+from kvmodels.engines.lmdb.lock import WriterLock
+from kvmodels.engines.lmdb.store import LmdbStore
+from kvmodels.engines.shared.busy_timeout import Patience
 from kvmodels.errors import EngineError, EngineTimeoutError
-from kvmodels.operations import ReadRange
 from tests.contract.shorthand import EVERYTHING, commit, put
 
 GROWTH = tuple(put(b"k%04d" % n, b"v" * 10_000) for n in range(100))

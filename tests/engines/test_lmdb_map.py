@@ -11,10 +11,10 @@ from typing import Any
 import lmdb
 import pytest
 
-from kvmodels.engines.lmdb import DEFAULT_MAP_SIZE, LmdbEngine
-from kvmodels.engines.lmdb_file import Opened
+from kvmodels.core.operations import Apply, Arithmetic, AtomicWrite, Committed, ReadRange
+from kvmodels.engines.lmdb.engine import DEFAULT_MAP_SIZE, LmdbEngine
+from kvmodels.engines.lmdb.file import Opened
 from kvmodels.errors import SnapshotExpiredError, StorageFullError
-from kvmodels.operations import Apply, Arithmetic, AtomicWrite, Committed, ReadRange
 from tests.contract.shorthand import EVERYTHING, commit, keys, number, put, rows
 from tests.engines.processes import finish, start
 
@@ -134,7 +134,7 @@ def test_a_group_that_meets_a_full_map_is_carried_out_one_by_one(engine):
 
 GROWING = """
 import sys
-from kvmodels.engines.lmdb import LmdbEngine
+from kvmodels.engines.lmdb.engine import LmdbEngine
 from tests.contract.shorthand import commit, put
 engine = LmdbEngine(sys.argv[1], durability="relaxed", map_size=1 << 18)
 print("open", flush=True)
@@ -175,7 +175,7 @@ def test_a_map_that_another_process_has_made_larger_is_taken_over_by_readers_wri
 def test_an_address_space_that_is_used_up_is_a_typed_error_and_the_store_goes_on(engine, monkeypatch):
     commit(engine, put(b"a"))
     store = engine.check_open()
-    monkeypatch.setattr("kvmodels.engines.lmdb_environment.GROWTH", 1 << 44)
+    monkeypatch.setattr("kvmodels.engines.lmdb.environment.GROWTH", 1 << 44)
     with pytest.raises(StorageFullError) as caught:
         commit(engine, *(put(b"k%04d" % n, VALUE) for n in range(100)))
     assert "address space" in str(caught.value.hint)

@@ -15,10 +15,10 @@ from typing import Any, Self
 import lmdb
 import pytest
 
-from kvmodels.engines import lmdb_file
-from kvmodels.engines.lmdb import LmdbEngine
+from kvmodels.core.operations import ReadRange
+from kvmodels.engines.lmdb import file as lmdb_file
+from kvmodels.engines.lmdb.engine import LmdbEngine
 from kvmodels.errors import ClosedError, CommitUnknownError, EngineTimeoutError, SnapshotExpiredError, StorageFullError
-from kvmodels.operations import ReadRange
 from tests.contract.shorthand import EVERYTHING, commit, keys, number, put
 from tests.engines.processes import finish, run, start
 
@@ -95,8 +95,8 @@ def test_threads_that_wait_in_line_do_not_wait_one_deadline_each(path: Path):
 
 WRITING = """
 import os, sys
-from kvmodels.engines.lmdb import LmdbEngine
-from kvmodels.operations import Arithmetic
+from kvmodels.engines.lmdb.engine import LmdbEngine
+from kvmodels.core.operations import Arithmetic
 from tests.contract.shorthand import commit, number
 engine = LmdbEngine(sys.argv[1], durability="relaxed", busy_timeout=float(sys.argv[2]))
 print("open", flush=True)
@@ -132,8 +132,8 @@ def test_a_writer_that_is_killed_in_the_middle_of_a_transaction_leaves_nothing_l
     writer = start(
         """
         import sys, time
-        from kvmodels.engines.lmdb import LmdbEngine
-        from kvmodels.operations import Apply
+        from kvmodels.engines.lmdb.engine import LmdbEngine
+        from kvmodels.core.operations import Apply
         from tests.contract.shorthand import commit
         def hang(stored):
             print("inside", flush=True)
@@ -159,7 +159,7 @@ def test_readers_that_were_killed_are_forgotten(path: Path):
     reader = start(
         """
         import sys, time
-        from kvmodels.engines.lmdb import LmdbEngine
+        from kvmodels.engines.lmdb.engine import LmdbEngine
         engines = [LmdbEngine(sys.argv[1])]
         snapshots = [engines[0].snapshot() for _ in range(5)]
         print("reading", flush=True)
@@ -177,7 +177,7 @@ def test_readers_that_were_killed_are_forgotten(path: Path):
     run(
         """
         import sys
-        from kvmodels.engines.lmdb import LmdbEngine
+        from kvmodels.engines.lmdb.engine import LmdbEngine
         LmdbEngine(sys.argv[1]).close()
         """,
         path,
@@ -241,7 +241,7 @@ def test_a_child_that_opens_the_folder_itself_and_outlives_its_parent_keeps_no_l
     printed = run(
         """
         import os, sys
-        from kvmodels.engines.lmdb import LmdbEngine
+        from kvmodels.engines.lmdb.engine import LmdbEngine
         from tests.contract.shorthand import EVERYTHING, commit, keys, number, put
         path = sys.argv[1]
         parent = LmdbEngine(path)
@@ -263,7 +263,7 @@ def test_a_child_that_opens_the_folder_itself_and_outlives_its_parent_keeps_no_l
 def test_two_processes_that_make_one_folder_at_the_same_time_both_succeed(path: Path):
     opener = """
         import sys
-        from kvmodels.engines.lmdb import LmdbEngine
+        from kvmodels.engines.lmdb.engine import LmdbEngine
         from tests.contract.shorthand import commit, put
         sys.stdin.readline()
         for n in range(20):
@@ -289,7 +289,7 @@ def test_a_file_that_may_not_grow_refuses_commits_and_loses_none(path: Path):
     printed = run(
         """
         import resource, sys
-        from kvmodels.engines.lmdb import LmdbEngine
+        from kvmodels.engines.lmdb.engine import LmdbEngine
         from kvmodels.errors import StorageFullError
         from tests.contract.shorthand import EVERYTHING, commit, keys, number, put
         engine = LmdbEngine(sys.argv[1], durability="relaxed")

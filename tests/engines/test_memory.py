@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from kvmodels.engines.memory import MemoryEngine
+from kvmodels.core.operations import ReadRange
+from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.errors import ClosedError, InvalidArgumentError
-from kvmodels.operations import ReadRange
 from tests.contract.shorthand import EVERYTHING, commit, keys, put
 
 

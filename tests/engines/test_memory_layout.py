@@ -1,4 +1,4 @@
-"""How the memory engine keeps rows: small plain ones packed, the others in a mapping, and nobody can tell."""
+"""The memory engine gives the same answers as SQLite, whatever rows it holds."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ import random
 
 import pytest
 
-from kvmodels.engines.memory import MemoryEngine
-from kvmodels.engines.packed_rows import LONGEST_VALUE
-from kvmodels.engines.sqlite import SqliteEngine
-from kvmodels.operations import (
+from kvmodels.core.operations import (
     AtomicWrite,
     Check,
     Conflict,
@@ -25,11 +22,14 @@ from kvmodels.operations import (
     point,
     to_versionstamp,
 )
+from kvmodels.engines.memory.engine import MemoryEngine
+from kvmodels.engines.sqlite.engine import SqliteEngine
 from tests.contract.shorthand import commit
 
-# With keys that cannot be packed beside others, which are as a shorter one, a zero byte and something more.
+# With keys that consist of a shorter key, a zero byte and something more.
 KEYS = [b"k0", b"k1", b"k2", b"k2\0", b"k2\0\0x", b"k2\1"]
-LARGE = b"v" * (LONGEST_VALUE + 1)
+LONG = b"\0" * 31
+LARGE = b"v" * 40
 ALL = ReadRange(b"k", b"l")
 
 
@@ -47,7 +47,7 @@ def some_writes(chance: random.Random, now: int) -> tuple[Mutation, ...]:
     """Sets with and without values and deadlines, and deletions."""
     writes: list[Mutation] = []
     for key in chance.sample(KEYS, chance.randint(1, 4)):
-        value, encoding = chance.choice([b"", b"", b"v", b"\0" * LONGEST_VALUE, LARGE]), chance.choice([0, 1, 3])
+        value, encoding = chance.choice([b"", b"", b"v", LONG, LARGE]), chance.choice([0, 1, 3])
         expire_at = chance.choice([None, None, now + chance.randint(0, 3)])
         writes.append(Delete(key) if chance.random() < 0.5 else Set(key, value, encoding, expire_at))
     return tuple(writes)
@@ -113,31 +113,14 @@ def test_rows_without_values_are_read_checked_and_pinned_as_on_sqlite(seed: int)
             engine.close()
 
 
-def test_a_row_is_packed_if_it_is_small_and_plain_and_its_key_can_stand_in_order():
-    engine = MemoryEngine()
-    store = engine.check_open()
-    commit(engine, Set(b"a", b"", 0), Set(b"b", b"v", 3), Set(b"c", LARGE, 1), Set(b"d", b"", 9), Set(b"b\0b", b"", 0))
-    assert set(store.rows) == {b"c", b"d", b"b\0b"}
-    assert len(store.packed) == 2
-    commit(engine, Set(b"a", LARGE, 0), Set(b"c", b"v", 1), Delete(b"b"))
-    commit(engine, Set(b"b\0b", b"", 0))
-    assert set(store.rows) == {b"a", b"d"}
-    assert len(store.packed) == 2
-    commit(engine, Set(b"c", b"v", 1, 1 << 50))
-    assert set(store.rows) == {b"a", b"c", b"d"}
-    assert [row.key for row in live_rows_in(engine, ReadRange(b"a", b"z"))] == [b"a", b"b\0b", b"c", b"d"]
-    engine.close()
-
-
 @pytest.mark.parametrize("first", [0, 1])
-def test_versionstamps_are_right_when_the_bytes_that_packed_rows_share_change(first: int):
+def test_versionstamps_are_right_when_their_first_bytes_change(first: int):
     engine = MemoryEngine()
     store = engine.check_open()
     store.counter = (store.counter >> 40 << 40) + (1 << 40) - 3 + first
     store.stamp = to_versionstamp(store.counter)
     stamps = [commit(engine, Set(b"k%d" % number, b"", 0)) for number in range(5)]
     assert stamps == sorted(set(stamps))
-    assert len(store.packed) == 2 - first
     assert [row.versionstamp for row in live_rows_in(engine, ALL)] == stamps
     last = commit(engine, Set(b"k0", b"", 0))
     assert live_rows_in(engine, point(b"k0")) == [Row(b"k0", b"", 0, last, None)]
@@ -151,4 +134,4 @@ def test_a_guard_and_a_check_know_the_commit_of_a_row_without_a_value():
     commit(engine, Set(b"a", b"", 0))
     assert isinstance(engine.read([point(b"b")], Guard(b"a", first)), GuardFailed)
     assert engine.commit(AtomicWrite((Check(b"a", first),), (Delete(b"b"),))) == Conflict((0,))
-    assert live_rows_in(engine, point(b"a")) == [engine.check_open().find(b"a")]
+    assert live_rows_in(engine, point(b"a")) == [engine.check_open().rows[b"a"]]

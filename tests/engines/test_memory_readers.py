@@ -8,14 +8,12 @@ from typing import Any
 
 import pytest
 
-from kvmodels.engines.memory import MemoryEngine
-from kvmodels.engines.memory_store import MemoryStore
-from kvmodels.engines.packed_rows import LONGEST_VALUE, PackedRows, Piece
-from kvmodels.operations import AtomicWrite, Delete, Mutation, ReadRange, ReadResult, Row, Set, point
+from kvmodels.core.operations import AtomicWrite, Delete, ReadRange, ReadResult, Set, point
+from kvmodels.engines.memory.engine import MemoryEngine
+from kvmodels.engines.memory.store import MemoryStore
 from tests.contract.shorthand import commit, get, rows
 
 ALL = ReadRange(b"k", b"l")
-SMALL, LARGE = 8, LONGEST_VALUE + 1
 
 
 def done_by_another_thread(write: Callable[[], object]) -> threading.Thread:
@@ -37,25 +35,11 @@ class CommitInTheMiddle:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.inner, name)
 
-    def between(self, start: bytes, end: bytes, *, reverse: bool = False) -> Iterator[bytes]:
-        for position, key in enumerate(list(self.inner.between(start, end, reverse=reverse))):
+    def irange(self, *arguments: Any) -> Iterator[bytes]:
+        for position, key in enumerate(list(self.inner.irange(*arguments))):
             if position == 1 and not self.threads:
                 self.threads.append(done_by_another_thread(self.write))
             yield key
-
-
-class PackedInTheMiddle(PackedRows):
-    """Packed rows; while a scan is between two blocks, another thread commits."""
-
-    write: Callable[[], object] | None = None
-    threads: tuple[threading.Thread, ...] = ()
-
-    def pieces(self, start: bytes, end: bytes, limit: int | None = None, reverse: bool = False) -> Iterator[Piece]:
-        for piece in super().pieces(start, end, limit, reverse):
-            yield piece
-            write, self.write = self.write, None
-            if write is not None:
-                self.threads = (done_by_another_thread(write),)
 
 
 class NoLock:
@@ -73,27 +57,23 @@ def account(key: bytes, number: int, size: int) -> Set:
 def scanned_beside_a_commit(engine: MemoryEngine, break_store: Callable[[MemoryStore], None], size: int) -> int:
     """The sum that a scan sees; each commit moves one unit from the last key to the first, and removes a key of 0."""
     store = engine.check_open()
-    assert store.stamp is not None
-    store.packed = packed = PackedInTheMiddle(store.stamp, most=4)
     commit(engine, *(account(b"k%d" % n, 100, size) for n in range(5)), account(b"k3-empty", 0, size))
-    assert len(packed) == (6 if size == SMALL else 0)
     break_store(store)
 
     def write() -> None:
         commit(engine, account(b"k0", 101, size), account(b"k4", 99, size), Delete(b"k3-empty"))
 
-    packed.write = write
     store._order = order = CommitInTheMiddle(store._order, write)  # type: ignore[assignment]
     try:
         found = rows(engine, ALL)
-        assert order.threads or packed.threads
+        assert order.threads
         return sum(int.from_bytes(row.value[:8], "little") for row in found)
     finally:
-        for thread in (*order.threads, *packed.threads):
+        for thread in order.threads:
             thread.join(30)
 
 
-SIZES = pytest.mark.parametrize("size", [SMALL, LARGE], ids=["packed", "in the mapping"])
+SIZES = pytest.mark.parametrize("size", [8, 40], ids=["small", "large"])
 
 
 @SIZES
@@ -124,28 +104,11 @@ class CommitBehindARow(dict[bytes, Any]):
         return found
 
 
-class CommitBehindAPackedRow(PackedRows):
-    """Packed rows; right behind the first look at a key, another thread commits."""
-
-    write: Callable[[], object] | None = None
-    threads: tuple[threading.Thread, ...] = ()
-
-    def get(self, key: bytes) -> Row | None:
-        found = super().get(key)
-        write, self.write = self.write, None
-        if write is not None:
-            self.threads = (done_by_another_thread(write),)
-        return found
-
-
 def seen_beside_a_commit(engine: MemoryEngine, size: int, *ranges: ReadRange, **options: Any) -> ReadResult:
     """Both keys hold the number of the commit that wrote them."""
     store = engine.check_open()
-    assert store.stamp is not None
-    store.packed = packed = CommitBehindAPackedRow(store.stamp)
     commit(engine, Set(b"a", b"1" * size, 3), Set(b"b", b"1" * size, 3))
-    store.rows = kept = CommitBehindARow(store.rows)
-    looked_at = packed if size == SMALL else kept
+    store.rows = looked_at = CommitBehindARow(store.rows)
     looked_at.write = lambda: commit(engine, Set(b"a", b"2" * size, 3), Set(b"b", b"2" * size, 3))
     result = engine.read(ranges, **options)
     assert looked_at.threads
@@ -182,8 +145,10 @@ class WithoutALook(MemoryEngine):
 
     def read(self, ranges, guard=None, *, include_expired=False, follow=None):
         store = self.check_open()
-        found = [[row] if (row := store.find(one.start)) else [] for one in ranges]
-        followed = [] if follow is None else [[row] if (row := store.find(one.start)) else [] for one in follow(found)]
+        found = [[row] if (row := store.rows.get(one.start)) else [] for one in ranges]
+        followed = (
+            [] if follow is None else [[row] if (row := store.rows.get(one.start)) else [] for one in follow(found)]
+        )
         return ReadResult(found, followed, store.stamp or b"")
 
 
@@ -224,63 +189,29 @@ def test_commits_that_keep_nothing_or_too_late_are_convicted(monkeypatch: pytest
     assert not read_in_a_snapshot(MemoryEngine())
 
 
-class CommitInABisection(list[bytes]):
-    """Items of a block; when the first of them is looked at, another thread commits."""
-
-    write: Callable[[], object] | None = None
-    threads: tuple[threading.Thread, ...] = ()
-
-    def __getitem__(self, at: Any) -> Any:
-        write, self.write = self.write, None
-        if write is not None:
-            self.threads = (done_by_another_thread(write),)
-        return super().__getitem__(at)
-
-
-def looked_up_beside_a_commit(engine: MemoryEngine, look: Callable[[], object], *changes: Mutation) -> object:
-    """What is found of a key while others of its block go or come."""
-    commit(engine, *(Set(b"k%d" % n, b"v", 3) for n in range(10)))
-    packed = engine.check_open().packed
-    fences, ((length, prefix, items),) = packed._state
-    looked_at = CommitInABisection(items)
-    packed._state = fences, [(length, prefix, looked_at)]
-    looked_at.write = lambda: commit(engine, *changes)
-    found = look()
-    assert looked_at.threads
-    for thread in looked_at.threads:
-        thread.join(30)
-    return found
-
-
-BESIDE = pytest.mark.parametrize(
-    "changes",
-    [[Delete(b"k%d" % n) for n in range(9)], [Set(b"j%d" % n, b"v", 3) for n in range(9)]],
-    ids=["removed", "added"],
-)
-
-
-@BESIDE
-def test_a_packed_row_is_found_while_others_of_its_block_go_or_come(changes: list[Mutation]):
-    engine = MemoryEngine()
-    found = looked_up_beside_a_commit(engine, lambda: get(engine, b"k9"), *changes)
-    assert isinstance(found, Row)
-    assert found.key == b"k9"
-    engine = MemoryEngine()
-    assert looked_up_beside_a_commit(engine, lambda: engine.row_at_key(b"k9", None, None), *changes) is None
-    assert engine.row_at_key(b"k9", None, None)
-
-
-@BESIDE
-def test_a_packed_row_that_is_looked_up_without_a_look_for_commits_is_missed(changes: list[Mutation]):
-    engine = MemoryEngine()
-    assert looked_up_beside_a_commit(engine, lambda: engine.check_open().find(b"k9"), *changes) is None
-
-
-def test_what_stays_is_found_beside_a_thread_that_splits_and_joins_blocks():
+@pytest.mark.parametrize("blind", [False, True])
+def test_a_row_without_a_read_is_not_told_when_a_commit_comes_behind_it(blind: bool):
+    """The last row belongs to the state before the commit; told all the same if nobody looks for commits."""
     engine = MemoryEngine()
     store = engine.check_open()
-    assert store.stamp is not None
-    store.packed = PackedRows(store.stamp, most=4)
+    stamp = commit(engine, Set(b"a", b"1", 3))
+    store.rows = looked_at = CommitBehindARow(store.rows)
+
+    def write() -> None:
+        commit(engine, Set(b"a", b"2", 3))
+        if blind:
+            store.stamp = before
+
+    before = store.stamp
+    looked_at.write = write
+    row = engine.row_at_key(b"a", None, None)
+    assert (row and row[3]) == (stamp if blind else None)
+    for thread in looked_at.threads:
+        thread.join(30)
+
+
+def test_what_stays_is_found_beside_a_thread_that_adds_and_removes():
+    engine = MemoryEngine()
     commit(engine, *(Set(b"k%02d" % n, b"v", 3) for n in range(0, 60, 3)))
     ended = threading.Event()
 

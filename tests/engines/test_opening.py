@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from kvmodels.engines.lmdb import LmdbEngine
-from kvmodels.engines.memory import MemoryEngine
-from kvmodels.engines.opening import open_engine
-from kvmodels.engines.sqlite import SqliteEngine
+from kvmodels.core.operations import AtomicWrite
+from kvmodels.engines.lmdb.engine import LmdbEngine
+from kvmodels.engines.memory.engine import MemoryEngine
+from kvmodels.engines.sqlite.engine import SqliteEngine
+from kvmodels.engines.url import open_engine
 from kvmodels.errors import InvalidArgumentError, ReadOnlyError
 from kvmodels.limits import Limits
-from kvmodels.operations import AtomicWrite
 from tests.contract.shorthand import EVERYTHING, commit, keys, put
 from tests.engines.processes import run
 
@@ -25,7 +25,11 @@ def test_memory_urls_open_memory_stores():
     commit(one, put(b"a"))
     assert keys(two, EVERYTHING) == [b"a"]
     assert keys(open_engine(), EVERYTHING) == keys(open_engine("memory://"), EVERYTHING) == []
-    assert (one.url, one.traits.persistent, one.traits.blocking) == ("memory://by-url", False, False)
+    assert (one.url, one.capabilities.traits.persistent, one.capabilities.traits.blocking) == (
+        "memory://by-url",
+        False,
+        False,
+    )
     one.close()
     two.close()
 
@@ -48,7 +52,7 @@ def test_paths_and_sqlite_urls_open_the_same_file(tmp_path: Path, monkeypatch: p
     assert [keys(engine, EVERYTHING) for engine in engines] == [[b"a"]] * 6
     assert {type(engine) for engine in engines} == {SqliteEngine}
     assert engines[4].url == "sqlite:///sub/app.db"
-    assert engines[0].traits.persistent
+    assert engines[0].capabilities.traits.persistent
     for engine in engines:
         engine.close()
     assert os.listdir(tmp_path / "sub") == ["app.db"]
@@ -58,7 +62,7 @@ def test_a_private_sqlite_in_memory_is_new_at_every_opening():
     one, two = open_engine("sqlite://:memory:"), open_engine("sqlite://:memory:")
     commit(one, put(b"a"))
     assert keys(two, EVERYTHING) == []
-    assert (one.traits.persistent, one.url) == (False, "sqlite://:memory:")
+    assert (one.capabilities.traits.persistent, one.url) == (False, "sqlite://:memory:")
     assert not Path(":memory:").exists()
     one.close()
     two.close()
@@ -136,7 +140,7 @@ def test_lmdb_urls_open_the_same_folder(tmp_path: Path, monkeypatch: pytest.Monk
     commit(engines[0], put(b"a"))
     assert [keys(engine, EVERYTHING) for engine in engines] == [[b"a"]] * 3
     assert {type(engine) for engine in engines} == {LmdbEngine}
-    assert (engines[0].url, engines[0].traits.persistent) == ("lmdb:///sub/app.lmdb", True)
+    assert (engines[0].url, engines[0].capabilities.traits.persistent) == ("lmdb:///sub/app.lmdb", True)
     for engine in engines:
         engine.close()
     assert os.listdir("sub") == ["app.lmdb"]

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from kvmodels.engines import patience
-from kvmodels.engines.patience import SHARED_S, Patience, SharedPatience
+from kvmodels.engines.shared import busy_timeout as patience
+from kvmodels.engines.shared.busy_timeout import SHARED_S, Patience, SharedPatience
 from kvmodels.errors import EngineTimeoutError
 
 BUSY_S = 5.0

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from kvmodels.engines import sqlite_statements
-from kvmodels.engines.lmdb import LmdbEngine
-from kvmodels.engines.memory import MemoryEngine
-from kvmodels.engines.sqlite import SqliteEngine
+from kvmodels.core.operations import AtomicWrite, Check, Committed, Conflict, ReadRange, Removal
+from kvmodels.engines.lmdb.engine import LmdbEngine
+from kvmodels.engines.memory.engine import MemoryEngine
+from kvmodels.engines.sqlite.engine import SqliteEngine
+from kvmodels.engines.sqlite.reads import statements as sqlite_statements
 from kvmodels.errors import ReadOnlyError
-from kvmodels.operations import AtomicWrite, Check, Committed, Conflict, ReadRange, Removal
 from tests.contract.shorthand import commit, keys, put
 from tests.engines.ledger import Bell
 

@@ -16,11 +16,12 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from kvmodels.engines.group_commit import Group, Member
-from kvmodels.engines.lmdb import LmdbEngine
-from kvmodels.engines.sqlite import SqliteEngine
+from kvmodels.core.operations import Arithmetic, AtomicWrite, Check, Committed, Conflict, ReadRange, ReadResult
+from kvmodels.engines.contract import QueuedCommit
+from kvmodels.engines.lmdb.engine import LmdbEngine
+from kvmodels.engines.shared.group_commit import Group, Member
+from kvmodels.engines.sqlite.engine import SqliteEngine
 from kvmodels.errors import ClosedError, CommitUnknownError, EngineTimeoutError, InvalidValueError, StorageFullError
-from kvmodels.operations import Arithmetic, AtomicWrite, Check, Committed, Conflict, ReadRange, ReadResult
 from tests.contract.shorthand import EVERYTHING, commit, keys, number, put, rows
 from tests.engines.kill_groups import COMMITS_AT_MOST, THREADS, open_engine
 from tests.engines.ledger import Bell
@@ -57,7 +58,7 @@ def add(name: bytes, *checks: Check) -> AtomicWrite:
     return AtomicWrite(checks, (Arithmetic("sum", name, 1),))
 
 
-def submit(engine: FileEngine, *writes: AtomicWrite) -> list[Member]:
+def submit(engine: FileEngine, *writes: AtomicWrite) -> list[QueuedCommit]:
     return [engine.submit(write, Bell()) for write in writes]
 
 
@@ -65,7 +66,7 @@ def lead(engine: FileEngine) -> None:
     engine.check_open().commits.lead()
 
 
-def stamps(members: list[Member]) -> list[int]:
+def stamps(members: list[QueuedCommit]) -> list[int]:
     """The versions of members that were committed."""
     found: list[int] = []
     for member in members:
@@ -356,7 +357,7 @@ def held_by_another_process(kind: str, path: Path) -> Iterator[Callable[[], None
         import sys
         from tests.engines.kill_groups import open_engine
         from tests.contract.shorthand import put
-        from kvmodels.operations import Apply, AtomicWrite
+        from kvmodels.core.operations import Apply, AtomicWrite
         engine = open_engine(sys.argv[1], sys.argv[2])
 
         def wait(stored):
@@ -435,7 +436,7 @@ def test_threads_share_transactions_and_every_increment_is_there(engine: FileEng
 def test_threads_of_several_processes_share_a_file_and_every_increment_is_there(kind: str, path: Path):
     code = """
         import sys, threading
-        from kvmodels.operations import Arithmetic, AtomicWrite, Check, Committed, ReadRange
+        from kvmodels.core.operations import Arithmetic, AtomicWrite, Check, Committed, ReadRange
         from tests.contract.shorthand import commit, put, rows
         from tests.engines.kill_groups import open_engine
         engine = open_engine(sys.argv[1], sys.argv[2], busy_timeout=60)

@@ -9,18 +9,29 @@ from typing import Any
 
 import pytest
 
-from kvmodels.drivers import run
-from kvmodels.engines import memory as memory_engine
-from kvmodels.engines import sqlite_statements
-from kvmodels.engines.base import Engine
-from kvmodels.engines.lmdb import LmdbEngine
-from kvmodels.engines.memory import MemoryEngine
-from kvmodels.engines.packed_rows import LONGEST_VALUE
-from kvmodels.engines.sqlite import SqliteEngine
-from kvmodels.engines.sqlite_store import SqliteStore
+from kvmodels.core.operations import (
+    Follow,
+    Guard,
+    GuardFailed,
+    Likely,
+    PlainRow,
+    ReadRange,
+    ReadResult,
+    Row,
+    point,
+    row_of,
+)
+from kvmodels.engines.contract import Engine
+from kvmodels.engines.lmdb.engine import LmdbEngine
+from kvmodels.engines.memory import engine as memory_engine
+from kvmodels.engines.memory.engine import MemoryEngine
+from kvmodels.engines.sqlite.engine import SqliteEngine
+from kvmodels.engines.sqlite.reads import points
+from kvmodels.engines.sqlite.reads import statements as sqlite_statements
+from kvmodels.engines.sqlite.store import SqliteStore
 from kvmodels.errors import ClosedError
-from kvmodels.flows.requests import Flow, read_row
-from kvmodels.operations import Follow, Guard, GuardFailed, Likely, PlainRow, ReadRange, ReadResult, Row, point, row_of
+from kvmodels.flows.effects import Flow, read_row
+from kvmodels.runtime.sync import run
 from tests.contract.shorthand import commit, put
 from tests.passing_engine import PassingEngine
 
@@ -257,7 +268,7 @@ def test_rows_at_a_key_are_those_that_a_read_gives(
         assert (short or []) in ([], both.followed[0])
 
 
-@pytest.mark.parametrize("size", [2, LONGEST_VALUE + 1], ids=["packed", "in the mapping"])
+@pytest.mark.parametrize("size", [2, 32], ids=["small", "large"])
 @pytest.mark.parametrize("suffix", [b"", b"-end"])
 @pytest.mark.parametrize(("first", "second"), ONE_ROW)
 def test_rows_at_a_key_in_memory_are_those_that_a_read_gives(
@@ -265,7 +276,7 @@ def test_rows_at_a_key_in_memory_are_those_that_a_read_gives(
 ):
     with closing(MemoryEngine(clock=lambda: NOW)) as engine:
         stamp = commit(engine, put(b"guard"))
-        value, behind = b"1".ljust(size, b"b"), b"behind".ljust(LONGEST_VALUE + 1)
+        value, behind = b"1".ljust(size, b"b"), b"behind".ljust(32)
         record = b"b" + value[1:] + suffix
         commit(engine, put(b"a", value, first), put(record, behind, second))
         held, follow = Guard(b"guard", stamp), guessing(asking((point(record),)), (b"b", 1, suffix))
@@ -282,7 +293,7 @@ def test_rows_at_a_key_in_memory_are_those_that_a_read_gives(
 def test_what_is_not_one_row_behind_a_guard_that_holds_is_left_to_a_read_in_memory():
     engine = MemoryEngine(clock=lambda: NOW)
     stamp = commit(engine, put(b"guard"))
-    large = b"behind".ljust(LONGEST_VALUE + 1)
+    large = b"behind".ljust(32)
     commit(engine, put(b"a", b"1b"), put(b"b", large))
     held, right = Guard(b"guard", stamp), Likely(asking((point(b"b"),)), (b"", 1, b""), misses=1)
     assert in_a_list(engine.row_at_key(b"a", held, right)) == rows_of(engine, b"b")
@@ -305,7 +316,7 @@ def test_what_is_not_one_row_behind_a_guard_that_holds_is_left_to_a_read_in_memo
     assert engine.row_at_key(b"a", None, None) is None
 
 
-@pytest.mark.parametrize("size", [2, LONGEST_VALUE + 1], ids=["packed", "in the mapping"])
+@pytest.mark.parametrize("size", [2, 32], ids=["small", "large"])
 @pytest.mark.parametrize("blind", [False, True])
 def test_a_commit_between_slot_and_record_in_memory_is_left_to_a_read(size: int, blind: bool):
     class Suffix(bytes):
@@ -404,7 +415,7 @@ def test_a_lookup_in_two_statements_would_mix_two_states(file: SqliteEngine, mon
         store.give_back(connection)
         return behind, found, 0, b"", None
 
-    monkeypatch.setattr(SqliteStore, "row_at_key", mixing)
+    monkeypatch.setattr(points, "row_at_key", mixing)
     stamp = commit(file, put(b"guard"))
     commit(file, put(b"a", b"10"), put(b"b0", b"behind 0"))
     file.read((point(b"a"),), Guard(b"guard", stamp))

@@ -11,15 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from kvmodels.engines import sqlite_file
-from kvmodels.engines import sqlite_statements as statements
-from kvmodels.engines.clock import EngineClock
-from kvmodels.engines.evaluation import to_versionstamp
-from kvmodels.engines.sqlite import SqliteEngine
-from kvmodels.engines.sqlite_commits import SqliteTransaction
-from kvmodels.engines.sqlite_settings import WRITERS_CACHE_KIB
-from kvmodels.errors import DecodeError
-from kvmodels.operations import (
+from kvmodels.core.operations import (
     Arithmetic,
     AtomicWrite,
     Check,
@@ -30,7 +22,15 @@ from kvmodels.operations import (
     ReadRange,
     ReadResult,
     Set,
+    to_versionstamp,
 )
+from kvmodels.engines.shared.clock import EngineClock
+from kvmodels.engines.sqlite import file as sqlite_file
+from kvmodels.engines.sqlite.commits.mutations import SqliteTransaction
+from kvmodels.engines.sqlite.engine import SqliteEngine
+from kvmodels.engines.sqlite.reads import statements
+from kvmodels.engines.sqlite.settings import WRITERS_CACHE_KIB
+from kvmodels.errors import DecodeError
 
 NOW = 1_000
 KEYS = [b"key %d" % number for number in range(12)]

@@ -15,18 +15,17 @@ from pathlib import Path
 
 import pytest
 
-from kvmodels.engines import sqlite_file
-from kvmodels.engines.base import Engine
-from kvmodels.engines.clock import EngineClock
-from kvmodels.engines.evaluation import to_versionstamp
-from kvmodels.engines.lmdb import LmdbEngine
-from kvmodels.engines.memory import MemoryEngine
-from kvmodels.engines.opening import open_engine
-from kvmodels.engines.sqlite import SqliteEngine
-from kvmodels.engines.sqlite_file import APPLICATION_ID, FORMAT
-from kvmodels.engines.sqlite_settings import SqliteOptions
-from kvmodels.engines.sqlite_store import SqliteStore
-from kvmodels.operations import AtomicWrite, Check, Committed, Conflict, ReadRange, ReadResult
+from kvmodels.core.operations import AtomicWrite, Check, Committed, Conflict, ReadRange, ReadResult, to_versionstamp
+from kvmodels.engines.contract import Engine
+from kvmodels.engines.lmdb.engine import LmdbEngine
+from kvmodels.engines.memory.engine import MemoryEngine
+from kvmodels.engines.shared.clock import EngineClock
+from kvmodels.engines.sqlite import file as sqlite_file
+from kvmodels.engines.sqlite.engine import SqliteEngine
+from kvmodels.engines.sqlite.file import APPLICATION_ID, FORMAT
+from kvmodels.engines.sqlite.settings import SqliteOptions
+from kvmodels.engines.sqlite.store import SqliteStore
+from kvmodels.engines.url import open_engine
 from tests.contract.shorthand import EVERYTHING, commit, get, keys, put
 from tests.engines.kill_writers import COMMITS_AT_MOST
 from tests.engines.processes import ROOT, run
@@ -209,7 +208,7 @@ def test_what_another_process_committed_is_read_at_once(tmp_path: Path):
     run(
         """
         import sys
-        from kvmodels.engines.sqlite import SqliteEngine
+        from kvmodels.engines.sqlite.engine import SqliteEngine
         from tests.contract.shorthand import commit, put
         engine = SqliteEngine(sys.argv[1])
         commit(engine, put(b"a"))

@@ -11,8 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from kvmodels.engines import file_places, sqlite_file
-from kvmodels.engines.sqlite import SqliteEngine
+from kvmodels.core.operations import AtomicWrite, ReadRange
+from kvmodels.engines.shared import file_checks as file_places
+from kvmodels.engines.sqlite import file as sqlite_file
+from kvmodels.engines.sqlite.engine import SqliteEngine
 from kvmodels.errors import (
     DecodeError,
     EngineError,
@@ -21,7 +23,6 @@ from kvmodels.errors import (
     ReadOnlyError,
     UnsupportedError,
 )
-from kvmodels.operations import AtomicWrite, ReadRange
 from tests.contract.shorthand import EVERYTHING, commit, keys, put
 from tests.engines.processes import run
 
@@ -258,7 +259,7 @@ def test_a_store_for_reading_only_reads_beside_a_writer_in_another_process(path:
     run(
         """
         import sys
-        from kvmodels.engines.sqlite import SqliteEngine
+        from kvmodels.engines.sqlite.engine import SqliteEngine
         from tests.contract.shorthand import commit, put
         engine = SqliteEngine(sys.argv[1])
         commit(engine, put(b"from another process"))
@@ -294,7 +295,7 @@ def test_a_file_without_write_permission_can_be_read_and_says_so_on_commit(publi
     printed = run(
         """
         import os, sys
-        from kvmodels.engines.sqlite import SqliteEngine
+        from kvmodels.engines.sqlite.engine import SqliteEngine
         from kvmodels.errors import ReadOnlyError
         from tests.contract.shorthand import EVERYTHING, commit, keys, put
         # Permissions do not bind the administrator; modules are imported, so the rights are not needed any more.

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from kvmodels.engines.sqlite import SqliteEngine
+from kvmodels.core.operations import Delete
+from kvmodels.engines.sqlite.engine import SqliteEngine
 from kvmodels.errors import ClosedError, CommitUnknownError, EngineError, StorageFullError
-from kvmodels.operations import Delete
 from tests.contract.shorthand import EVERYTHING, commit, get, keys, put
 from tests.engines.processes import run
 
@@ -43,7 +43,7 @@ def test_a_file_that_may_not_grow_refuses_commits_and_loses_none(path: Path):
     printed = run(
         """
         import resource, sys
-        from kvmodels.engines.sqlite import SqliteEngine
+        from kvmodels.engines.sqlite.engine import SqliteEngine
         from kvmodels.errors import StorageFullError
         from tests.contract.shorthand import EVERYTHING, commit, keys, put
         engine = SqliteEngine(sys.argv[1])

@@ -10,15 +10,8 @@ from typing import Any
 
 import pytest
 
-from kvmodels.engines import sqlite_file, sqlite_log
-from kvmodels.engines import sqlite_statements as statements
-from kvmodels.engines.clock import EngineClock
-from kvmodels.engines.evaluation import to_versionstamp
-from kvmodels.engines.sqlite import SqliteEngine
-from kvmodels.engines.sqlite_commits import SqliteTransaction
-from kvmodels.engines.sqlite_groups import MANY, SqliteGroupTransaction, group_transaction
-from kvmodels.errors import InvalidValueError
-from kvmodels.operations import (
+from kvmodels.core.operations import (
+    VACANT,
     Arithmetic,
     AtomicWrite,
     Check,
@@ -30,7 +23,16 @@ from kvmodels.operations import (
     ReadResult,
     Removal,
     Set,
+    to_versionstamp,
 )
+from kvmodels.engines.shared.clock import EngineClock
+from kvmodels.engines.sqlite import file as sqlite_file
+from kvmodels.engines.sqlite import log as sqlite_log
+from kvmodels.engines.sqlite.commits.groups import MANY, SqliteGroupTransaction, group_transaction
+from kvmodels.engines.sqlite.commits.mutations import SqliteTransaction
+from kvmodels.engines.sqlite.engine import SqliteEngine
+from kvmodels.engines.sqlite.reads import statements
+from kvmodels.errors import InvalidValueError
 from tests.engines.ledger import Bell
 
 NOW = 1_000
@@ -263,4 +265,14 @@ def test_the_changes_of_a_group_are_kept_with_the_commits_that_made_them(tmp_pat
     outcomes = carried_out_together(engine, *writes)
     changes = engine.changes(ReadRange(b"a", b"z"), start.versionstamp).changes
     assert [change.versionstamp for change in changes] == [outcome.versionstamp for outcome in outcomes]
+    engine.close()
+
+
+def test_a_check_for_a_vacant_prefix_sees_the_rows_that_its_group_keeps_back(tmp_path: Path):
+    engine = SqliteEngine(tmp_path / "store.db")
+    prefix = b"\x02a\x00"
+    writes = [AtomicWrite((Check(prefix, VACANT),), (Set(b"k%02d" % at, b"v", 3),)) for at in range(2 * MANY)]
+    writes[MANY] = AtomicWrite((), (Set(prefix + b"\x02x\x00", b"v", 3),))
+    outcomes = carried_out_together(engine, *writes)
+    assert [isinstance(outcome, Committed) for outcome in outcomes] == [True] * (MANY + 1) + [False] * (MANY - 1)
     engine.close()

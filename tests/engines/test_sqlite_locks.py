@@ -13,11 +13,11 @@ from typing import Any, ClassVar, Literal
 
 import pytest
 
-from kvmodels.engines import sqlite_file
-from kvmodels.engines.sqlite import SqliteEngine
-from kvmodels.engines.sqlite_store import IDLE_CONNECTIONS
+from kvmodels.core.operations import ReadRange
+from kvmodels.engines.sqlite import file as sqlite_file
+from kvmodels.engines.sqlite.engine import SqliteEngine
+from kvmodels.engines.sqlite.reads.points import IDLE_CONNECTIONS
 from kvmodels.errors import EngineTimeoutError, ForeignFileError, SnapshotExpiredError
-from kvmodels.operations import ReadRange
 from tests.contract.shorthand import EVERYTHING, commit, keys, put
 from tests.engines.processes import finish, run, start
 
@@ -38,7 +38,7 @@ def held_by_another_connection(path: Path, begin: str = "BEGIN IMMEDIATE") -> It
 
 READ_KEYS = """
 import sys
-from kvmodels.engines.sqlite import SqliteEngine
+from kvmodels.engines.sqlite.engine import SqliteEngine
 from tests.contract.shorthand import EVERYTHING, keys
 engine = SqliteEngine(sys.argv[1])
 print(*(key.decode() for key in keys(engine, EVERYTHING)))
@@ -76,7 +76,7 @@ def test_review_29_a_child_that_opens_the_file_itself_loses_nothing(path: Path):
     printed = run(
         """
         import os, sys
-        from kvmodels.engines.sqlite import SqliteEngine
+        from kvmodels.engines.sqlite.engine import SqliteEngine
         from tests.contract.shorthand import commit, put
         path = sys.argv[1]
         parent = SqliteEngine(path)
@@ -142,7 +142,7 @@ def test_forks_beside_busy_threads_disturb_neither_reads_nor_commits(path: Path)
 def test_two_processes_that_make_one_file_at_the_same_time_both_succeed(path: Path):
     opener = """
         import sys
-        from kvmodels.engines.sqlite import SqliteEngine
+        from kvmodels.engines.sqlite.engine import SqliteEngine
         from tests.contract.shorthand import commit, put
         sys.stdin.readline()
         for n in range(10):
@@ -162,7 +162,7 @@ def test_two_processes_that_make_one_file_at_the_same_time_both_succeed(path: Pa
 def test_review_29_a_hundred_and_twenty_concurrent_openings_all_succeed(path: Path):
     opener = """
         import sys, threading
-        from kvmodels.engines.sqlite import SqliteEngine
+        from kvmodels.engines.sqlite.engine import SqliteEngine
         from tests.contract.shorthand import commit, put
         sys.stdin.readline()
         failures = []

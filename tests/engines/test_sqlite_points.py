@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from kvmodels.engines.sqlite import SqliteEngine
-from kvmodels.operations import Apply, AtomicWrite, ReadRange, ReadResult
+from kvmodels.core.operations import Apply, AtomicWrite, ReadRange, ReadResult
+from kvmodels.engines.sqlite.engine import SqliteEngine
 from tests.contract.shorthand import commit, get, put
 from tests.engines.ledger import Bell
 from tests.engines.processes import ROOT
@@ -66,7 +66,7 @@ def test_the_thread_that_has_committed_last_reads_where_it_wrote_and_others_do_n
 def test_it_sees_what_another_process_has_committed(engine: SqliteEngine, path: Path):
     assert value(engine) == b"before"
     script = (
-        "from kvmodels.engines.sqlite import SqliteEngine\n"
+        "from kvmodels.engines.sqlite.engine import SqliteEngine\n"
         "from tests.contract.shorthand import commit, put\n"
         f"engine = SqliteEngine({str(path)!r}, durability='relaxed')\n"
         "commit(engine, put(b'a', b'theirs'))\n"

@@ -6,12 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from kvmodels.engines.sqlite import SqliteEngine
-from kvmodels.flows import build, drop, plan_apply
+from kvmodels.catalog import collection as live
+from kvmodels.catalog.catalogue import IndexState, stored_index
+from kvmodels.engines.sqlite.engine import SqliteEngine
 from kvmodels.flows.context import reload_header
-from kvmodels.schema import live
-from kvmodels.schema.catalogue import IndexState, stored_index
-from kvmodels.schema.record_codec import RecordCodec
+from kvmodels.flows.evolution import apply as plan_apply
+from kvmodels.flows.evolution import build
+from kvmodels.schema.compile.record_codec import RecordCodec
 
 
 def put(place: Any, name: str, value: Any) -> None:
@@ -22,14 +23,14 @@ def put(place: Any, name: str, value: Any) -> None:
 
 def entries_before_the_header() -> None:
     """The entries of a dropped index go while the header still offers them to readers."""
-    right = drop.drop_index
+    right = build.drop_index
 
     def drop_index(context: Any, collection: str, name: str, pace: Any) -> Any:
         view = yield from reload_header(context)
         stored = view.header.collections[collection]
         for index in stored.indexes:
             if index.name == name:
-                yield from drop._remove_entries(context, view, stored, index, pace)
+                yield from build._remove_entries(context, view, stored, index, pace)
         return (yield from right(context, collection, name, pace))
 
     put(plan_apply, "drop_index", drop_index)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Annotated, Any, ClassVar
 
 from kvmodels import Database, Field, Index, Indexed, KvModel, PrimaryKey, RetryPolicy, Unique
-from kvmodels.database_core import DatabaseCore
-from kvmodels.engines.base import Engine
+from kvmodels.api.core import DatabaseCore
+from kvmodels.engines.contract import Engine
 
 
 class First(KvModel, collection="users"):

@@ -17,7 +17,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel
 
 from kvmodels import Field, KvModel, PrimaryKey, Q, Unique
-from kvmodels.schema.markers import AggregateIndex, Index, MultiIndexed, UniqueConstraint
+from kvmodels.schema.declare.markers import AggregateIndex, Index, MultiIndexed, UniqueConstraint
 from tests.oracle import CollectionSpec, spec_of
 
 

@@ -22,9 +22,9 @@ from kvmodels import (
     PrimaryKey,
     UniqueViolationError,
 )
-from kvmodels.query.aggregation import Count, Sum
-from kvmodels.schema.expressions import Q
-from kvmodels.schema.markers import AggregateIndex, Index, Indexed, MultiIndexed, UniqueConstraint
+from kvmodels.query.aggregates import Count, Sum
+from kvmodels.schema.declare.expressions import Q
+from kvmodels.schema.declare.markers import AggregateIndex, Index, Indexed, MultiIndexed, UniqueConstraint
 from tests.evolution.residents import FirstResident, Resident, key_of, resident
 from tests.evolution.test_online_build import (
     answer,

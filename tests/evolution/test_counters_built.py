@@ -9,15 +9,15 @@ from typing import Any, ClassVar
 import pytest
 
 from kvmodels import AlreadyExistsError, Database, DoesNotExist, Field, KvModel, PrimaryKey, open_kv
-from kvmodels.database_core import DatabaseCore
-from kvmodels.drivers import perform
-from kvmodels.engines.memory import MemoryEngine
-from kvmodels.flows.build import build_index
-from kvmodels.flows.crud import insert, mutate, remove_key
-from kvmodels.flows.requests import Commit, Sleep
-from kvmodels.maintenance import aggregates, rules
-from kvmodels.schema.catalogue import IndexState
-from kvmodels.schema.markers import AggregateIndex, Indexed
+from kvmodels.api.core import DatabaseCore
+from kvmodels.catalog.catalogue import IndexState
+from kvmodels.engines.memory.engine import MemoryEngine
+from kvmodels.flows.effects import Commit, Sleep
+from kvmodels.flows.evolution.build import build_index
+from kvmodels.flows.writing.records import insert, mutate, remove_key
+from kvmodels.indexing import aggregates, rules
+from kvmodels.runtime.sync import perform
+from kvmodels.schema.declare.markers import AggregateIndex, Indexed
 
 
 class Bare(KvModel, collection="sales"):
@@ -100,9 +100,9 @@ class Crowd:
                     case 0:
                         yield from insert(context, schema, Counted(id=pk, shop=shop, cents=cents, tags=[shop]))
                     case 1:
-                        yield from mutate(context, schema, (pk,), change)
+                        yield from mutate(context, schema, pk, change)
                     case _:
-                        yield from remove_key(context, schema, (pk,))
+                        yield from remove_key(context, schema, pk)
             except (AlreadyExistsError, DoesNotExist):
                 continue
 

@@ -7,11 +7,11 @@ from typing import Any, ClassVar
 import pytest
 
 from kvmodels import IndexNotReadyError, KvModel, PrimaryKey, SchemaMismatchError, UniqueViolationError
-from kvmodels.drivers import perform, run
-from kvmodels.flows.build import build_index
-from kvmodels.flows.requests import Commit
-from kvmodels.schema.catalogue import IndexState
-from kvmodels.schema.markers import AggregateIndex, Index, UniqueConstraint
+from kvmodels.catalog.catalogue import IndexState
+from kvmodels.flows.effects import Commit
+from kvmodels.flows.evolution.build import build_index
+from kvmodels.runtime.sync import perform, run
+from kvmodels.schema.declare.markers import AggregateIndex, Index, UniqueConstraint
 
 
 def first_letter(name: str) -> str:

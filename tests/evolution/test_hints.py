@@ -9,7 +9,7 @@ import pytest
 
 from kvmodels import Count, IndexNotReadyError, KvModel, PrimaryKey, SchemaMismatchError, Upgrade
 from kvmodels.errors import DecodeError
-from kvmodels.schema.markers import AggregateIndex, Index, Indexed
+from kvmodels.schema.declare.markers import AggregateIndex, Index, Indexed
 
 
 class Person(KvModel, abstract=True):

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from kvmodels import Database, KvModel, Sum
-from kvmodels.engines.base import Engine
+from kvmodels.core.operations import AtomicWrite, Committed, Conflict
+from kvmodels.engines.contract import Engine
 from kvmodels.engines.faults import FaultEngine
-from kvmodels.engines.memory import MemoryEngine
-from kvmodels.flows import build, migrate
-from kvmodels.operations import AtomicWrite, Committed, Conflict
+from kvmodels.engines.memory.engine import MemoryEngine
+from kvmodels.flows.evolution import build, migrate
 from tests.evolution.accounts import Account, NewAccount, Touched, account
 from tests.evolution.releases import database
 from tests.evolution.residents import FirstResident, Resident, key_of, resident

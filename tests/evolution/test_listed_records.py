@@ -18,10 +18,10 @@ from kvmodels import (
     Unique,
     UniqueViolationError,
 )
-from kvmodels.drivers import perform, run
-from kvmodels.flows.build import build_index
-from kvmodels.flows.requests import Commit
-from kvmodels.schema.markers import AggregateIndex, MultiIndexed, UniqueConstraint
+from kvmodels.flows.effects import Commit
+from kvmodels.flows.evolution.build import build_index
+from kvmodels.runtime.sync import perform, run
+from kvmodels.schema.declare.markers import AggregateIndex, MultiIndexed, UniqueConstraint
 from tests.oracle import audit, read_store, spec_of
 
 

@@ -27,14 +27,14 @@ from kvmodels import (
     Unique,
     Upgrade,
 )
-from kvmodels.database_core import DatabaseCore
-from kvmodels.drivers import run
+from kvmodels.api.core import DatabaseCore
+from kvmodels.core.operations import AtomicWrite, Committed, Conflict
 from kvmodels.engines.faults import FaultEngine
-from kvmodels.engines.memory import MemoryEngine
-from kvmodels.engines.opening import open_engine
+from kvmodels.engines.memory.engine import MemoryEngine
+from kvmodels.engines.url import open_engine
 from kvmodels.errors import CommitUnknownError
-from kvmodels.flows.pace import Pace
-from kvmodels.operations import AtomicWrite, Committed, Conflict
+from kvmodels.flows.evolution.throttle import Pace
+from kvmodels.runtime.sync import run
 from tests.evolution.accounts import Account, NewAccount, Touched, account
 from tests.evolution.releases import database
 from tests.oracle import audit, read_engine, read_store, spec_of

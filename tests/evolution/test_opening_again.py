@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 
 from kvmodels import Database, Indexed, KvModel, PrimaryKey, SchemaMismatchError, Unique
-from kvmodels.flows import opening
+from kvmodels.catalog.collection import join, record_layout, rejoin
 from kvmodels.flows.context import Context, HeaderView
-from kvmodels.schema.live import join, record_layout, rejoin
+from kvmodels.flows.evolution import open as opening
 
 
 def reader(name: str, **columns: Any) -> Any:
@@ -51,7 +51,8 @@ def test_plans_are_not_shared_by_two_stores_of_one_class():
         assert views[0].header is views[1].header
         first, second = (view.live["readers"] for view in views)
         assert first.maintained is second.maintained
-        assert first.plans is not second.plans
+        assert first.compiled is not second.compiled
+        assert first.compiled.plans is not second.compiled.plans
         one[model].create(id=1, email="ada@x.org")
         assert one[model].count() == 1
         assert two[model].count() == 0

@@ -21,9 +21,9 @@ from kvmodels import (
     SchemaMismatchError,
     open_kv,
 )
-from kvmodels.drivers import perform
-from kvmodels.flows import build
-from kvmodels.flows.requests import Commit
+from kvmodels.flows.effects import Commit
+from kvmodels.flows.evolution import build
+from kvmodels.runtime.sync import perform
 from tests.evolution.shapes import INDEXES, NEEDS, SPEC, release, values
 from tests.oracle import audit, read_store
 

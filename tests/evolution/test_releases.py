@@ -18,10 +18,10 @@ from kvmodels import (
     SchemaMismatchError,
     UniqueViolationError,
 )
+from kvmodels.catalog.keyspace import build_key
+from kvmodels.core.operations import AtomicWrite, Committed, Conflict, Set
 from kvmodels.engines.faults import FaultEngine
-from kvmodels.engines.opening import open_engine
-from kvmodels.operations import AtomicWrite, Committed, Conflict, Set
-from kvmodels.schema.keyspace import build_key
+from kvmodels.engines.url import open_engine
 from tests.evolution.releases import (
     City,
     Compound,

@@ -17,8 +17,8 @@ from kvmodels import (
     Unique,
     Upgrade,
 )
-from kvmodels.flows import plan
-from kvmodels.schema.evolution_rules import StepKind
+from kvmodels.catalog.evolution import StepKind
+from kvmodels.flows.evolution import apply
 from tests.robustness.models import require_readable
 
 
@@ -123,7 +123,7 @@ def test_records_that_are_allowed_to_stay_are_listed_until_they_fit(opened):
 
 
 def test_a_sample_is_as_large_as_it_is_said_to_be(opened, monkeypatch):
-    monkeypatch.setattr(plan, "ROWS_AT_ONCE", 40)
+    monkeypatch.setattr(apply, "ROWS_AT_ONCE", 40)
     old = opened(Song)
     old[Song].bulk_create([Song(id=n, title=f"t{n}", length="" if n == 123 else "1:02") for n in range(124)])
     new = opened(InSeconds)

@@ -21,7 +21,7 @@ from kvmodels import (
     Upgrade,
     upgrade,
 )
-from kvmodels.schema.compile import schema_of
+from kvmodels.schema.compile.schema import schema_of
 from tests.evolution.accounts import Account, NewAccount, Touched, account
 from tests.oracle import audit, read_store, spec_of
 from tests.robustness.models import require_readable

@@ -31,14 +31,14 @@ from kvmodels import (
     Unique,
     UniqueConstraint,
 )
-from kvmodels.database_core import DatabaseCore
-from kvmodels.engines.base import Engine
+from kvmodels.api.core import DatabaseCore
+from kvmodels.catalog.keyspace import build_key, drop_key
+from kvmodels.core.keys import decode_key
+from kvmodels.core.operations import AtomicWrite, Committed, Conflict, ReadRange, Set
+from kvmodels.engines.contract import Engine
 from kvmodels.engines.faults import FaultEngine
-from kvmodels.engines.memory import MemoryEngine
-from kvmodels.engines.sqlite import SqliteEngine
-from kvmodels.keys import decode_key
-from kvmodels.operations import AtomicWrite, Committed, Conflict, ReadRange, Set
-from kvmodels.schema.keyspace import build_key, drop_key
+from kvmodels.engines.memory.engine import MemoryEngine
+from kvmodels.engines.sqlite.engine import SqliteEngine
 
 START_MS = 1_700_000_000_000
 

@@ -15,9 +15,10 @@ from typing import Annotated, ClassVar
 
 from pydantic import BaseModel
 
-from kvmodels.schema.expressions import Q
-from kvmodels.schema.keyspace import build_key
-from kvmodels.schema.markers import (
+from kvmodels.catalog.keyspace import build_key
+from kvmodels.schema.compile.model import KvModel
+from kvmodels.schema.declare.expressions import Q
+from kvmodels.schema.declare.markers import (
     AggregateIndex,
     Field,
     Index,
@@ -27,7 +28,6 @@ from kvmodels.schema.markers import (
     Unique,
     UniqueConstraint,
 )
-from kvmodels.schema.model import KvModel
 from tests.golden.story import Stopped, TellingEngine, database, sets, write_files
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from kvmodels import AggregateIndex, Index, Indexed, KvModel, PrimaryKey, Unique, Upgrade
-from kvmodels.schema.keyspace import migration_key
+from kvmodels.catalog.keyspace import migration_key
 from tests.golden.story import Stopped, TellingEngine, database, sets, write_files
 
 

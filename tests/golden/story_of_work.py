@@ -25,7 +25,7 @@ from kvmodels import (
     Unique,
     Version,
 )
-from kvmodels.schema.keyspace import bulk_key
+from kvmodels.catalog.keyspace import bulk_key
 from tests.golden.story import Stopped, TellingEngine, database, sets, write_files
 
 

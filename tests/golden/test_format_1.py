@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from kvmodels import Database, IndexNotReadyError, KvModel
-from kvmodels.keys import decode_key, encode_key
-from kvmodels.schema.keyspace import FORMAT
+from kvmodels.catalog.keyspace import FORMAT
+from kvmodels.core.keys import decode_key, encode_key
 from tests.golden.story import Column, Grade, NewUser, User, column, golden_rows, stages, told_again
 
 FOLDER = Path(__file__).parent / "format_1"

@@ -11,10 +11,10 @@ import msgpack
 import pytest
 
 from kvmodels import Database, SchemaMismatchError, UniqueViolationError
-from kvmodels.keys import decode_key, encode_key
-from kvmodels.schema.catalogue import Header, index_definition, stored_index
-from kvmodels.schema.compile import schema_of
-from kvmodels.schema.keyspace import EntryLayout
+from kvmodels.catalog.catalogue import Header, index_definition, stored_index
+from kvmodels.catalog.keyspace import EntryLayout
+from kvmodels.core.keys import decode_key, encode_key
+from kvmodels.schema.compile.schema import schema_of
 from tests.golden.story import golden_rows, told_again
 from tests.golden.story_of_kinds import Kind, NewPlace, Place, stages
 

@@ -10,7 +10,7 @@ import msgpack
 import pytest
 
 from kvmodels import Database, DecodeError, IndexNotReadyError, SchemaMismatchError, Sum
-from kvmodels.keys import decode_key, encode_key
+from kvmodels.core.keys import decode_key, encode_key
 from tests.golden.story import NewUser, User, golden_rows, told_again
 from tests.golden.story_of_upgrades import Book, NewBook, stages
 

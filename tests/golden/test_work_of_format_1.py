@@ -16,8 +16,8 @@ import msgpack
 import pytest
 
 from kvmodels import Database
-from kvmodels.keys import decode_key, encode_key
-from kvmodels.schema.keyspace import bulk_key
+from kvmodels.catalog.keyspace import bulk_key
+from kvmodels.core.keys import decode_key, encode_key
 from tests.golden.story import START_MS, database, golden_rows, rows_of, store_of, told_again
 from tests.golden.story_of_work import HALVES, MODELS, Circle, Shape, Square, Task, stages, tidy
 

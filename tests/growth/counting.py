@@ -7,9 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
-from kvmodels.engines.base import Engine
-from kvmodels.engines.sqlite import SqliteEngine
-from kvmodels.operations import (
+from kvmodels.core.operations import (
     AtomicWrite,
     Committed,
     Conflict,
@@ -20,6 +18,8 @@ from kvmodels.operations import (
     ReadRange,
     ReadResult,
 )
+from kvmodels.engines.contract import Engine
+from kvmodels.engines.sqlite.engine import SqliteEngine
 from tests.passing_engine import PassingEngine
 
 

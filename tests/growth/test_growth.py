@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 import pytest
 
 from kvmodels import Database, Field, Index, Indexed, KvModel, PrimaryKey, RetryPolicy, Unique
-from kvmodels.database_core import DatabaseCore
-from kvmodels.engines.base import Engine
-from kvmodels.engines.memory import MemoryEngine
-from kvmodels.engines.sqlite import SqliteEngine
-from kvmodels.operations import AtomicWrite, ReadRange, ReadResult, Row, Set
+from kvmodels.api.core import DatabaseCore
+from kvmodels.core.operations import AtomicWrite, ReadRange, ReadResult, Row, Set
+from kvmodels.engines.contract import Engine
+from kvmodels.engines.memory.engine import MemoryEngine
+from kvmodels.engines.sqlite.engine import SqliteEngine
 from tests.growth.counting import CountingEngine, Reads, virtual_machine_steps
 
 COLORS = 8

@@ -25,10 +25,10 @@ from kvmodels import (
     StaleObjectError,
     UniqueViolationError,
 )
-from kvmodels.database_core import DatabaseCore
+from kvmodels.api.core import DatabaseCore
 from kvmodels.engines.faults import FaultEngine
-from kvmodels.engines.memory import MemoryEngine
-from kvmodels.schema.compile import schema_of
+from kvmodels.engines.memory.engine import MemoryEngine
+from kvmodels.schema.compile.schema import schema_of
 from tests.hooks.models import Page, Plain
 
 MADE: Any = type(KvModel)

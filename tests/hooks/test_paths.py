@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from kvmodels import Database, F, Field, Index, Indexed, KvModel, PrimaryKey, Unique, Version
-from kvmodels.database_core import DatabaseCore
-from kvmodels.engines.memory import MemoryEngine
-from kvmodels.schema.hooks import HOOK_NAMES
+from kvmodels.api.core import DatabaseCore
+from kvmodels.engines.memory.engine import MemoryEngine
+from kvmodels.schema.declare.hooks import HOOK_NAMES
 
 
 class Item(KvModel, collection="items"):

@@ -22,9 +22,9 @@ from kvmodels import (
     PrimaryKey,
     Version,
 )
-from kvmodels.database_core import DatabaseCore
-from kvmodels.engines.memory import MemoryEngine
-from kvmodels.schema.compile import schema_of
+from kvmodels.api.core import DatabaseCore
+from kvmodels.engines.memory.engine import MemoryEngine
+from kvmodels.schema.compile.schema import schema_of
 
 START = 1_700_000_000_123
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -25,10 +25,10 @@ from kvmodels import (
     SchemaMismatchError,
     UniqueViolationError,
 )
-from kvmodels.flows.build import build_index
-from kvmodels.flows.requests import Count, Read, Request
-from kvmodels.keys import decode_key, encode_key
-from kvmodels.operations import Conflict, GuardFailed, ReadRange, after_prefix
+from kvmodels.core.keys import decode_key, encode_key
+from kvmodels.core.operations import Conflict, GuardFailed, ReadRange, after_prefix
+from kvmodels.flows.effects import Count, Read, Request
+from kvmodels.flows.evolution.build import build_index
 from kvmodels.testing.interleaving import Interleaving
 from kvmodels.testing.processes import Process
 from kvmodels.testing.schedules import FaultRates, History

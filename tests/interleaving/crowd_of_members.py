@@ -9,7 +9,7 @@ import random
 import sys
 from typing import Any
 
-from kvmodels.query.aggregation import Sum
+from kvmodels.query.aggregates import Sum
 from tests.interleaving.crowd import Crowd, Matches, observed, replay
 from tests.interleaving.members import LATE, Home, Member, OldMember
 from tests.oracle import spec_of

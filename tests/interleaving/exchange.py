@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from kvmodels.flows.context import Context
-from kvmodels.flows.operation import Operation, Proposal, Seen
-from kvmodels.flows.records import object_of
-from kvmodels.flows.requests import Flow
-from kvmodels.flows.retry import execute
-from kvmodels.flows.storing import KEEP, pending, record_change, refused, stored
-from kvmodels.schema.definition import ModelSchema
+from kvmodels.flows.effects import Flow
+from kvmodels.flows.hydration.rows import object_of
+from kvmodels.flows.writing.attempt import execute
+from kvmodels.flows.writing.encode import KEEP, pending, record_change, refused, stored
+from kvmodels.flows.writing.operation import Operation, Proposal, Seen
+from kvmodels.schema.definition.definition import ModelSchema
 
 
 def exchange(context: Context, schema: ModelSchema, one: str, other: str, field: str) -> Flow[bool]:

@@ -9,8 +9,9 @@ from typing import Annotated
 
 from pydantic import BaseModel
 
-from kvmodels.schema.expressions import Q
-from kvmodels.schema.markers import (
+from kvmodels.schema.compile.model import KvModel
+from kvmodels.schema.declare.expressions import Q
+from kvmodels.schema.declare.markers import (
     AggregateIndex,
     Field,
     Index,
@@ -20,7 +21,6 @@ from kvmodels.schema.markers import (
     Unique,
     UniqueConstraint,
 )
-from kvmodels.schema.model import KvModel
 
 
 class Home(BaseModel):

@@ -8,19 +8,17 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from kvmodels.catalog.keyspace import EntryLayout
+from kvmodels.core.operations import AtomicWrite
 from kvmodels.errors import KvModelsError
-from kvmodels.flows import (
-    build_batch,
-    retry,
-    token,
-    transaction,
-)
-from kvmodels.flows.requests import Flow, Read, steps_of
-from kvmodels.maintenance import aggregates, compiler, rules
-from kvmodels.maintenance.changes import Compiled, NeedRows, RecordChange, Violation
-from kvmodels.maintenance.compiler import compile_write
-from kvmodels.operations import AtomicWrite
-from kvmodels.schema.keyspace import EntryLayout
+from kvmodels.flows.effects import Flow, Read, steps_of
+from kvmodels.flows.evolution import build_batch
+from kvmodels.flows.transaction import transaction
+from kvmodels.flows.writing import attempt as retry
+from kvmodels.flows.writing import token
+from kvmodels.indexing import aggregates, compiler, rules
+from kvmodels.indexing.changes import Compiled, NeedRows, RecordChange, Violation
+from kvmodels.indexing.compiler import compile_write
 from kvmodels.testing import processes
 from tests.interleaving import mutants_of_bulk, mutants_of_hooks, mutants_of_transactions
 
@@ -298,6 +296,21 @@ TRANSACTION_MUTANTS = (
     Mutant("tx-guard", "a guard of a transaction does nothing", mutants_of_transactions.guards_are_not_taken),
     Mutant("tx-guard-set", "a guard is checked and not rewritten", mutants_of_transactions.guards_are_not_rewritten),
     Mutant("tx-guard-check", "a guard is rewritten and not checked", mutants_of_transactions.guards_are_not_checked),
+    Mutant(
+        "share-check",
+        "a shared holder of a guard does not check the exclusive row",
+        mutants_of_transactions.shared_holders_check_nothing,
+    ),
+    Mutant(
+        "share-exclusive",
+        "an exclusive holder of a guard does not check the shared row",
+        mutants_of_transactions.exclusive_holders_check_their_row_alone,
+    ),
+    Mutant(
+        "share-set",
+        "an exclusive holder of a guard sets the shared row",
+        mutants_of_transactions.exclusive_holders_set_the_shared_row,
+    ),
     Mutant("overlay", "a transaction sees what it has removed", mutants_of_transactions.old_rows_stay_visible),
     Mutant("tx-fold", "the records of a transaction are compiled one by one", _transactions_one_by_one),
     Mutant(

@@ -6,10 +6,22 @@ from typing import Any
 
 import pytest
 
-from kvmodels.flows import bulk_keys, bulk_progress, bulk_query, bulk_works, retry
-from kvmodels.flows.requests import commit
-from kvmodels.maintenance import rules
-from kvmodels.operations import AtomicWrite
+from kvmodels.core.operations import AtomicWrite
+from kvmodels.flows.bulk import (
+    actions as bulk_works,
+)
+from kvmodels.flows.bulk import (
+    keys as bulk_keys,
+)
+from kvmodels.flows.bulk import (
+    progress as bulk_progress,
+)
+from kvmodels.flows.bulk import (
+    selection as bulk_query,
+)
+from kvmodels.flows.effects import commit
+from kvmodels.flows.writing import attempt as retry
+from kvmodels.indexing import rules
 
 Patch = pytest.MonkeyPatch
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kvmodels.flows import hooks
+from kvmodels.flows.writing import hooks
 
 Patch = pytest.MonkeyPatch
 

@@ -8,9 +8,23 @@ from typing import Any
 
 import pytest
 
-from kvmodels.flows import transaction, transaction_commit, transaction_reads, transaction_records
-from kvmodels.operations import AtomicWrite, ReadRange
-from kvmodels.testing.transactions import InterleavedSession
+from kvmodels.core.operations import ReadRange
+from kvmodels.flows.transaction import (
+    commit as transaction_commit,
+)
+from kvmodels.flows.transaction import (
+    guards as transaction_guards,
+)
+from kvmodels.flows.transaction import (
+    reads as transaction_reads,
+)
+from kvmodels.flows.transaction import (
+    records as transaction_records,
+)
+from kvmodels.flows.transaction import (
+    transaction,
+)
+from kvmodels.testing.processes import InterleavedSession
 
 Patch = pytest.MonkeyPatch
 
@@ -64,35 +78,36 @@ def unchecked_is_for_all(patch: Patch) -> None:
 def guards_are_not_taken(patch: Patch) -> None:
     real = transaction.TransactionFlows.guard
 
-    def unguarded(self: Any, name: str, parts: Any) -> Any:
+    def unguarded(self: Any, name: str, parts: Any, shared: bool) -> Any:
         yield from real(self, name, parts)
-        self._guards.clear()
+        self._guards = transaction_guards.Guards()
 
     patch.setattr(transaction.TransactionFlows, "guard", unguarded)
 
 
-def _prepared(patch: Patch, changed: Callable[[Any, AtomicWrite], AtomicWrite]) -> None:
-    real = transaction.TransactionFlows.prepared
-
-    def prepared(self: Any) -> Any:
-        write = yield from real(self)
-        return None if write is None else changed(self, write)
-
-    patch.setattr(transaction.TransactionFlows, "prepared", prepared)
-
-
 def guards_are_not_rewritten(patch: Patch) -> None:
-    def without(flows: Any, write: AtomicWrite) -> AtomicWrite:
-        return AtomicWrite(write.checks, tuple(one for one in write.mutations if one.key not in flows._guards))
-
-    _prepared(patch, without)
+    patch.setattr(transaction_guards.Guards, "marks", lambda self, codec: [])
 
 
 def guards_are_not_checked(patch: Patch) -> None:
-    def without(flows: Any, write: AtomicWrite) -> AtomicWrite:
-        return AtomicWrite(tuple(one for one in write.checks if one.key not in flows._guards), write.mutations)
+    patch.setattr(transaction_guards.Guards, "checks", lambda self: {})
 
-    _prepared(patch, without)
+
+def shared_holders_check_nothing(patch: Patch) -> None:
+    real = transaction_guards.Guards.checks
+
+    def checks(self: Any) -> Any:
+        return {key: check for key, check in real(self).items() if key in self._taken or len(self._seen) > 1}
+
+    patch.setattr(transaction_guards.Guards, "checks", checks)
+
+
+def exclusive_holders_check_their_row_alone(patch: Patch) -> None:
+    patch.setattr(transaction_guards, "rows_to_check", lambda exclusive, common, shared: (exclusive,))
+
+
+def exclusive_holders_set_the_shared_row(patch: Patch) -> None:
+    patch.setattr(transaction_guards, "row_to_set", lambda exclusive, common, shared: common)
 
 
 def old_rows_stay_visible(patch: Patch) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kvmodels import IndexChangedError, IndexNotReadyError
-from kvmodels.flows.build import build_index
+from kvmodels.flows.evolution.build import build_index
 from kvmodels.testing.interleaving import Interleaving
 from kvmodels.testing.processes import Process
 from kvmodels.testing.schedules import History

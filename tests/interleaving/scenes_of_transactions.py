@@ -7,6 +7,8 @@ from contextvars import copy_context
 from typing import Any
 
 from kvmodels import AsyncTransaction
+from kvmodels.core.keys import encode_key
+from kvmodels.core.operations import ReadResult, point
 from kvmodels.testing.interleaving import Interleaving
 from kvmodels.testing.processes import Process
 from kvmodels.testing.schedules import History
@@ -165,6 +167,52 @@ def two_insert_where_both_have_found_nothing(test: Interleaving) -> Judge:
     return judge
 
 
+async def _remove_the_leader(tx: AsyncTransaction) -> None:
+    """Remove the leader of the team, if the team has no members."""
+    await tx.guard("team", "red")
+    if not await tx[OldPerson].filter(city="y").exists():
+        await tx[OldPerson].remove("lead")
+
+
+def _join(name: str) -> Body:
+    """Create a member, if the leader is there; that is read unchecked, so that only the guard protects it."""
+
+    async def body(tx: AsyncTransaction) -> None:
+        await tx.guard("team", "red", shared=True)
+        with tx.unchecked():
+            led = await tx[OldPerson].get_or_none("lead")
+        if led is not None:
+            await tx[OldPerson].create(id=name, city="y")
+
+    return body
+
+
+def _no_member_without_a_leader(test: Interleaving) -> Judge:
+    def judge(_: History) -> Iterator[str]:
+        records = records_of(test.engine)
+        members = sorted(name for name in records if name != "lead")
+        if members and "lead" not in records:
+            yield f"{members} are in a team whose leader was removed"
+
+    return judge
+
+
+def one_removes_the_leader_before_another_one_joins(test: Interleaving) -> Judge:
+    """Ada has seen the leader; Bob removes it and commits first."""
+    ada, bob = prepare(test, OldPerson(id="lead"))
+    test.add("ada", transact(ada, _join("a")))
+    test.add("bob", transact(bob, _remove_the_leader))
+    return _no_member_without_a_leader(test)
+
+
+def one_joins_before_another_one_removes_the_leader(test: Interleaving) -> Judge:
+    """Ada has found no members; Bob joins and commits first."""
+    ada, bob = prepare(test, OldPerson(id="lead"))
+    test.add("ada", transact(ada, _remove_the_leader))
+    test.add("bob", transact(bob, _join("b")))
+    return _no_member_without_a_leader(test)
+
+
 def one_asks_for_what_it_has_moved(test: Interleaving) -> Judge:
     """The copies of the red team answer without their records, so nothing else would notice."""
     ada, _ = prepare(test, OldPerson(id="a", team="red"), OldPerson(id="b", team="red"))
@@ -269,6 +317,27 @@ def the_answer_to_a_transaction_is_lost(test: Interleaving) -> Judge:
     return judge
 
 
+def the_answer_to_a_count_under_a_shared_guard_is_lost(test: Interleaving) -> Judge:
+    """Neither the sum nor the shared row is checked, so only its token keeps it from being applied again."""
+    ada, _ = prepare(test)
+
+    async def body(tx: AsyncTransaction) -> None:
+        await tx.guard("team", "red", shared=True)
+        await tx.kv.sum(("joined",), 1)
+
+    test.add("ada", transact(ada, body))
+
+    def judge(history: History) -> Iterator[str]:
+        found = test.engine.read([point(encode_key(("joined",)))])
+        assert isinstance(found, ReadResult)
+        (row,) = found.ranges[0]
+        joined = int.from_bytes(row.value, "little")
+        if history.outcomes["ada"].error is not None or joined != 1:
+            yield f"one has joined once and {joined} are counted: {history.outcomes['ada']}"
+
+    return judge
+
+
 def a_transaction_arrives_after_its_conflict_was_reported(test: Interleaving) -> Judge:
     """Its commit is under way while Bob changes and removes what it rests on; then it would apply again."""
     ada, bob = prepare(test)
@@ -297,6 +366,9 @@ HELD = (
 )
 LOST = ("ada now", "ada read", "ada read", "ada read", "ada now", "ada commit lose_answer", "ada end")
 
+GUARDED = ("ada now", "ada read", "ada read", "ada read", "ada read", "bob end", "ada end")
+LOST_COUNT = ("ada now", "ada read", "ada read", "ada now", "ada commit lose_answer", "ada end")
+
 TRANSACTION_SCENES = (
     Scene("read-set", BETWEEN, two_take_from_what_both_have_read, OLD_SPEC),
     Scene("read-record", BETWEEN, two_take_from_what_both_have_read, OLD_SPEC),
@@ -323,6 +395,18 @@ TRANSACTION_SCENES = (
         two_insert_where_both_have_found_nothing,
         OLD_SPEC,
     ),
+    *(
+        Scene(mutant, GUARDED, scene, OLD_SPEC)
+        for mutant, scene in (
+            ("share-check", one_removes_the_leader_before_another_one_joins),
+            ("share-set", one_removes_the_leader_before_another_one_joins),
+            ("share-exclusive", one_joins_before_another_one_removes_the_leader),
+            ("tx-guard", one_removes_the_leader_before_another_one_joins),
+            ("tx-guard", one_joins_before_another_one_removes_the_leader),
+            ("tx-guard-check", one_removes_the_leader_before_another_one_joins),
+            ("tx-guard-set", one_joins_before_another_one_removes_the_leader),
+        )
+    ),
     Scene("overlay", ("ada end",), one_asks_for_what_it_has_moved, OLD_SPEC),
     Scene("tx-fold", ("ada end",), two_people_exchange_their_addresses, OLD_SPEC),
     Scene("tx-saves", ("ada end",), one_member_is_saved_twice, MEMBER_SPEC),
@@ -333,5 +417,6 @@ TRANSACTION_SCENES = (
         "R3", ("ada now", "ada read", "ada read", "build end", "ada end"), a_transaction_has_not_heard_of_the_new_index
     ),
     Scene("token", LOST, the_answer_to_a_transaction_is_lost, OLD_SPEC),
+    Scene("R5-token", LOST_COUNT, the_answer_to_a_count_under_a_shared_guard_is_lost, OLD_SPEC),
     Scene("R5-token", HELD, a_transaction_arrives_after_its_conflict_was_reported, OLD_SPEC),
 )

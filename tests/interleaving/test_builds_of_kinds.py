@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from kvmodels import InvalidArgumentError
-from kvmodels.drivers import perform
-from kvmodels.flows.requests import Commit
+from kvmodels.flows.effects import Commit
+from kvmodels.runtime.sync import perform
 from kvmodels.testing.interleaving import Interleaving
 from kvmodels.testing.processes import Process
 from kvmodels.testing.schedules import FaultRates, History

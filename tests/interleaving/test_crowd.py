@@ -74,8 +74,10 @@ def test_every_verb_of_a_transaction_occurs():
 
 
 def test_every_verb_and_every_read_occurs_over_every_kind_of_index():
-    total = tally_of(0, MEMBER_RUNS_PER_TEST, MemberCrowd)
-    assert set(MemberCrowd.verbs_drawn) | {f"read {field}" for field in MemberCrowd.asked} <= set(total.verbs)
+    drawn: set[str] = set()
+    for first in range(0, MEMBER_RUNS, MEMBER_RUNS_PER_TEST):  # some indexes are built late in most runs
+        drawn |= set(tally_of(first, MEMBER_RUNS_PER_TEST, MemberCrowd).verbs)
+    assert set(MemberCrowd.verbs_drawn) | {f"read {field}" for field in MemberCrowd.asked} <= drawn
 
 
 def test_every_verb_every_read_and_every_fault_occurs():

@@ -25,11 +25,11 @@ from kvmodels import (
     Unique,
     upgrade,
 )
-from kvmodels.flows import migrate_batch
-from kvmodels.flows.migrate import migrate
-from kvmodels.flows.pace import Pace
-from kvmodels.maintenance.changes import RecordChange
-from kvmodels.schema import live
+from kvmodels.catalog import collection as live
+from kvmodels.flows.evolution import migrate_batch
+from kvmodels.flows.evolution.migrate import migrate
+from kvmodels.flows.evolution.throttle import Pace
+from kvmodels.indexing.changes import RecordChange
 from kvmodels.testing.interleaving import Interleaving
 from kvmodels.testing.processes import Process
 from kvmodels.testing.schedules import FaultRates, History

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kvmodels import CommitUnknownError, InvalidArgumentError, RetriesExhaustedError, RetryPolicy
-from kvmodels.flows.requests import commit, now, read, sleep
-from kvmodels.keys import encode_key
-from kvmodels.operations import AtomicWrite, Check, Committed, Conflict, Delete, GuardFailed, Set, point
+from kvmodels.core.keys import encode_key
+from kvmodels.core.operations import AtomicWrite, Check, Committed, Conflict, Delete, GuardFailed, Set, point
+from kvmodels.flows.effects import commit, now, read, sleep
 from kvmodels.testing.interleaving import Interleaving
 from kvmodels.testing.processes import Process
 from kvmodels.testing.schedules import FaultRates, History, parse_line

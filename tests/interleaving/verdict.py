@@ -10,11 +10,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from kvmodels.encoding.values import MsgpackCodec
-from kvmodels.engines.memory import MemoryEngine
+from kvmodels.codecs.msgpack import MsgpackCodec
+from kvmodels.core.keys import decode_key
+from kvmodels.core.operations import Committed, Set
+from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.errors import KvModelsError, RetriesExhaustedError, UniqueViolationError
-from kvmodels.keys import decode_key
-from kvmodels.operations import Committed, Set
 from kvmodels.testing.schedules import History, Landing
 from tests.interleaving.models import OldPerson, Person
 from tests.oracle import audit, read_engine, spec_of

@@ -10,9 +10,9 @@ import copy
 import math
 from typing import Any, NamedTuple
 
-from kvmodels.encoding.values import MsgpackCodec
-from kvmodels.keys import encode_key
-from kvmodels.values import KvU64
+from kvmodels.codecs.msgpack import MsgpackCodec
+from kvmodels.core.keys import encode_key
+from kvmodels.core.values import KvU64
 
 U64 = 2**64
 CODEC = MsgpackCodec()
@@ -111,9 +111,11 @@ def combined(change: Change, present: Any, absent: bool) -> Any:
         return KvU64({"sum": (one + other) % U64, "min": min(one, other), "max": max(one, other)}[change.kind])
     if isinstance(present, KvU64) and isinstance(operand, int) and not change.bounds and 0 <= operand < U64:
         return KvU64((present.value + operand) % U64)
-    if not absent and type(present) is not type(operand):
+    if absent:
+        return operand
+    if type(present) is not type(operand):
         raise Refused
-    result = operand if absent else present + operand
+    result = present + operand
     if result != result:
         result = math.nan
     low, high = change.bounds.get("minimum"), change.bounds.get("maximum")

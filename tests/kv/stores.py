@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
-from kvmodels.kv import open_kv
-from kvmodels.kv_async import open_async_kv
+from kvmodels.api._async.kv import open_async_kv
+from kvmodels.api._sync.kv import open_kv
 
 START_MS = 1_700_000_000_000
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import subprocess
 import sys
-from datetime import date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -21,16 +22,19 @@ from kvmodels import (
     DecodeError,
     Indexed,
     InvalidArgumentError,
+    InvalidValueError,
     KvMap,
     KvModel,
+    Max,
+    Min,
     PrimaryKey,
     Unique,
     UniqueViolationError,
     open_async_kv,
     open_kv,
 )
-from kvmodels.encoding.v8 import V8Codec
-from kvmodels.operations import ReadRange, ReadResult
+from kvmodels.codecs.v8.codec import V8Codec
+from kvmodels.core.operations import ReadRange, ReadResult
 from tests.unit.encoding.graphs import isomorphic, trees
 
 text = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -68,7 +72,7 @@ parts = st.builds(
     key=st.uuids(),
     ulid=st.builds(ULID),
     price=st.decimals(allow_nan=False, allow_infinity=False, places=2),
-    seen=st.datetimes(),
+    seen=st.datetimes().map(lambda at: at.replace(fold=0)),  # a Date is an instant, and has no fold
     lasts=st.timedeltas(timedelta(days=-1000), timedelta(days=1000)),
     raw=st.binary(max_size=8),
     flags=st.sets(st.integers(), max_size=4),
@@ -92,6 +96,44 @@ def test_a_model_comes_back_with_the_types_of_its_fields(part: Part):
             ]
             assert [type(value) for value in found.sizes] == [int] * len(part.sizes)
         assert db.check().ok
+
+
+def test_a_datetime_field_reads_a_date_that_deno_has_written():
+    class Visit(KvModel, collection="codec_visits"):
+        id: PrimaryKey[int]
+        at: Indexed[datetime]
+        left: datetime | int | None = None
+        seen: datetime | None = None
+
+    early, late = datetime(2026, 1, 2, 3, 4, 5, 6_000, UTC), datetime(2026, 1, 3, tzinfo=UTC)
+    with Database(models=[Visit], codec="v8") as db:
+        visits = db[Visit]
+        visits.create(id=1, at=late)
+        db.kv.unsafe().set(("codec_visits", 2), {"id": 2.0, "at": early, "left": late, "seen": early})
+        assert db.check(repair=True).repaired
+        assert [(visit.at, visit.left) for visit in visits.order_by("at")] == [(early, late), (late, None)]
+        found = visits.get(2)
+        assert visits.filter(at__lt=late).to_list() == visits.filter(left=late).allow_scan().to_list() == [found]
+        assert visits.filter(id=2).values_list("at").to_list() == [(early,)]
+        assert visits.filter(id=2).aggregate(Min("at"), Max("at")) == {"at__min": early, "at__max": early}
+        assert visits.order_by("-seen").sort_in_memory().first() == found
+        visits.save(found)
+        assert db.kv.get(("codec_visits", 2)).value["at"] == early.isoformat()
+        assert db.check().ok
+
+
+@pytest.mark.parametrize("at", [datetime.min, datetime.max])
+def test_a_datetime_whose_utc_leaves_the_years_of_python_is_refused_by_v8_before_it_is_stored(at: datetime):
+    """It was stored as a Date, and then neither a get, nor a listing, nor a dump could read the store."""
+    beyond = at.replace(microsecond=0, tzinfo=timezone(timedelta(hours=1 if at.year == 1 else -1)))
+    within = at.replace(microsecond=0, tzinfo=UTC)
+    with open_kv(codec="v8") as kv:
+        with pytest.raises(InvalidValueError) as caught:
+            kv.set(("a",), {"seen": [beyond]})
+        assert (caught.value.path, caught.value.type) == ("$.seen[0]", "datetime")
+        kv.set(("a",), {"seen": [within]})
+        assert [entry.value for entry in kv.list(())] == [{"seen": [within]}]
+        kv.dump(io.StringIO())
 
 
 def test_everything_that_a_database_stores_is_of_its_codec():

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from kvmodels.core.keys import COMMIT_VERSIONSTAMP, encode_key
+from kvmodels.core.values import UNDEFINED, KvU64
 from kvmodels.errors import KvModelsError
-from kvmodels.keys import COMMIT_VERSIONSTAMP, encode_key
 from kvmodels.limits import Limits
-from kvmodels.values import UNDEFINED, KvU64
 
 VECTORS = Path(__file__).parents[1] / "data" / "deno_ops.json"
 SEQUENCES = json.loads(VECTORS.read_text())["sequences"]

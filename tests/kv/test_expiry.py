@@ -8,9 +8,9 @@ from decimal import Decimal
 
 import pytest
 
+from kvmodels.core.values import KvU64
 from kvmodels.errors import InvalidArgumentError, InvalidValueError
-from kvmodels.flows.lifetimes import lifetime_ms
-from kvmodels.values import KvU64
+from kvmodels.flows.kv.lifetimes import lifetime_ms
 
 
 @pytest.mark.parametrize(

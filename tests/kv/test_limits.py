@@ -6,8 +6,8 @@ import dataclasses
 
 import pytest
 
+from kvmodels.api._sync.kv import open_kv
 from kvmodels.errors import KeyTooLargeError, LimitExceededError, OperationTooLargeError, ValueTooLargeError
-from kvmodels.kv import open_kv
 from kvmodels.limits import Limits
 
 

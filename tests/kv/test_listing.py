@@ -9,7 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kvmodels.engines.memory import MemoryEngine
+from kvmodels.api._sync.kv import Kv, open_kv
+from kvmodels.api.opening import Opening, store_format
+from kvmodels.core.keys import encode_key
+from kvmodels.core.operations import AtomicWrite, Set
+from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.errors import (
     DecodeError,
     InvalidArgumentError,
@@ -18,11 +22,7 @@ from kvmodels.errors import (
     OperationTooLargeError,
     SnapshotExpiredError,
 )
-from kvmodels.keys import encode_key
-from kvmodels.kv import Kv, open_kv
-from kvmodels.kv_opening import store_format
 from kvmodels.limits import Limits
-from kvmodels.operations import AtomicWrite, Set
 
 
 def fill(kv, *keys):
@@ -202,7 +202,7 @@ class ReadCounter(MemoryEngine):
 )
 def test_batches_are_as_large_as_was_asked_for(options, wanted):
     engine = ReadCounter()
-    with Kv(engine, store_format("msgpack")) as kv:
+    with Kv(Opening.done(engine), store_format("msgpack")) as kv:
         fill(kv, *[("k", number) for number in range(250)])
         assert len(list(kv.list(("k",), **options))) == min(250, options.get("limit", 250))
         assert engine.wanted == [(size, False) for size in wanted]
@@ -251,7 +251,7 @@ def test_keys_alone_come_without_values_and_are_listed_where_a_value_cannot_be_d
 def test_keys_of_damaged_values_are_listed_and_counted():
     engine = MemoryEngine()
     engine.commit(AtomicWrite((), (Set(encode_key(("k", 1)), b"\xc1", 4),)))
-    with Kv(engine, store_format("msgpack")) as kv:
+    with Kv(Opening.done(engine), store_format("msgpack")) as kv:
         with pytest.raises(DecodeError):
             list(kv.list(("k",)))
         assert last_parts(kv.list(("k",), keys_only=True)) == [1]
@@ -293,7 +293,7 @@ def test_a_count_over_several_batches_is_of_one_state():
             raise AssertionError("a count of several batches reads in a snapshot")
 
     engine = OnlySnapshots()
-    with Kv(engine, store_format("msgpack")) as kv:
+    with Kv(Opening.done(engine), store_format("msgpack")) as kv:
         fill(kv, *[("k", number) for number in range(2_500)])
         assert kv.count(("k",)) == 2_500
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from kvmodels.engines.memory import MemoryEngine
+from kvmodels.api._async.kv import AsyncKv
+from kvmodels.api._sync.kv import Kv
+from kvmodels.api.opening import Opening, store_format
+from kvmodels.core.values import KvU64
+from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.errors import CommitUnknownError
-from kvmodels.kv import Kv
-from kvmodels.kv_async import AsyncKv
-from kvmodels.kv_opening import Opening, store_format
-from kvmodels.values import KvU64
 
 
 class LosingEngine(MemoryEngine):
@@ -27,7 +27,7 @@ class LosingEngine(MemoryEngine):
 
 def test_a_raw_operation_is_sent_once_and_its_outcome_is_unknown():
     engine = LosingEngine()
-    kv = Kv(engine, store_format("msgpack"))
+    kv = Kv(Opening.done(engine), store_format("msgpack"))
     operation = kv.atomic().sum(("n",), 1)
     for number, use in enumerate([operation.commit, lambda: kv.set(("k",), 1), lambda: kv.delete(("k",))], start=1):
         with pytest.raises(CommitUnknownError) as caught:

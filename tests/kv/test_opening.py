@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from kvmodels.engines.memory import MemoryEngine
+from kvmodels.api._async.kv import AsyncKv, open_async_kv
+from kvmodels.api._sync.kv import Kv, open_kv
+from kvmodels.api.opening import Opening, store_format
+from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.errors import ClosedError, EngineError, InvalidArgumentError, ReservedKeyError
-from kvmodels.kv import Kv, open_kv
-from kvmodels.kv_async import AsyncKv, open_async_kv
-from kvmodels.kv_opening import Opening, store_format
 from tests.kv.stores import AsyncFace, Loop
 
 
@@ -24,7 +24,7 @@ def reserving(request):
     def make(reserved):
         engine, form = MemoryEngine(), store_format("msgpack", reserved)
         if request.param == "sync":
-            return Kv(engine, form)
+            return Kv(Opening.done(engine), form)
         loops.append(Loop())
         return AsyncFace(loops[-1], AsyncKv(Opening.done(engine), form))
 

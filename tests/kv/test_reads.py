@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from kvmodels.api._sync.kv import open_kv
+from kvmodels.core.operations import Entry
 from kvmodels.errors import DecodeError, InvalidArgumentError, InvalidKeyError
-from kvmodels.kv import open_kv
-from kvmodels.operations import Entry
 
 
 def keys(entries):
@@ -241,10 +241,10 @@ def test_a_row_that_cannot_be_read_raises_with_its_key_and_the_listing_goes_on_b
 
 def damage(url, key, stores):
     """Store bytes that no codec reads, as another program might."""
-    from kvmodels.engines.opening import open_engine
-    from kvmodels.keys import encode_key
+    from kvmodels.core.keys import encode_key
+    from kvmodels.core.operations import AtomicWrite, Set
+    from kvmodels.engines.url import open_engine
     from kvmodels.limits import Limits
-    from kvmodels.operations import AtomicWrite, Set
 
     engine = open_engine(
         url,

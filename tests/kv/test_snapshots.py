@@ -7,10 +7,10 @@ import asyncio
 import pytest
 
 from kvmodels import COMMIT_VERSIONSTAMP
-from kvmodels.engines.memory import MemoryEngine
+from kvmodels.api._async.kv import AsyncKv, open_async_kv
+from kvmodels.api.opening import Opening, store_format
+from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.errors import ClosedError, InvalidKeyError, ReadOnlyError, SnapshotExpiredError
-from kvmodels.kv_async import AsyncKv, open_async_kv
-from kvmodels.kv_opening import Opening, store_format
 from tests.kv.stores import Clock
 
 

@@ -18,9 +18,9 @@ from hypothesis.stateful import (
 )
 
 from kvmodels import COMMIT_VERSIONSTAMP
+from kvmodels.core.keys import encode_key, key_range
+from kvmodels.core.values import KvU64
 from kvmodels.errors import InvalidArgumentError, InvalidValueError
-from kvmodels.keys import encode_key, key_range
-from kvmodels.values import KvU64
 from tests.kv.dict_model import Change, DictModel, Refused, same
 from tests.kv.stores import Stores
 

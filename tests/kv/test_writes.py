@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 
+from kvmodels.core.keys import encode_key
+from kvmodels.core.operations import CommitResult, Entry
+from kvmodels.core.values import UNDEFINED, KvU64
 from kvmodels.errors import (
     InvalidArgumentError,
     InvalidKeyError,
@@ -16,10 +19,7 @@ from kvmodels.errors import (
     ReadOnlyError,
     ValueTooLargeError,
 )
-from kvmodels.keys import encode_key
 from kvmodels.limits import Limits
-from kvmodels.operations import CommitResult, Entry
-from kvmodels.values import UNDEFINED, KvU64
 
 
 def contents(kv):

@@ -22,15 +22,15 @@ from kvmodels import (
     open_async_kv,
     open_kv,
 )
-from kvmodels.drivers import run
+from kvmodels.api._sync.kv import Kv
+from kvmodels.api.opening import Opening, store_format
 from kvmodels.engines.faults import FaultEngine
-from kvmodels.engines.memory import MemoryEngine
-from kvmodels.engines.opening import open_engine
+from kvmodels.engines.memory.engine import MemoryEngine
+from kvmodels.engines.url import open_engine
 from kvmodels.errors import DecodeError, KvModelsError
-from kvmodels.flows.lock import LockClaim
-from kvmodels.kv import Kv
-from kvmodels.kv_opening import store_format
+from kvmodels.flows.kv.lock import LockClaim
 from kvmodels.limits import Limits
+from kvmodels.runtime.sync import run
 from tests.kv.stores import Clock
 
 FORM = store_format("msgpack")
@@ -56,7 +56,7 @@ def engine(request, url_of, clock):
 
 @pytest.fixture
 def kv(engine):
-    return Kv(engine, FORM)
+    return Kv(Opening.done(engine), FORM)
 
 
 @pytest.fixture(params=["memory", "sqlite", "lmdb"])

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import threading
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
 from kvmodels import Limits, open_kv
+from kvmodels.api.opening import Opening
 from kvmodels.errors import (
     DecodeError,
     InvalidArgumentError,
@@ -18,7 +20,8 @@ from kvmodels.errors import (
     RetriesExhaustedError,
     ValueTooLargeError,
 )
-from kvmodels.flows.namespace import ATTEMPTS
+from kvmodels.flows.kv.namespace import ATTEMPTS
+from tests.kv.stores import Clock
 from tests.namespaces.conftest import namespace
 
 
@@ -79,6 +82,62 @@ def test_an_expired_value_is_absent_for_every_operation(stores, space):
     assert (space.get("a"), space.get("b")) == ("new", "new"), "overwritten, with no deadline left"
 
 
+def test_a_comparison_keeps_the_deadline_of_an_expiring_key(stores, space):
+    space.set("login", b"nonce", expire_in=10)
+    space.set_json("state", 1, expire_in=10)
+    stores.clock.ms += 9000
+    assert space.compare_and_set("login", b"nonce", b"used")
+    assert space.compare_and_set_json("state", 1, 2)
+    stores.clock.ms += 999
+    assert (space.get("login"), space.get_json("state")) == (b"used", 2)
+    stores.clock.ms += 1
+    assert (space.get("login"), space.get_json("state")) == (None, None)
+    assert space.compare_and_set("login", None, b"new")
+    assert space.kv.get(("login",)).expires_at is None, "an absent key has no deadline to keep"
+
+
+@pytest.mark.parametrize("lifetime", [2, timedelta(seconds=2)])
+def test_a_comparison_gives_another_deadline_or_none(stores, space, lifetime):
+    for key in ("a", "b", "c"):
+        space.set_json(key, 1, expire_in=10)
+    now = stores.clock.ms
+    assert space.compare_and_set("a", b"1", b"2", expire_in=lifetime)
+    assert space.compare_and_set_json("b", 1, 2, expire_in=lifetime)
+    assert space.compare_and_set_json("c", 1, 2, expire_in=None)
+    assert space.compare_and_set("d", None, 2, expire_in=lifetime)
+    deadlines = [space.kv.get((key,)).expires_at for key in "abcd"]
+    assert deadlines == [now + 2000, now + 2000, None, now + 2000]
+    with pytest.raises(InvalidArgumentError):
+        space.compare_and_set("a", b"2", b"3", expire_in=-1)
+    assert space.get("a") == b"2"
+
+
+def test_a_deadline_that_is_written_during_the_comparison_is_the_one_that_is_kept(monkeypatch):
+    clock = Clock()
+    with open_kv(clock=clock) as kv:
+        space, others = kv.namespace("plugin"), kv.namespace("plugin")
+        space.set("a", 1, expire_in=10)
+        engine = kv._opening.open()
+
+        class Rewriting:
+            def __init__(self):
+                self.rewritten = False
+
+            def __getattr__(self, name):
+                return getattr(engine, name)
+
+            def commit(self, write):
+                if not self.rewritten:
+                    self.rewritten = True
+                    others.set("a", 1, expire_in=20)
+                return engine.commit(write)
+
+        rewriting: Any = Rewriting()
+        monkeypatch.setattr(space, "_opening", Opening.done(rewriting))
+        assert space.compare_and_set("a", 1, 2)
+        assert kv.namespace("plugin").kv.get(("a",)).expires_at == clock.ms + 20_000
+
+
 def test_a_comparison_is_of_encodings_and_none_is_absent(space):
     assert not space.compare_and_set("a", 1, 2)
     assert space.compare_and_set("a", None, 1)
@@ -126,7 +185,7 @@ def test_M9_a_value_that_is_rewritten_again_and_again_ends_in_a_typed_error(monk
     with open_kv() as kv:
         space = kv.namespace("plugin")
         space.set("a", 1)
-        engine, commit = kv._engine, kv._engine.commit
+        engine, commit = kv._opening.open(), kv._opening.open().commit
 
         class Rewriting:
             def __getattr__(self, name):
@@ -138,7 +197,8 @@ def test_M9_a_value_that_is_rewritten_again_and_again_ends_in_a_typed_error(monk
                 return commit(write)
 
         space_of_others = kv.namespace("plugin")
-        monkeypatch.setattr(space, "_engine", Rewriting())
+        rewriting: Any = Rewriting()
+        monkeypatch.setattr(space, "_opening", Opening.done(rewriting))
         with pytest.raises(RetriesExhaustedError) as caught:
             space.compare_and_set("a", 1, 2)
         assert (caught.value.attempts, caught.value.failed_checks) == (ATTEMPTS, (("a",),))

@@ -7,8 +7,8 @@ from typing import Any, NamedTuple
 
 from examples.places import Place
 from kvmodels import Q
-from kvmodels.queryset import QuerySet
-from kvmodels.repository import Repository
+from kvmodels.api._sync.queryset import QuerySet
+from kvmodels.api._sync.repository import Repository
 
 Row = dict[str, Any]
 

@@ -18,7 +18,7 @@ import pytest
 from examples import places as example
 from examples.places import COUNT, KINDS, MOST_NAMES, Place, load
 from kvmodels import Avg, Count, Database, Max, Min, NoUsableIndexError, Sum
-from kvmodels.repository import Repository
+from kvmodels.api._sync.repository import Repository
 from tests.places.questions import QUESTIONS, Question, Row, folded, largest
 
 WALKED = 1_000

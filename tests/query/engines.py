@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 from typing import Any, cast
 
 from kvmodels import Database, RetryPolicy, UnsupportedError
-from kvmodels.database_core import DatabaseCore
-from kvmodels.engines.base import Engine
-from kvmodels.engines.memory import MemoryEngine
+from kvmodels.api.core import DatabaseCore
+from kvmodels.core.operations import Counted, Follow, Guard, GuardFailed, ReadRange, ReadResult
+from kvmodels.engines.contract import Engine
+from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.limits import Limits, Traits
-from kvmodels.operations import Counted, Follow, Guard, GuardFailed, ReadRange, ReadResult
 from tests.passing_engine import PassingEngine
 
 
@@ -47,7 +47,7 @@ class WatchedEngine(PassingEngine):
 
     @property
     def traits(self) -> Traits:
-        return replace(self.inner.traits, snapshots=self._snapshots)
+        return replace(super().traits, snapshots=self._snapshots)
 
     def read(
         self,

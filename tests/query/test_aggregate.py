@@ -39,7 +39,7 @@ from kvmodels import (
     UnknownFieldError,
     UnknownLookupError,
 )
-from kvmodels.query.accumulators import Extreme, Summing
+from kvmodels.query.aggregates import Extreme, Summing
 from tests.query.engines import WatchedEngine, watched
 
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import Phase, settings
 
 from kvmodels import KvModelsError
-from kvmodels.flows.entries import EntryReader
-from kvmodels.flows.marks import mark_of
-from kvmodels.query import accesses, shapes
-from kvmodels.schema import spans
+from kvmodels.flows.execution.entries import EntryReader
+from kvmodels.flows.execution.positions import mark_of
+from kvmodels.query.planning import accesses, branches
+from kvmodels.schema.filters import predicate
 from tests.query.test_brute_force import answers_equal_python
 
 EXAMPLES = 2_500
@@ -26,15 +26,15 @@ def nothing_is_tested(patch: pytest.MonkeyPatch) -> None:
 
 
 def every_filter_implies_the_condition(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(shapes, "implies", lambda schema, where, partial: True)
+    patch.setattr(branches, "implies", lambda schema, where, partial: True)
 
 
 def a_condition_answers_whatever_is_about_its_field(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(shapes, "covers", lambda outer, inner: True)
+    patch.setattr(branches, "covers", lambda outer, inner: True)
 
 
 def excluded_bounds_are_included(patch: pytest.MonkeyPatch) -> None:
-    ordered = spans._ordered
+    ordered = predicate._ordered
 
     def careless(condition: Any, column: Any, pack: Any) -> Any:
         lookup, operand = condition.lookup, condition.operand
@@ -42,7 +42,7 @@ def excluded_bounds_are_included(patch: pytest.MonkeyPatch) -> None:
             return ordered(condition._replace(operand=(*operand[:2], "[]")), column, pack)
         return ordered(condition._replace(lookup=f"{lookup[:2]}e"), column, pack)
 
-    patch.setattr(spans, "_ordered", careless)
+    patch.setattr(predicate, "_ordered", careless)
 
 
 def a_record_counts_at_each_of_its_entries(patch: pytest.MonkeyPatch) -> None:
@@ -70,7 +70,9 @@ def values_are_taken_from_keys_that_do_not_hold_them(patch: pytest.MonkeyPatch) 
 
 
 def a_cursor_stands_before_the_last_result(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr("kvmodels.flows.paging.mark_of", lambda plan, found, *, behind: mark_of(plan, found, behind=False))
+    patch.setattr(
+        "kvmodels.flows.reading.page.mark_of", lambda plan, found, *, behind: mark_of(plan, found, behind=False)
+    )
 
 
 BROKEN: dict[str, Break] = {

@@ -19,8 +19,8 @@ from kvmodels import (
     RetriesExhaustedError,
     Unique,
 )
-from kvmodels.keys import encode_key
-from kvmodels.operations import AtomicWrite, Delete, ReadResult, Set, point
+from kvmodels.core.keys import encode_key
+from kvmodels.core.operations import AtomicWrite, Delete, ReadResult, Set, point
 from tests.query.engines import WatchedEngine, watched
 
 

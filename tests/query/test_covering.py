@@ -9,8 +9,8 @@ import pytest
 from pydantic import BaseModel
 
 from kvmodels import Field, Index, Indexed, KvModel, MultiIndexed, PrimaryKey, Q, Unique, UniqueConstraint
-from kvmodels.keys import encode_key
-from kvmodels.operations import AtomicWrite, Set
+from kvmodels.core.keys import encode_key
+from kvmodels.core.operations import AtomicWrite, Set
 from tests.query.engines import Meter, WatchedEngine, watched
 
 

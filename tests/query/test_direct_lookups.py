@@ -25,13 +25,12 @@ from kvmodels import (
     UniqueViolationError,
     UnknownFieldError,
 )
-from kvmodels.drivers_async import arun
-from kvmodels.flows.direct import direct_one
-from kvmodels.flows.fetch import get_or_none
-from kvmodels.flows.scan import find_one
+from kvmodels.flows.effects import OneLookup
+from kvmodels.flows.reading.lookup import find_one, get_or_none
 from kvmodels.query.query import Query
-from kvmodels.schema.compile import schema_of
-from kvmodels.schema.expressions import Comparison
+from kvmodels.runtime.event_loop import arun
+from kvmodels.schema.compile.schema import schema_of
+from kvmodels.schema.declare.expressions import Comparison
 from tests.query.engines import Meter, watched
 
 
@@ -97,11 +96,12 @@ def test_what_is_found_directly_is_what_the_planned_query_finds(rows: list[dict[
             continue
     runner = db[Thing].all()._runner
     query = Query(schema_of(Thing)).filtered((), lookups).scanning()
-    direct = runner.run(direct_one(runner.context, query))
-    if direct is not None:
-        assert direct.found == runner.run(find_one(runner.context, query))
-        if direct.found is not None:
-            assert db[Thing].get(**lookups).versionstamp == direct.found.versionstamp
+    direct = get_or_none(runner.context, schema_of(Thing), (), lookups)
+    if isinstance(direct, OneLookup):
+        found = runner.run(direct)
+        assert found == runner.run(find_one(runner.context, query))
+        if found is not None:
+            assert db[Thing].get(**lookups).versionstamp == found.versionstamp
     else:
         unique = any(set(lookups) == set(fields) for fields in NAMED[:-2])
         assert not unique or None in lookups.values(), "a plain unique value is looked up without a plan"

@@ -1,14 +1,14 @@
-"""Every fast way gives what the clear way beside it gives: answers, errors, objects, committed operations, stored rows.
+"""Every fast kind gives what the general code gives: answers, errors, objects, committed operations, stored rows.
 
-Random stories over models of every kind are told twice: as they are, and with every fast way of the flows taken away.
-Each fast way has tests of its own; these find what happens between them, and between a model and a value that nobody
-has thought of. Whoever adds a fast way adds what takes it away to ``clear_ways``.
+Random stories over models of every kind are told twice: as they are, and by the general code alone. Each fast kind has
+tests of its own; these find what happens between them, and between a model and a value that nobody has thought of.
+Every fast kind obeys ``kvmodels._support.switches``.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import copy
 from pathlib import Path
@@ -20,19 +20,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel
 
-from kvmodels import AsyncDatabase, Count, Database, Q, drivers
-from kvmodels.database_core import DatabaseCore
-from kvmodels.engines.base import Engine
-from kvmodels.engines.group_commit import GroupCommitter
-from kvmodels.engines.lmdb import LmdbEngine
-from kvmodels.engines.memory import MemoryEngine
-from kvmodels.engines.sqlite import SqliteEngine
-from kvmodels.flows import answers, batches, bulk, direct_writes, fetch, making, object_batches, scan
-from kvmodels.flows.bulk_create_batch import CreateBatch
-from kvmodels.flows.context import Context
-from kvmodels.flows.records import object_of
-from kvmodels.maintenance import compiler
-from kvmodels.operations import (
+from kvmodels import AsyncDatabase, Count, Database, Q
+from kvmodels._support import switches
+from kvmodels.api.core import DatabaseCore
+from kvmodels.core.operations import (
     AtomicWrite,
     Check,
     Committed,
@@ -43,59 +34,23 @@ from kvmodels.operations import (
     Removal,
     Row,
 )
-from kvmodels.schema.compile import schema_of
-from kvmodels.schema.live import LiveCollection
-from kvmodels.schema.state import PendingStamp, state_of
+from kvmodels.engines.contract import Capabilities, Engine
+from kvmodels.engines.lmdb.engine import LmdbEngine
+from kvmodels.engines.memory.engine import MemoryEngine
+from kvmodels.engines.sqlite.engine import SqliteEngine
+from kvmodels.schema.compile.schema import schema_of
+from kvmodels.schema.instances import PendingStamp, state_of
 from tests.passing_engine import PassingEngine
 from tests.query.fast_ways_models import KINDS, Kind
 
 NOW: Final = 1_700_000_000_000
 
 
-def untaken(*_: Any, **__: Any) -> None:
-    """In place of what says how a fast way goes: there is none."""
-
-
-def no_steps(*_: Any, **__: Any) -> Generator[Any, Any, None]:
-    yield from ()
-
-
-def not_counted(context: Context, query: Any, _: Any) -> Generator[Any, Any, tuple[None, Any]]:
-    return None, (yield from batches.plan_of(context, query))
-
-
-def loader_in_full(context: Context, live: LiveCollection) -> Callable[[Row], Any]:
-    return lambda row: object_of(context, live, row)
-
-
 @contextmanager
-def clear_ways(kind: Kind) -> Iterator[None]:
-    """The fast ways of the flows are taken away."""
-    codecs = [
-        getattr(one.prepare, "__self__", None) for one in map(schema_of, {kind.model, *kind.root.__subclasses__()})
-    ]
+def general_code() -> Iterator[None]:
+    """No fast kind is used by the databases that are opened meanwhile."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(drivers, "_row_alone", untaken)
-        patch.setattr(direct_writes, "way_of", untaken)
-        patch.setattr(direct_writes.Way, "revised", untaken)
-        patch.setattr(fetch, "lookup_read", untaken)
-        patch.setattr(fetch, "point_read", untaken)
-        patch.setattr(answers, "first_of_range", untaken)
-        patch.setattr(answers, "count_of_range", untaken)
-        patch.setattr(batches, "makes_objects", lambda *_: False)
-        patch.setattr(making, "tail_of", untaken)
-        patch.setattr(object_batches, "_compiled", untaken)
-        patch.setattr(scan, "direct_one", no_steps)
-        patch.setattr(scan, "_number", not_counted)
-        patch.setattr(scan, "loader_of", loader_in_full)
-        patch.setattr(bulk, "prepared_batches", untaken)
-        patch.setattr(CreateBatch, "_inserted", untaken)
-        patch.setattr(compiler, "plain_writes", untaken)
-        patch.setattr(GroupCommitter, "commit_alone", untaken)
-        for codec in codecs:
-            if hasattr(codec, "_is_bare"):
-                patch.setattr(codec, "_is_bare", False)
-                patch.setattr(codec, "_is_stored_as_is", False)
+        patch.setattr(switches, "fast_kinds", False)
         yield
 
 
@@ -373,6 +328,10 @@ class RemovingRecorder(Recorder):
         super().__init__(inner)
         self._remover = inner
 
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(self.traits, remover=self)
+
     def remove(self, removal: Removal) -> Committed | Conflict:
         before = [row for row in self.rows if row.key == removal.key]
         outcome = self._remover.remove(removal)
@@ -453,7 +412,7 @@ def stories(kind: Kind, drawn: list[Any]) -> list[Step]:
 
 def compared(tell: Callable[[], list[Any]], kind: Kind) -> None:
     short = tell()
-    with clear_ways(kind):
+    with general_code():
         full = tell()
     for one, other in zip(short, full, strict=True):
         assert is_same(one, other)

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from kvmodels import Database, Indexed, KvModel, PrimaryKey, Unique, drivers, drivers_lookups
-from kvmodels.engines.sqlite import SqliteEngine
-from kvmodels.flows import fetch
-from kvmodels.flows.requests import OneRow
-from kvmodels.keys import encode_key
+from kvmodels import Database, Indexed, KvModel, PrimaryKey, Unique
+from kvmodels.core.keys import encode_key
+from kvmodels.engines.sqlite.engine import SqliteEngine
+from kvmodels.flows.effects import OneLookup
+from kvmodels.flows.reading import lookup
+from kvmodels.runtime import sync as drivers
 
 
 class Guest(KvModel, collection="guests"):
@@ -69,7 +70,7 @@ def both(db: Database, model: type[KvModel], *arguments: Any, **lookups: Any) ->
     """The outcome of ``get``, which is that of the flow and of the query."""
     rows: Any = db[model]
     context, schema = rows._runner.context, rows._runner.schema
-    by_flow = outcome(lambda: drivers.run(db._engine, fetch.get(context, schema, arguments, lookups)))
+    by_flow = outcome(lambda: drivers.run(db._engine, lookup.get(context, schema, arguments, lookups)))
     for _ in range(3):  # as it is compiled, and as it is kept
         got = outcome(lambda: rows.get(*arguments, **lookups))
         assert got == by_flow
@@ -126,9 +127,9 @@ def test_what_is_damaged_or_gone_is_told_as_the_flow_tells_it(db: Database):
 def test_a_guess_that_leads_elsewhere_is_told_as_the_flow_tells_it(db: Database):
     assert db[Guest].get(email="300@x.org").id == 300
     context, schema = db[Guest]._runner.context, db[Guest]._runner.schema
-    asked = fetch.get(context, schema, (), {"email": "300@x.org"})
-    assert isinstance(asked, OneRow)
-    likely: Any = asked.follow
+    asked = lookup.get(context, schema, (), {"email": "300@x.org"})
+    assert isinstance(asked, OneLookup)
+    likely: Any = asked.lookup.follow
     for number in IDS:
         likely.guess = (encode_key(("guests", 255)), 1_000, b"")
         assert db[Guest].get(email=f"{number}@x.org").id == number
@@ -171,7 +172,7 @@ def test_a_record_that_is_plainly_there_takes_one_statement(tmp_path: Path, monk
         def refuse(*_: Any, **__: Any) -> None:
             raise AssertionError("this way is longer")
 
-        monkeypatch.setattr(drivers_lookups, "run", refuse)
+        monkeypatch.setattr(drivers, "_run_through", refuse)
         monkeypatch.setattr(SqliteEngine, "read", refuse)
         assert db[Guest].get(email="301@x.org") == db[Guest].get(301)
         with pytest.raises(Guest.DoesNotExist):

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kvmodels import AsyncDatabase, Database, DecodeError, KvModel, PrimaryKey, Unique
-from kvmodels.flows import direct, fetch
-from kvmodels.flows.requests import OneRow
-from kvmodels.keys import encode_key
-from kvmodels.operations import Likely, ReadRange, Row
+from kvmodels.core.keys import encode_key
+from kvmodels.core.operations import Likely, ReadRange, Row
+from kvmodels.flows.effects import OneLookup
+from kvmodels.flows.reading import lookup
 
 IDS = (1, 2, 127, 128, 200, 255, 256, 10_000, 10_001, 65_535, 65_536, 100_000, 2**31, 2**32, 2**53)
 
@@ -46,7 +46,7 @@ def db(url: str) -> Iterator[Database]:
 
 def lead_to(monkeypatch: pytest.MonkeyPatch, key: bytes) -> None:
     """Have every guess, from the second lookup on, lead to one key."""
-    monkeypatch.setattr(direct, "_guess", lambda value, asked: (key, 1_000, b""))
+    monkeypatch.setattr(lookup, "_guess", lambda value, asked: (key, 1_000, b""))
 
 
 def test_every_record_is_found_whatever_the_last_one_was_like(db: Database):
@@ -96,15 +96,16 @@ def test_an_answer_that_took_every_guess_for_the_owner_would_miss_records(
     db: Database, monkeypatch: pytest.MonkeyPatch
 ):
     lead_to(monkeypatch, encode_key(("persons", 255)))
-    monkeypatch.setattr(direct, "_is_another", lambda follow, ranges, row: False)
+    monkeypatch.setattr(lookup, "_is_another", lambda follow, ranges, row: False)
     runner: Any = db[Person]._runner
-    look: Callable[..., Sequence[Any] | None] | None = getattr(db._engine, "row_at_key", None)
+    reader = db._engine.capabilities.point_reader
     run = runner.run
 
-    def believing(asked: OneRow[Any]) -> Any:
-        row = look and look(asked.key, asked.guard, asked.follow)
-        assert asked.made is not None
-        return asked.made(row, asked.key) if row else run(asked)
+    def believing(asked: OneLookup[Any]) -> Any:
+        found = asked.lookup
+        row = reader and reader.row_at_key(asked.key, found.guard, found.follow)
+        assert found.load is not None
+        return found.load(row, asked.key) if row else run(asked)
 
     runner.run = believing
     db[Person].get(email="255@x.org")
@@ -113,9 +114,9 @@ def test_an_answer_that_took_every_guess_for_the_owner_would_miss_records(
 
 
 def test_what_a_slot_is_like_is_learned_from_its_owner():
-    assert direct._guess(b"\x91\xcd\x27\x10", b"p\x16\x27\x10") == (b"p\x16", 2, b"")
-    assert direct._guess(b"\x91\xa1a", b"p\x02a\x00") == (b"p\x02", 2, b"\0")
-    assert direct._guess(b"\x91\x00", b"p\x14") is None
+    assert lookup._guess(b"\x91\xcd\x27\x10", b"p\x16\x27\x10") == (b"p\x16", 2, b"")
+    assert lookup._guess(b"\x91\xa1a", b"p\x02a\x00") == (b"p\x02", 2, b"\0")
+    assert lookup._guess(b"\x91\x00", b"p\x14") is None
     follow = Likely(lambda found: [ReadRange(b"k")], (b"", 0, b""))
     assert follow([[Row(b"s", b"v", 0, b"", None)]]) == [ReadRange(b"k")]
 
@@ -129,10 +130,10 @@ def test_one_number_of_another_length_does_not_change_the_guess(tmp_path: Path):
             for number in numbers:
                 assert db[Person].get(email=f"{number}@x.org").id == number
             context, schema = db[Person]._runner.context, db[Person]._runner.schema
-            asked = fetch.get(context, schema, (), {"email": "300@x.org"})
-            assert isinstance(asked, OneRow)
-            assert isinstance(asked.follow, Likely)
-            return asked.follow.guess
+            asked = lookup.get(context, schema, (), {"email": "300@x.org"})
+            assert isinstance(asked, OneLookup)
+            assert isinstance(asked.lookup.follow, Likely)
+            return asked.lookup.follow.guess
 
         usual = guess_after(300)
         for number in (300, 1, 400, 2, 500, 1, 300):
@@ -145,12 +146,12 @@ def test_one_number_of_another_length_does_not_change_the_guess(tmp_path: Path):
         assert guess_after(300, 400) == usual
 
 
-def guesses_of(db: Database, model: Any, **lookup: Any) -> Likely:
+def guesses_of(db: Database, model: Any, **values: Any) -> Likely:
     context, schema = db[model]._runner.context, db[model]._runner.schema
-    asked = fetch.get(context, schema, (), lookup)
-    assert isinstance(asked, OneRow)
-    assert isinstance(asked.follow, Likely)
-    return asked.follow
+    asked = lookup.get(context, schema, (), values)
+    assert isinstance(asked, OneLookup)
+    assert isinstance(asked.lookup.follow, Likely)
+    return asked.lookup.follow
 
 
 def misses_of(db: Database, numbers: Sequence[int]) -> int:
@@ -204,7 +205,7 @@ def test_who_remembers_a_guess_sees_another_object_when_more_is_learned():
     likely = Likely(lambda _: (), (b"p", 0, b""))
     seen: list[tuple[object, int]] = []
     for value, key in ((b"\x91\xcd\1\2", b"p\x16\1\2"), (b"\x91\xce\0\1\2\3", b"p\x17\1\2\3")) * 2:
-        direct._learn(likely, value, key)
+        lookup._learn(likely, value, key)
         assert likely.key_behind(value) == key
         seen.append((likely.guess, len(likely.others)))
     assert [others for _, others in seen] == [0, 1, 1, 1]

@@ -29,16 +29,17 @@ from kvmodels import (
     UniqueConstraint,
     UnknownFieldError,
 )
-from kvmodels.drivers import run
-from kvmodels.engines.memory import MemoryEngine
-from kvmodels.flows import aggregation, answers, scan
-from kvmodels.flows.requests import AGAIN, Flow, OneCount, OneRead
-from kvmodels.keys import encode_key
-from kvmodels.operations import AtomicWrite, Delete, ReadRange, ReadResult, Set
+from kvmodels.core.keys import encode_key
+from kvmodels.core.operations import AtomicWrite, Delete, ReadRange, ReadResult, Set
+from kvmodels.engines.memory.engine import MemoryEngine
+from kvmodels.flows.effects import AGAIN, Count, Flow, OneRequest, Read
+from kvmodels.flows.reading import aggregate as aggregation
+from kvmodels.flows.reading import answers, scan
 from kvmodels.query.query import Query
-from kvmodels.schema.definition import ModelSchema
-from kvmodels.schema.predicate import Condition
-from kvmodels.schema.predicates import parse
+from kvmodels.runtime.sync import run
+from kvmodels.schema.definition.definition import ModelSchema
+from kvmodels.schema.filters.parse import parse
+from kvmodels.schema.filters.predicate import Condition
 from tests.query.engines import WatchedEngine, watched
 
 
@@ -126,7 +127,7 @@ def repository_of(db: Database, query: Query) -> Any:
     return type(db[Jar].all())(db[Jar]._runner, query)
 
 
-def outcome(db: Database, flow: Flow[Any] | OneRead[Any]) -> Any:
+def outcome(db: Database, flow: Flow[Any] | OneRequest[Any]) -> Any:
     runner: Any = db[Jar]._runner
     try:
         return runner.run(flow)
@@ -147,11 +148,11 @@ def test_what_is_read_and_counted_is_what_the_plan_gives(store: tuple[Database, 
             (answers.exists, scan.exists),
         ):
             asked = ask(context, query)
-            short["counts"] += isinstance(asked, OneCount)
-            short["reads"] += isinstance(asked, OneRead) and not isinstance(asked, OneCount)
+            short["counts"] += isinstance(asked, OneRequest) and isinstance(asked.request, Count)
+            short["reads"] += isinstance(asked, OneRequest) and isinstance(asked.request, Read)
             engine.meter.reset()
             found = outcome(db, asked)
-            if isinstance(asked, OneRead):
+            if isinstance(asked, OneRequest):
                 assert engine.meter.reads == 1
                 assert ask is not answers.fetch or [*repository_of(db, query)] == found
             assert found == outcome(db, planned(context, query)), (seed, query)
@@ -289,7 +290,7 @@ def test_a_transaction_is_planned_and_sees_its_own_writes():
         tx[Tin].create(id=-1, kind="a")
         assert tx[Tin].filter(kind="a").count() == 6
         assert [tin.id for tin in tx[Tin].filter(kind="a")[:2].to_list()] == [-1, 0]
-        assert not isinstance(answers.count(tx[Tin]._runner.context, tx[Tin].filter(kind="a")._query), OneRead)
+        assert not isinstance(answers.count(tx[Tin]._runner.context, tx[Tin].filter(kind="a")._query), OneRequest)
 
 
 class Can(KvModel, collection="cans"):
@@ -317,12 +318,12 @@ def test_indexes_with_a_condition_and_counters_are_left_to_the_planner():
         db[Crate].bulk_create([Crate(id=n, kind="k") for n in range(3)])
         context = db[Can]._runner.context
         for query in (db[Can].filter(kind="flat")[:2], db[Can].filter(kind="tall")[:2]):
-            assert not isinstance(answers.fetch(context, query._query), OneRead)
-            assert not isinstance(answers.count(context, query._query), OneRead)
+            assert not isinstance(answers.fetch(context, query._query), OneRequest)
+            assert not isinstance(answers.count(context, query._query), OneRequest)
             assert (len(query.to_list()), query.count()) == (2, 2)
         crates = db[Crate].filter(kind="k")
         assert (crates.count(), crates[1:].count()) == (3, 2)
-        assert not isinstance(answers.count(db[Crate]._runner.context, crates._query), OneRead)
+        assert not isinstance(answers.count(db[Crate]._runner.context, crates._query), OneRequest)
 
 
 def test_an_answer_that_is_not_enough_is_asked_for_again():
@@ -334,8 +335,8 @@ def test_an_answer_that_is_not_enough_is_asked_for_again():
         yield from ()
         return "found"
 
-    for kind in (OneRead, OneCount):
-        asked = kind((EVERYTHING,), None, None, lambda _: AGAIN, otherwise)
+    for request in (Read((EVERYTHING,)), Count((EVERYTHING,))):
+        asked: OneRequest[str] = OneRequest(request, lambda _: AGAIN, otherwise)
         assert run(engine, asked) == "found"
         snapshot = engine.snapshot()
         assert run(engine, asked, snapshot=snapshot) == "found"

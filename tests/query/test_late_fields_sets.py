@@ -11,7 +11,7 @@ import pytest
 from pydantic import PrivateAttr, field_validator, model_validator
 
 from kvmodels import Database, Field, Indexed, KvModel, PrimaryKey
-from kvmodels.schema.fields_set import FIELDS_SET
+from kvmodels.schema.instances import FIELDS_SET
 
 MANY = 12
 

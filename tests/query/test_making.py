@@ -31,13 +31,14 @@ from kvmodels import (
     upgrade,
 )
 from kvmodels.errors import DecodeError
-from kvmodels.flows import batches, fetch, object_batches
-from kvmodels.flows.direct import Lookup, lookup_read
-from kvmodels.flows.points import point_read
-from kvmodels.flows.requests import Flow
-from kvmodels.flows.scan import get_by_key, get_one
+from kvmodels.flows.effects import OneLookup
+from kvmodels.flows.execution import batch as batches
+from kvmodels.flows.hydration import batch as object_batches
+from kvmodels.flows.reading import lookup
+from kvmodels.flows.reading.lookup import find_one, get_by_key
 from kvmodels.query.query import Query
-from kvmodels.schema.state import state_of
+from kvmodels.schema.filters.operands import key_values
+from kvmodels.schema.instances import state_of
 
 
 class Shade(Enum):
@@ -238,19 +239,15 @@ def test_the_short_ways_give_what_the_full_ways_give(
                 # Of two records that cannot be read, the short way names the first.
                 assert one == other or (len(damages) > 1 and DecodeError in one[:1] and DecodeError in other[:1])
         for one in made:
-            key, email = fetch.key_values(schema, one.pk), one.email
+            key, email = key_values(schema, one.pk), one.email
             assert outcome(partial(rows.get, one.pk)) == outcome(partial(run, get_by_key(context, schema, key)))
             if email is not None:
-                planned = get_one(context, Query(schema).filtered((), {"email": email}))
+                planned = find_one(context, Query(schema).filtered((), {"email": email}), required=True)
                 assert outcome(partial(rows.get, email=email)) == outcome(partial(run, planned))
 
 
 def listed(asked: Any) -> list[Any]:
     return [outcome(asked.to_list), outcome(lambda: asked.page(size=3).items)]
-
-
-def never(_: Lookup) -> Flow[Any]:
-    raise AssertionError("nobody has changed the schema")
 
 
 def test_the_short_ways_are_taken():
@@ -259,9 +256,8 @@ def test_the_short_ways_are_taken():
             rows: Any = db[model]
             one = rows.insert(make(1))
             context, schema = rows._runner.context, rows._runner.schema
-            by = {"email": one.email}
-            assert point_read(context, schema, one.pk) is not None
-            assert lookup_read((context, schema, (), by), by, never, required=True) is not None
+            assert isinstance(lookup.get(context, schema, (one.pk,), {}), OneLookup)
+            assert isinstance(lookup.get(context, schema, (), {"email": one.email}), OneLookup)
 
 
 @pytest.mark.parametrize("engine", ["memory", "sqlite", "lmdb"])

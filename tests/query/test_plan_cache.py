@@ -12,11 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvmodels import Database, Index, Indexed, KvModel, NoUsableIndexError, PrimaryKey, Q
+from kvmodels.catalog.collection import LiveCollection
+from kvmodels.catalog.compiled import MAX_PLANS, CompiledCollection
 from kvmodels.flows.context import live_collection
-from kvmodels.query.planner import MAX_PLANS, plan_query
+from kvmodels.query.planning.planner import plan_query
 from kvmodels.query.plans import QueryPlan
 from kvmodels.query.query import Query
-from kvmodels.schema.live import LiveCollection
 from tests.query.shelves import ORDERS, Book, books, filters
 
 
@@ -77,7 +78,7 @@ def test_a_remembered_decision_gives_the_plan_that_a_new_one_gives(collection: C
     live = collection()
     query = query_of(live, Random(seed))
     remembered = planned(query, live)  # with the decisions of all examples before, of other operands too
-    fresh = planned(query, replace(live, plans={}))
+    fresh = planned(query, replace(live, compiled=CompiledCollection()))
     assert remembered == fresh == planned(query, live)
     if fresh is not None and remembered is not None:
         assert remembered.hash == fresh.hash
@@ -90,16 +91,16 @@ def asked(live: LiveCollection, *expressions: Any, **lookups: Any) -> Query:
 
 
 def test_queries_of_one_shape_share_a_decision(live: LiveCollection):
-    live.plans.clear()
+    live.compiled.plans.clear()
     for number in range(1, 20):
         plan_query(asked(live, year=number, rating__lt=number), live)
         plan_query(asked(live, id__in=range(number + 1)), live)
         plan_query(asked(live, year=number).within(slice(number)), live)
-    assert len(live.plans) == 3
+    assert len(live.compiled.plans) == 3
 
 
 def test_what_a_decision_depends_on_is_part_of_the_shape(live: LiveCollection):
-    live.plans.clear()
+    live.compiled.plans.clear()
     few, many = asked(live, genre__in=list("xy")), asked(live, genre__in=[str(number) for number in range(1_500)])
     assert plan_query(few.ordered(["pages"]), live).combine == "merge"
     with pytest.raises(NoUsableIndexError):
@@ -114,14 +115,14 @@ def test_what_a_decision_depends_on_is_part_of_the_shape(live: LiveCollection):
 
 
 def test_refusals_are_not_remembered_and_decisions_are_bounded(live: LiveCollection):
-    live.plans.clear()
+    live.compiled.plans.clear()
     for _ in range(3):
         with pytest.raises(NoUsableIndexError):
             plan_query(asked(live, weight=0.5), live)
-    assert live.plans == {}
-    live.plans.update(dict.fromkeys(range(MAX_PLANS)))
+    assert live.compiled.plans == {}
+    live.compiled.plans.update(dict.fromkeys(range(MAX_PLANS)))
     plan_query(asked(live, year=1), live)
-    assert len(live.plans) == 1
+    assert len(live.compiled.plans) == 1
 
 
 def test_a_schema_change_begins_anew():

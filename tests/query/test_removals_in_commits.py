@@ -13,12 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvmodels import AsyncDatabase, Database, Field, Indexed, KvModel, PrimaryKey, RetryPolicy, Unique
-from kvmodels.database_core import DatabaseCore
-from kvmodels.engines.sqlite import SqliteEngine
+from kvmodels.api.core import DatabaseCore
+from kvmodels.core.operations import Committed, Conflict, ReadRange, Removal
+from kvmodels.engines.contract import Capabilities
+from kvmodels.engines.sqlite.engine import SqliteEngine
 from kvmodels.errors import LimitExceededError, ReadOnlyError, RetriesExhaustedError, SchemaMismatchError
-from kvmodels.flows import direct_writes
+from kvmodels.indexing import simple
 from kvmodels.limits import Limits
-from kvmodels.operations import Committed, Conflict, ReadRange, Removal
 from tests.contract.shorthand import rows
 from tests.passing_engine import PassingEngine
 from tests.query.test_direct_writes import NOW, STEPS, in_full, story
@@ -44,6 +45,10 @@ class Watching(PassingEngine):
     @property
     def limits(self) -> Limits:
         return self.allowed
+
+    @property
+    def capabilities(self) -> Capabilities:
+        return Capabilities(self.traits, remover=self)
 
     def remove(self, removal: Removal) -> Committed | Conflict:
         if self.rivals:
@@ -196,7 +201,7 @@ def test_an_operation_over_a_limit_is_refused_as_the_full_way_refuses_it(
 
 def test_a_large_record_is_read_before():
     engine, db = watched()
-    db[Place].create(id=2, name="two", text="x" * direct_writes.LARGEST_AWAITED)
+    db[Place].create(id=2, name="two", text="x" * simple.LARGEST_AWAITED)
     assert db[Place].remove(2)
     assert engine.outcomes == [Conflict(())]
     assert db[Place].get_or_none(2) is None

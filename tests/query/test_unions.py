@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kvmodels import Database, Index, KvModel, NoUsableIndexError, PrimaryKey, Q, Unique
-from kvmodels.query.branches import MAX_BRANCHES
+from kvmodels.query.planning.branches import MAX_BRANCHES
 from tests.query.shelves import ORDERS, Book, books, filters, value_of
 
 Ask = Callable[[Any], Any]

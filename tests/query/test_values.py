@@ -29,8 +29,8 @@ from kvmodels import (
     Stored,
     UnknownFieldError,
 )
-from kvmodels.flows.projection import values_of
-from kvmodels.schema.compile import schema_of
+from kvmodels.flows.hydration.projection import values_of
+from kvmodels.schema.compile.schema import schema_of
 from tests.query.engines import watched
 from tests.query.models import Mixed, Person, people
 from tests.query.test_column_types import TYPES, model_of

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from kvmodels import Database, RetriesExhaustedError
-from kvmodels.flows import intersecting, merging
-from kvmodels.flows.entries import EntryReader
+from kvmodels.flows.execution import intersect as intersecting
+from kvmodels.flows.execution import merge as merging
+from kvmodels.flows.execution.entries import EntryReader
 from tests.query.engines import WatchedEngine, watched
 from tests.query.walks import QUERIES, Asked, Spot, backward, forward, spot, spots
 

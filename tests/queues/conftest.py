@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kvmodels.engines.opening import open_engine
+from kvmodels.engines.url import open_engine
 from tests.kv.stores import Clock
 
 

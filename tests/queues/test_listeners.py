@@ -10,7 +10,10 @@ from queue import Queue
 import pytest
 
 from kvmodels import open_async_kv, open_kv
-from kvmodels.engines.memory import MemoryEngine
+from kvmodels.api._async.kv import AsyncKv
+from kvmodels.api._sync.kv import Kv
+from kvmodels.api.opening import Opening, store_format
+from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.errors import (
     ClosedError,
     DecodeError,
@@ -20,9 +23,6 @@ from kvmodels.errors import (
     ReadOnlyError,
     UnsupportedError,
 )
-from kvmodels.kv import Kv
-from kvmodels.kv_async import AsyncKv
-from kvmodels.kv_opening import Opening, store_format
 
 PATIENCE_S = 60
 """Until a test that waits in vain fails; nothing is asserted about how long anything takes."""
@@ -317,7 +317,7 @@ class BusyEngine(MemoryEngine):
 def test_a_listener_goes_on_after_an_engine_was_busy():
     engine = BusyEngine(2, 3)  # 1 is the message
     handled: Queue = Queue()
-    with Kv(engine, store_format("msgpack")) as kv:
+    with Kv(Opening.done(engine), store_format("msgpack")) as kv:
         kv.enqueue("x")
         with kv.listen(handled.put):
             assert handled.get(timeout=PATIENCE_S) == "x"

@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
-from kvmodels.drivers import run
+from kvmodels.api._sync.kv import Kv
+from kvmodels.api.opening import Opening, store_format
+from kvmodels.core.values import KvU64
 from kvmodels.engines.faults import FaultEngine
-from kvmodels.engines.memory import MemoryEngine
+from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.errors import (
     DecodeError,
     InvalidArgumentError,
@@ -23,11 +25,9 @@ from kvmodels.errors import (
     ReservedKeyError,
     ValueTooLargeError,
 )
-from kvmodels.flows.queue import Delivery, take_message
-from kvmodels.kv import Kv
-from kvmodels.kv_opening import store_format
+from kvmodels.flows.kv.queue import Delivery, take_message
 from kvmodels.limits import Limits
-from kvmodels.values import KvU64
+from kvmodels.runtime.sync import run
 from tests.kv.stores import Clock
 
 FORM = store_format("msgpack")
@@ -46,15 +46,17 @@ def taken(engine, owner="worker"):
 
 def stored(engine):
     """Every key that is not a message, with its value."""
-    return {entry.key: entry.value for entry in Kv(engine, FORM).list(()) if entry.key[0] != "__kvmodels__"}
+    return {
+        entry.key: entry.value for entry in Kv(Opening.done(engine), FORM).list(()) if entry.key[0] != "__kvmodels__"
+    }
 
 
 def waiting(engine):
-    return Kv(engine, FORM).count(("__kvmodels__", "queue"))
+    return Kv(Opening.done(engine), FORM).count(("__kvmodels__", "queue"))
 
 
 def test_a_message_is_taken_once_and_gone_after_its_acknowledgement(engine):
-    result = Kv(engine, FORM).enqueue({"n": 1})
+    result = Kv(Opening.done(engine), FORM).enqueue({"n": 1})
     assert result.ok
     assert len(result.versionstamp or "") == 20
     delivery = taken(engine)
@@ -66,7 +68,7 @@ def test_a_message_is_taken_once_and_gone_after_its_acknowledgement(engine):
 
 
 def test_a_delay_holds_a_message_back_to_the_millisecond(engine, clock):
-    Kv(engine, FORM).enqueue("later", delay=timedelta(milliseconds=1500))
+    Kv(Opening.done(engine), FORM).enqueue("later", delay=timedelta(milliseconds=1500))
     clock.ms += 1499
     assert take(engine) == 0.001
     clock.ms += 1
@@ -74,7 +76,7 @@ def test_a_delay_holds_a_message_back_to_the_millisecond(engine, clock):
 
 
 def test_an_operation_enqueues_with_its_writes_or_not_at_all(engine):
-    kv = Kv(engine, FORM)
+    kv = Kv(Opening.done(engine), FORM)
     assert not kv.atomic().check(("order", 1), "0" * 20).set(("order", 1), "new").enqueue("mail").commit()
     assert take(engine) is None
     assert kv.atomic().check(("order", 1), None).set(("order", 1), "new").enqueue("mail").enqueue("log").commit()
@@ -83,7 +85,9 @@ def test_an_operation_enqueues_with_its_writes_or_not_at_all(engine):
 
 def test_a_failed_message_comes_back_by_the_schedule_and_is_then_stored(engine, clock):
     keys = [("failed", 1), ("failed", 2)]
-    Kv(engine, FORM).enqueue({"n": {1, 2}}, keys_if_undelivered=keys, backoff_schedule=[1, timedelta(seconds=5)])
+    Kv(Opening.done(engine), FORM).enqueue(
+        {"n": {1, 2}}, keys_if_undelivered=keys, backoff_schedule=[1, timedelta(seconds=5)]
+    )
     for wait in (1.0, 5.0):
         assert run(engine, taken(engine).fail()) == wait
         clock.ms += int(wait * 1000) - 1
@@ -96,7 +100,7 @@ def test_a_failed_message_comes_back_by_the_schedule_and_is_then_stored(engine, 
 
 
 def test_the_default_schedule_is_that_of_deno(engine, clock):
-    Kv(engine, FORM).enqueue("x")
+    Kv(Opening.done(engine), FORM).enqueue("x")
     waits = []
     while (wait := run(engine, taken(engine).fail())) is not None:
         waits.append(wait)
@@ -105,14 +109,14 @@ def test_the_default_schedule_is_that_of_deno(engine, clock):
 
 
 def test_an_empty_schedule_means_one_delivery(engine):
-    Kv(engine, FORM).enqueue("x", keys_if_undelivered=[("failed",)], backoff_schedule=())
+    Kv(Opening.done(engine), FORM).enqueue("x", keys_if_undelivered=[("failed",)], backoff_schedule=())
     assert run(engine, taken(engine).fail()) is None
     assert stored(engine) == {("failed",): "x"}
 
 
 @pytest.mark.parametrize("value", [None, b"raw", KvU64(7), 2**70, {"a": [1.5, {"b": {1}}]}])
 def test_any_value_is_a_message_and_keeps_its_type_as_a_dead_letter(engine, value):
-    Kv(engine, FORM).enqueue(value, keys_if_undelivered=[("failed",)], backoff_schedule=())
+    Kv(Opening.done(engine), FORM).enqueue(value, keys_if_undelivered=[("failed",)], backoff_schedule=())
     delivery = taken(engine)
     assert delivery.value() == value
     run(engine, delivery.fail())
@@ -122,20 +126,20 @@ def test_any_value_is_a_message_and_keeps_its_type_as_a_dead_letter(engine, valu
 def test_a_shared_value_with_a_cycle_is_a_message(engine):
     value: list = ["x"]
     value.append(value)
-    Kv(engine, FORM).enqueue(value)
+    Kv(Opening.done(engine), FORM).enqueue(value)
     found = taken(engine).value()
     assert found[1] is found
 
 
 def test_the_message_of_a_dead_worker_is_delivered_again_after_its_lease(engine, clock):
-    Kv(engine, FORM).enqueue("x")
+    Kv(Opening.done(engine), FORM).enqueue("x")
     taken(engine, "dead")
     clock.ms += LEASE_MS
     assert taken(engine, "alive").value() == "x"
 
 
 def test_a_renewed_lease_keeps_the_message(engine, clock):
-    Kv(engine, FORM).enqueue("x")
+    Kv(Opening.done(engine), FORM).enqueue("x")
     delivery = taken(engine)
     for _ in range(5):
         clock.ms += LEASE_MS // 2
@@ -147,19 +151,19 @@ def test_a_renewed_lease_keeps_the_message(engine, clock):
 
 @pytest.mark.parametrize("late", ["acknowledge", "fail", "extend"])
 def test_review_29_a_late_step_of_a_lost_lease_changes_nothing(engine, clock, late):
-    Kv(engine, FORM).enqueue("x", keys_if_undelivered=[("failed",)], backoff_schedule=())
+    Kv(Opening.done(engine), FORM).enqueue("x", keys_if_undelivered=[("failed",)], backoff_schedule=())
     stalled = taken(engine, "stalled")
     clock.ms += LEASE_MS
     owner = taken(engine, "owner")
-    before = list(Kv(engine, FORM).list(()))
+    before = list(Kv(Opening.done(engine), FORM).list(()))
     step = stalled.extend(LEASE_MS) if late == "extend" else getattr(stalled, late)()
     assert not run(engine, step)
-    assert list(Kv(engine, FORM).list(())) == before
+    assert list(Kv(Opening.done(engine), FORM).list(())) == before
     assert run(engine, owner.acknowledge()), "the message still belongs to the one who has the lease"
 
 
 def test_review_29_a_lease_that_ended_but_was_given_to_nobody_may_still_be_used(engine, clock):
-    Kv(engine, FORM).enqueue("x")
+    Kv(Opening.done(engine), FORM).enqueue("x")
     delivery = taken(engine)
     clock.ms += 2 * LEASE_MS
     assert run(engine, delivery.extend(LEASE_MS))
@@ -167,7 +171,7 @@ def test_review_29_a_lease_that_ended_but_was_given_to_nobody_may_still_be_used(
 
 
 def test_a_taker_that_was_too_slow_chooses_among_several(engine):
-    kv = Kv(engine, FORM)
+    kv = Kv(Opening.done(engine), FORM)
     for number in range(5):
         kv.enqueue(number)
     sizes = []
@@ -204,7 +208,7 @@ def test_a_taker_that_was_too_slow_chooses_among_several(engine):
     ],
 )
 def test_a_wrong_argument_is_refused_before_anything_is_written(engine, options, error, argument):
-    kv = Kv(engine, FORM)
+    kv = Kv(Opening.done(engine), FORM)
     for enqueue in (kv.enqueue, lambda *args, **given: kv.atomic().enqueue(*args, **given).commit()):
         with pytest.raises(error) as caught:
             enqueue("x", **options)
@@ -215,12 +219,12 @@ def test_a_wrong_argument_is_refused_before_anything_is_written(engine, options,
 
 def test_a_value_that_cannot_be_stored_is_no_message(engine):
     with pytest.raises(InvalidValueError):
-        Kv(engine, FORM).enqueue(object())
+        Kv(Opening.done(engine), FORM).enqueue(object())
     assert waiting(engine) == 0
 
 
 def test_a_message_over_the_limits_is_refused():
-    kv = Kv(MemoryEngine(Limits.DENO), FORM)
+    kv = Kv(Opening.done(MemoryEngine(Limits.DENO)), FORM)
     with pytest.raises(ValueTooLargeError):
         kv.enqueue("x" * 70_000)
     with pytest.raises(OperationTooLargeError):
@@ -230,14 +234,14 @@ def test_a_message_over_the_limits_is_refused():
 
 
 def test_an_operation_with_a_message_is_used_once(engine):
-    operation = Kv(engine, FORM).atomic().enqueue("x")
+    operation = Kv(Opening.done(engine), FORM).atomic().enqueue("x")
     assert operation.commit()
     with pytest.raises(InvalidArgumentError):
         operation.enqueue("y")
 
 
 def test_raw_writes_to_the_queue_are_reserved_and_garbage_in_it_is_named(engine):
-    kv = Kv(engine, FORM)
+    kv = Kv(Opening.done(engine), FORM)
     with pytest.raises(ReservedKeyError):
         kv.set(("__kvmodels__", "queue", 1, "id"), "x")
     kv.unsafe().set(("__kvmodels__", "queue", 1, "id"), "x")
@@ -259,7 +263,7 @@ FAULTS = ("lose_answer", "lose_request", "repeat", "land_before_next", "land_aft
 def test_with_lost_late_and_repeated_answers_no_message_is_lost(faults, failures):
     clock = Clock()
     engine = FaultEngine(MemoryEngine(clock=clock), plan=[*faults, *[None] * 200])
-    inner = Kv(engine, FORM)
+    inner = Kv(Opening.done(engine), FORM)
     handled: list = []
     enqueued = False
     try:

@@ -87,7 +87,7 @@ def test_with_many_killed_processes_every_message_is_handled_at_least_once(engin
 def test_review_29_a_process_that_was_stopped_for_longer_than_its_lease_loses_its_message(engine, url_of, tmp_path):
     url, journal = url_of(engine), tmp_path / "journal"
     with open_kv(url, durability="relaxed") as kv:
-        stalled = start(url, journal, pause_s=0.3)
+        stalled = start(url, journal, pause_s=2)
         try:
             for number in range(1, 7):
                 kv.enqueue(number)

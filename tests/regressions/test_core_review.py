@@ -24,15 +24,15 @@ from kvmodels import (
     UniqueConstraint,
     UniqueViolationError,
 )
-from kvmodels.database_core import DatabaseCore
-from kvmodels.drivers import run
-from kvmodels.drivers_async import arun
+from kvmodels.api.core import DatabaseCore
+from kvmodels.core.operations import AtomicWrite
 from kvmodels.engines.faults import CommitFault, FaultEngine
-from kvmodels.engines.memory import MemoryEngine
-from kvmodels.flows.build import build_index
-from kvmodels.flows.crud import mutate, patch
+from kvmodels.engines.memory.engine import MemoryEngine
+from kvmodels.flows.evolution.build import build_index
+from kvmodels.flows.writing.records import mutate, patch
 from kvmodels.limits import Limits
-from kvmodels.operations import AtomicWrite
+from kvmodels.runtime.event_loop import arun
+from kvmodels.runtime.sync import run
 from kvmodels.testing.interleaving import Interleaving
 
 
@@ -156,7 +156,7 @@ def test_a_lost_answer_of_another_store_inside_a_change_is_not_taken_for_its_own
         raise CommitUnknownError("the answer to a commit was lost", token="of the other store")
 
     with pytest.raises(CommitUnknownError) as caught:
-        run(engine, mutate(core.context, schema, ("a",), change))
+        run(engine, mutate(core.context, schema, "a", change))
     assert caught.value.token == "of the other store"
     assert len(calls) == 1
 
@@ -173,7 +173,7 @@ async def test_a_cancelled_write_whose_answer_was_lost_says_by_which_token_to_as
     run(engine, core.open(engine))
     Database.from_engine(engine, core)[Session].create(id="a")
     engine = FaultEngine(engine.inner, plan=faults)
-    task = asyncio.ensure_future(arun(engine, patch(core.context, core.schema_for(Session), ("a",), {"hits": 1})))
+    task = asyncio.ensure_future(arun(engine, patch(core.context, core.schema_for(Session), "a", {"hits": 1})))
     while sum(engine.injected.values()) < 2:
         await asyncio.sleep(0.001)
     task.cancel()
@@ -210,7 +210,7 @@ def test_an_operation_that_cannot_be_given_up_does_not_ask_without_a_pause():
 
     core.context.traits = dataclasses.replace(core.context.traits, may_lose_answers=True)
     with pytest.raises(CommitUnknownError):
-        run(FaultEngine(engine, plan=lose), patch(core.context, core.schema_for(Session), ("a",), {"hits": 1}))
+        run(FaultEngine(engine, plan=lose), patch(core.context, core.schema_for(Session), "a", {"hits": 1}))
     assert len(commits) < 10
 
 

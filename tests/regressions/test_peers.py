@@ -30,9 +30,9 @@ from kvmodels import (
     UniqueViolationError,
     ValueTooLargeError,
 )
-from kvmodels.database_core import DatabaseCore
-from kvmodels.engines.memory import MemoryEngine
-from kvmodels.flows.retrying import RetryPolicy
+from kvmodels.api.core import DatabaseCore
+from kvmodels.engines.memory.engine import MemoryEngine
+from kvmodels.flows.retry_policy import RetryPolicy
 from tests.query.engines import WatchedEngine
 from tests.regressions.counting_process import __file__ as COUNTING_PROCESS
 from tests.regressions.counting_process import increment

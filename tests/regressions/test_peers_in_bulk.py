@@ -21,11 +21,11 @@ from kvmodels import (
     Unique,
     UniqueViolationError,
 )
-from kvmodels.database_core import DatabaseCore
-from kvmodels.engines.base import Engine
-from kvmodels.engines.memory import MemoryEngine
-from kvmodels.flows.pace import SchemaProgress
-from kvmodels.flows.retrying import DEFAULT_RETRY
+from kvmodels.api.core import DatabaseCore
+from kvmodels.engines.contract import Engine
+from kvmodels.engines.memory.engine import MemoryEngine
+from kvmodels.flows.evolution.throttle import SchemaProgress
+from kvmodels.flows.retry_policy import DEFAULT_RETRY
 from tests.passing_engine import PassingEngine
 from tests.query.engines import WatchedEngine
 from tests.regressions.stores import at_once, exact, opened

@@ -34,17 +34,17 @@ from kvmodels import (
     Unique,
     UniqueViolationError,
 )
-from kvmodels.database_core import DatabaseCore
-from kvmodels.drivers import run
-from kvmodels.engines.base import Engine
+from kvmodels.api.core import DatabaseCore
+from kvmodels.engines.contract import Engine
 from kvmodels.engines.faults import FaultEngine
-from kvmodels.engines.memory import MemoryEngine
+from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.flows.context import HeaderView
-from kvmodels.flows.operation import Operation, Proposal, Seen
-from kvmodels.flows.records import document_of
-from kvmodels.flows.retry import execute
-from kvmodels.flows.storing import KEEP, pending, record_change, refused
-from kvmodels.maintenance.changes import RecordChange
+from kvmodels.flows.hydration.rows import document_of
+from kvmodels.flows.writing.attempt import execute
+from kvmodels.flows.writing.encode import KEEP, pending, record_change, refused
+from kvmodels.flows.writing.operation import Operation, Proposal, Seen
+from kvmodels.indexing.changes import RecordChange
+from kvmodels.runtime.sync import run
 from tests.query.engines import WatchedEngine
 from tests.regressions.stores import at_once, entries, exact, opened
 from tests.zoo import Account, Animal

@@ -19,9 +19,9 @@ from kvmodels import (
     SchemaMismatchError,
     StorageFullError,
 )
-from kvmodels.database_core import DatabaseCore
-from kvmodels.engines.sqlite import SqliteEngine
-from kvmodels.flows.retrying import RetryPolicy
+from kvmodels.api.core import DatabaseCore
+from kvmodels.engines.sqlite.engine import SqliteEngine
+from kvmodels.flows.retry_policy import RetryPolicy
 from tests.engines.processes import run
 from tests.robustness.models import MODELS, Member, Seat, ada, refused, stored_rows
 from tests.robustness.test_closed_stores import READS, WRITES
@@ -102,7 +102,7 @@ def test_a_file_without_write_permission_is_read_and_every_write_says_so():
         printed = run(
             """
             import json, os, sys
-            import kvmodels.engines.sqlite  # while this user may still read the package
+            import kvmodels.engines.sqlite.engine  # while this user may still read the package
             from kvmodels import Database, KvModelsError
             from tests.robustness.models import MODELS, Member
             from tests.robustness.test_closed_stores import READS, WRITES

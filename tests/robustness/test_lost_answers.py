@@ -25,10 +25,10 @@ from kvmodels import (
     Unique,
     UniqueViolationError,
 )
-from kvmodels.database_core import DatabaseCore
-from kvmodels.engines.base import Engine
+from kvmodels.api.core import DatabaseCore
+from kvmodels.engines.contract import Engine
 from kvmodels.engines.faults import COMMIT_FAULTS, FaultEngine
-from kvmodels.engines.opening import open_engine
+from kvmodels.engines.url import open_engine
 from tests.robustness.models import require_readable
 
 

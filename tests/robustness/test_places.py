@@ -16,14 +16,14 @@ import lmdb
 import pytest
 
 from kvmodels import EngineError, InvalidArgumentError, ReadOnlyError, open_kv
-from kvmodels.engines.lmdb import LmdbEngine
-from kvmodels.engines.sqlite import SqliteEngine
+from kvmodels.engines.lmdb.engine import LmdbEngine
+from kvmodels.engines.sqlite.engine import SqliteEngine
 from tests.engines.processes import run
 from tests.robustness.models import refused
 
 OPEN_AS_ANOTHER_USER = """
     import json, os, sys
-    import kvmodels.engines.lmdb, kvmodels.engines.sqlite  # while this user may still read the package
+    import kvmodels.engines.lmdb.engine, kvmodels.engines.sqlite.engine  # while this user may still read the package
     from kvmodels import KvModelsError, open_kv
     # Permissions do not bind the administrator; modules are imported, so the rights are not needed any more.
     if os.getuid() == 0:

@@ -26,7 +26,7 @@ from kvmodels import (
     UniqueConstraint,
     col,
 )
-from kvmodels.repository import Repository
+from kvmodels.api._sync.repository import Repository
 from tests.robustness.models import refused, stored_rows
 
 

@@ -28,8 +28,8 @@ from kvmodels import (
     UnknownLookupError,
     ValueTooLargeError,
 )
-from kvmodels.database_core import DatabaseCore
-from kvmodels.engines.memory import MemoryEngine
+from kvmodels.api.core import DatabaseCore
+from kvmodels.engines.memory.engine import MemoryEngine
 from tests.robustness.models import MODELS, Member, Stranger, ada, refused, stored_rows
 
 

@@ -27,7 +27,7 @@ from kvmodels import (
     UniqueViolationError,
     Version,
 )
-from kvmodels.schema.compile import schema_of
+from kvmodels.schema.compile.schema import schema_of
 
 T = TypeVar("T")
 U = TypeVar("U")

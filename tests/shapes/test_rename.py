@@ -21,8 +21,8 @@ from kvmodels import (
     StaleObjectError,
     Unique,
 )
-from kvmodels.database_core import DatabaseCore
-from kvmodels.engines.memory import MemoryEngine
+from kvmodels.api.core import DatabaseCore
+from kvmodels.engines.memory.engine import MemoryEngine
 from tests.zoo_kinds import Guest, Resident
 
 

@@ -34,8 +34,8 @@ from kvmodels import (
     UniqueViolationError,
     UnknownFieldError,
 )
-from kvmodels.database_core import DatabaseCore
-from kvmodels.engines.memory import MemoryEngine
+from kvmodels.api.core import DatabaseCore
+from kvmodels.engines.memory.engine import MemoryEngine
 from tests.shapes.shapes import Alarm, Circle, Cornered, Event, Level, Polygon, Shape, Spot, Square
 
 MADE: Any = type(KvModel)

@@ -18,8 +18,8 @@ from kvmodels import (
     Upgrade,
     Version,
 )
-from kvmodels.database_core import DatabaseCore
-from kvmodels.engines.memory import MemoryEngine
+from kvmodels.api.core import DatabaseCore
+from kvmodels.engines.memory.engine import MemoryEngine
 
 
 def shouted(document: dict[str, Any]) -> dict[str, Any]:

@@ -31,8 +31,8 @@ from kvmodels import (
     UniqueViolationError,
     Upgrade,
 )
-from kvmodels.database_core import DatabaseCore
-from kvmodels.engines.memory import MemoryEngine
+from kvmodels.api.core import DatabaseCore
+from kvmodels.engines.memory.engine import MemoryEngine
 
 MADE: Any = type(KvModel)
 """Makes a class of a name, bases and a namespace."""

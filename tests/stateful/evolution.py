@@ -21,9 +21,9 @@ from kvmodels import (
     SchemaMismatchError,
     Sum,
 )
-from kvmodels.drivers import perform
-from kvmodels.flows.pace import UNPACED
-from kvmodels.flows.requests import Commit
+from kvmodels.flows.effects import Commit
+from kvmodels.flows.evolution.throttle import UNPACED
+from kvmodels.runtime.sync import perform
 from tests.oracle import audit, read_engine, spec_of
 from tests.stateful.cards import RELEASES, upgraded
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kvmodels import AsyncDatabase, Database
-from kvmodels.engines.base import Engine
+from kvmodels.engines.contract import Engine
 
 START_MS = 1_700_000_000_000
 

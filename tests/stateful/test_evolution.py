@@ -8,7 +8,7 @@ import pytest
 from hypothesis import seed, settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from kvmodels.flows import build, migrate
+from kvmodels.flows.evolution import build, migrate
 from tests.stateful.evolution import Evolution
 
 STEPS = 40

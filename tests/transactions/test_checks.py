@@ -19,8 +19,8 @@ from kvmodels import (
     Sum,
     TransactionConflictError,
 )
-from kvmodels.database_core import DatabaseCore
-from kvmodels.transaction import Transaction
+from kvmodels.api._sync.transaction import Transaction
+from kvmodels.api.core import DatabaseCore
 from tests.transactions.models import Account, Member, opened
 
 Read = Callable[[Transaction], object]

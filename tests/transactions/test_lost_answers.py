@@ -19,10 +19,10 @@ from kvmodels import (
     TransactionConflictError,
     UniqueViolationError,
 )
-from kvmodels.database_core import DatabaseCore
+from kvmodels.api.core import DatabaseCore
 from kvmodels.engines.faults import COMMIT_FAULTS, FaultEngine
-from kvmodels.engines.memory import MemoryEngine
-from kvmodels.engines.sqlite import SqliteEngine
+from kvmodels.engines.memory.engine import MemoryEngine
+from kvmodels.engines.sqlite.engine import SqliteEngine
 from tests.transactions.models import MODELS, Account, Member
 
 QUICK = RetryPolicy(attempts=20, deadline_s=1.0, initial_s=0.0, cap_s=0.0)

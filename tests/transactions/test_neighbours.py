@@ -22,14 +22,14 @@ from kvmodels import (
     TransactionConflictError,
     Unique,
 )
-from kvmodels.database_core import DatabaseCore
-from kvmodels.engines.memory import MemoryEngine
-from kvmodels.flows.operation import Operation, Proposal, Seen, always
-from kvmodels.flows.requests import commit, wait_for_commit
-from kvmodels.flows.retry import execute
-from kvmodels.flows.storing import refused
-from kvmodels.maintenance.changes import RecordChange
-from kvmodels.operations import AtomicWrite
+from kvmodels.api.core import DatabaseCore
+from kvmodels.core.operations import AtomicWrite
+from kvmodels.engines.memory.engine import MemoryEngine
+from kvmodels.flows.effects import commit, wait_for_commit
+from kvmodels.flows.writing.attempt import execute
+from kvmodels.flows.writing.encode import refused
+from kvmodels.flows.writing.operation import Operation, Proposal, Seen, always
+from kvmodels.indexing.changes import RecordChange
 from tests.shapes.shapes import Circle, Shape, Square
 from tests.transactions.models import Account, Clock, Member, Session, opened, raised
 

@@ -7,10 +7,21 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvmodels.engines.memory import MemoryEngine
-from kvmodels.flows.overlay import Layer, Overlay
-from kvmodels.flows.overlay_mutations import folded
-from kvmodels.operations import Apply, Arithmetic, AtomicWrite, Delete, Mutation, ReadRange, ReadResult, Row, Set, point
+from kvmodels.core.operations import (
+    Apply,
+    Arithmetic,
+    AtomicWrite,
+    Delete,
+    Mutation,
+    ReadRange,
+    ReadResult,
+    Row,
+    Set,
+    point,
+)
+from kvmodels.engines.memory.engine import MemoryEngine
+from kvmodels.flows.transaction.overlay import Layer, Overlay
+from kvmodels.flows.transaction.overlay_mutations import folded
 
 NOW = 1_000
 U64 = 2

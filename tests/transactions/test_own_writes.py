@@ -22,7 +22,7 @@ from hypothesis.stateful import (
 )
 
 from kvmodels import Count, Database, F, IntegrityError, KvModelsError, Max, Min, Sum, UniqueViolationError
-from kvmodels.transaction import Transaction
+from kvmodels.api._sync.transaction import Transaction
 from tests.transactions.models import Clock, Member, Session, opened
 
 KEYS = st.integers(1, 6)

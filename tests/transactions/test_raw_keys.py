@@ -17,8 +17,8 @@ from kvmodels import (
     TransactionConflictError,
     ValueTooLargeError,
 )
-from kvmodels.drivers import run
-from kvmodels.flows.queue import Delivery, take_message
+from kvmodels.flows.kv.queue import Delivery, take_message
+from kvmodels.runtime.sync import run
 from tests.transactions.models import Account, Clock, Member, opened, raised
 
 U64_MAX = 2**64 - 1

@@ -20,7 +20,7 @@ from kvmodels import (
     Transaction,
     TransactionConflictError,
 )
-from kvmodels.database_core import DatabaseCore
+from kvmodels.api.core import DatabaseCore
 from tests.transactions.models import Account
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from kvmodels import Database, TransactionConflictError
-from kvmodels.database_core import DatabaseCore
-from kvmodels.operations import AtomicWrite
+from kvmodels.api.core import DatabaseCore
+from kvmodels.core.operations import AtomicWrite
 from tests.query.engines import watched
 from tests.transactions.models import MODELS, Account, Member
 

@@ -13,8 +13,8 @@ import pytest
 from pydantic import TypeAdapter
 
 from kvmodels import KvModel, PrimaryKey
-from kvmodels.deferred import deferred_modules
-from tests.source_tree import PACKAGE, python_files
+from kvmodels._support.lazy_modules import deferred_modules
+from tests.source_tree import PACKAGE, module_parts, python_files
 
 
 @pytest.fixture
@@ -23,7 +23,8 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "early"
     folder.mkdir()
     (folder / "__init__.py").write_text(
-        "from kvmodels.deferred import deferred_modules\nloads = []\n__getattr__ = deferred_modules(__name__, 'late')\n"
+        "from kvmodels._support.lazy_modules import deferred_modules\n"
+        "loads = []\n__getattr__ = deferred_modules(__name__, 'late')\n"
     )
     monkeypatch.syspath_prepend(str(tmp_path))
     for name in ("early", "early.late"):
@@ -101,10 +102,15 @@ def test_a_name_that_is_no_deferred_module_is_an_attribute_error():
 def listed(package: str) -> set[str]:
     """The modules that a package of the library defers."""
     text = (PACKAGE.joinpath(*package.split(".")[1:]) / "__init__.py").read_text("utf-8")
-    return set(re.findall(r'"(\w+)"', text.partition("deferred_modules(\n")[2] or text.partition("__name__, ")[2]))
+    call = text.partition("deferred_modules(\n")[2] or text.partition("__name__, ")[2]
+    return set(re.findall(r'"(\w+)"', call.partition("\n)")[0]))
 
 
-PACKAGES = ["kvmodels", *(f"kvmodels.{name}" for name in ("encoding", "engines", "flows", "query", "schema"))]
+PACKAGES = [
+    ".".join(("kvmodels", *module_parts(path)))
+    for path in python_files()
+    if path.name == "__init__.py" and "deferred_modules(" in path.read_text("utf-8")
+]
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -136,11 +142,18 @@ print(*sys.modules)
 def test_a_small_program_loads_no_event_loop_no_other_engine_and_no_rare_flow():
     done = subprocess.run([sys.executable, "-c", WHAT_IS_LOADED], capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
-    rare = {"bulk", "dumping", "loading", "lock", "migrate", "namespace", "plan", "scrub", "watch"}
-    absent = {"asyncio", "lmdb", "sqlite3", "v8serialize", "kvmodels.engines.lmdb", "kvmodels.engines.sqlite"}
-    unwanted = loaded & (absent | {f"kvmodels.flows.{name}" for name in rare})
-    assert not unwanted
-    assert "kvmodels.flows.crud" in loaded
+    rare = {"apply", "create", "dump", "lock", "migrate", "namespace", "scrub", "watch"}
+    absent = {
+        "asyncio",
+        "lmdb",
+        "sqlite3",
+        "v8serialize",
+        "kvmodels.engines.lmdb.engine",
+        "kvmodels.engines.sqlite.engine",
+    }
+    assert not loaded & absent
+    assert not {name for name in loaded if name.startswith("kvmodels.flows.") and name.split(".")[-1] in rare}
+    assert "kvmodels.flows.writing.records" in loaded
 
 
 WHAT_NAMES_LOAD = """
@@ -157,12 +170,16 @@ print(*sys.modules)
 def test_a_program_that_opens_no_store_loads_nothing_of_one_and_compiles_no_model_before_it_has_one():
     done = subprocess.run([sys.executable, "-c", WHAT_NAMES_LOAD], capture_output=True, text=True, check=True)
     of_names, with_a_model = (set(line.split()) for line in done.stdout.splitlines())
-    stores = {f"kvmodels.{name}" for name in ("database_core", "drivers", "engines.base", "kv", "repository")}
-    stores |= {"kvmodels.flows.context", "kvmodels.flows.requests", "kvmodels.transaction", "msgpack"}
+    stores = {f"kvmodels.{name}" for name in ("api.core", "runtime.sync", "engines.contract", "api._sync.kv")}
+    stores |= {"kvmodels.flows.context", "kvmodels.flows.effects", "kvmodels.api._sync.transaction", "msgpack"}
     assert not with_a_model & (stores | {"difflib", "logging", "pydantic.networks", "pydantic.root_model"})
     # pydantic looks for its plugins, by all metadata of installed packages, when a first class is built.
-    assert not of_names & {"kvmodels.schema.compile", "kvmodels.schema.definition", "pydantic.plugin._loader"}
-    assert {"kvmodels.schema.compile", "pydantic.plugin._loader"} <= with_a_model
+    assert not of_names & {
+        "kvmodels.schema.compile.schema",
+        "kvmodels.schema.definition.definition",
+        "pydantic.plugin._loader",
+    }
+    assert {"kvmodels.schema.compile.schema", "pydantic.plugin._loader"} <= with_a_model
 
 
 def test_the_base_of_models_is_built_when_it_is_used_and_models_at_once():

@@ -8,11 +8,21 @@ from typing import Any
 
 import pytest
 
-from kvmodels.drivers import run
-from kvmodels.engines.memory import MemoryEngine
+from kvmodels.core.operations import (
+    AtomicWrite,
+    Check,
+    Committed,
+    Conflict,
+    Guard,
+    GuardFailed,
+    ReadResult,
+    Set,
+    point,
+)
+from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.errors import ClosedError, CommitUnknownError, InvalidArgumentError
-from kvmodels.flows.requests import Commit, Now, Read, Sleep, commit, now, read, sleep
-from kvmodels.operations import AtomicWrite, Check, Committed, Conflict, Guard, GuardFailed, ReadResult, Set, point
+from kvmodels.flows.effects import Commit, Now, Read, Sleep, commit, now, read, sleep
+from kvmodels.runtime.sync import run
 
 WRITE = AtomicWrite(mutations=(Set(b"k", b"v", 3),))
 

@@ -13,13 +13,13 @@ from typing import Any
 
 import pytest
 
-from kvmodels.drivers_async import aclose, arun
-from kvmodels.drivers_lanes import READ_THREADS
-from kvmodels.engines.memory import MemoryEngine
+from kvmodels.core.operations import AtomicWrite, Check, Committed, Conflict, Set, point
+from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.errors import ClosedError, CommitUnknownError, InvalidValueError
-from kvmodels.flows.requests import commit, now, read, sleep
+from kvmodels.flows.effects import commit, now, read, sleep, wait_for_commit
 from kvmodels.limits import Traits
-from kvmodels.operations import AtomicWrite, Check, Committed, Conflict, Set, point
+from kvmodels.runtime.event_loop import aclose, arun
+from kvmodels.runtime.threads import READ_THREADS
 from tests.passing_engine import PassingEngine
 
 
@@ -39,7 +39,7 @@ class BlockingEngine(PassingEngine):
 
     @property
     def traits(self):
-        return Traits(may_lose_answers=True, snapshots=True, hides_expired=True, blocking=True, persistent=False)
+        return Traits(may_lose_answers=True, snapshots=True, blocking=True, persistent=False)
 
     def read(self, ranges, guard=None, *, include_expired=False, follow=None):
         self._enter("read")
@@ -308,6 +308,24 @@ async def test_a_cancelled_read_is_abandoned_at_once_and_leaks_nothing():
     await until(lambda: engine.events.count("read done") == READ_THREADS)
     assert engine.events.count("read") == READ_THREADS, "the queued read was withdrawn"
     assert (await arun(engine, read([point(b"k")]))).ranges == [[]]
+
+
+async def test_a_cancellation_that_comes_with_the_awaited_commit_is_not_lost():
+    engine = MemoryEngine()
+    before = engine.wait_for_commit(b"", 0)
+
+    def waiting():
+        yield from wait_for_commit(before, 60)
+        return "the cancellation was lost"
+
+    task = asyncio.create_task(arun(engine, waiting()))
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
+    engine.commit(AtomicWrite((), (Set(b"k", b"v", 3),)))
+    asyncio.get_running_loop().call_soon(task.cancel)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    engine.close()
 
 
 async def test_cancelling_while_a_flow_sleeps_closes_it():

@@ -11,23 +11,12 @@ import weakref
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
-from kvmodels import AsyncDatabase, KvModel, PrimaryKey, Unique, drivers_async, drivers_lanes, open_async_kv
-from kvmodels.drivers import run
-from kvmodels.drivers_async import aclose, apin, arelease, arun
-from kvmodels.drivers_lanes import READS_AT_ONCE, Lanes, lanes_of
-from kvmodels.engines.base import SMALL_READ, EmbeddedEngine
-from kvmodels.engines.faults import FaultEngine
-from kvmodels.engines.group_commit import Group, GroupCommitter
-from kvmodels.engines.lmdb import LmdbEngine
-from kvmodels.engines.memory import MemoryEngine
-from kvmodels.engines.sqlite import SqliteEngine
-from kvmodels.errors import ClosedError, InvalidValueError
-from kvmodels.flows.requests import AnyFlow, Flow, OneRow, commit, read, steps_of
-from kvmodels.operations import (
+from kvmodels import AsyncDatabase, KvModel, PrimaryKey, Unique, open_async_kv
+from kvmodels.core.operations import (
     Arithmetic,
     AtomicWrite,
     Check,
@@ -41,6 +30,19 @@ from kvmodels.operations import (
     Set,
     point,
 )
+from kvmodels.engines.contract import SMALL_READ
+from kvmodels.engines.faults import FaultEngine
+from kvmodels.engines.lmdb.engine import LmdbEngine
+from kvmodels.engines.memory.engine import MemoryEngine
+from kvmodels.engines.shared.group_commit import Group, GroupCommitter
+from kvmodels.engines.sqlite.engine import SqliteEngine
+from kvmodels.errors import ClosedError, InvalidValueError
+from kvmodels.flows.effects import AnyFlow, Flow, OneLookup, commit, read, steps_of
+from kvmodels.runtime import event_loop as drivers_async
+from kvmodels.runtime import threads as drivers_threads
+from kvmodels.runtime.event_loop import aclose, apin, arelease, arun
+from kvmodels.runtime.sync import run
+from kvmodels.runtime.threads import READS_AT_ONCE, EngineThreads, threads_of
 from tests.engines.test_sqlite_full_disk import FailingConnection, failing
 
 TASKS = 1_000
@@ -243,7 +245,7 @@ async def test_closing_carries_out_what_waits_and_refuses_what_comes_later(engin
 
 async def test_a_closing_that_overtakes_the_queue_is_convicted(engine, monkeypatch: pytest.MonkeyPatch):
     """The control: the operations were put into the queue first, and the thread had not been told of them."""
-    monkeypatch.setattr(drivers_async, "closing_lanes", lanes_of)
+    monkeypatch.setattr(drivers_async, "closing_threads", threads_of)
     tasks = [asyncio.create_task(arun(engine, commit(put(b"k%d" % n)))) for n in range(3)]
     await asyncio.sleep(0)
     await aclose(engine)
@@ -270,18 +272,18 @@ def test_one_engine_serves_one_loop_after_another_and_two_at_once(engine):
 def test_an_engine_has_its_own_lanes_until_it_is_closed_and_nothing_keeps_them_then(tmp_path: Path):
     """Also the engine that was asked for last, which is remembered."""
     first, second = (SqliteEngine(tmp_path / name) for name in ("a.db", "b.db"))
-    lanes = lanes_of(first)
+    threads = threads_of(first)
     for _ in range(3):  # in turns, and one after the other
-        assert lanes_of(first) is lanes
-        assert lanes_of(first) is not lanes_of(second)
-        assert lanes_of(second) is lanes_of(second)
+        assert threads_of(first) is threads
+        assert threads_of(first) is not threads_of(second)
+        assert threads_of(second) is threads_of(second)
     asyncio.run(arun(first, commit(put(b"k"))))
-    assert lanes_of(first) is lanes
+    assert threads_of(first) is threads
     asyncio.run(aclose(first))
-    assert lanes_of(first) is not lanes
-    gone: list[Callable[[], object]] = [*map(weakref.ref, (lanes, lanes_of(second), second))]
+    assert threads_of(first) is not threads
+    gone: list[Callable[[], object]] = [*map(weakref.ref, (threads, threads_of(second), second))]
     second.close()
-    del lanes, second
+    del threads, second
     gc.collect()
     assert [one() for one in gone] == [None, None, None]
     first.close()
@@ -312,35 +314,35 @@ def test_a_loop_that_ends_before_its_answer_disturbs_nobody(engine):
 class LateCommitter:
     """Somebody puts an operation into the queue at the last moment, when the leader has seen that it is empty."""
 
-    def __init__(self, lanes: Lanes) -> None:
-        self.lanes = lanes
+    def __init__(self, threads: EngineThreads) -> None:
+        self.threads = threads
         self.led = 0
         self.waiting = False
 
     def lead(self) -> None:
         self.led += 1
         if self.led == 1:
-            self.lanes.lead(self)  # type: ignore[arg-type]
+            self.threads.lead(self)
 
 
-def flag_is_lowered_at_the_end(self: Lanes, committer: GroupCommitter) -> None:
+def flag_is_lowered_at_the_end(self: EngineThreads, committer: GroupCommitter) -> None:
     committer.lead()
     self._leads = False
 
 
 def one_late_operation() -> bool:
-    lanes = Lanes(embedded=True)
-    committer = LateCommitter(lanes)
-    lanes.lead(committer)  # type: ignore[arg-type]
+    threads = EngineThreads()
+    committer = LateCommitter(threads)
+    threads.lead(committer)
     for _ in range(3):  # the one thread has come to the end of what was given to it before
-        lanes.commits.submit(bool).result(30)
-    lanes.commits.shutdown()
+        threads.commits.submit(bool).result(30)
+    threads.commits.shutdown()
     return committer.led == 2
 
 
 def test_an_operation_that_comes_when_the_leader_is_about_to_go_is_carried_out(monkeypatch: pytest.MonkeyPatch):
     assert one_late_operation()
-    monkeypatch.setattr(Lanes, "_lead", flag_is_lowered_at_the_end)
+    monkeypatch.setattr(EngineThreads, "_lead", flag_is_lowered_at_the_end)
     assert not one_late_operation()
 
 
@@ -361,10 +363,10 @@ class InterruptedCommitter:
 
 
 def test_the_thread_that_leads_comes_back_after_an_interrupt():
-    lanes, committer = Lanes(embedded=True), InterruptedCommitter()
-    lanes.lead(committer)  # type: ignore[arg-type]
+    threads, committer = EngineThreads(), InterruptedCommitter()
+    threads.lead(committer)
     assert committer.done.wait(30)
-    lanes.commits.shutdown()
+    threads.commits.shutdown()
     assert committer.led == 2
 
 
@@ -372,9 +374,9 @@ def test_the_thread_that_leads_comes_back_after_an_interrupt():
 
 
 def test_which_engines_are_embedded(engine):
-    assert isinstance(engine, EmbeddedEngine)
-    assert not isinstance(MemoryEngine(), EmbeddedEngine), "it waits for nothing: it is called directly"
-    assert not isinstance(FaultEngine(MemoryEngine()), EmbeddedEngine), "its answers are lost on the way of a request"
+    assert engine.capabilities.embedded is engine
+    assert MemoryEngine().capabilities.embedded is None, "it waits for nothing: it is called directly"
+    assert FaultEngine(engine).capabilities.embedded is None, "its answers are lost on the way of a request"
 
 
 @pytest.fixture
@@ -389,7 +391,7 @@ def pointers(found: list[list[Any]]) -> list[ReadRange]:
 
 async def test_small_reads_use_no_thread_and_large_ones_do(filled):
     await arun(filled, read([point(b"k0000")]))  # opens a connection, in a thread
-    lanes = lanes_of(filled)
+    threads = threads_of(filled)
     asked: list[object] = []
 
     class Watched:
@@ -397,7 +399,7 @@ async def test_small_reads_use_no_thread_and_large_ones_do(filled):
             asked.append(arguments)
             return original.submit(*arguments)
 
-    original, lanes.reads = lanes.reads, Watched()  # type: ignore[assignment]
+    original, threads.reads = threads.reads, Watched()  # type: ignore[assignment]
     small: list[Flow[Any]] = [
         read([point(b"k0001")]),
         read([point(b"k%04d" % n) for n in range(SMALL_READ)]),
@@ -416,7 +418,7 @@ async def test_small_reads_use_no_thread_and_large_ones_do(filled):
     for count, flow in enumerate(large, 1):
         await arun(filled, flow)
         assert len(asked) == count
-    lanes.reads = original
+    threads.reads = original
 
 
 def random_read(rng: random.Random) -> tuple[list[ReadRange], Guard | None, bool, Follow | None]:
@@ -499,7 +501,16 @@ def test_a_busy_or_broken_connection_is_left_to_a_read_that_can_wait(tmp_path: P
 
 
 class Values:
-    """What is read is the value of the row."""
+    """Looks up the value of a row."""
+
+    guard: Final = None
+    follow: Final = None
+
+    def __init__(self, *, alone: bool = True) -> None:
+        self.load = (lambda row, _: row[1]) if alone else None
+
+    def otherwise(self, asked: str) -> Flow[str]:
+        raise AssertionError("nothing was guessed")
 
     def answer(self, found: ReadResult, key: bytes, asked: str) -> bytes | str:
         rows = found.ranges[0]
@@ -508,21 +519,28 @@ class Values:
     def absent(self, asked: str) -> str:
         return asked
 
-    def short(self) -> None:
-        return None
 
-
-def one_row(key: bytes = b"k0001") -> OneRow[Any]:
-    return OneRow(key, None, None, lambda row, _: row[1], Values(), None, "nothing")
+def one_row(key: bytes = b"k0001") -> OneLookup[Any]:
+    return OneLookup(Values(), key, "nothing")
 
 
 def test_one_row_is_the_same_in_both_drivers_and_as_a_read(filled):
     for key in (b"k0001", b"nowhere"):
         read_plainly = filled.read([point(key)]).ranges[0]
         expected = read_plainly[0].value if read_plainly else "nothing"
-        for asked in (one_row(key), one_row(key)._replace(made=None), one_row(key).read(), steps_of(one_row(key))):
+        for asked in (
+            one_row(key),
+            OneLookup(Values(alone=False), key, "nothing"),
+            one_row(key).one_request(),
+            steps_of(one_row(key)),
+        ):
             assert asyncio.run(arun(filled, asked)) == expected
-        for asked in (one_row(key), one_row(key)._replace(made=None), one_row(key).read(), steps_of(one_row(key))):
+        for asked in (
+            one_row(key),
+            OneLookup(Values(alone=False), key, "nothing"),
+            one_row(key).one_request(),
+            steps_of(one_row(key)),
+        ):
             assert run(filled, asked) == expected
         with closing(filled.snapshot()) as snapshot:
             assert run(filled, one_row(key), snapshot=snapshot) == expected
@@ -558,7 +576,7 @@ async def test_without_turns_a_series_of_reads_keeps_the_loop(
 ):
     """The control of the test above."""
     await arun(filled, asked())
-    monkeypatch.setattr(drivers_lanes, "READS_AT_ONCE", 10**9)
+    monkeypatch.setattr(drivers_threads, "READS_AT_ONCE", 10**9)
     turns = 0
 
     async def ticker() -> None:
@@ -580,7 +598,7 @@ async def test_snapshots_are_pinned_read_and_closed_without_a_thread(tmp_path: P
     engine = SqliteEngine(tmp_path / "store.db")
     engine.commit(put(b"k"))
     engine.read([])
-    lanes_of(engine).reads = None  # type: ignore[assignment]  # asked for a thread, it would raise
+    threads_of(engine).reads = None  # type: ignore[assignment]  # asked for a thread, it would raise
     snapshot = await apin(engine)
     engine.commit(put(b"k", b"later"))
     found = await arun(engine, read([point(b"k")]), snapshot=snapshot)

@@ -13,8 +13,16 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from kvmodels.core.keys import (
+    decode_key,
+    encode_key,
+    encode_part,
+    key_range,
+    key_successor,
+    prefix_range,
+    skip_parts,
+)
 from kvmodels.errors import InvalidArgumentError, InvalidKeyError
-from kvmodels.keys import decode_key, encode_key, encode_part, key_range, key_successor, prefix_range, skip_parts
 
 VECTORS = json.loads((Path(__file__).parents[1] / "data" / "deno_keys.json").read_text("utf-8"))
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 import pytest
 
-from kvmodels.slotted import slotted
+from kvmodels._support.slotted_dataclass import INTERNAL, slotted
 from tests.source_tree import PACKAGE, python_files
 
 T = TypeVar("T")
@@ -250,10 +250,32 @@ def test_an_object_of_a_generic_class_may_be_made_with_its_parameter():
     assert page[int]((1,)) == page((1,))
 
 
+decorate: Any = slotted
+
+
+@decorate(frozen=True, slots=True)
+class Partly:
+    shown: int
+    hidden: list[int] = dataclasses.field(metadata=INTERNAL)
+    late: int = dataclasses.field(default=7, metadata=INTERNAL)
+
+
+def test_an_internal_field_belongs_to_the_object_and_is_not_shown():
+    kind: Any = Partly
+    one = kind(1, [2])
+    assert dataclasses.asdict(one) == {"shown": 1}
+    assert repr(one) == "Partly(shown=1)"
+    assert list(Partly.__annotations__) == ["shown"]
+    assert one != kind(1, [3])
+    for again in (dataclasses.replace(one), pickle.loads(pickle.dumps(one)), copy.deepcopy(one)):
+        assert (again.hidden, again.late, again) == ([2], 7, one)
+    assert dataclasses.replace(one, shown=4, late=8) == kind(4, [2], 8)
+
+
 def test_every_dataclass_of_the_library_is_made_this_way():
     found = [
         str(path.relative_to(PACKAGE))
         for path in python_files()
         if re.search(r"^from dataclasses import .*\bdataclass\b|@dataclasses\.dataclass", path.read_text("utf-8"), re.M)
     ]
-    assert found == ["slotted.py"]
+    assert found == ["_support/slotted_dataclass.py"]

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from kvmodels.core.ulid import ULID, UlidGenerator
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, UnsupportedError
-from kvmodels.ulid import ULID, UlidGenerator
 
 NUMBERS = st.integers(0, 2**128 - 1)
 TEXT = "01ARZ3NDEKTSV4RRFFQ69G5FAV"

@@ -8,8 +8,8 @@ import pickle
 
 import pytest
 
+from kvmodels.core.values import UNDEFINED, KvU64, UndefinedType
 from kvmodels.errors import InvalidArgumentError, InvalidValueError
-from kvmodels.values import UNDEFINED, KvU64, UndefinedType
 
 
 @pytest.mark.parametrize("number", [0, 1, 2**64 - 1])

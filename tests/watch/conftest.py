@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from kvmodels.engines.opening import open_engine
-from kvmodels.kv import Kv
-from kvmodels.kv_async import AsyncKv
-from kvmodels.kv_opening import Opening, store_format
-from kvmodels.operations import Entry
+from kvmodels.api._async.kv import AsyncKv
+from kvmodels.api._sync.kv import Kv
+from kvmodels.api.opening import Opening, store_format
+from kvmodels.core.operations import Entry
+from kvmodels.engines.url import open_engine
 from tests.kv.stores import Clock
 
 
@@ -31,7 +31,8 @@ class WatchedStore:
     def open(self, *, system_clock: bool = False, **options: Any) -> Kv:
         """The store for writing; the first one is what ``watch`` watches."""
         clock = None if system_clock else self.clock
-        kv = Kv(open_engine(self.url, clock=clock, durability="relaxed", **options), store_format("msgpack"))
+        engine = open_engine(self.url, clock=clock, durability="relaxed", **options)
+        kv = Kv(Opening.done(engine), store_format("msgpack"))
         self._open.append(kv)
         return kv
 
@@ -40,7 +41,7 @@ class WatchedStore:
         kv = self._open[0]
         if self.world == "sync":
             return kv.watch(*arguments, **options)
-        opening = Opening.done(kv._engine)
+        opening = kv._opening
         return TakenInALoop(self._runner, AsyncKv(opening, kv._form).watch(*arguments, **options))
 
     def close(self) -> None:

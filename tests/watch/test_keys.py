@@ -8,6 +8,8 @@ import time
 
 import pytest
 
+from kvmodels.core.keys import encode_key
+from kvmodels.core.operations import AtomicWrite, Set
 from kvmodels.errors import (
     ClosedError,
     DecodeError,
@@ -16,9 +18,7 @@ from kvmodels.errors import (
     KeyTooLargeError,
     OperationTooLargeError,
 )
-from kvmodels.keys import encode_key
 from kvmodels.limits import Limits
-from kvmodels.operations import AtomicWrite, Set
 
 A, B = ("a",), ("b",)
 
@@ -83,7 +83,7 @@ def test_expiry_is_delivered_at_the_deadline_by_a_timer(store):
     assert values(next(watch)) == [1]
     expires_at = kv.get(A).expires_at or 0
     assert values(next(watch)) == [None]
-    assert kv._engine.now_ms() >= expires_at
+    assert kv._opening.open().now_ms() >= expires_at
 
 
 def test_a_longer_lifetime_moves_the_timer(store):
@@ -105,7 +105,7 @@ def test_expiry_by_the_clock_of_the_engine(store, kv):
     assert values(next(watch)) == [1]
     store.clock.ms += 1
     assert values(next(watch)) == [None]
-    kv._engine.sweep(10)
+    kv._opening.open().sweep(10)
     assert list(watch) == []
 
 
@@ -173,7 +173,7 @@ def test_a_value_that_cannot_be_read_is_an_error_and_the_watch_goes_on(store):
 
 
 def damage(kv):
-    kv._engine.commit(AtomicWrite(mutations=(Set(encode_key(A), b"\xc1", 99),)))
+    kv._opening.open().commit(AtomicWrite(mutations=(Set(encode_key(A), b"\xc1", 99),)))
 
 
 @pytest.mark.parametrize("timeout", [-1, True, "1", float("nan")])

@@ -83,8 +83,8 @@ def test_review_21_older_than_the_log_is_an_error_and_a_start_from_the_beginning
 
 def trim(kv, before_ms):
     """As the background does, which does not run on a clock that was passed in."""
-    kv._engine.sweep(1)
-    store = kv._engine.check_open()
+    kv._opening.open().sweep(1)
+    store = kv._opening.open().check_open()
     if hasattr(store, "trim_log"):
         store.trim_log(before_ms, store.patience())
 
@@ -157,7 +157,7 @@ def test_expiry_is_told_when_it_is_swept(store):
 
 def test_a_namespace_sees_its_own_keys_alone(store):
     kv = store.open(change_log=60)
-    inside = type(kv)(kv._engine, kv._form.confined(("__kvmodels__", "ns", "n"), {}))
+    inside = type(kv)(kv._opening, kv._form.confined(("__kvmodels__", "ns", "n"), {}))
     watch = inside.watch(prefix=(), timeout=0)
     assert next(watch) == []
     kv.set(("outside",), 1)
@@ -183,7 +183,7 @@ def test_following_a_prefix_gives_its_last_state_for_random_histories(store):
         operation.commit()
         store.clock.ms += chance.randrange(4)
         if chance.random() < 0.3:
-            kv._engine.sweep(3)
+            kv._opening.open().sweep(3)
         if chance.random() < 0.2:
             for entries in watch:
                 copy.update({entry.key: entry.value for entry in entries})
@@ -193,7 +193,7 @@ def test_following_a_prefix_gives_its_last_state_for_random_histories(store):
                     assert all(stamp > last for stamp in stamps)
                 position = last = watch.versionstamp
             watch = store.watch(prefix=USERS, since=position, timeout=0)
-    kv._engine.sweep(1_000)
+    kv._opening.open().sweep(1_000)
     for entries in store.watch(prefix=USERS, since=position, timeout=0):
         copy.update({entry.key: entry.value for entry in entries})
     assert {key: value for key, value in copy.items() if value is not None} == {

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from kvmodels.kv import Kv, open_kv
+from kvmodels.api._sync.kv import Kv, open_kv
 from tests.source_tree import REPOSITORY
 from tests.watch.watching_process import KEYS, PREFIX
 
@@ -53,7 +53,7 @@ def settle(kv: Kv) -> None:
     """Write one last time, and remove what has expired, so that every watch has something to see."""
     time.sleep(0.05)
     kv.set(ALL_KEYS[0], "last")
-    while kv._engine.sweep(100):
+    while kv._opening.open().sweep(100):
         pass
 
 

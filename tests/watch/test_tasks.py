@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from kvmodels.kv_async import open_async_kv
+from kvmodels.api._async.kv import open_async_kv
 
 KEY = ("k",)
 

@@ -6,7 +6,7 @@ import itertools
 import random
 import sys
 
-from kvmodels.kv import open_kv
+from kvmodels.api._sync.kv import open_kv
 
 PREFIX = ("p",)
 KEYS = 8

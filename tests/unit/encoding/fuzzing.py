@@ -14,10 +14,10 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any
 
-from kvmodels.encoding.v8 import V8Codec
-from kvmodels.encoding.values import MsgpackCodec
+from kvmodels.codecs.msgpack import MsgpackCodec
+from kvmodels.codecs.v8.codec import V8Codec
+from kvmodels.core.values import UNDEFINED, KvArray, KvMap
 from kvmodels.errors import DecodeError, InvalidValueError
-from kvmodels.values import UNDEFINED, KvArray, KvMap
 from tests.source_tree import REPOSITORY
 
 ADDRESS_SPACE = 256 * 2**20

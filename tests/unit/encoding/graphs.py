@@ -9,7 +9,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from kvmodels.values import UNDEFINED
+from kvmodels.core.values import UNDEFINED
 
 MILLISECOND = timedelta(milliseconds=1)
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, seed, settings
 from hypothesis import strategies as st
 
-from kvmodels.encoding.column_batches import column_matcher, column_packer
-from kvmodels.encoding.column_scalars import BOOL, FLOAT, INT, NUMBER, STR
-from kvmodels.encoding.columns import ColumnCodec, descending, nullable
-from kvmodels.encoding.values import MsgpackCodec
+from kvmodels.codecs.columns.base import ColumnCodec, descending, nullable
+from kvmodels.codecs.columns.registry import column_matcher, column_packer
+from kvmodels.codecs.columns.scalars import BOOL, FLOAT, INT, NUMBER, STR
+from kvmodels.codecs.msgpack import MsgpackCodec
 from kvmodels.errors import KvModelsError
 
 TEXTS = st.one_of(st.text(max_size=5), st.sampled_from(["", "a\0b", "ü", "\ud800", "\U0001f600"]))

@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from kvmodels.encoding.v8 import V8Codec
+from kvmodels.codecs.v8.codec import V8Codec
+from kvmodels.core.values import UNDEFINED, KvArray, KvMap, KvU64
 from kvmodels.errors import DecodeError
-from kvmodels.values import UNDEFINED, KvArray, KvMap, KvU64
 from tests.source_tree import REPOSITORY
 
 CODEC = V8Codec()

@@ -11,9 +11,10 @@ from uuid import UUID
 
 import pytest
 
-from kvmodels.encoding.columns import ColumnCodec, column_codec, descending, nullable
-from kvmodels.encoding.key_number import KeyNumber
-from kvmodels.ulid import ULID
+from kvmodels.codecs.columns.base import ColumnCodec, descending, nullable
+from kvmodels.codecs.columns.registry import column_codec
+from kvmodels.core.ulid import ULID
+from kvmodels.core.values import KeyNumber
 from tests.source_tree import REPOSITORY
 
 

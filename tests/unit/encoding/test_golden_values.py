@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from kvmodels.encoding.values import MsgpackCodec
-from kvmodels.values import UNDEFINED, KvU64
+from kvmodels.codecs.msgpack import MsgpackCodec
+from kvmodels.core.values import UNDEFINED, KvU64
 from tests.source_tree import REPOSITORY
 
 CODEC = MsgpackCodec()

@@ -20,10 +20,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvmodels.encoding.values import MsgpackCodec
+from kvmodels.codecs.msgpack import MsgpackCodec
+from kvmodels.core.keys import encode_key
+from kvmodels.core.values import UNDEFINED, KvU64
 from kvmodels.errors import DecodeError, InvalidValueError
-from kvmodels.keys import encode_key
-from kvmodels.values import UNDEFINED, KvU64
 
 CODEC = MsgpackCodec()
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvmodels.encoding.v8 import V8Codec
-from kvmodels.encoding.values import MsgpackCodec, ValueCodec
+from kvmodels.codecs.msgpack import MsgpackCodec, ValueCodec
+from kvmodels.codecs.v8.codec import V8Codec
+from kvmodels.core.values import UNDEFINED, KvU64
 from kvmodels.errors import DecodeError, InvalidValueError
-from kvmodels.values import UNDEFINED, KvU64
 from tests.unit.encoding.graphs import graphs, isomorphic, text, trees
 
 MSGPACK, V8 = MsgpackCodec(), V8Codec()

@@ -6,20 +6,20 @@ from collections.abc import Mapping
 from typing import Any, ClassVar
 
 from kvmodels import Database, Field, KvModel, PrimaryKey
-from kvmodels.database_core import DatabaseCore
-from kvmodels.drivers import run
-from kvmodels.engines.base import Engine
-from kvmodels.engines.memory import MemoryEngine
+from kvmodels.api.core import DatabaseCore
+from kvmodels.core.keys import decode_key
+from kvmodels.core.operations import Arithmetic, AtomicWrite, Committed, Conflict, Delete
+from kvmodels.engines.contract import Engine
+from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.flows.context import Context
-from kvmodels.flows.operation import Operation, Proposal, Seen, always
-from kvmodels.flows.records import document_of, object_of
-from kvmodels.flows.retry import execute
-from kvmodels.flows.storing import KEEP, pending, record_change, refused
-from kvmodels.keys import decode_key
-from kvmodels.maintenance.changes import RecordChange
-from kvmodels.operations import Arithmetic, AtomicWrite, Committed, Conflict, Delete
-from kvmodels.schema.expressions import Q
-from kvmodels.schema.markers import AggregateIndex, Index, MultiIndexed, UniqueConstraint
+from kvmodels.flows.hydration.rows import document_of, object_of
+from kvmodels.flows.writing.attempt import execute
+from kvmodels.flows.writing.encode import KEEP, pending, record_change, refused
+from kvmodels.flows.writing.operation import Operation, Proposal, Seen, always
+from kvmodels.indexing.changes import RecordChange
+from kvmodels.runtime.sync import run
+from kvmodels.schema.declare.expressions import Q
+from kvmodels.schema.declare.markers import AggregateIndex, Index, MultiIndexed, UniqueConstraint
 from tests.passing_engine import PassingEngine
 
 

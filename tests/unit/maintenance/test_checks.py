@@ -6,13 +6,14 @@ from typing import Annotated, Any
 
 import pytest
 
-from kvmodels.database import Database
-from kvmodels.drivers import perform
-from kvmodels.flows import expectations
-from kvmodels.flows.build import build_index
-from kvmodels.flows.requests import Commit, Flow
-from kvmodels.maintenance.entries import entry_keys
-from kvmodels.schema.markers import (
+from kvmodels.api._sync.database import Database
+from kvmodels.catalog.keyspace import EntryLayout
+from kvmodels.flows.check import records
+from kvmodels.flows.effects import Commit, Flow
+from kvmodels.flows.evolution.build import build_index
+from kvmodels.runtime.sync import perform
+from kvmodels.schema.compile.model import KvModel
+from kvmodels.schema.declare.markers import (
     AggregateIndex,
     Field,
     Index,
@@ -22,7 +23,6 @@ from kvmodels.schema.markers import (
     Unique,
     UniqueConstraint,
 )
-from kvmodels.schema.model import KvModel
 
 
 class Item(KvModel, collection="items"):
@@ -48,36 +48,38 @@ def item(number: int, tags: int) -> Item:
 
 
 @pytest.mark.parametrize("tags", [1, 9])
-def test_a_check_computes_each_index_of_a_record_twice_however_many_entries_the_record_has(monkeypatch, tags):
+def test_a_check_computes_each_index_of_a_record_once_however_many_entries_the_record_has(monkeypatch, tags):
     computed: list[str] = []
 
-    def counted(index: Any, *arguments: Any) -> Any:
-        computed.append(index.stored.name)
-        return entry_keys(index, *arguments)
+    keys = EntryLayout.keys
 
-    count = 40  # all entries of an index are one batch
+    def counted(layout: EntryLayout, *arguments: Any) -> Any:
+        computed.append(layout.definition.name)
+        return keys(layout, *arguments)
+
+    count = 40
     with Database("memory://", models=[Item]) as db:
         db[Item].bulk_create([item(number, tags) for number in range(count)])
-        monkeypatch.setattr(expectations, "entry_keys", counted)
+        monkeypatch.setattr(EntryLayout, "keys", counted)
         report = db.check()
     assert (report.ok, report.scanned) == (True, count * (1 + INDEXES - 1 + tags))
     names = ("code", "name", "price", "tags", "name_price", "by_price")
-    assert {name: computed.count(name) for name in set(computed)} == dict.fromkeys(names, 2 * count)
+    assert {name: computed.count(name) for name in set(computed)} == dict.fromkeys(names, count)
 
 
-def test_a_check_decodes_a_record_once_per_batch_of_entries(monkeypatch):
+def test_a_check_takes_a_record_apart_once(monkeypatch):
     made: list[bytes] = []
-    whole = expectations.RecordEntries.__init__
+    whole = records.RecordEntries.__init__
 
-    def counted(self: Any, context: Any, live: Any, row: Any) -> None:
+    def counted(self: Any, context: Any, live: Any, row: Any, document: Any = None) -> None:
         made.append(row.key)
-        whole(self, context, live, row)
+        whole(self, context, live, row, document)
 
     with Database("memory://", models=[Item]) as db:
         db[Item].bulk_create([item(number, 9) for number in range(10)])
-        monkeypatch.setattr(expectations.RecordEntries, "__init__", counted)
+        monkeypatch.setattr(records.RecordEntries, "__init__", counted)
         assert db.check().ok
-    assert len(made) == 10 * (1 + INDEXES)
+    assert len(made) == 10
 
 
 # --- what was not compared --------------------------------------------------------------------------------------------

@@ -10,15 +10,15 @@ import pytest
 from pydantic import BaseModel
 
 from kvmodels import Database, InvalidValueError, KvModel, KvU64, OperationTooLargeError, PrimaryKey
-from kvmodels.database_core import DatabaseCore
-from kvmodels.engines.memory import MemoryEngine
+from kvmodels.api.core import DatabaseCore
+from kvmodels.core.keys import decode_key
+from kvmodels.core.operations import Arithmetic
+from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.errors import KeyTooLargeError
-from kvmodels.keys import decode_key
-from kvmodels.maintenance.aggregates import from_u64, to_u64
-from kvmodels.operations import Arithmetic
-from kvmodels.query.aggregation import Max, Sum
-from kvmodels.schema.expressions import Q
-from kvmodels.schema.markers import AggregateIndex, Indexed
+from kvmodels.indexing.aggregates import from_u64, to_u64
+from kvmodels.query.aggregates import Max, Sum
+from kvmodels.schema.declare.expressions import Q
+from kvmodels.schema.declare.markers import AggregateIndex, Indexed
 from tests.oracle import audit, read_store, spec_of
 from tests.unit.maintenance.places import Place, commit_changes, counters, keys, watched
 

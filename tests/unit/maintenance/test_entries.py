@@ -16,9 +16,9 @@ from kvmodels import (
     PrimaryKey,
     UniqueViolationError,
 )
-from kvmodels.maintenance.entries import same_included
-from kvmodels.operations import Set
-from kvmodels.schema.markers import AggregateIndex, Index, UniqueConstraint
+from kvmodels.core.operations import Set
+from kvmodels.indexing.entries import same_included
+from kvmodels.schema.declare.markers import AggregateIndex, Index, UniqueConstraint
 from tests.unit.maintenance.places import Place, commit_changes, counters, deleted, keys, watched
 
 

@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kvmodels import Database, Field, KvModel, Limits, PrimaryKey
-from kvmodels.database_core import DatabaseCore
-from kvmodels.engines.memory import MemoryEngine
+from kvmodels.api.core import DatabaseCore
+from kvmodels.core.operations import Arithmetic, AtomicWrite, Check, Delete, Mutation, Set
+from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.errors import LimitExceededError
-from kvmodels.maintenance.budget import check_budget, is_small, least_of
-from kvmodels.operations import Arithmetic, AtomicWrite, Check, Delete, Mutation, Set
-from kvmodels.schema.markers import AggregateIndex, Index, MultiIndexed, UniqueConstraint
+from kvmodels.indexing.budget import check_budget, is_small, least_of
+from kvmodels.schema.declare.markers import AggregateIndex, Index, MultiIndexed, UniqueConstraint
 from tests.unit.maintenance.places import WatchedEngine
 
 checks = st.builds(Check, st.binary(max_size=6), st.none())

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 
 from kvmodels import AsyncDatabase, Database, KvU64, SnapshotExpiredError
-from kvmodels.database_core import DatabaseCore
-from kvmodels.engines.base import Engine
-from kvmodels.engines.memory import MemoryEngine
+from kvmodels.api.core import DatabaseCore
+from kvmodels.catalog.keyspace import HEADER_KEY
+from kvmodels.core.operations import AtomicWrite, Committed, Conflict
+from kvmodels.engines.contract import Engine
+from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.limits import Traits
-from kvmodels.operations import AtomicWrite, Committed, Conflict
-from kvmodels.schema.keyspace import HEADER_KEY
 from tests.passing_engine import PassingEngine
 from tests.unit.maintenance.places import Place
 
@@ -31,7 +31,7 @@ class WithoutSnapshots(PassingEngine):
 
     @property
     def traits(self) -> Traits:
-        return replace(self.inner.traits, snapshots=False)
+        return replace(super().traits, snapshots=False)
 
     def read(self, *args: Any, **rest: Any) -> Any:
         self.between()

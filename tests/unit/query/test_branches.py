@@ -12,14 +12,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvmodels import Field, KvModel, PrimaryKey
-from kvmodels.query.branches import MAX_BRANCHES, branch_of, branches_of, can_match
 from kvmodels.query.matching import Matcher
-from kvmodels.schema.compile import schema_of
-from kvmodels.schema.expressions import Expression, Q
-from kvmodels.schema.markers import MultiIndexed
-from kvmodels.schema.predicate import AllOf
-from kvmodels.schema.predicates import parse
-from kvmodels.schema.spans import ascending_column, contains
+from kvmodels.query.planning.branches import MAX_BRANCHES, branch_of, branches_of, can_match
+from kvmodels.schema.compile.schema import schema_of
+from kvmodels.schema.declare.expressions import Expression, Q
+from kvmodels.schema.declare.markers import MultiIndexed
+from kvmodels.schema.filters.parse import parse
+from kvmodels.schema.filters.predicate import AllOf, ascending_column, contains
 
 
 class Thing(KvModel):

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from kvmodels import Field, KvModel, PrimaryKey
 from kvmodels.query.matching import Matcher
-from kvmodels.schema.compile import schema_of
-from kvmodels.schema.expressions import Expression, Q
-from kvmodels.schema.implication import MOST_BRANCHES, implies
-from kvmodels.schema.markers import Indexed, MultiIndexed
-from kvmodels.schema.partial import partial_of
-from kvmodels.schema.predicates import parse
+from kvmodels.schema.compile.indexes import partial_of
+from kvmodels.schema.compile.schema import schema_of
+from kvmodels.schema.declare.expressions import Expression, Q
+from kvmodels.schema.declare.markers import Indexed, MultiIndexed
+from kvmodels.schema.filters.parse import parse
+from kvmodels.schema.filters.predicate import MOST_BRANCHES, implies
 
 Letter = Literal["a", "b", "c"]
 VALUES: Final[tuple[Letter, ...]] = get_args(Letter)

@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, SecretStr
 
 from kvmodels import DecodeError, Field, Index, Indexed, KvModel, PrimaryKey
-from kvmodels.encoding.values import MsgpackCodec
+from kvmodels.codecs.msgpack import MsgpackCodec
 from kvmodels.query.matching import Matcher, matcher
-from kvmodels.schema.compile import schema_of
-from kvmodels.schema.expressions import Q
-from kvmodels.schema.markers import MultiIndexed
-from kvmodels.schema.predicate import AllOf, AnyOf, Condition, Predicate, all_of
-from kvmodels.schema.predicates import negate, parse
+from kvmodels.schema.compile.schema import schema_of
+from kvmodels.schema.declare.expressions import Q
+from kvmodels.schema.declare.markers import MultiIndexed
+from kvmodels.schema.filters.parse import negate, parse
+from kvmodels.schema.filters.predicate import AllOf, AnyOf, Condition, Predicate, all_of
 
 
 class Color(Enum):

@@ -14,11 +14,21 @@ import pytest
 from pydantic import BaseModel
 
 from kvmodels import Field, InvalidValueError, KvModel, PrimaryKey, UnknownFieldError, UnknownLookupError, col
-from kvmodels.schema.compile import schema_of
-from kvmodels.schema.expressions import Expression, MultiFieldRef, Q
-from kvmodels.schema.markers import Index, Indexed, MultiIndexed
-from kvmodels.schema.predicate import ALWAYS, NEVER, AllOf, AnyOf, Condition, Predicate, all_of, any_of, conditions_of
-from kvmodels.schema.predicates import negate, parse
+from kvmodels.schema.compile.schema import schema_of
+from kvmodels.schema.declare.expressions import Expression, MultiFieldRef, Q
+from kvmodels.schema.declare.markers import Index, Indexed, MultiIndexed
+from kvmodels.schema.filters.parse import negate, parse
+from kvmodels.schema.filters.predicate import (
+    ALWAYS,
+    NEVER,
+    AllOf,
+    AnyOf,
+    Condition,
+    Predicate,
+    all_of,
+    any_of,
+    conditions_of,
+)
 
 
 class Street(BaseModel):

@@ -8,10 +8,20 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kvmodels.encoding.columns import column_codec, descending, nullable
-from kvmodels.schema.definition import Column
-from kvmodels.schema.predicate import Condition
-from kvmodels.schema.spans import EVERYTHING, Span, contains, covers, has_spans, intersection, matching_parts, parts_of
+from kvmodels.codecs.columns.base import descending, nullable
+from kvmodels.codecs.columns.registry import column_codec
+from kvmodels.schema.definition.definition import Column
+from kvmodels.schema.filters.predicate import (
+    EVERYTHING,
+    Condition,
+    Span,
+    contains,
+    covers,
+    has_spans,
+    intersection,
+    matching_parts,
+    parts_of,
+)
 
 parts = st.binary(max_size=3).filter(lambda part: part[:1] != b"\xff")
 

@@ -10,11 +10,11 @@ import pytest
 from pydantic import BaseModel, field_validator
 
 from kvmodels.errors import InvalidValueError, KvModelsError, ModelDefinitionError
-from kvmodels.schema.compile import schema_of
-from kvmodels.schema.declarations import Index
-from kvmodels.schema.markers import Field, Indexed, MultiIndexed, PrimaryKey, Unique
-from kvmodels.schema.model import KvModel
-from kvmodels.schema.state import ObjectState, set_state
+from kvmodels.schema.compile.model import KvModel
+from kvmodels.schema.compile.schema import schema_of
+from kvmodels.schema.declare.declarations import Index
+from kvmodels.schema.declare.markers import Field, Indexed, MultiIndexed, PrimaryKey, Unique
+from kvmodels.schema.instances import ObjectState, set_state
 
 
 class Size(Enum):

@@ -8,10 +8,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, Field
 
-from kvmodels.encoding.columns import column_codec
-from kvmodels.errors import InvalidValueError, SchemaMismatchError
-from kvmodels.keys import decode_key, encode_key
-from kvmodels.schema.catalogue import (
+from kvmodels.catalog.catalogue import (
     Header,
     IndexState,
     StoredCollection,
@@ -20,15 +17,18 @@ from kvmodels.schema.catalogue import (
     stored_collection,
     stored_index,
 )
-from kvmodels.schema.compile import schema_of
-from kvmodels.schema.declarations import AggregateIndex, Index, UniqueConstraint
-from kvmodels.schema.definition import Column, IndexDefinition, ModelSchema
-from kvmodels.schema.expressions import Q
-from kvmodels.schema.keyspace import EntryLayout, counted_by, counter_prefix
-from kvmodels.schema.live import LiveCollection, join
-from kvmodels.schema.markers import PrimaryKey
-from kvmodels.schema.model import KvModel
-from kvmodels.schema.paths import reader
+from kvmodels.catalog.collection import LiveCollection, join
+from kvmodels.catalog.keyspace import EntryLayout, counted_by, counter_prefix
+from kvmodels.codecs.columns.registry import column_codec
+from kvmodels.core.keys import decode_key, encode_key
+from kvmodels.errors import InvalidValueError, SchemaMismatchError
+from kvmodels.schema.compile.model import KvModel
+from kvmodels.schema.compile.schema import schema_of
+from kvmodels.schema.declare.declarations import AggregateIndex, Index, UniqueConstraint
+from kvmodels.schema.declare.expressions import Q
+from kvmodels.schema.declare.markers import PrimaryKey
+from kvmodels.schema.definition.definition import Column, IndexDefinition, ModelSchema
+from kvmodels.schema.definition.values import reader
 
 
 class Address(BaseModel):

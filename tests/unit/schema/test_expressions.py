@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 from kvmodels.errors import InvalidArgumentError
-from kvmodels.schema.expressions import Comparison, FieldRef, Order, col
-from kvmodels.schema.markers import Field, Indexed, PrimaryKey
-from kvmodels.schema.model import KvModel
+from kvmodels.schema.compile.model import KvModel
+from kvmodels.schema.declare.expressions import Comparison, FieldRef, Order, col
+from kvmodels.schema.declare.markers import Field, Indexed, PrimaryKey
 
 
 class Person(KvModel):

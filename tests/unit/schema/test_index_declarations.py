@@ -12,12 +12,11 @@ import pytest
 from pydantic import BaseModel, Field, RootModel
 
 from kvmodels.errors import ModelDefinitionError
-from kvmodels.schema.compile import schema_of
-from kvmodels.schema.declarations import AggregateIndex, Index, UniqueConstraint
-from kvmodels.schema.definition import MAX_FAN_OUT
-from kvmodels.schema.expressions import FieldRef, MultiFieldRef, Q
-from kvmodels.schema.markers import Indexed, KeyNumber, MultiIndexed, PrimaryKey, Stored, Unique
-from kvmodels.schema.model import KvModel
+from kvmodels.schema.compile.model import KvModel
+from kvmodels.schema.compile.schema import schema_of
+from kvmodels.schema.declare.declarations import MAX_FAN_OUT, AggregateIndex, Index, UniqueConstraint
+from kvmodels.schema.declare.expressions import FieldRef, MultiFieldRef, Q
+from kvmodels.schema.declare.markers import Indexed, KeyNumber, MultiIndexed, PrimaryKey, Stored, Unique
 
 
 class Address(BaseModel):

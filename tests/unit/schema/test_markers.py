@@ -5,7 +5,7 @@ from typing import Annotated, Any
 import pytest
 
 from kvmodels.errors import ModelDefinitionError
-from kvmodels.schema.markers import Field, Index, Indexed, PrimaryKey, Stored, Unique, UniqueConstraint
+from kvmodels.schema.declare.markers import Field, Index, Indexed, PrimaryKey, Stored, Unique, UniqueConstraint
 
 
 def test_the_bracket_form_is_the_annotated_form():

@@ -7,10 +7,19 @@ import pytest
 from pydantic import BaseModel, ConfigDict, create_model
 
 from kvmodels.errors import KvModelsError, ModelDefinitionError
-from kvmodels.schema.compile import schema_of
-from kvmodels.schema.markers import Field, Index, Indexed, KeyNumber, PrimaryKey, Stored, Unique, UniqueConstraint
-from kvmodels.schema.model import KvModel
-from kvmodels.schema.options import META_OPTIONS
+from kvmodels.schema.compile.model import KvModel
+from kvmodels.schema.compile.options import META_OPTIONS
+from kvmodels.schema.compile.schema import schema_of
+from kvmodels.schema.declare.markers import (
+    Field,
+    Index,
+    Indexed,
+    KeyNumber,
+    PrimaryKey,
+    Stored,
+    Unique,
+    UniqueConstraint,
+)
 
 
 def declare(name="Thing", bases=(KvModel,), keywords=None, meta=None, **fields):

@@ -8,9 +8,9 @@ import pytest
 from pydantic import BaseModel, Field, TypeAdapter
 
 from kvmodels.errors import ModelDefinitionError
-from kvmodels.schema.compile import schema_of
-from kvmodels.schema.markers import Index, Indexed, PrimaryKey
-from kvmodels.schema.model import KvModel
+from kvmodels.schema.compile.model import KvModel
+from kvmodels.schema.compile.schema import schema_of
+from kvmodels.schema.declare.markers import Index, Indexed, PrimaryKey
 
 V = TypeVar("V")
 

@@ -10,9 +10,9 @@ from fastapi.testclient import TestClient
 from pydantic import ValidationError
 
 from kvmodels import errors
-from kvmodels.schema.markers import Field, Indexed, PrimaryKey, Unique
-from kvmodels.schema.model import KvModel
-from kvmodels.ulid import ULID
+from kvmodels.core.ulid import ULID
+from kvmodels.schema.compile.model import KvModel
+from kvmodels.schema.declare.markers import Field, Indexed, PrimaryKey, Unique
 
 
 class Account(KvModel):

@@ -11,16 +11,16 @@ import hypothesis.strategies as st
 from hypothesis import given, settings
 from pydantic import BaseModel
 
+from kvmodels.catalog.catalogue import IndexState, index_definition, stored_index
+from kvmodels.catalog.keyspace import EntryLayout
 from kvmodels.errors import ModelDefinitionError
-from kvmodels.schema.catalogue import IndexState, index_definition, stored_index
-from kvmodels.schema.compile import schema_of
-from kvmodels.schema.declarations import Index
-from kvmodels.schema.definition import IndexDefinition
-from kvmodels.schema.expressions import Expression, Q
-from kvmodels.schema.keyspace import EntryLayout
-from kvmodels.schema.markers import Indexed, PrimaryKey
-from kvmodels.schema.model import KvModel
-from kvmodels.schema.partial import MOST_ALTERNATIVES, partial_of
+from kvmodels.schema.compile.indexes import MOST_ALTERNATIVES, partial_of
+from kvmodels.schema.compile.model import KvModel
+from kvmodels.schema.compile.schema import schema_of
+from kvmodels.schema.declare.declarations import Index
+from kvmodels.schema.declare.expressions import Expression, Q
+from kvmodels.schema.declare.markers import Indexed, PrimaryKey
+from kvmodels.schema.definition.definition import IndexDefinition
 
 
 class Place(BaseModel):

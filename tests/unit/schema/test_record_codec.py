@@ -3,7 +3,7 @@
 import math
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, Literal, Optional, Self
+from typing import Annotated, Any, Literal
 
 import pydantic
 import pytest
@@ -13,7 +13,6 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     PlainValidator,
-    StringConstraints,
     ValidationError,
     WrapValidator,
     computed_field,
@@ -21,6 +20,7 @@ from pydantic import (
     model_validator,
 )
 
+from kvmodels.core.ulid import ULID
 from kvmodels.errors import (
     DecodeError,
     InvalidValueError,
@@ -28,11 +28,11 @@ from kvmodels.errors import (
     NonIdempotentValidatorError,
     UnknownFieldError,
 )
-from kvmodels.schema.compile import apply_changes, schema_of
-from kvmodels.schema.markers import Field, Indexed, PrimaryKey, Stored, Unique
-from kvmodels.schema.model import KvModel
-from kvmodels.schema.state import ObjectState, set_state
-from kvmodels.ulid import ULID
+from kvmodels.schema.compile.model import KvModel
+from kvmodels.schema.compile.record_codec import apply_changes
+from kvmodels.schema.compile.schema import schema_of
+from kvmodels.schema.declare.markers import Field, Indexed, PrimaryKey, Stored, Unique
+from kvmodels.schema.instances import ObjectState, set_state
 
 
 class Address(BaseModel):
@@ -407,7 +407,7 @@ def test_types_without_functions_of_the_user_are_not_proved(annotation, monkeypa
         _private: int = 1
 
     schema = schema_of(Thing)
-    monkeypatch.setattr("kvmodels.schema.record_codec.deepcopy", None)
+    monkeypatch.setattr("kvmodels.schema.compile.record_codec.deepcopy", None)
     assert schema.encode(Thing(id=1)) == {"id": 1, "v": None}
 
 
@@ -634,118 +634,3 @@ def test_the_configuration_of_the_model_decides_on_extra_input_not_on_reading():
     thing = Strictest(id=1, inner=Address(street="s"))
     document = schema.encode(thing) | {"gone": 1}
     assert schema.decode(document, (1,)) == (thing, {"gone": 1})
-
-
-# --- replaceable ------------------------------------------------------------------------------------------------------
-
-
-class Account(KvModel, collection="accounts"):
-    id: PrimaryKey[int]
-    name: str = Field(default="", exclude=True)
-    nick: str | None = Field(default=None, frozen=True)
-    short: Annotated[str, StringConstraints(strip_whitespace=True, max_length=3)] = ""
-    score: float | bool | None = None
-    ratio: Indexed[float] = Field(default=0.0)
-    done: bool = False
-    ratios: Optional[float] = None  # noqa: UP045 - as many write it
-
-
-def test_fields_without_bounds_are_replaceable_in_a_model_of_plain_values():
-    none = type(None)
-    assert schema_of(Account).replaceable == {
-        "name": {str},
-        "nick": {str, none},
-        "ratio": {float},
-        "done": {bool},
-        "ratios": {float, none},
-    }
-
-
-@pytest.mark.parametrize("name", ["name", "nick", "ratio", "done", "ratios"])
-@pytest.mark.parametrize("stored", ["", "a", " \x00", 0, 2**70, True, 1.5, math.inf, math.nan, None, b"", [], {}])
-@pytest.mark.parametrize("new", ["", "b", 5, True, 1.5, "1.5", math.nan, None])
-def test_a_replaceable_value_is_validated_to_the_same_in_one_step_and_in_two(name: str, stored: Any, new: Any):
-    schema = schema_of(Account)
-    document = {"id": "1", "short": " a ", "score": "2", "ratio": 1, "name": "n", "nick": None, "done": 1, "ratios": 2}
-    document[name] = stored
-    if type(stored) not in schema.replaceable[name]:
-        return
-    instance, _ = schema.decode(dict(document), (1,))  # which must not fail
-    assert instance.__dict__[name] is stored
-    apply_changes(schema, instance, {name: new})
-    try:
-        prepared = schema.prepare(instance)
-    except ValidationError:
-        with pytest.raises(ValidationError):
-            Account.model_validate({**document, name: new}, by_name=True)
-        return
-    schema.accept(instance, prepared)
-    once = Account.model_validate({**document, name: new}, by_name=True)
-    assert repr(once) == repr(instance)
-    assert repr(once.__dict__) == repr(prepared.document)
-    assert once.model_fields_set == instance.model_fields_set
-
-
-def with_fields(**fields: Any) -> type[KvModel]:
-    annotations = {"id": PrimaryKey[int], "note": str}
-    namespace: dict[str, Any] = {"__annotations__": annotations, "__module__": __name__}
-    for name, value in fields.items():
-        if isinstance(value, tuple):
-            namespace["__annotations__"][name], namespace[name] = value
-        else:
-            namespace[name] = value
-    return type("Made", (KvModel,), namespace, collection="made")
-
-
-class Watched(KvModel, collection="watched"):
-    id: PrimaryKey[int]
-    note: str
-
-    @model_validator(mode="after")
-    def seen(self) -> Self:
-        return self
-
-
-def made(self: Any, **values: Any) -> None:
-    KvModel.__init__(self, **values)
-
-
-class Versioned(KvModel, collection="versioned"):
-    id: PrimaryKey[int]
-    note: str
-
-    class Meta:
-        schema_version = 2
-
-
-class Trusted(KvModel, collection="trusted"):
-    id: PrimaryKey[int]
-    note: str
-    name: Annotated[str, AfterValidator(str.lower)] = ""
-
-    class Meta:
-        trust_validators = True
-
-
-@pytest.mark.parametrize(
-    "model",
-    [
-        User,
-        Versioned,
-        Trusted,
-        with_fields(tags=(list[str], [])),
-        with_fields(anything=(Any, None)),
-        with_fields(secret=(pydantic.SecretStr, pydantic.SecretStr(""))),
-        with_fields(name=(Annotated[str, AfterValidator(str.lower)], "")),
-        Watched,
-        with_fields(name=(Annotated[str | None, Unique(key=str.casefold)], None)),
-        with_fields(model_config=ConfigDict(str_max_length=3)),
-        with_fields(model_config=ConfigDict(extra="allow")),
-        with_fields(model_post_init=lambda self, _: None),
-        with_fields(_hidden=(int, 1)),
-        with_fields(__init__=made),
-    ],
-)
-def test_a_model_that_is_more_than_plain_values_is_validated_as_it_is_read_and_as_it_is_written(model: type[KvModel]):
-    assert schema_of(model).replaceable == {}
-    assert schema_of(with_fields()).replaceable == {"note": {str}}

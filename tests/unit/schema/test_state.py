@@ -7,9 +7,9 @@ import pickle
 import pytest
 from pydantic import BaseModel
 
-from kvmodels.schema.markers import PrimaryKey
-from kvmodels.schema.model import KvModel
-from kvmodels.schema.state import (
+from kvmodels.schema.compile.model import KvModel
+from kvmodels.schema.declare.markers import PrimaryKey
+from kvmodels.schema.instances import (
     STATE_SLOT,
     ObjectState,
     drop_state,

@@ -12,11 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict
 
-from kvmodels.encoding.values import MsgpackCodec
+from kvmodels.codecs.msgpack import MsgpackCodec
 from kvmodels.errors import DecodeError
-from kvmodels.schema.compile import schema_of
-from kvmodels.schema.markers import PrimaryKey
-from kvmodels.schema.model import KvModel
+from kvmodels.schema.compile.model import KvModel
+from kvmodels.schema.compile.schema import schema_of
+from kvmodels.schema.declare.markers import PrimaryKey
 
 CODEC = MsgpackCodec()
 

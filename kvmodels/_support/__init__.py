@@ -1,0 +1,10 @@
+"""Helpers without knowledge of the library: lazy modules, slotted dataclasses, public names."""
+
+from __future__ import annotations
+
+from kvmodels._support.lazy_modules import deferred_modules
+
+__getattr__ = deferred_modules(
+    __name__,
+    "suggest",
+)

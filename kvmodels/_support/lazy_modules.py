@@ -1,0 +1,74 @@
+"""Modules that are loaded when they are first used, so that a program pays only for the parts that it uses.
+
+Rules of this module: how an import is written says when it happens. ``from kvmodels.flows.check.scrub import Repair``
+loads ``scrub`` at once; ``from kvmodels.flows import scrub`` loads it at the first ``scrub.something``, if its package
+lists it as deferred. Either way the import stands at the head of the module, where people, type checkers and the tests
+of the layers see it. Loading is the import system's own: it happens once, other threads wait for it, and what failed or
+was interrupted is tried again at the next use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib import import_module
+
+
+class _Deferred:
+    """Stands for a module until it is used, and shares its namespace from then on.
+
+    The namespace is shared, not copied, so that what is patched in the module is patched here, and an attribute costs
+    no more than that of any object. ``importlib.util.LazyLoader`` was rejected: before Python 3.12 a second thread can
+    see a module that the first one is still loading.
+    """
+
+    __name__: str
+
+    def __init__(self, name: str) -> None:
+        self.__dict__["__name__"] = name
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(_loaded(self), name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        setattr(_loaded(self), name, value)  # or the first use would forget it
+
+    def __repr__(self) -> str:
+        return f"<module {self.__name__!r}, loaded when it is used>"
+
+
+def _loaded(one: _Deferred) -> object:
+    module = import_module(one.__name__)
+    object.__setattr__(one, "__dict__", module.__dict__)
+    return module
+
+
+def deferred_modules(package: str, *names: str) -> Callable[[str], object]:
+    """A ``__getattr__`` for a package: these modules of it are loaded when they are first used.
+
+    Args:
+        package: its ``__name__``.
+        names: of modules in it.
+
+    Returns:
+        The function, to be assigned to ``__getattr__`` in the ``__init__`` of the package.
+
+    Examples:
+        >>> find = deferred_modules("xml", "dom")
+        >>> dom = find("dom")
+        >>> dom
+        <module 'xml.dom', loaded when it is used>
+        >>> dom.Node.TEXT_NODE
+        3
+        >>> find("nothing")
+        Traceback (most recent call last):
+        ...
+        AttributeError: module 'xml' has no attribute 'nothing'
+    """
+    known = frozenset(names)
+
+    def find(name: str) -> object:
+        if name in known:
+            return _Deferred(f"{package}.{name}")
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    return find

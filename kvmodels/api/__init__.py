@@ -1,0 +1,12 @@
+"""The public facades and what both worlds share."""
+
+from __future__ import annotations
+
+from kvmodels._support.lazy_modules import deferred_modules
+
+__getattr__ = deferred_modules(
+    __name__,
+    "core",
+    "opening",
+    "scope",
+)

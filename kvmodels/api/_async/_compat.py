@@ -1,0 +1,178 @@
+"""Run flows, locks and workers with asyncio; ``api/_sync/_compat.py`` has the same names for threads.
+
+Rules of this module: both modules define the same names, so that every other facade is written once. Nothing here
+knows what a flow does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import inspect
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
+from typing import Any, TypeAlias, TypeVar
+
+from kvmodels.api.core import DatabaseCore
+from kvmodels.api.opening import Opening
+from kvmodels.engines.contract import Engine, Snapshot
+from kvmodels.errors import EngineError, UnsupportedError
+from kvmodels.flows.context import Context
+from kvmodels.flows.effects import AnyFlow
+from kvmodels.flows.reading import lookup
+from kvmodels.runtime import event_loop
+from kvmodels.schema.definition.definition import ModelSchema
+
+T = TypeVar("T")
+
+run = event_loop.arun
+pin = event_loop.apin
+release = event_loop.arelease
+in_thread = event_loop.in_thread
+run_to_end = event_loop.run_to_end
+
+Mutex = asyncio.Lock
+Worker: TypeAlias = "asyncio.Task[None]"
+
+
+def open_eagerly(_: Callable[[], object]) -> None:
+    """Leave an object of the constructor closed: it is opened by its first ``await``."""
+
+
+async def engine_of(opening: Opening) -> Engine:
+    """Return the engine, opened in a thread if it is not open yet.
+
+    If the task is cancelled meanwhile, the thread finishes the opening and ``opening`` owns the engine.
+    """
+    engine = opening.engine
+    return await in_thread(opening.open) if engine is None else engine
+
+
+async def close_store(opening: Opening) -> None:
+    """Close the engine without blocking the event loop, and open it no more."""
+    engine = opening.engine
+    if engine is not None:
+        await event_loop.aclose(engine)
+        return
+    try:
+        await in_thread(opening.close)  # which waits for another task that opens it
+    except EngineError:
+        opening.close()
+
+
+@contextlib.asynccontextmanager
+async def pinned(engine: Engine) -> AsyncGenerator[Snapshot | None]:
+    """Hold a snapshot of the engine; None if it has no snapshots."""
+    if not engine.capabilities.traits.snapshots:
+        yield None
+        return
+    snapshot = await pin(engine)
+    try:
+        yield snapshot
+    finally:
+        await release(engine, snapshot)
+
+
+class AsyncModelRunner:
+    """Runs the flows of one repository of a database."""
+
+    __slots__ = ("_core", "_opening", "schema")
+
+    def __init__(self, opening: Opening, core: DatabaseCore, schema: ModelSchema) -> None:
+        self._opening = opening
+        self._core = core
+        self.schema = schema
+
+    @property
+    def context(self) -> Context:
+        """What the flows share."""
+        return self._core.context
+
+    def get(self, arguments: tuple[Any, ...], lookups: Mapping[str, Any], /) -> Coroutine[Any, Any, Any]:
+        """Run ``lookup.get`` to its end."""
+        return self.run(lookup.get(self._core.context, self.schema, arguments, lookups))
+
+    def run(self, flow: AnyFlow[T]) -> Coroutine[Any, Any, T]:
+        """Run a flow to its end."""
+        # Not awaited here: of a thousand tasks that wait, each would keep a coroutine more.
+        return run(self._opening.open(), flow)
+
+
+class AsyncEvent(asyncio.Event):
+    """An event to wait for with a time limit."""
+
+    async def wait_for(self, seconds: float) -> bool:
+        """Wait until it is set, and return whether it is."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):  # not wait_for(), which can lose a cancellation in Python 3.11
+                await self.wait()
+        return self.is_set()
+
+
+def from_any_thread(function: Callable[[], object]) -> Callable[[], None]:
+    """Return a function that any thread may call, and that has ``function`` called in this event loop."""
+    loop = asyncio.get_running_loop()
+
+    def call() -> None:
+        with contextlib.suppress(RuntimeError):  # a closed loop refuses the call, and then nobody waits in it
+            loop.call_soon_threadsafe(function)
+
+    return call
+
+
+def start_worker(
+    function: Callable[[], Coroutine[Any, Any, None]],
+    name: str,
+    *,
+    url: str | None = None,  # noqa: ARG001 - of the store, for the error of a thread that does not start
+    ended: Callable[[], object] | None = None,
+) -> Worker:
+    """Run a function in a task of its own.
+
+    Args:
+        function: what it does.
+        name: of the task.
+        url: of the store that needs it.
+        ended: called when the task has ended, also if it was cancelled before it could begin.
+    """
+    task = asyncio.get_running_loop().create_task(function(), name=name)
+    if ended is not None:
+        task.add_done_callback(lambda _: ended())
+    return task
+
+
+async def join_worker(worker: Worker, seconds: float | None = None) -> bool:
+    """Wait until a worker has ended, and return whether it has."""
+    await asyncio.wait((worker,), timeout=seconds)
+    return worker.done()
+
+
+def current_worker() -> Worker | None:
+    """Return the running task."""
+    return asyncio.current_task()
+
+
+def is_being_cancelled() -> bool:
+    """Return whether the running task was cancelled: the loop is being shut down, and nothing may be awaited."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def require_handler(_: Callable[[Any], object], __: Engine | None) -> None:
+    """Check that a handler of messages can be called from here.
+
+    Raises:
+        UnsupportedError: no event loop is running.
+    """
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        raise UnsupportedError(
+            "no event loop is running", reason="listen", hint="Call listen inside a coroutine."
+        ) from None
+
+
+async def call_handler(handler: Callable[[Any], object], message: Any) -> None:
+    """Call the handler of a message, a coroutine function or a plain one."""
+    result = handler(message)
+    if inspect.isawaitable(result):
+        await result

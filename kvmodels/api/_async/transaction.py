@@ -1,0 +1,423 @@
+"""Transactions, asynchronous: several reads and writes that become one commit, or nothing.
+
+Rules of this module: what is read, kept and compiled is decided in ``kvmodels.flows.transaction.transaction``; here a
+transaction gets its surface, its place in the task and its end. Names, signatures and behaviour are those of
+``kvmodels.api._sync.transaction``, which a test compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from contextlib import AbstractContextManager
+from functools import partial, wraps
+from inspect import isawaitable, iscoroutinefunction
+from types import TracebackType
+from typing import Any, Concatenate, NoReturn, ParamSpec, Protocol, TypeAlias, TypeVar, cast
+
+from kvmodels._support.callers import calling_frame
+from kvmodels._support.naming import show_public_path
+from kvmodels.api._async.kv_transaction import AsyncTransactionKv
+from kvmodels.api._async.repository import AsyncRepository
+from kvmodels.api._async.transaction_session import AsyncSession
+from kvmodels.api.scope import Joined, OpenBlock, Scope, Store, end_reruns, require_function, require_retries
+from kvmodels.core.keys import KeyPart
+from kvmodels.core.operations import format_versionstamp
+from kvmodels.engines.contract import Engine
+from kvmodels.errors import InvalidArgumentError, TransactionConflictError
+from kvmodels.flows.arguments import require_callable, require_flag, require_text
+from kvmodels.flows.context import Context
+from kvmodels.flows.effects import AGAIN, AnyFlow, Flow
+from kvmodels.flows.reading import lookup
+from kvmodels.flows.transaction import transaction as transaction_flows
+from kvmodels.flows.transaction.rerun import History, Rerun
+from kvmodels.flows.writing.operation import run_after
+from kvmodels.runtime.event_loop import aleave_place, arun
+from kvmodels.schema.compile.model import KvModel
+from kvmodels.schema.definition.definition import ModelSchema
+
+M = TypeVar("M", bound=KvModel)
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class AsyncTransaction:
+    """Reads and writes that are committed together; made by ``async with db.transaction() as tx``.
+
+    Everything is read from one state of the store, with what the transaction itself has written. At the end one commit
+    checks that what was read is unchanged, and writes; until then nothing is sent. Objects of the caller get their
+    version with the commit, and are as they were if there is none. Tasks that share it take
+    turns.
+
+    Args:
+        session: the transaction at the engine.
+    """
+
+    __slots__ = ("_kv", "_repositories", "_session")
+
+    def __init__(self, session: AsyncSession) -> None:
+        self._session = session
+        self._kv = AsyncTransactionKv(session.run, session.perform, session.flows)
+        self._repositories: dict[type[Any], AsyncRepository[Any]] = {}
+
+    def __getitem__(self, model: type[M]) -> AsyncRepository[M]:
+        try:
+            known: AsyncRepository[M] | None = self._repositories.get(model)
+        except TypeError:  # an object of a model, perhaps, which has no hash
+            known = None
+        if known is not None:
+            return known
+        made: AsyncRepository[M] = AsyncRepository(_Runner(self._session, self._session.store.schema_for(model)))
+        self._repositories[model] = made
+        return made
+
+    def repository(self, model: type[M]) -> AsyncRepository[M]:
+        """The repository of a model in this transaction; the same as ``tx[model]``.
+
+        Args:
+            model: one of the models that the database was opened with.
+
+        Returns:
+            Its repository, with every verb and query.
+
+        Raises:
+            InvalidArgumentError: the database was opened without this model.
+        """
+        return self[model]
+
+    @property
+    def kv(self) -> AsyncTransactionKv:
+        """Raw keys and messages in the same commit; keys of models raise ReservedKeyError."""
+        return self._kv
+
+    @property
+    def versionstamp(self) -> str | None:
+        """The versionstamp of the commit; None before it, and if nothing was written."""
+        stamp = self._session.versionstamp
+        return None if stamp is None else format_versionstamp(stamp)
+
+    async def guard(self, name: str, *parts: KeyPart, shared: bool = False) -> None:
+        """Let only one of all transactions with this guard that run at the same time be committed.
+
+        A commit checks what was read, and not that a query would find nothing else by now. Where a decision rests on
+        what a query did not find, take a guard in every transaction that could change that.
+
+        Any number of transactions may hold a guard with ``shared=True`` and commit side by side. A transaction that
+        holds it exclusively conflicts with every one of them, whichever commits first. Taken both ways in one
+        transaction, it is exclusive.
+
+        Args:
+            name: what is guarded, such as ``"room"``.
+            parts: which of them, such as its number.
+            shared: conflict with exclusive holders only.
+
+        Raises:
+            InvalidArgumentError, InvalidKeyError: not a text, no parts of a key, or no bool.
+            ClosedError: the transaction has ended.
+
+        Examples:
+            >>> import asyncio
+            >>> from kvmodels import AsyncDatabase, Indexed, KvModel, PrimaryKey
+            >>> class Booking(KvModel, collection="bookings"):
+            ...     id: PrimaryKey[int]
+            ...     room: Indexed[str]
+            >>> async def main():
+            ...     async with AsyncDatabase("memory://", models=[Booking]) as db:
+            ...         async with db.transaction() as tx:
+            ...             await tx.guard("room", "A1")
+            ...             if not await tx[Booking].filter(room="A1").exists():
+            ...                 await tx[Booking].create(id=1, room="A1")
+            ...         return await db[Booking].filter(room="A1").count()
+            >>> asyncio.run(main())
+            1
+        """
+        require_text("name", name, "Give the name of what is guarded.")
+        require_flag("shared", shared)
+        await self._session.perform(self._session.flows.guard(name, parts, shared))
+
+    def on_commit(self, function: Callable[[], object]) -> None:
+        """Call a function after the commit, in the order of these calls; not if there is none.
+
+        Args:
+            function: is called without arguments, and awaited if it is a coroutine function; what it raises goes on
+                to the caller, with a note that the transaction was committed.
+
+        Raises:
+            InvalidArgumentError: it cannot be called.
+            ClosedError: the transaction has ended.
+        """
+        require_callable("function", function, "Give a function without parameters.")
+        self._session.flows.require_open()
+        self._session.flows.hooks.append(function)
+
+    def unchecked(self) -> AbstractContextManager[None]:
+        """Read without checks: the commit does not check what is read in this block.
+
+        This applies to the code that is called or awaited from the block, and to the tasks that are started inside. A
+        read while a generator is suspended in the block is a TransactionSuspendedError.
+
+        Returns:
+            A context manager: ``with tx.unchecked(): ...``.
+
+        Raises:
+            ClosedError: the transaction has ended.
+        """
+        return self._session.flows.unchecked()
+
+    def __repr__(self) -> str:
+        session = self._session
+        return f"<AsyncTransaction of {session.store.engine.url}, {'ended' if session.flows.ended else 'open'}>"
+
+
+class AsyncDecorator(Protocol):
+    """From a coroutine function whose first parameter is the transaction to one that is called without it."""
+
+    def __call__(
+        self, function: Callable[Concatenate[AsyncTransaction, P], Awaitable[R]], /
+    ) -> Callable[P, Coroutine[Any, Any, R]]:
+        """Decorate a coroutine function.
+
+        Args:
+            function: gets the transaction as its first argument.
+
+        Returns:
+            A coroutine function of the other parameters.
+
+        Raises:
+            InvalidArgumentError: no coroutine function.
+        """
+        ...
+
+
+Begin: TypeAlias = Callable[[int], Awaitable[AsyncSession]]
+
+
+class AsyncTransactionBlock:
+    """The ``async with`` statement of a transaction; made by ``db.transaction()``.
+
+    A block joins another one of the same database if it is entered by code that runs inside of that: the outer one
+    commits. If an exception leaves an inner block, the outer one cannot be committed any more.
+
+    Args:
+        begin: a new transaction at the engine, given how often it was begun, this time included.
+        scope: the transactions of the database.
+        rerun: of a function that is run again after a conflict.
+    """
+
+    __slots__ = ("_begin", "_open", "_outer", "_rerun", "_scope", "_session", "conflict", "contended")
+
+    def __init__(self, begin: Begin, scope: Scope[AsyncTransaction], rerun: Rerun | None = None) -> None:
+        self._begin = begin
+        self._scope = scope
+        self._rerun = rerun
+        self._outer: transaction_flows.TransactionFlows | None = None
+        self._session: AsyncSession | None = None
+        self._open: OpenBlock[AsyncTransaction] | None = None
+        self.conflict: TransactionConflictError | None = None
+        """The conflict that ended this very transaction."""
+        self.contended: tuple[bytes, ...] = ()
+        """The keys of that conflict."""
+
+    async def __aenter__(self) -> AsyncTransaction:
+        if self._session is not None or self._outer is not None:
+            raise InvalidArgumentError(
+                "a block of a transaction is used once", hint="Call db.transaction() for each with statement."
+            )
+        frame = calling_frame()
+        joined = self._scope.current()
+        if joined is not None:
+            self._outer = joined.flows
+            self._open = self._scope.enter(joined, frame)
+            return joined.transaction
+        session = self._session = await self._begin(1 if self._rerun is None else self._rerun.attempt)
+        session.flows.rerun = self._rerun
+        try:
+            await session.begin()
+        except BaseException as error:
+            await session.roll_back(error)
+            raise
+        transaction = AsyncTransaction(session)
+        self._open = self._scope.enter(Joined(transaction, session.flows), frame)
+        return transaction
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        block, self._open = self._open, None
+        assert block is not None, "a block is entered before it is left, once"
+        self._scope.leave(block)
+        if self._outer is not None:
+            self._outer.aborted_by = self._outer.aborted_by or error
+            return
+        session = self._session
+        assert session is not None, "a block that joins no other has a transaction of its own"
+        try:
+            after = await self._ended(session, error)
+        except TransactionConflictError as conflict:
+            self.conflict, self.contended = conflict, session.flows.contended
+            raise
+        if error is not None and error is session.flows.met:
+            self.conflict, self.contended = session.flows.met, session.flows.contended
+        elif self._rerun is not None:
+            self._rerun.ticket.leave()  # before functions of the user are called
+        await _run_after(after)
+
+    def __del__(self) -> None:
+        block = getattr(self, "_open", None)  # an interrupt may have come upon the constructor
+        if block is not None and self._session is not None:
+            block.abandon()
+
+    async def _ended(self, session: AsyncSession, error: BaseException | None) -> list[Callable[[], object]]:
+        if error is not None:
+            await session.roll_back(error)
+            return []
+        try:
+            return await session.commit()
+        except BaseException as failure:
+            await session.roll_back(failure)
+            raise
+
+
+class AsyncTransactions:
+    """The transactions of one database handle.
+
+    Args:
+        store: opens the store, at the first transaction.
+        session: the kind of transactions at the engine.
+        scope: tells which transaction a piece of code is in.
+        run: runs a flow that waits until a function may be run again.
+    """
+
+    __slots__ = ("_run", "_scope", "_session", "_store")
+
+    def __init__(
+        self,
+        store: Callable[[], Awaitable[Store]],
+        *,
+        session: Callable[[Store, int], AsyncSession] = AsyncSession,
+        scope: Scope[AsyncTransaction] | None = None,
+        run: Callable[[Engine, Flow[None]], Awaitable[None]] = arun,
+    ) -> None:
+        self._store = store
+        self._session = session
+        self._scope: Scope[AsyncTransaction] = scope or Scope()
+        self._run = run
+
+    async def _begin(self, attempt: int) -> AsyncSession:
+        return self._session(await self._store(), attempt)
+
+    def block(self, rerun: Rerun | None = None) -> AsyncTransactionBlock:
+        """A new ``async with`` statement.
+
+        Args:
+            rerun: of a function that is run again after a conflict.
+
+        Returns:
+            The block, which is used once.
+        """
+        return AsyncTransactionBlock(self._begin, self._scope, rerun)
+
+    def decorator(self, retries: int | None) -> AsyncDecorator:
+        """What ``AsyncDatabase.transactional`` gives.
+
+        Args:
+            retries: how often the function is run again at most; None for the attempts of the policy.
+
+        Returns:
+            The decorator.
+
+        Raises:
+            InvalidArgumentError: no number of retries.
+        """
+        require_retries(retries)
+
+        def decorate(
+            function: Callable[Concatenate[AsyncTransaction, P], Awaitable[R]], /
+        ) -> Callable[P, Coroutine[Any, Any, R]]:
+            return self._repeating(function, retries)
+
+        return decorate
+
+    def _repeating(
+        self, function: Callable[Concatenate[AsyncTransaction, P], Awaitable[R]], retries: int | None
+    ) -> Callable[P, Coroutine[Any, Any, R]]:
+        """The function as a transaction that is run again after a conflict; see ``AsyncDatabase.transactional``."""
+        if not iscoroutinefunction(function):
+            raise InvalidArgumentError(
+                "a transaction of an asynchronous database needs a coroutine function",
+                argument="function",
+                value=getattr(function, "__name__", repr(function)),
+                hint="Decorate an 'async def' that returns its result; a plain function with Database.transactional().",
+            )
+
+        require_function(function)
+
+        history = History()
+
+        # A function of its own: who waits for a turn keeps nothing of the last run, which the collector would visit.
+        async def once(rerun: Rerun, *args: P.args, **kwargs: P.kwargs) -> object:
+            block = self.block(rerun)
+            try:
+                async with block as tx:
+                    return await function(tx, *args, **kwargs)
+            except TransactionConflictError as conflict:
+                if conflict is not block.conflict:
+                    raise
+                rerun.beaten(conflict, block.contended)
+                return AGAIN
+
+        @wraps(function)
+        async def repeated(*args: P.args, **kwargs: P.kwargs) -> R:
+            store = await self._store()
+            rerun = Rerun(store.context, retries, history)
+            with rerun.ticket.alive:
+                try:
+                    while True:
+                        result = await once(rerun, *args, **kwargs)
+                        if result is not AGAIN:
+                            return cast("R", result)
+                        await self._run(store.engine, rerun.again())
+                finally:
+                    end_reruns(rerun, store.engine, aleave_place)
+
+        return repeated
+
+
+async def _run_after(functions: Iterable[Callable[[], object]]) -> None:
+    """As ``run_after``, and what is to be awaited is."""
+    failed: list[Callable[[], object]] = []
+    for function in functions:
+        try:
+            returned = function()
+            if isawaitable(returned):
+                await returned
+        except Exception as error:  # noqa: BLE001 - functions of the user raise anything; it is raised below
+            failed.append(partial(_raise, error))
+    run_after(failed)
+
+
+def _raise(error: Exception) -> NoReturn:
+    raise error
+
+
+class _Runner:
+    """Runs the flows of one repository in the transaction."""
+
+    __slots__ = ("_session", "schema")
+
+    def __init__(self, session: AsyncSession, schema: ModelSchema) -> None:
+        self._session = session
+        self.schema = schema
+
+    @property
+    def context(self) -> Context:
+        return self._session.flows.context
+
+    async def get(self, arguments: tuple[Any, ...], lookups: Mapping[str, Any], /) -> Any:
+        return await self._session.run(lookup.get(self.context, self.schema, arguments, lookups))
+
+    async def run(self, flow: AnyFlow[T]) -> T:
+        return await self._session.run(flow)
+
+
+show_public_path(AsyncTransaction)

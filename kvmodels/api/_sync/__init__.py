@@ -1,0 +1,17 @@
+"""The synchronous facades."""
+
+from __future__ import annotations
+
+from kvmodels._support.lazy_modules import deferred_modules
+
+__getattr__ = deferred_modules(
+    __name__,
+    "_compat",
+    "kv",
+    "lock",
+    "namespace",
+    "queue",
+    "repository",
+    "transaction",
+    "watch",
+)

@@ -1,0 +1,583 @@
+# Generated from kvmodels/api/_async/kv.py by tools/unasync.py. Do not edit.
+"""The key-value API: ``open_kv`` and ``Kv``.
+
+Rules of this module: a method runs one flow of ``kvmodels.flows.kv`` and decides nothing. Only an asynchronous store is
+opened at the first ``await``, because opening waits for a disk.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import time
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from functools import partial
+from types import TracebackType
+from typing import Any, Final, Self
+
+from kvmodels._support.naming import show_public_path
+from kvmodels.api._sync import lock as locks
+from kvmodels.api._sync import namespace as namespaces
+from kvmodels.api._sync import queue as queues
+from kvmodels.api._sync import watch as watches
+from kvmodels.api._sync._compat import (
+    close_store,
+    engine_of,
+    in_thread,
+    open_eagerly,
+    pin,
+    release,
+    require_handler,
+    run,
+    run_to_end,
+)
+from kvmodels.api._sync.kv_reading import KvReading, KvSnapshot
+from kvmodels.api.atomic import AtomicBuilder
+from kvmodels.api.dump_files import DumpFile, DumpReader, DumpWriter, backup_path
+from kvmodels.api.opening import Durability, Opening, store_format
+from kvmodels.core.keys import Key, SetKey
+from kvmodels.core.operations import CommitResult
+from kvmodels.core.ulid import ULID
+from kvmodels.engines.contract import Engine
+from kvmodels.errors import KvModelsError
+from kvmodels.flows.kv import dump as dumping_flows
+from kvmodels.flows.kv import dump as loading_flows
+from kvmodels.flows.kv import namespace as namespace_flows
+from kvmodels.flows.kv import operations as keyvalue
+from kvmodels.flows.kv import queue as queueing
+from kvmodels.flows.kv import watch as watch_flows
+from kvmodels.flows.kv.store_format import StoreFormat
+from kvmodels.limits import Limits
+
+DEFAULT_LEASE_S: Final = 30.0
+DEFAULT_TTL_S: Final = 15.0
+
+
+def open_kv(
+    url: str | os.PathLike[str] = "memory://",
+    *,
+    codec: str = "msgpack",
+    limits: Limits | None = None,
+    durability: Durability = "commit",
+    clock: Callable[[], int] | None = None,
+    readonly: bool = False,
+    **engine_options: Any,
+) -> Kv:
+    """Open an ordered key-value store; an asynchronous one is opened by ``async with``, ``open()`` or the first call.
+
+    Args:
+        url: ``memory://`` (a new store), ``memory://name`` (shared in the process), a path, ``sqlite:///relative``,
+            ``sqlite:////absolute``, ``sqlite://:memory:``, ``lmdb:///relative`` or ``lmdb:////absolute`` (needs the
+            extra ``lmdb``).
+        codec: how values are packed: ``"msgpack"``, or ``"v8"`` as Deno does; see ``docs/concepts/deno-values.md``.
+        limits: sizes that are refused; the smaller of these and the engine's hold.
+        durability: ``"commit"``: what was committed survives power loss; ``"relaxed"``: it survives a killed process,
+            and after power loss the file is intact and holds the earlier part of it.
+        clock: returns milliseconds since the epoch; decides on expiry. None for the system's.
+        readonly: every write raises ReadOnlyError.
+        engine_options: what the engine takes besides, such as ``busy_timeout`` (seconds) of SQLite.
+
+    Returns:
+        The store; close it, or use it in a ``with`` statement.
+
+    Raises:
+        InvalidArgumentError: an unknown scheme, codec or option.
+        EngineError: the file cannot be opened, such as ForeignFileError.
+
+    Examples:
+        >>> with open_kv() as kv:
+        ...     done = kv.set(("users", 1), {"name": "Ada"})
+        ...     entry = kv.get(("users", 1))
+        >>> entry.value, entry.versionstamp == done.versionstamp
+        ({'name': 'Ada'}, True)
+    """
+    form = store_format(codec)
+    opening = Opening.of_url(
+        url, limits=limits, durability=durability, clock=clock, readonly=readonly, **engine_options
+    )
+    return Kv(opening, form)
+
+
+class Kv(KvReading):
+    """An ordered key-value store; made by ``open_kv``.
+
+    A key is a tuple of ``bytes``, ``str``, ``int``, ``float`` and ``bool``; ``True``, ``1`` and ``1.0`` are three
+    different keys. On an engine whose answers can be lost, a write is sent once and may end in CommitUnknownError.
+    Safe to share between threads, or tasks of one event loop. Cancelling a write withdraws it if it has not been
+    started; a started one is awaited, and a note of the CancelledError says whether it was applied.
+
+    Args:
+        opening: the engine, open or to be opened; closing the Kv closes it, unless the Kv is a view.
+        form: how keys and values are packed, and which first key parts are reserved.
+        view: whether another object owns the store and closes it, as for ``unsafe()`` and ``db.kv``.
+    """
+
+    __slots__ = ("_is_view",)
+
+    def __init__(self, opening: Opening, form: StoreFormat, *, view: bool = False) -> None:
+        super().__init__(opening, form)
+        self._is_view = view
+        open_eagerly(opening.open)
+
+    def set(self, key: SetKey, value: Any, *, expire_in: float | timedelta | None = None) -> CommitResult:
+        """Store a value, whatever is there: one commit.
+
+        Args:
+            key: the key, not empty; its last part may be ``COMMIT_VERSIONSTAMP``.
+            value: any value that can be stored.
+            expire_in: seconds or a timedelta, 0 or more, exact to the millisecond; None to keep it for ever,
+                whatever deadline was there.
+
+        Returns:
+            The result with the versionstamp; it is always true.
+
+        Raises:
+            InvalidKeyError, ReservedKeyError, KeyTooLargeError: the key cannot be written.
+            InvalidValueError, ValueTooLargeError: the value cannot be stored.
+            InvalidArgumentError: ``expire_in`` makes no sense.
+            CommitUnknownError: the answer was lost; the value may be stored.
+        """
+        return self.atomic().set(key, value, expire_in=expire_in).commit()
+
+    def delete(self, key: Key) -> None:
+        """Remove a key, if it is there: one commit.
+
+        Args:
+            key: the key, not empty.
+
+        Raises:
+            InvalidKeyError, ReservedKeyError, KeyTooLargeError: the key cannot be written.
+            CommitUnknownError: the answer was lost; the key may be removed.
+        """
+        self.atomic().delete(key).commit()
+
+    def atomic(self) -> AtomicOperation:
+        """Begin an atomic operation: checks and mutations that are applied all or not at all.
+
+        Returns:
+            An operation without parts, which is used once; nothing is sent before its ``commit``.
+
+        Examples:
+            >>> with open_kv() as kv:
+            ...     entry = kv.get(("hits",))
+            ...     first = kv.atomic().check(entry).sum(("hits",), 1).commit()
+            ...     again = kv.atomic().check(entry).sum(("hits",), 1).commit()
+            >>> first.ok, again.ok, again.failed_checks
+            (True, False, (('hits',),))
+        """
+        return AtomicOperation(self._opening, self._form)
+
+    def snapshot(self) -> KvSnapshot:
+        """Pin the present state, to read it in several steps while others write.
+
+        Returns:
+            The state, to read from; close it soon, or use it in a ``with`` statement.
+
+        Raises:
+            UnsupportedError: the engine has no snapshots.
+
+        Examples:
+            >>> with open_kv() as kv:
+            ...     _ = kv.set(("a",), 1)
+            ...     with kv.snapshot() as state:
+            ...         _ = kv.set(("b",), 2)
+            ...         [entry.key for entry in state.list(())], kv.count(())
+            ([('a',)], 2)
+        """
+        return KvSnapshot(self._opening, self._form)
+
+    def watch(
+        self,
+        keys: Iterable[Key] | None = None,
+        *,
+        prefix: Key | None = None,
+        since: str | None = None,
+        timeout: float | None = None,
+    ) -> watches.KvWatchIterator:
+        """Follow keys, or everything below a prefix.
+
+        A watch of keys delivers all of them, absent ones as absent: at once, and then whenever one was written
+        (with the same value too), was deleted or has expired. Each delivery is one snapshot. Changes that come
+        faster than they are taken are coalesced; the last state of every key is always delivered.
+
+        A watch of a prefix needs ``open_kv(change_log=...)``. Without ``since`` it first delivers what is there, in
+        batches of 500; then, as with ``since``, the keys that changed, each with what it holds now, in the order of
+        the commits. A key may be delivered twice with the same state, never with an older one.
+
+        A commit of this process is seen at once, one of another process within ``poll_interval`` of the engine.
+
+        Args:
+            keys: the keys to follow, in the order of delivery.
+            prefix: follow the keys that begin with these parts and have more.
+            since: go on after this versionstamp, such as ``watch.versionstamp`` of an earlier watch.
+            timeout: seconds without a change after which the iteration ends; None to wait for ever.
+
+        Returns:
+            An iterator of lists of entries; it ends when the store is closed.
+
+        Raises:
+            InvalidArgumentError: not exactly one of keys and prefix, or an argument that makes no sense.
+            InvalidKeyError: not a key.
+            UnsupportedError: at the first item: a prefix, and the store keeps no change log.
+            ResumeExpiredError: at an item: the change log no longer reaches back.
+
+        Example:
+            >>> from kvmodels import open_kv
+            >>> with open_kv() as kv:
+            ...     changes = kv.watch([("a",), ("b",)], timeout=0)
+            ...     first = next(changes)
+            ...     _ = kv.set(("b",), 1)
+            ...     second = next(changes)
+            ...     rest = [entries for entries in changes]
+            >>> [entry.value for entry in first], [entry.value for entry in second], rest
+            ([None, None], [None, 1], [])
+        """
+        watch = watch_flows.watching(self._form, time.monotonic, keys=keys, prefix=prefix, since=since, timeout=timeout)
+        return watches.KvWatchIterator(self._opening, watch)
+
+    def enqueue(
+        self,
+        value: Any,
+        *,
+        delay: float | timedelta = 0,
+        keys_if_undelivered: Iterable[Key] = (),
+        backoff_schedule: Iterable[float | timedelta] | None = None,
+    ) -> CommitResult:
+        """Put a message into the queue: one commit. ``atomic().enqueue`` does it together with other writes.
+
+        Args:
+            value: the message, any value that can be stored.
+            delay: seconds or a timedelta, at most 30 days, before it is delivered.
+            keys_if_undelivered: where the message is stored when every delivery has failed.
+            backoff_schedule: seconds or timedeltas before each further delivery of a message whose handler failed,
+                at most 5 of an hour each; None for 0.1, 1, 5, 30 and 60 seconds, ``()`` for no further delivery.
+
+        Returns:
+            The result with the versionstamp; it is always true.
+
+        Raises:
+            InvalidValueError, ValueTooLargeError: the message cannot be stored, or a duration is none.
+            InvalidArgumentError: a duration is out of range, or there are too many.
+            InvalidKeyError, ReservedKeyError, KeyTooLargeError: a key that cannot be written.
+            CommitUnknownError: the answer was lost; the message may be in the queue.
+
+        Example:
+            >>> from kvmodels import open_kv
+            >>> with open_kv() as kv:
+            ...     kv.enqueue({"to": "ada@example.org"}, delay=60, keys_if_undelivered=[("failed", 1)]).ok
+            True
+        """
+        new = queueing.new_message(
+            self._form,
+            str(ULID()),
+            value,
+            delay=delay,
+            keys_if_undelivered=keys_if_undelivered,
+            backoff_schedule=backoff_schedule,
+        )
+        engine = engine_of(self._opening)
+        limits = self._form.limits_within(engine.limits)
+        return run(engine, keyvalue.commit_operation(self._form, limits, keyvalue.PendingWrite((), (), {}, (new,))))
+
+    def listen(
+        self,
+        handler: Callable[[Any], object],
+        *,
+        concurrency: int = 1,
+        lease: float | timedelta = DEFAULT_LEASE_S,
+    ) -> queues.QueueListener:
+        """Have messages of the queue handled, from now on, in threads or tasks of their own.
+
+        Every message is handled at least once. Several listeners, of several processes as well, share the messages.
+        No order is promised. A message is acknowledged when its handler returns. When the handler raises, the message
+        is delivered again by its schedule, and after that it is stored under its ``keys_if_undelivered``. When the
+        process dies, it is delivered again after the lease, which is renewed while the handler runs; a handler that
+        blocks an event loop also blocks the renewal.
+
+        The listener does not keep the program from ending: call ``wait()`` if there is nothing else to do. Closing the
+        store stops the listener and waits for the handlers that run.
+
+        Args:
+            handler: called with the message, up to ``concurrency`` times at once; a coroutine function only if the
+                store is asynchronous.
+            concurrency: how many messages are handled at a time, 1 or more.
+            lease: seconds or a timedelta, 0.1 or more, after which the message of a dead process is delivered again.
+
+        Returns:
+            The listener, to stop it or to wait for it; as a context manager it stops at the end.
+
+        Raises:
+            InvalidArgumentError, InvalidValueError: an argument that makes no sense.
+            ClosedError: a synchronous store is closed.
+            EngineError: the thread of the listener could not be started.
+            UnsupportedError: the store is asynchronous, and no event loop is running here.
+
+        Example:
+            >>> from kvmodels import open_kv
+            >>> with open_kv() as kv:
+            ...     def handle(message):
+            ...         kv.set(("handled",), message)
+            ...     with kv.listen(handle):
+            ...         _ = kv.enqueue("hello")
+            ...         for (entry,) in kv.watch([("handled",)]):
+            ...             if entry.value is not None:
+            ...                 break
+            >>> entry.value
+            'hello'
+        """
+        lease_ms = queues.listening_arguments(handler, concurrency, lease)
+        require_handler(handler, self._opening.engine)
+        return queues.QueueListener(self._opening, self._form, handler, concurrency, lease_ms)
+
+    def lock(
+        self, name: str, *, ttl: float | timedelta = DEFAULT_TTL_S, wait: float | timedelta | None = None
+    ) -> locks.Lock:
+        """A lock that one holder at a time has, among all threads and processes that use the store.
+
+        It is a lease: renewed in the background while it is held, and free again ``ttl`` after its holder has died. A
+        holder that was paused for longer has lost it without having noticed: ``check()``, the end of the ``with``
+        statement and ``release()`` say so by LockLostError. Between a check and the write that follows, only the
+        resource itself can refuse: give it ``fencing_token`` and let it refuse one that is lower than the last it saw.
+
+        Those who wait are served in the order of arrival. The lock is not reentrant, and one thread or task uses its
+        object.
+
+        Args:
+            name: which lock; any text that is not empty.
+            ttl: seconds or a timedelta, 0.1 or more: how long a dead or paused holder keeps it.
+            wait: seconds or a timedelta to wait for it at most; 0 for one look, None for ever.
+
+        Returns:
+            The lock, not held yet; use it in a ``with`` statement.
+
+        Raises:
+            InvalidArgumentError, InvalidValueError: an argument that makes no sense.
+
+        Example:
+            >>> from kvmodels import open_kv
+            >>> with open_kv() as kv:
+            ...     with kv.lock("report", ttl=30, wait=5) as lock:
+            ...         lock.check()
+            ...         first = lock.fencing_token
+            ...     with kv.lock("report") as lock:
+            ...         print(lock.fencing_token > first, kv.lock("report", wait=0).acquire())
+            True False
+        """
+        ttl_ms, wait_s = locks.lock_arguments(name, ttl, wait)
+        return locks.Lock(self._opening, self._form, name, ttl_ms, wait_s)
+
+    def namespace(self, name: str, *, limits: Limits | None = None) -> namespaces.Namespace:
+        """A small store of text keys inside this one, apart from every other; costs nothing until it is used.
+
+        Args:
+            name: which one; any text that is not empty. Two names are two namespaces, whatever is in them.
+            limits: hold inside besides those of the store, such as ``Limits.MATTERMOST``; of each number the smaller.
+
+        Returns:
+            The namespace; it stays usable until the store is closed.
+
+        Raises:
+            InvalidArgumentError: the name is empty or no text, or the limits are none.
+
+        Example:
+            >>> from kvmodels import open_kv
+            >>> with open_kv() as kv:
+            ...     github, jira = kv.namespace("github"), kv.namespace("jira")
+            ...     github.set("token", b"secret")
+            ...     github.get("token"), jira.get("token")
+            (b'secret', None)
+        """
+        form = namespace_flows.namespace_form(self._form, name, limits)
+        return namespaces.Namespace(self._opening, form, Kv(self._opening, form, view=True))
+
+    def backup(self, path: str | os.PathLike[str]) -> None:
+        """Copy the store into a new SQLite file, beside readers and writers.
+
+        The copy is one snapshot with its versionstamps and deadlines; open it like any other store. The file
+        appears under its name when it is whole and on disk. Cost: one pass over the store.
+
+        Args:
+            path: where no file is; its folder must exist.
+
+        Raises:
+            EngineError: there is a file already, or it cannot be written; StorageFullError: no room.
+            UnsupportedError: this is a part of a store; use ``dump``.
+            InvalidArgumentError: this is no path.
+
+        Example:
+            >>> import tempfile
+            >>> from kvmodels import open_kv
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     with open_kv() as kv:
+            ...         _ = kv.set(("users", 1), "Ada")
+            ...         kv.backup(f"{folder}/copy.db")
+            ...     with open_kv(f"{folder}/copy.db") as copy:
+            ...         copy.get(("users", 1)).value
+            'Ada'
+        """
+        target = backup_path(self._form, path)
+        engine = engine_of(self._opening)
+        in_thread(engine.backup, target)
+
+    def dump(self, file: DumpFile) -> int:
+        """Write one snapshot of all keys as lines of JSON that every engine and codec loads, with all types.
+
+        Keys of models and of the library are included, expired ones are not. Memory holds some MiB of it, 100 keys
+        at most. The snapshot is kept until the end: for a large store raise ``snapshot_max_age`` (60 seconds).
+
+        Args:
+            file: a path where no file is, or a file object that is open for writing text (UTF-8) or bytes.
+
+        Returns:
+            How many keys there were.
+
+        Raises:
+            EngineError: the path cannot be created.
+            DecodeError: a stored value cannot be read; its key is named.
+            SnapshotExpiredError: it took longer than the engine keeps a snapshot.
+            InvalidArgumentError: neither a path nor a file object.
+
+        Example:
+            >>> import io
+            >>> from kvmodels import open_kv
+            >>> with open_kv() as kv:
+            ...     _ = kv.set(("users", 1), {"name": "Ada", "logins": 2**64})
+            ...     file = io.StringIO()
+            ...     kv.dump(file)
+            1
+            >>> print(file.getvalue().splitlines()[1])
+            {"key":["users",1],"value":{"name":"Ada","logins":{"$int":"0x10000000000000000"}}}
+        """
+        engine = engine_of(self._opening)
+        limits = self._form.limits_within(engine.limits)
+        dumping = dumping_flows.Dumping(self._form)
+        state = pin(engine)
+        try:
+            with DumpWriter(file) as writer:
+                writer.write(run(engine, dumping.begin(), snapshot=state))
+                while rows := run(engine, dumping.rows(limits), snapshot=state):
+                    in_thread(writer.write, dumping.lines(rows))
+                writer.write([dumping.end()])
+                in_thread(writer.sync)
+        finally:
+            release(engine, state)
+        return dumping.keys
+
+    def load(self, file: DumpFile, *, restart: bool = False) -> int:
+        """Load what ``dump`` wrote into this store, which must be empty: all of it, or nothing.
+
+        Values and deadlines are those of the dump, versionstamps are new. Indexes that were being built are not
+        loaded: ``db.build_indexes()`` builds them. Nothing else may write meanwhile; models cannot be used until it
+        is done. Memory holds about 1 MiB of it, or its largest value.
+
+        Args:
+            file: a path, or a file object that is open for reading text (UTF-8) or bytes.
+            restart: first remove what a load has left that was killed; without it, such a store is refused.
+
+        Returns:
+            How many keys were written.
+
+        Raises:
+            EngineError: the store is not empty, or the path cannot be opened.
+            DecodeError: the file is damaged, cut off, or no dump; the line is named, and nothing is left.
+            InvalidValueError, LimitExceededError: the store cannot hold a value, such as one that its codec lacks.
+            SchemaMismatchError: the dump is of a newer format.
+            ReadOnlyError, StorageFullError: nothing can be written.
+
+        Example:
+            >>> import io
+            >>> from kvmodels import open_kv
+            >>> with open_kv() as one, open_kv() as other:
+            ...     _ = one.set(("users", 1), {"name": "Ada"}, expire_in=60)
+            ...     file = io.StringIO()
+            ...     _ = one.dump(file)
+            ...     _ = file.seek(0)
+            ...     other.load(file), other.get(("users", 1)).value
+            (1, {'name': 'Ada'})
+        """
+        engine = engine_of(self._opening)
+        loading = loading_flows.Loading(self._form, self._form.limits_within(engine.limits), str(ULID()))
+        with DumpReader(file) as reader:
+            try:
+                run(engine, loading.begin(restart=restart))
+                while lines := in_thread(reader.read):
+                    for mutations in in_thread(loading.take, lines):
+                        run(engine, loading.store(mutations))
+                return run(engine, loading.finish())
+            except BaseException as error:
+                # Also for a cancelled task: half of a dump is no store.
+                run_to_end(partial(_abandon, engine, loading, error))
+                raise
+
+    def unsafe(self) -> Kv:
+        """The same store without reserved keys.
+
+        Writing to keys of models by it voids the guarantee that indexes and records agree.
+
+        Returns:
+            A view: closing it, or the end of its ``with`` statement, leaves the store open.
+        """
+        return Kv(self._opening, self._form.unreserved(), view=True)
+
+    def close(self) -> None:
+        """Stop its listeners, wait for running handlers and calls, and close the store; idempotent.
+
+        It is closed for its views as well. On a view (``db.kv``, ``unsafe()``, the ``kv`` of a namespace) the call does
+        nothing: the store belongs to the ``Database``, or to what ``open_kv`` has returned.
+        """
+        if self._is_view:
+            return
+        for listener in list(self._opening.listeners):
+            with contextlib.suppress(Exception):  # it was logged when it ended the listener
+                listener.stop()
+        close_store(self._opening)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        engine = self._opening.engine
+        return f"<Kv {'not open' if engine is None else engine.url}>"
+
+
+class AtomicOperation(AtomicBuilder):
+    """Checks and mutations that are applied all or not at all; made by ``Kv.atomic``."""
+
+    __slots__ = ("_opening",)
+
+    def __init__(self, opening: Opening, form: StoreFormat) -> None:
+        super().__init__(form)
+        self._opening = opening
+
+    def commit(self) -> CommitResult:
+        """Apply the operation: one commit, sent once.
+
+        Returns:
+            The result: true and the versionstamp, or false and the keys whose checks failed; then nothing was applied.
+
+        Raises:
+            KeyTooLargeError, ValueTooLargeError, OperationTooLargeError: a limit; nothing was sent.
+            InvalidValueError: a sum, min or max met a value that it cannot be applied to; nothing was applied.
+            InvalidArgumentError: the operation was committed before.
+            CommitUnknownError: the answer was lost; the operation may have been applied.
+        """
+        pending = self._take()
+        engine = engine_of(self._opening)
+        limits = self._form.limits_within(engine.limits)
+        return run(engine, keyvalue.commit_operation(self._form, limits, pending))
+
+
+def _abandon(engine: Engine, loading: loading_flows.Loading, error: BaseException) -> None:
+    try:
+        run(engine, loading.abandon())
+    except KvModelsError as failure:
+        error.add_note(f"what was loaded could not be removed: {failure}")
+
+
+show_public_path(Kv, open_kv)

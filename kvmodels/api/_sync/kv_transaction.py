@@ -1,0 +1,263 @@
+# Generated from kvmodels/api/_async/kv_transaction.py by tools/unasync.py. Do not edit.
+"""Raw reads and writes of a transaction: ``tx.kv``.
+
+Rules of this module: a method runs one flow in the transaction or adds one write to it, and decides nothing.
+"""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+from typing import Any, overload
+
+from kvmodels.api._sync.kv_reading import KvListIterator
+from kvmodels.api.transaction_writes import TransactionWrite
+from kvmodels.core.keys import Key, SetKey
+from kvmodels.core.operations import Entry
+from kvmodels.core.values import KvU64
+from kvmodels.flows.effects import Flow
+from kvmodels.flows.kv import namespace
+from kvmodels.flows.kv import operations as keyvalue
+from kvmodels.flows.kv import operations as listings
+from kvmodels.flows.kv.store_format import StoreFormat
+from kvmodels.flows.transaction import transaction as transaction_flows
+from kvmodels.limits import Limits
+
+
+class TransactionKv:
+    """The key-value API of a transaction; made by ``tx.kv``.
+
+    It reads what the transaction has written. Writes are kept and go into the one commit, folded to one mutation per
+    key. An entry that the transaction has written has a versionstamp that no stored entry ever has.
+
+    Args:
+        run: runs a flow in the transaction.
+        perform: runs a flow of the transaction itself, which reads what others have written.
+        flows: the state of the transaction.
+        form: confines every key; None: all of the store.
+    """
+
+    __slots__ = ("_flows", "_form", "_limits", "_perform", "_run")
+
+    def __init__(
+        self,
+        run: Callable[[Flow[Any]], Any],
+        perform: Callable[[Flow[Any]], Any],
+        flows: transaction_flows.TransactionFlows,
+        form: StoreFormat | None = None,
+    ) -> None:
+        self._run = run
+        self._perform = perform
+        self._flows = flows
+        self._form = flows.form if form is None else form
+        self._limits = self._form.limits_within(flows.limits)
+
+    def get(self, key: Key) -> Entry:
+        """Read one key; the commit checks that it is unchanged.
+
+        Args:
+            key: the key.
+
+        Returns:
+            The entry; its value and versionstamp are None when the key is absent or expired.
+
+        Raises:
+            InvalidKeyError, KeyTooLargeError: not a key, or too long.
+            DecodeError: what is stored cannot be read.
+            ClosedError: the transaction has ended.
+        """
+        entry: Entry = self._run(keyvalue.get_entry(self._form, self._limits, key))
+        return entry
+
+    def get_many(self, keys: Iterable[Key]) -> builtins.list[Entry]:
+        """Read several keys; the commit checks that they are unchanged.
+
+        Args:
+            keys: the keys, in any order, with or without repetition.
+
+        Returns:
+            One entry for each key, in their order.
+
+        Raises:
+            InvalidKeyError, KeyTooLargeError, OperationTooLargeError, DecodeError, ClosedError: as ``get``, or more
+                keys than the engine reads at once.
+        """
+        entries: builtins.list[Entry] = self._run(keyvalue.get_entries(self._form, self._limits, keys))
+        return entries
+
+    def list(
+        self,
+        prefix: Key | None = None,
+        *,
+        start: Key | None = None,
+        end: Key | None = None,
+        limit: int | None = None,
+        reverse: bool = False,
+    ) -> KvListIterator:
+        """Iterate over a range of keys in key order, in batches.
+
+        The commit checks the entries that were read, and not that no other key has come into the range: use
+        ``tx.guard`` for that.
+
+        Args:
+            prefix: list keys that begin with these parts and have more; ``()`` lists everything.
+            start: the first key, included; it need not exist.
+            end: the key after the last, excluded; it need not exist.
+            limit: the largest number of entries, 1 or more; None for all.
+            reverse: the same keys in descending order.
+
+        Returns:
+            An iterator of entries; nothing is read before its first item.
+
+        Raises:
+            InvalidArgumentError, InvalidKeyError: a selector or option that makes no sense.
+        """
+        selection = listings.select(self._form, prefix=prefix, start=start, end=end)
+        return KvListIterator(
+            self._fetch, listings.Listing(self._form, selection, listings.ListOptions(limit, reverse))
+        )
+
+    def _fetch(self, listing: listings.Listing) -> bool:
+        fetched: bool = self._run(listing.fetch(self._limits))
+        return fetched
+
+    def set(self, key: SetKey, value: Any, *, expire_in: float | timedelta | None = None) -> None:
+        """Store a value, whatever is there.
+
+        Args:
+            key: the key, not empty; one that ends with ``COMMIT_VERSIONSTAMP`` cannot be read before the commit.
+            value: any value that can be stored; it is packed now.
+            expire_in: seconds or a timedelta from the beginning of the transaction; None for ever.
+
+        Raises:
+            InvalidKeyError, ReservedKeyError: the key cannot be written.
+            InvalidValueError, InvalidArgumentError: the value cannot be stored, or ``expire_in`` makes no sense.
+            ClosedError: the transaction has ended.
+        """
+        self._run(TransactionWrite(self._flows, self._form).set(key, value, expire_in=expire_in).added())
+
+    def delete(self, key: Key) -> None:
+        """Remove a key, if it is there.
+
+        Args:
+            key: the key, not empty.
+
+        Raises:
+            InvalidKeyError, ReservedKeyError: the key cannot be written.
+            ClosedError: the transaction has ended.
+        """
+        self._run(TransactionWrite(self._flows, self._form).delete(key).added())
+
+    def sum(self, key: Key, n: int | KvU64) -> None:
+        """Add to a stored ``KvU64``, modulo 2**64; an absent key gets the operand. It conflicts with no other sum.
+
+        Args:
+            key: the key, not empty.
+            n: 0 to 2**64 - 1.
+
+        Raises:
+            InvalidKeyError, ReservedKeyError: the key cannot be written.
+            InvalidValueError, InvalidArgumentError: no unsigned 64-bit integer, or the transaction has stored none.
+            ClosedError: the transaction has ended.
+        """
+        self._run(TransactionWrite(self._flows, self._form).sum(key, n).added())
+
+    def min(self, key: Key, n: int | KvU64) -> None:
+        """Keep the smaller of a stored ``KvU64`` and the operand; an absent key gets the operand.
+
+        Args:
+            key: the key, not empty.
+            n: 0 to 2**64 - 1.
+
+        Raises:
+            InvalidKeyError, ReservedKeyError, InvalidValueError, InvalidArgumentError, ClosedError: as ``sum``.
+        """
+        self._run(TransactionWrite(self._flows, self._form).min(key, n).added())
+
+    def max(self, key: Key, n: int | KvU64) -> None:
+        """Keep the larger of a stored ``KvU64`` and the operand; an absent key gets the operand.
+
+        Args:
+            key: the key, not empty.
+            n: 0 to 2**64 - 1.
+
+        Raises:
+            InvalidKeyError, ReservedKeyError, InvalidValueError, InvalidArgumentError, ClosedError: as ``sum``.
+        """
+        self._run(TransactionWrite(self._flows, self._form).max(key, n).added())
+
+    @overload
+    def check(self, entry: Entry, /) -> None: ...
+    @overload
+    def check(self, key: Key, versionstamp: str | None, /) -> None: ...
+    def check(self, *key: Any) -> None:
+        """Commit only if a key is what it was when it was read elsewhere, such as before the transaction.
+
+        What was read in the transaction is checked anyway.
+
+        Args:
+            key: an entry as it was read, or a key.
+            versionstamp: with a key: the versionstamp that it must have, or None if it must be absent.
+
+        Raises:
+            TransactionConflictError: it is not, already.
+            InvalidKeyError, InvalidArgumentError: not a key, or no versionstamp.
+            ClosedError: the transaction has ended.
+        """
+        self._perform(TransactionWrite(self._flows, self._form).check(*key).checks())
+
+    def enqueue(
+        self,
+        value: Any,
+        *,
+        delay: float | timedelta = 0,
+        keys_if_undelivered: Iterable[Key] = (),
+        backoff_schedule: Iterable[float | timedelta] | None = None,
+    ) -> None:
+        """Put a message into the queue with the commit.
+
+        Args:
+            value: the message, any value that can be stored; it is packed now.
+            delay: seconds or a timedelta from the commit on, at most 30 days, before it is delivered.
+            keys_if_undelivered: where the message is stored when every delivery has failed.
+            backoff_schedule: seconds or timedeltas before each further delivery of a message whose handler failed,
+                at most 5 of an hour each; None for 0.1, 1, 5, 30 and 60 seconds, ``()`` for no further delivery.
+
+        Raises:
+            InvalidValueError, InvalidArgumentError: the message cannot be stored, or a duration makes no sense.
+            InvalidKeyError, ReservedKeyError: a key that cannot be written.
+            ClosedError: the transaction has ended.
+        """
+        message = TransactionWrite(self._flows, self._form).enqueue(
+            value, delay=delay, keys_if_undelivered=keys_if_undelivered, backoff_schedule=backoff_schedule
+        )
+        self._run(message.added())
+
+    def namespace(self, name: str, *, limits: Limits | None = None) -> TransactionKv:
+        """A namespace of the store in this transaction: the same methods, confined to it, as ``ns.kv`` has them.
+
+        The key ``"token"`` of the namespace is the key ``("token",)``.
+
+        Args:
+            name: which one; any text that is not empty.
+            limits: hold for each of its keys and values besides those of the store.
+
+        Returns:
+            What reads and writes the keys of the namespace, in the one commit.
+
+        Raises:
+            InvalidArgumentError: the name is empty or no text, or the limits are none.
+
+        Examples:
+            >>> from kvmodels import Database
+            >>> db = Database("memory://")
+            >>> with db.transaction() as tx:
+            ...     tx.kv.namespace("github").set(("token",), b"secret")
+            >>> db.kv.namespace("github").get("token")
+            b'secret'
+        """
+        return TransactionKv(self._run, self._perform, self._flows, namespace.namespace_form(self._form, name, limits))
+
+    def __repr__(self) -> str:
+        return "<TransactionKv>"

@@ -1,0 +1,216 @@
+# Generated from kvmodels/api/_async/lock.py by tools/unasync.py. Do not edit.
+"""Lock: a named lock that is kept in the store and renewed by a worker while it is held.
+
+Rules of this module: what holds is decided in ``kvmodels.flows.kv.lock``; here is the worker that renews.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import time
+from types import TracebackType
+from typing import Final, Self
+
+from kvmodels.api._sync._compat import Event, Worker, engine_of, join_worker, run, run_to_end, start_worker
+from kvmodels.api.opening import Opening
+from kvmodels.core.ulid import ULID
+from kvmodels.engines.contract import Engine
+from kvmodels.errors import ClosedError, InvalidArgumentError, KvModelsError, LockLostError, RetriesExhaustedError
+from kvmodels.flows.arguments import require_text
+from kvmodels.flows.kv import lock as lock_flows
+from kvmodels.flows.kv.lifetimes import duration_ms
+from kvmodels.flows.kv.store_format import StoreFormat
+
+_log = logging.getLogger("kvmodels.lock")
+
+SHORTEST_TTL_MS: Final = 100
+LONGEST_TTL_MS: Final = 24 * 3600 * 1000
+LONGEST_WAIT_MS: Final = 365 * 24 * 3600 * 1000
+
+
+class Lock:
+    """A lock of a store; made by ``Kv.lock``. It may be taken again after it was released.
+
+    Args:
+        opening: where it is stored, open or to be opened.
+        form: which part of the store it belongs to.
+        name: of the lock.
+        ttl_ms: how long it is held without renewal.
+        wait_s: how long ``acquire`` waits at most.
+    """
+
+    __slots__ = ("_claim", "_form", "_lost", "_name", "_opening", "_renewing", "_stop", "_ttl_ms", "_wait_s")
+
+    def __init__(self, opening: Opening, form: StoreFormat, name: str, ttl_ms: int, wait_s: float) -> None:
+        self._opening = opening
+        self._form = form
+        self._name = name
+        self._ttl_ms = ttl_ms
+        self._wait_s = wait_s
+        self._claim: lock_flows.LockClaim | None = None
+        self._lost = False
+        self._stop = Event()
+        self._renewing: Worker | None = None
+
+    @property
+    def name(self) -> str:
+        """Which lock it is."""
+        return self._name
+
+    @property
+    def fencing_token(self) -> int:
+        """A number that is greater than that of every earlier holder, for the resource to compare.
+
+        It is below 2**53 on the engines of this library, and stays what it is until the lock is released.
+
+        Raises:
+            InvalidArgumentError: the lock is not held.
+        """
+        return require_held(self._claim).fencing_token
+
+    def check(self) -> None:
+        """Make sure that the lock is still held; asks nobody and costs nothing.
+
+        Raises:
+            LockLostError: the lease has ended.
+            InvalidArgumentError: the lock is not held.
+        """
+        claim = require_held(self._claim)
+        engine = self._opening.engine
+        if self._lost or engine is None or engine.now_ms() >= claim.held_until_ms:
+            raise lost_lock(self._name, claim)
+
+    def acquire(self) -> bool:
+        """Take the lock: one read and one commit when it is free.
+
+        An interrupt or a cancellation leaves neither the lock nor a place in the line behind.
+
+        Returns:
+            Whether it was taken; False when it was not free in the time that ``wait`` gives.
+
+        Raises:
+            InvalidArgumentError: this object holds it already.
+            KeyTooLargeError: the name is too long.
+            EngineError: the thread that renews the lock could not be started; the lock was given back.
+        """
+        if self._claim is not None:
+            raise InvalidArgumentError(
+                "the lock is held already",
+                argument="name",
+                value=self._name,
+                hint="It is not reentrant: release it first, or make another object with kv.lock().",
+            )
+        claim = lock_flows.LockClaim(self._form, self._name, str(ULID()), self._ttl_ms)
+        engine = engine_of(self._opening)
+        limits = self._form.limits_within(engine.limits)
+        try:
+            taken = run(engine, claim.acquire(limits, self._wait_s, time.monotonic))
+            if taken:
+                self._hold(engine, claim)
+        except BaseException as error:
+            self._stop.set()
+            self._claim = self._renewing = None
+            if not isinstance(error, GeneratorExit):  # where nothing can be awaited; then the lease and the ticket end
+                with contextlib.suppress(KvModelsError):  # the first error counts, and tickets expire
+                    run_to_end(lambda: run(engine, claim.withdraw()))
+            raise
+        return taken
+
+    def _hold(self, engine: Engine, claim: lock_flows.LockClaim) -> None:
+        stop = Event()
+        self._claim, self._lost, self._stop = claim, False, stop
+        self._renewing = start_worker(lambda: self._renew(engine, claim, stop), "kvmodels-lock", url=engine.url)
+
+    def release(self) -> None:
+        """Give the lock back: one commit, which touches nothing if another holder has it.
+
+        An interrupt or a cancellation is raised when the lock has been given back.
+
+        Raises:
+            LockLostError: it was lost before.
+            InvalidArgumentError: the lock is not held.
+        """
+        claim = require_held(self._claim)
+        try:
+            released = run_to_end(lambda: self._give_back(claim))
+        finally:
+            self._claim = self._renewing = None
+        if self._lost or not released:
+            raise lost_lock(self._name, claim)
+
+    def _give_back(self, claim: lock_flows.LockClaim) -> bool:
+        self._stop.set()
+        if self._renewing is not None:
+            join_worker(self._renewing)
+        return run(engine_of(self._opening), claim.release())
+
+    def __enter__(self) -> Self:
+        if not self.acquire():
+            raise not_obtained(self._name, self._wait_s)
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self.release()
+        except LockLostError as lost:
+            if error is None:
+                raise
+            error.add_note(str(lost))  # what the body raised says more
+
+    def __repr__(self) -> str:
+        return f"<Lock {self._name!r}>"
+
+    def _renew(self, engine: Engine, claim: lock_flows.LockClaim, stop: Event) -> None:
+        while not stop.wait_for(self._ttl_ms / 3000):
+            try:
+                held = run(engine, claim.renew())
+            except ClosedError:
+                return
+            except KvModelsError as error:
+                _log.warning("a lock could not be renewed; trying again", exc_info=error)
+                continue
+            if not held:
+                self._lost = True
+                _log.warning("the lock %r was lost while it was held", self._name)
+                return
+
+
+def lock_arguments(name: object, ttl: object, wait: object) -> tuple[int, float]:
+    """Check the arguments of ``lock``; the lease in milliseconds and the longest wait in seconds.
+
+    Raises:
+        InvalidArgumentError, InvalidValueError: one that makes no sense.
+    """
+    require_text("name", name, "Give a str that is not empty, without lone surrogates.")
+    ttl_ms = duration_ms("ttl", ttl, shortest_ms=SHORTEST_TTL_MS, longest_ms=LONGEST_TTL_MS)
+    return ttl_ms, math.inf if wait is None else duration_ms("wait", wait, longest_ms=LONGEST_WAIT_MS) / 1000
+
+
+def require_held(claim: lock_flows.LockClaim | None) -> lock_flows.LockClaim:
+    """The claim of a lock that is held.
+
+    Raises:
+        InvalidArgumentError: it is not.
+    """
+    if claim is None:
+        raise InvalidArgumentError("the lock is not held", hint="Use it inside a with statement, or acquire() it.")
+    return claim
+
+
+def lost_lock(name: str, claim: lock_flows.LockClaim) -> LockLostError:
+    """The error for a holder whose lease has ended."""
+    return LockLostError("the lock was lost while it was held", name=name, fencing_token=claim.fencing_token)
+
+
+def not_obtained(name: str, wait_s: float) -> RetriesExhaustedError:
+    """The error for a ``with`` statement that got no lock in time."""
+    return RetriesExhaustedError(
+        "the lock was not free in time",
+        elapsed_s=wait_s,
+        failed_checks=(name,),
+        hint="Another holder has it: wait longer, or use acquire(), which returns False.",
+    )

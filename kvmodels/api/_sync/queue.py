@@ -1,0 +1,286 @@
+# Generated from kvmodels/api/_async/queue.py by tools/unasync.py. Do not edit.
+"""QueueListener: takes messages from a queue and calls a handler for each.
+
+Rules of this module: what a message goes through is decided in ``kvmodels.flows.kv.queue``; here are the workers that
+take and handle messages.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Final, Self
+
+from kvmodels.api._sync._compat import (
+    Event,
+    Mutex,
+    Worker,
+    call_handler,
+    current_worker,
+    engine_of,
+    from_any_thread,
+    is_being_cancelled,
+    join_worker,
+    run,
+    start_worker,
+)
+from kvmodels.api.opening import Opening
+from kvmodels.core.ulid import ULID
+from kvmodels.engines.contract import Engine
+from kvmodels.engines.shared.commit_signal import RECHECK_S
+from kvmodels.engines.shared.threads import is_missing_thread
+from kvmodels.errors import (
+    ClosedError,
+    CommitUnknownError,
+    EngineError,
+    EngineTimeoutError,
+    InvalidArgumentError,
+    KvModelsError,
+    StorageFullError,
+)
+from kvmodels.flows.arguments import require_callable
+from kvmodels.flows.kv import queue as queueing
+from kvmodels.flows.kv.lifetimes import duration_ms
+from kvmodels.flows.kv.store_format import StoreFormat
+
+_log = logging.getLogger("kvmodels.queue")
+
+SHORTEST_LEASE_MS: Final = 100
+LONGEST_LEASE_MS: Final = 24 * 3600 * 1000
+
+PASSING_ERRORS: Final = (EngineTimeoutError, CommitUnknownError, StorageFullError)
+
+
+def is_passing(error: EngineError) -> bool:
+    """Return whether a listener continues after an error, because another attempt may succeed."""
+    return isinstance(error, PASSING_ERRORS) or is_missing_thread(error)
+
+
+class QueueListener:
+    """Hands messages to a handler until it is stopped or the store is closed; made by ``Kv.listen``.
+
+    One task or thread takes messages and renews leases; each message is handled in one of its own.
+
+    Args:
+        opening: where the queue is stored, open or to be opened.
+        form: which part of the store it belongs to.
+        handler: called with each message.
+        concurrency: how many messages are handled at a time.
+        lease_ms: how long a message is out of reach of others without renewal.
+    """
+
+    def __init__(
+        self, opening: Opening, form: StoreFormat, handler: Callable[[Any], object], concurrency: int, lease_ms: int
+    ) -> None:
+        self._opening = opening
+        self._form = form
+        self._handler = handler
+        self._concurrency = concurrency
+        self._lease_ms = lease_ms
+        self._stopping = False
+        self._failure: Exception | None = None
+        self._changed = Event()
+        self._in_work: set[_Work] = set()
+        opening.listeners.add(self)
+        try:
+            self._worker = start_worker(self._listen, "kvmodels-queue", url=opening.url)
+        except BaseException:
+            self._stopping = True  # an interrupt may come when the thread has been started
+            self._changed.set()
+            opening.listeners.discard(self)
+            raise
+
+    def stop(self, seconds: float | None = None) -> bool:
+        """Take no more messages and wait for the handlers that run; may be called twice, and from a handler.
+
+        Args:
+            seconds: how long to wait at most; None for as long as it takes. From a handler nothing is waited for.
+
+        Returns:
+            Whether every handler has ended.
+
+        Raises:
+            KvModelsError: what ended the listener before.
+        """
+        self._stopping = True
+        self._changed.set()
+        return self.wait(seconds)
+
+    def wait(self, seconds: float | None = None) -> bool:
+        """Wait until the listener has ended: it was stopped, or the store was closed.
+
+        Args:
+            seconds: how long to wait at most; None for as long as it takes.
+
+        Returns:
+            Whether it has ended.
+
+        Raises:
+            KvModelsError: what ended it, unless it was stopped or the store was closed.
+        """
+        worker = current_worker()
+        if any(work.worker is worker for work in list(self._in_work)):
+            return False
+        if not join_worker(self._worker, seconds):
+            return False
+        if self._failure is not None:
+            raise self._failure
+        return True
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+    # --- the worker that takes messages ---------------------------------------------------------------------------
+
+    def _listen(self) -> None:
+        try:
+            engine = engine_of(self._opening)
+            unsubscribe = engine.subscribe(from_any_thread(self._changed.set))
+            try:
+                while not self._stopping:
+                    self._pause(lambda: self._take(engine))
+            finally:
+                unsubscribe()
+        except ClosedError:
+            pass  # the store was closed, which is one way to end
+        except Exception as error:  # noqa: BLE001 - kept for whoever waits
+            self._failure = error
+            _log.error("the listener of a queue has ended", exc_info=error)
+        finally:
+            while self._in_work:
+                self._pause(None)
+            self._opening.listeners.discard(self)
+
+    def _pause(self, act: Callable[[], float] | None) -> None:
+        """Renew what is due, act, and sleep until something happens, at most for what ``act`` returns."""
+        # Cleared first: what happens from here on leaves it set.
+        self._changed.clear()
+        due_in = RECHECK_S
+        for work in list(self._in_work):
+            due_in = min(due_in, work.renew())
+        pause = RECHECK_S if act is None else act()
+        if pause > 0:
+            self._changed.wait_for(min(pause, due_in))
+
+    def _take(self, engine: Engine) -> float:
+        """Take a message if there is room for one; seconds until there may be another."""
+        if len(self._in_work) >= self._concurrency:
+            return RECHECK_S
+        try:
+            taken = run(engine, queueing.take_message(self._form, str(ULID()), self._lease_ms, random.randrange))
+        except EngineError as error:
+            if not is_passing(error):
+                raise
+            _log.warning("no message could be taken; trying again", exc_info=error)
+            return RECHECK_S
+        if not isinstance(taken, queueing.Delivery):
+            return RECHECK_S if taken is None else min(taken, RECHECK_S)
+        work = _Work(engine, taken, self._lease_ms)
+        self._in_work.add(work)
+        try:
+            start_worker(
+                lambda: self._handle(work), "kvmodels-message", url=engine.url, ended=lambda: self._forget(work)
+            )
+        except EngineError as error:
+            self._in_work.discard(work)
+            _log.warning("a message was put back, because no thread could be started for it", exc_info=error)
+            work.put_back()
+            return RECHECK_S
+        return 0
+
+    def _forget(self, work: _Work) -> None:
+        self._in_work.discard(work)
+        self._changed.set()
+
+    # --- the worker of one message --------------------------------------------------------------------------------
+
+    def _handle(self, work: _Work) -> None:
+        work.worker = current_worker()
+        failure: BaseException | None = None
+        try:
+            call_handler(self._handler, work.delivery.value())
+        except BaseException as error:  # noqa: BLE001 - a message fails whatever ends its handler, SystemExit as well
+            failure = error
+        if failure is not None and is_being_cancelled():
+            raise failure  # the lease gives the message back
+        work.settle(failure)
+
+
+class _Work:
+    """A message in work, whose steps are taken one after the other."""
+
+    def __init__(self, engine: Engine, delivery: queueing.Delivery, lease_ms: int) -> None:
+        self.delivery = delivery
+        self._engine = engine
+        self._lease_ms = lease_ms
+        self._lock = Mutex()
+        self._held = True
+        self._due = time.monotonic() + self._renewal_s
+        self.worker: Worker | None = None
+        """What handles the message, once it does."""
+
+    @property
+    def _renewal_s(self) -> float:
+        return self._lease_ms / 3000
+
+    def renew(self) -> float:
+        """Renew the lease if it is time; seconds until it is again."""
+        with self._lock:
+            if self._held and time.monotonic() >= self._due:
+                self._due = time.monotonic() + self._renewal_s
+                try:
+                    self._held = run(self._engine, self.delivery.extend(self._lease_ms))
+                except ClosedError:
+                    self._held = False
+                except KvModelsError as error:
+                    _log.warning("the lease of a message could not be renewed; trying again", exc_info=error)
+            return max(0.0, self._due - time.monotonic()) if self._held else RECHECK_S
+
+    def put_back(self) -> None:
+        """Give the message back without having handled it."""
+        with self._lock:
+            self._held = False
+            try:
+                run(self._engine, self.delivery.put_back(RECHECK_S))
+            except KvModelsError as error:
+                _log.warning("a message could not be put back; it is delivered after its lease", exc_info=error)
+
+    def settle(self, failure: BaseException | None) -> None:
+        """Acknowledge the message, or put it back."""
+        with self._lock:
+            self._held = False
+            try:
+                if failure is None:
+                    if not run(self._engine, self.delivery.acknowledge()):
+                        _log.warning("the lease of a message was lost while its handler ran; it is delivered again")
+                    return
+                again = run(self._engine, self.delivery.fail())
+            except KvModelsError as error:
+                _log.warning("a message could not be settled; it is delivered again after its lease", exc_info=error)
+            else:
+                _log.warning("the handler of a message failed; next delivery in seconds: %s", again, exc_info=failure)
+
+
+def listening_arguments(handler: object, concurrency: object, lease: object) -> int:
+    """Check the arguments of ``listen``; the lease in milliseconds.
+
+    Raises:
+        InvalidArgumentError, InvalidValueError: one that makes no sense.
+    """
+    require_callable("handler", handler, "Give a function of one argument, the message.")
+    if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
+        raise InvalidArgumentError(
+            "the concurrency must be a positive integer",
+            argument="concurrency",
+            value=concurrency,
+            hint="Give 1 or more.",
+        )
+    return duration_ms("lease", lease, shortest_ms=SHORTEST_LEASE_MS, longest_ms=LONGEST_LEASE_MS)

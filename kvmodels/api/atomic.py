@@ -1,0 +1,348 @@
+"""The builder of one atomic operation, shared by the synchronous and the asynchronous API.
+
+Rules of this module: every call packs its key and value at once, so that an error points at the line that is
+wrong and a later change of the value changes nothing; what needs the store happens in ``commit``. An operation is
+used once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from enum import Enum
+from typing import Any, Final, Literal, Self, cast, overload
+
+from kvmodels._support.naming import short_repr
+from kvmodels.codecs.msgpack import Bounds, Number, sum_function
+from kvmodels.core.keys import Key, SetKey
+from kvmodels.core.operations import Apply, Arithmetic, Check, Delete, Entry, Mutation, Set, parse_versionstamp
+from kvmodels.core.ulid import ULID
+from kvmodels.core.values import KvU64
+from kvmodels.errors import InvalidArgumentError, InvalidValueError
+from kvmodels.flows.kv import operations as keyvalue
+from kvmodels.flows.kv import queue as queueing
+from kvmodels.flows.kv.lifetimes import lifetime_ms
+from kvmodels.flows.kv.store_format import StoreFormat
+
+_KINDS: Final = ("set", "delete", "sum", "min", "max")
+
+
+class _Unset(Enum):
+    UNSET = 0
+
+
+class AtomicBuilder:
+    """Collects checks and mutations; the subclasses commit them.
+
+    Checks see the state before the operation, wherever they are called; mutations apply in call order.
+    """
+
+    __slots__ = ("_checks", "_form", "_lifetimes", "_messages", "_mutations", "_used")
+
+    def __init__(self, form: StoreFormat) -> None:
+        self._form = form
+        self._checks: list[Check] = []
+        self._mutations: list[Mutation] = []
+        self._lifetimes: dict[int, int] = {}
+        self._messages: list[queueing.NewMessage] = []
+        self._used = False
+
+    @overload
+    def check(self, entry: Entry, /) -> Self: ...
+    @overload
+    def check(self, key: Key, versionstamp: str | None, /) -> Self: ...
+    def check(self, key: Any, versionstamp: Any = _Unset.UNSET, /) -> Self:
+        """Commit only if a key is unchanged.
+
+        Args:
+            key: an entry as it was read, or a key.
+            versionstamp: with a key: the versionstamp that it must have, or None if it must be absent.
+
+        Returns:
+            This operation.
+
+        Raises:
+            InvalidKeyError: not a key, or the empty key.
+            InvalidArgumentError: not a versionstamp, or a key without one; the operation was used.
+        """
+        if isinstance(key, Entry):
+            if versionstamp is not _Unset.UNSET:
+                raise InvalidArgumentError(
+                    "an entry brings its own versionstamp", argument="versionstamp", hint="Pass the entry alone."
+                )
+            key, versionstamp = key.key, key.versionstamp
+        elif versionstamp is _Unset.UNSET:
+            raise InvalidArgumentError(
+                "a check of a key needs a versionstamp",
+                argument="versionstamp",
+                hint="Pass an entry that was read, or a key and its versionstamp; None if the key must be absent.",
+            )
+        self._require_unused()
+        self._checks.append(Check(self._form.pack_checked_key(key), _pack_versionstamp(versionstamp)))
+        return self
+
+    def set(self, key: SetKey, value: Any, *, expire_in: float | timedelta | None = None) -> Self:
+        """Store a value, whatever is there.
+
+        Args:
+            key: the key, not empty; its last part may be ``COMMIT_VERSIONSTAMP``.
+            value: any value that can be stored; it is packed now.
+            expire_in: seconds or a timedelta from the commit on, 0 or more, exact to the millisecond; None for ever.
+
+        Returns:
+            This operation.
+
+        Raises:
+            InvalidKeyError, ReservedKeyError: the key cannot be written.
+            InvalidValueError: the value cannot be stored.
+            InvalidArgumentError: ``expire_in`` makes no sense; the operation was used.
+        """
+        lifetime = None if expire_in is None else lifetime_ms(expire_in)
+        packed, versionstamped = self._form.pack_set_key(key)
+        data, encoding = self._form.codec.encode(value)
+        self._append(Set(packed, data, encoding, versionstamped=versionstamped))
+        if lifetime is not None:
+            self._lifetimes[len(self._mutations) - 1] = lifetime
+        return self
+
+    def delete(self, key: Key) -> Self:
+        """Remove a key, if it is there.
+
+        Args:
+            key: the key, not empty.
+
+        Returns:
+            This operation.
+
+        Raises:
+            InvalidKeyError, ReservedKeyError: the key cannot be written.
+            InvalidArgumentError: the operation was used.
+        """
+        return self._append(Delete(self._form.pack_written_key(key)))
+
+    def sum(self, key: Key, n: int | KvU64) -> Self:
+        """Add to a stored ``KvU64``, modulo 2**64; an absent key gets the operand. The deadline is cleared.
+
+        Args:
+            key: the key, not empty.
+            n: 0 to 2**64 - 1.
+
+        Returns:
+            This operation.
+
+        Raises:
+            InvalidKeyError, ReservedKeyError: the key cannot be written.
+            InvalidValueError, InvalidArgumentError: the operand is no unsigned 64-bit integer.
+        """
+        return self._append_arithmetic("sum", key, n)
+
+    def min(self, key: Key, n: int | KvU64) -> Self:
+        """Keep the smaller of a stored ``KvU64`` and the operand; an absent key gets the operand.
+
+        The deadline is cleared, as by ``sum``.
+
+        Args:
+            key: the key, not empty.
+            n: 0 to 2**64 - 1.
+
+        Returns:
+            This operation.
+
+        Raises:
+            InvalidKeyError, ReservedKeyError: the key cannot be written.
+            InvalidValueError, InvalidArgumentError: the operand is no unsigned 64-bit integer.
+        """
+        return self._append_arithmetic("min", key, n)
+
+    def max(self, key: Key, n: int | KvU64) -> Self:
+        """Keep the larger of a stored ``KvU64`` and the operand; an absent key gets the operand.
+
+        The deadline is cleared, as by ``sum``.
+
+        Args:
+            key: the key, not empty.
+            n: 0 to 2**64 - 1.
+
+        Returns:
+            This operation.
+
+        Raises:
+            InvalidKeyError, ReservedKeyError: the key cannot be written.
+            InvalidValueError, InvalidArgumentError: the operand is no unsigned 64-bit integer.
+        """
+        return self._append_arithmetic("max", key, n)
+
+    def mutate(
+        self,
+        kind: Literal["set", "delete", "sum", "min", "max"],
+        key: SetKey,
+        value: Any = _Unset.UNSET,
+        *,
+        minimum: float | None = None,
+        maximum: float | None = None,
+        clamp: bool = False,
+        expire_in: float | timedelta | None = None,
+    ) -> Self:
+        """Add a mutation by its name, as Deno's ``mutate``; ``sum`` takes any kind of number.
+
+        A sum adds to a stored value of the type of ``value``: an int to an int of any size (Deno's bigint), a float
+        to a float (its number), a ``KvU64``, or an int below 2**64, to a ``KvU64``, modulo 2**64. An absent key gets
+        the operand, and the deadline is cleared.
+
+        Args:
+            kind: ``"set"``, ``"delete"``, ``"sum"``, ``"min"`` or ``"max"``.
+            key: the key, not empty; that of a set may end with ``COMMIT_VERSIONSTAMP``.
+            value: what to store, or the operand: for ``min`` and ``max`` a ``KvU64``. A delete has none.
+            minimum: of a sum of int or float: the smallest result, of the type of the operand. The bounds are for
+                sums: an absent key gets the operand even if it lies outside of them, as in Deno.
+            maximum: the same, the largest result.
+            clamp: a result outside becomes the bound that it passes, instead of making the commit fail.
+            expire_in: of a set, as in ``set``.
+
+        Returns:
+            This operation.
+
+        Raises:
+            InvalidKeyError, ReservedKeyError: the key cannot be written.
+            InvalidValueError: a value or a bound of a wrong type.
+            InvalidArgumentError: an unknown kind, a value that is missing or too many, a bound or a deadline where
+                it means nothing; the operation was used.
+
+        Examples:
+            >>> from kvmodels import open_kv
+            >>> with open_kv() as kv:
+            ...     _ = kv.set(("stock",), 5)
+            ...     for sold in (3, 4):
+            ...         _ = kv.atomic().mutate("sum", ("stock",), -sold, minimum=0, clamp=True).commit()
+            ...     kv.get(("stock",)).value
+            0
+        """
+        _require_fitting(kind, value, {"minimum": minimum, "maximum": maximum, "clamp": clamp or None}, expire_in)
+        if kind == "set":
+            return self.set(key, value, expire_in=expire_in)
+        # Only the key of a set may end with COMMIT_VERSIONSTAMP; packing any other refuses it.
+        plain = cast("Key", key)
+        if kind == "delete":
+            return self.delete(plain)
+        if isinstance(value, KvU64):
+            if minimum is not None or maximum is not None or clamp:
+                raise InvalidArgumentError(
+                    "a sum on a KvU64 takes no bounds",
+                    argument="minimum" if minimum is not None else "maximum" if maximum is not None else "clamp",
+                    hint="Store an int or a float instead, whose sums may be bounded.",
+                )
+            return self._append_arithmetic(kind, plain, value)
+        if kind != "sum" or isinstance(value, bool) or not isinstance(value, (int, float)):
+            raise InvalidValueError(
+                "this operand cannot be combined with a stored value",
+                path=kind,
+                type=type(value).__name__,
+                hint="A sum takes an int, a float or a KvU64, min and max take a KvU64.",
+            )
+        # A subclass, such as an IntEnum, counts as its number: it could not be stored as it is.
+        operand = int(value) if isinstance(value, int) else float(value)
+        return self._append_sum(plain, operand, Bounds(operand, minimum, maximum, clamp=clamp))
+
+    def enqueue(
+        self,
+        value: Any,
+        *,
+        delay: float | timedelta = 0,
+        keys_if_undelivered: Iterable[Key] = (),
+        backoff_schedule: Iterable[float | timedelta] | None = None,
+    ) -> Self:
+        """Put a message into the queue, with the rest of the operation or not at all.
+
+        Args:
+            value: the message, any value that can be stored; it is packed now.
+            delay: seconds or a timedelta from the commit on, at most 30 days, before it is delivered.
+            keys_if_undelivered: where the message is stored when every delivery has failed.
+            backoff_schedule: seconds or timedeltas before each further delivery of a message whose handler failed,
+                at most 5 of an hour each; None for 0.1, 1, 5, 30 and 60 seconds, ``()`` for no further delivery.
+
+        Returns:
+            This operation.
+
+        Raises:
+            InvalidValueError: the message cannot be stored, or a duration is none.
+            InvalidArgumentError: a duration is out of range, or there are too many; the operation was used.
+            InvalidKeyError, ReservedKeyError: a key that cannot be written.
+        """
+        self._require_unused()
+        self._messages.append(
+            queueing.new_message(
+                self._form,
+                str(ULID()),
+                value,
+                delay=delay,
+                keys_if_undelivered=keys_if_undelivered,
+                backoff_schedule=backoff_schedule,
+            )
+        )
+        return self
+
+    def _append_sum(self, key: Key, operand: Number, bounds: Bounds) -> Self:
+        codec = self._form.codec
+        add = sum_function(codec, operand, bounds, short_repr(key))
+        return self._append(Apply(self._form.pack_written_key(key), add, len(codec.encode(operand)[0])))
+
+    def _append_arithmetic(self, kind: Literal["sum", "min", "max"], key: Key, n: int | KvU64) -> Self:
+        operand = n if isinstance(n, KvU64) else KvU64(n)
+        return self._append(Arithmetic(kind, self._form.pack_written_key(key), operand.value))
+
+    def _append(self, mutation: Mutation) -> Self:
+        self._require_unused()
+        self._mutations.append(mutation)
+        return self
+
+    def _require_unused(self) -> None:
+        if self._used:
+            raise InvalidArgumentError(
+                "the atomic operation was used", hint="Begin another one with kv.atomic(); to repeat it, read again."
+            )
+
+    def _take(self) -> keyvalue.PendingWrite:
+        """What was built; afterwards the operation is used."""
+        self._require_unused()
+        self._used = True
+        return keyvalue.PendingWrite(
+            tuple(self._checks), tuple(self._mutations), self._lifetimes, tuple(self._messages)
+        )
+
+
+def _require_fitting(kind: object, value: object, bounds: dict[str, object], expire_in: object) -> None:
+    """Refuse what the mutation of this kind has no use for, and a value that is missing."""
+    if kind not in _KINDS:
+        raise InvalidArgumentError("there is no mutation of this kind", argument="kind", value=kind, expected=_KINDS)
+    if kind == "delete":
+        # Deno looks whether the value is truthy, so None and 0 pass with it, and with us.
+        if value is not _Unset.UNSET and value:
+            raise InvalidArgumentError("a delete takes no value", argument="value", hint="Leave it out.")
+    elif value is _Unset.UNSET:
+        raise InvalidArgumentError(
+            "this mutation needs a value", argument="value", hint="Give the value to store, or the operand."
+        )
+    for argument, bound in bounds.items():
+        if bound is not None and kind != "sum":
+            raise InvalidArgumentError(
+                "only a sum has bounds", argument=argument, value=bound, hint="Leave it out, or use kind 'sum'."
+            )
+    if expire_in is not None and kind != "set":
+        raise InvalidArgumentError(
+            "only a set has a deadline", argument="expire_in", value=expire_in, hint="Every other mutation clears it."
+        )
+
+
+def _pack_versionstamp(versionstamp: Any) -> bytes | None:
+    if versionstamp is None:
+        return None
+    try:
+        return parse_versionstamp(versionstamp)
+    except (TypeError, ValueError):
+        raise InvalidArgumentError(
+            "not a versionstamp",
+            argument="versionstamp",
+            value=versionstamp,
+            expected="20 hexadecimal digits or None",
+            hint="Pass entry.versionstamp as it was read.",
+        ) from None

@@ -1,0 +1,330 @@
+"""What the synchronous and the asynchronous database share: declarations, context, reserved keys, life-cycle flows.
+
+Rules of this module: nothing here runs a flow or knows an event loop. The context exists once the engine is open.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, cast, get_args
+from uuid import uuid4
+
+from kvmodels._support.naming import short_repr
+from kvmodels._support.turns import Turns
+from kvmodels.api.opening import store_format
+from kvmodels.catalog import evolution
+from kvmodels.catalog.collection import record_layout
+from kvmodels.catalog.keyspace import index_prefix
+from kvmodels.engines.contract import Engine
+from kvmodels.errors import ClosedError, InvalidArgumentError, ModelDefinitionError
+from kvmodels.flows.arguments import items_of, require_flag, require_text
+from kvmodels.flows.bulk import progress as bulk_progress
+from kvmodels.flows.check import counters, findings, scrub
+from kvmodels.flows.check import undeclared as scrub_undeclared
+from kvmodels.flows.context import Context
+from kvmodels.flows.effects import Flow
+from kvmodels.flows.evolution import apply as plan_apply
+from kvmodels.flows.evolution import apply as plan_flows
+from kvmodels.flows.evolution import build
+from kvmodels.flows.evolution import build as building
+from kvmodels.flows.evolution import migrate as migrate_flows
+from kvmodels.flows.evolution import open as opening
+from kvmodels.flows.evolution import violations as listing
+from kvmodels.flows.evolution.sampling import SAMPLE
+from kvmodels.flows.evolution.throttle import UNPACED, Pace
+from kvmodels.flows.retry_policy import DEFAULT_RETRY, RetryPolicy
+from kvmodels.flows.signals import Signals
+from kvmodels.flows.writing import token as tokens
+from kvmodels.schema.compile.polymorphic import collection_schema, root_of, view_of
+from kvmodels.schema.definition.definition import ModelSchema
+from kvmodels.schema.definition.values import RESERVED_FIELD
+
+GENERATION_MARK = "~"
+
+_ALLOW_HINT = 'Give names in a tuple: allow=("drop_index",). print(db.plan()) shows which steps need one.'
+_FORGET_HINT = 'Give names of fields that the model does not declare, in a tuple: forget=("nick",).'
+
+
+def _require_sample(sample: object) -> None:
+    if sample is not None and (type(sample) is not int or sample < 0):
+        raise InvalidArgumentError(
+            "a sample is not a number of records",
+            argument="sample",
+            value=sample,
+            hint="Give how many records of each collection to try the models on: 0 for none, None for all.",
+        )
+
+
+class ReservedParts(Mapping[str, str]):
+    """First key parts that belong to models, every generation of an index included, with their collections."""
+
+    def __init__(self, schemas: Mapping[str, ModelSchema]) -> None:
+        self._owners: dict[str, str] = {}
+        for name, schema in schemas.items():
+            self.add(name, name)
+            for index in schema.indexes:
+                self.add(index_prefix(name, index, 1), name)
+
+    def add(self, part: str, owner: str) -> None:
+        """Reserve one more first part."""
+        self._owners[part.partition(GENERATION_MARK)[0]] = owner
+
+    def __getitem__(self, part: str) -> str:
+        return self._owners[part.partition(GENERATION_MARK)[0]]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._owners)
+
+    def __len__(self) -> int:
+        return len(self._owners)
+
+
+class DatabaseCore:
+    """The declarations of one database handle and the flows of its life cycle.
+
+    Args:
+        models: the model classes, each of its own collection.
+        retry: for every write.
+        readonly: no collection is listed and nothing is built.
+        must_be_current: opening fails while an index is not ready.
+        codec: packs records, entries and what the library keeps for itself.
+        new_token: makes the tokens of writes; injected by tests, as the next two.
+        monotonic: the clock of deadlines of writes.
+        uniform: the randomness of pauses.
+    """
+
+    def __init__(
+        self,
+        models: Iterable[type[Any]],
+        *,
+        retry: RetryPolicy = DEFAULT_RETRY,
+        readonly: bool = False,
+        must_be_current: bool = False,
+        codec: str = "msgpack",
+        new_token: Callable[[], str] = lambda: uuid4().hex,
+        monotonic: Callable[[], float] = time.monotonic,
+        uniform: Callable[[], float] = random.random,
+    ) -> None:
+        for argument, flag in (("readonly", readonly), ("require_current", must_be_current)):
+            require_flag(argument, flag)
+        if not isinstance(cast("object", retry), RetryPolicy):
+            raise InvalidArgumentError(
+                "this is not a retry policy",
+                argument="retry",
+                value=retry,
+                hint="Give one, such as RetryPolicy(attempts=10).",
+            )
+        self.schemas: dict[str, ModelSchema] = {}
+        self._views: dict[type[Any], ModelSchema] = {}
+        for model in items_of("models", models, "Give model classes in a list: models=[User]."):
+            self._declare(collection_schema(model))
+        self.signals = Signals()
+        self.reserved = ReservedParts(self.schemas)
+        self.form = store_format(codec, self.reserved)
+        self._retry = retry
+        self._readonly = readonly
+        self._must_be_current = must_be_current
+        self._new_token, self._monotonic, self._uniform = new_token, monotonic, uniform
+        self._context: Context | None = None
+
+    def _declare(self, schema: ModelSchema) -> None:
+        other = self.schemas.get(schema.collection)
+        if other is not None and other.model is not schema.model:
+            raise ModelDefinitionError(
+                "two models have the same collection",
+                model=schema.name,
+                option=schema.collection,
+                hint=f"{other.name} has it too. Give one of them another name: class User(KvModel, collection=...); "
+                "two versions of one model are opened in two databases.",
+            )
+        self.schemas[schema.collection] = schema
+
+    def schema_for(self, model: type[Any]) -> ModelSchema:
+        """The schema of the collection that a registered model is stored in.
+
+        Raises:
+            InvalidArgumentError: the model was not given to the database.
+        """
+        schema = self._declared_as(model)
+        if schema is None and isinstance(cast("object", model), type):
+            schema = self._declared_as(root_of(model))
+        if schema is not None:
+            return schema
+        raise InvalidArgumentError(
+            "the database was opened without this model",
+            argument="model",
+            value=getattr(model, "__name__", None) or short_repr(model),
+            expected=tuple(schema.name for schema in self.schemas.values()),
+            hint="Give a model class, neither its name nor an object, that was named in Database(url, models=[...]).",
+        )
+
+    def _declared_as(self, model: type[Any]) -> ModelSchema | None:
+        return next((schema for schema in self.schemas.values() if schema.model is model), None)
+
+    def view_for(self, model: type[Any]) -> ModelSchema:
+        """The schema by which the objects of a registered model are written and asked for.
+
+        Raises:
+            InvalidArgumentError: the model was not given to the database.
+        """
+        known = self._views.get(model) if isinstance(cast("object", model), type) else None
+        if known is not None:
+            return known
+        collection = self.schema_for(model)
+        self._views[model] = view = view_of(collection, model) or collection
+        return view
+
+    @property
+    def is_open(self) -> bool:
+        """Whether ``open`` has succeeded."""
+        return self._context is not None
+
+    @property
+    def context(self) -> Context:
+        """The context of the flows.
+
+        Raises:
+            ClosedError: the database is not open yet.
+        """
+        if self._context is None:
+            raise self.not_open()
+        return self._context
+
+    def not_open(self) -> ClosedError:
+        """The error for a use before ``open`` has succeeded."""
+        return ClosedError(
+            "the database is not open yet", hint="Use 'async with AsyncDatabase(...) as db', or await db.open()."
+        )
+
+    def open(self, engine: Engine) -> Flow[None]:
+        """Bring the store in line with the declarations; see ``flows/evolution/open.py``."""
+        capabilities = engine.capabilities
+        context = Context(
+            codec=self.form.codec,
+            limits=engine.limits,
+            traits=capabilities.traits,
+            retry=self._retry,
+            monotonic=self._monotonic,
+            random=self._uniform,
+            new_token=self._new_token,
+            schemas=self.schemas,
+            layouts={name: record_layout(schema) for name, schema in self.schemas.items()},
+            signals=self.signals,
+            removes=capabilities.remover is not None,
+            turns=capabilities.turns or Turns(),
+            placed=capabilities.write_reserver is not None,
+        )
+        view = yield from opening.open_database(context, writable=not self._readonly)
+        for part, owner in view.header.prefixes().items():
+            self.reserved.add(part, owner)
+        if self._must_be_current:
+            opening.require_current(view)
+        self._context = context
+
+    def _chosen(self, models: Iterable[type[Any]]) -> list[ModelSchema]:
+        return [self.schema_for(model) for model in models] or list(self.schemas.values())
+
+    def build_indexes(
+        self, models: Iterable[type[Any]], pace: Pace = UNPACED
+    ) -> Flow[tuple[building.BuildReport, ...]]:
+        """Build or finish every declared index that is not READABLE, and remove what older generations left."""
+        return (yield from plan_apply.build_indexes(self.context, self._chosen(models), pace))
+
+    def drop_index(self, model: type[Any], name: str) -> Flow[bool]:
+        """Drop an index of a registered model; False when the store lists none of this name."""
+        require_text("name", name, "Give the name of an index, as explain() and db.check() show it.")
+        return (yield from build.drop_index(self.context, self.schema_for(model).collection, name)) > 0
+
+    def plan(self, models: Iterable[type[Any]], sample: int | None = SAMPLE) -> Flow[evolution.SchemaPlan]:
+        """What lies between the models and the store."""
+        _require_sample(sample)
+        return plan_flows.plan_schema(self.context, self._chosen(models), sample)
+
+    def apply(
+        self, models: Iterable[type[Any]], allow: Iterable[str], pace: Pace, sample: int | None = SAMPLE
+    ) -> Flow[plan_apply.SchemaReport]:
+        """Bring the store in line with the models."""
+        names = items_of("allow", allow, _ALLOW_HINT)
+        unknown = [name for name in names if name not in get_args(evolution.Allowed)]
+        if unknown or isinstance(allow, str):
+            raise InvalidArgumentError(
+                "allow= names no rule that can be lifted",
+                argument="allow",
+                value=allow if isinstance(allow, str) else unknown[0],
+                expected=get_args(evolution.Allowed),
+                hint=_ALLOW_HINT,
+            )
+        _require_sample(sample)
+        return plan_apply.apply_schema(self.context, self._chosen(models), names, pace, sample)
+
+    def migrate(self, model: type[Any], forget: Iterable[str], pace: Pace) -> Flow[migrate_flows.MigrationReport]:
+        """Rewrite the records of older schema versions."""
+        schema = self.schema_for(model)
+        names = items_of("forget", forget, _FORGET_HINT)
+        for name in (forget,) if isinstance(forget, str) else names:
+            is_name = isinstance(cast("object", name), str) and not isinstance(forget, str)
+            if not is_name or name in schema.fields or name.startswith(RESERVED_FIELD):
+                raise InvalidArgumentError(
+                    "a field to forget is declared, reserved, or no name",
+                    argument="forget",
+                    value=name,
+                    hint=_FORGET_HINT,
+                )
+        return migrate_flows.migrate(self.context, schema, forget=names, pace=pace)
+
+    def violations(self, model: type[Any], index: str | None, limit: int) -> Flow[list[listing.RecordViolation]]:
+        """The records that an index cannot hold, or that a migration cannot rewrite."""
+        given: object = limit
+        if type(given) is not int or given < 1:
+            raise InvalidArgumentError(
+                "a limit is not a positive whole number",
+                argument="limit",
+                value=limit,
+                hint="Give how many violations to list at most.",
+            )
+        return listing.list_violations(self.context, self.schema_for(model), index, limit)
+
+    def resolve(self, model: type[Any], index: str | None) -> Flow[tuple[building.BuildReport, ...]]:
+        """Look at violations again."""
+        return listing.resolve(self.context, self.schema_for(model), index)
+
+    def check(self, model: type[Any] | None, repair: scrub.Repair, pace: Pace = UNPACED) -> Flow[findings.CheckReport]:
+        """Check the entries of one collection, or of all."""
+        if repair not in (True, False, "all"):
+            raise InvalidArgumentError(
+                "an unknown kind of repair",
+                argument="repair",
+                value=repair,
+                expected=(False, True, "all"),
+                hint="Give False to report, True to mend entries, 'all' to delete rows that are no documents as well.",
+            )
+        if model is None:
+            return scrub_undeclared.check_store(self.context, repair=repair, pace=pace)
+        return scrub.check_collection(self.context, self.schema_for(model), repair=repair, pace=pace)
+
+    def recounts(self, model: type[Any] | None, pace: Pace = UNPACED) -> list[Flow[counters.Recount]]:
+        """The counts of one collection, or of all, that have an aggregate index; each is to be run in a snapshot."""
+        chosen = self.schemas.values() if model is None else (self.schema_for(model),)
+        counted = [schema for schema in chosen if any(index.aggregates for index in schema.indexes.values())]
+        return [counters.recount(self.context, schema, pace) for schema in counted]
+
+    def settle(
+        self, report: findings.CheckReport, recounted: counters.Recount, repair: scrub.Repair
+    ) -> Flow[findings.CheckReport]:
+        """The report of a check with what a count has found, mended on request."""
+        found = yield from counters.mend_counters(self.context, recounted, repair=repair is not False)
+        unchecked = (*report.unchecked, *recounted.unchecked)
+        return findings.CheckReport(report.scanned + recounted.scanned, (*report.findings, *found), unchecked)
+
+    def outcome(self, token: str) -> Flow[bool]:
+        """Whether the operation with this token was applied; if not, it never will be."""
+        require_text("token", token, "Give the token of a CommitUnknownError.")
+        context = self.context
+        row = yield from tokens.burn(context, tokens.Token(token, context.retry.deadline_s), context.monotonic())
+        return row is not None
+
+    def forget_bulk(self, resume_id: str) -> Flow[bool]:
+        """Remove what is stored of a bulk write; whether anything was."""
+        return bulk_progress.forget_bulk(self.context, resume_id)

@@ -1,0 +1,166 @@
+"""The files that a dump is written to and read from: a path, or a file object for text or for bytes.
+
+Rules of this module: what was opened here is closed here, and a file that was begun and not finished is removed; a file
+object belongs to the caller. No line is read into memory without a bound.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterable
+from types import TracebackType
+from typing import IO, Any, Final, Self, cast
+
+from kvmodels.engines.shared.file_checks import require_file_name
+from kvmodels.errors import DecodeError, EngineError, InvalidArgumentError, UnsupportedError
+from kvmodels.flows.kv.store_format import StoreFormat
+
+DumpFile = str | os.PathLike[str] | IO[str] | IO[bytes]
+"""Where a dump is: a path, or a file object in text or binary mode."""
+
+CHUNK_BYTES: Final = 1024 * 1024
+LONGEST_LINE: Final = 1 << 28
+"""More than the largest value takes as JSON; a file without lines is not read as one of them."""
+
+
+class DumpWriter:
+    """Writes a dump; in a ``with`` statement, which removes an unfinished file.
+
+    Args:
+        target: a path where no file is, or a file object to write to.
+
+    Raises:
+        EngineError: the path cannot be created, or there is a file.
+        InvalidArgumentError: neither a path nor a file object.
+    """
+
+    def __init__(self, target: DumpFile) -> None:
+        self._path = _path_of(target, "write")
+        self._file: Any = target if self._path is None else _open(self._path, "xb")
+        self._text = isinstance(self._file, io.TextIOBase) or hasattr(self._file, "encoding")
+
+    def write(self, lines: Iterable[str]) -> None:
+        """Append lines."""
+        for line in lines:
+            self._file.write(line if self._text else line.encode())
+
+    def sync(self) -> None:
+        """Hand everything to the operating system, and on to the disk if it was opened here."""
+        self._file.flush()
+        if self._path is not None:
+            os.fsync(self._file.fileno())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._path is not None:
+            try:
+                self._file.close()
+            finally:
+                if error is not None:
+                    os.unlink(self._path)
+
+
+class DumpReader:
+    """Reads a dump; in a ``with`` statement.
+
+    Args:
+        source: a path, or a file object to read from.
+
+    Raises:
+        EngineError: the path cannot be opened.
+        InvalidArgumentError: neither a path nor a file object.
+    """
+
+    def __init__(self, source: DumpFile) -> None:
+        self._path = _path_of(source, "readline")
+        self._file: Any = source if self._path is None else _open(self._path, "rb")
+        self._lines = 0
+
+    def read(self) -> list[str | bytes]:
+        """The next lines, about 1 MiB of them; none at the end.
+
+        Raises:
+            DecodeError: a line is longer than any of a dump, or no text.
+        """
+        lines: list[str | bytes] = []
+        size = 0
+        while size < CHUNK_BYTES:
+            self._lines += 1
+            try:
+                line: str | bytes = self._file.readline(LONGEST_LINE)
+            except UnicodeDecodeError as error:
+                raise self._malformed("no text in UTF-8") from error
+            if len(line) == LONGEST_LINE:
+                raise self._malformed("longer than any line of a dump")
+            if not line:
+                break
+            lines.append(line)
+            size += len(line)
+        return lines
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._path is not None:
+            self._file.close()
+
+    def _malformed(self, reason: str) -> DecodeError:
+        return DecodeError(
+            "a line of the dump cannot be read",
+            reason=f"line {self._lines}: {reason}",
+            hint="The file is damaged, or no dump of kv.dump(). Nothing of it was kept.",
+        )
+
+
+def _path_of(given: object, method: str) -> str | None:
+    """The path, or None for a file object."""
+    if isinstance(given, str | os.PathLike):
+        path = os.fspath(cast("str | os.PathLike[str]", given))
+        require_file_name("file", path)
+        return os.path.abspath(path)
+    if not callable(getattr(given, method, None)):
+        raise InvalidArgumentError(
+            "this is neither a path nor a file object",
+            argument="file",
+            value=given,
+            hint="Give a path, or a file that is open in text or binary mode.",
+        )
+    return None
+
+
+def _open(path: str, mode: str) -> IO[Any]:
+    try:
+        return open(path, mode)
+    except (OSError, ValueError) as error:
+        raise EngineError(
+            "the file of the dump cannot be opened",
+            reason=f"{path}: {getattr(error, 'strerror', error)}",
+            hint="Check the path; a dump never overwrites a file.",
+        ) from error
+
+
+def backup_path(form: StoreFormat, path: object) -> str:
+    """The path of a backup as text.
+
+    Raises:
+        UnsupportedError: the store is a confined part of one, and the file would hold the rest too.
+        InvalidArgumentError: it is no path.
+    """
+    if form.root:
+        raise UnsupportedError(
+            "a part of a store has no backup of its own",
+            hint="Use dump() and load(), which stay within the part, or back up the whole store.",
+        )
+    text = os.fspath(cast("str | os.PathLike[str]", path)) if isinstance(path, str | os.PathLike) else None
+    if not isinstance(text, str) or not text or "\0" in text:
+        raise InvalidArgumentError("this is not a path", argument="path", value=path, hint="Give a str or a Path.")
+    require_file_name("path", text)
+    return text

@@ -1,0 +1,162 @@
+"""What the synchronous and the asynchronous API do before the first call: choose a codec, open an engine once.
+
+Rules of this module: an engine that was opened has an owner from that moment, so that a cancelled or failing open
+leaks no file. Nothing here knows the event loop.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final, Literal, Protocol, cast
+
+from kvmodels.codecs.msgpack import MsgpackCodec, ValueCodec
+from kvmodels.codecs.v8 import codec as v8
+from kvmodels.engines.contract import Engine
+from kvmodels.engines.url import open_engine
+from kvmodels.errors import ClosedError, InvalidArgumentError, UnsupportedError
+from kvmodels.flows.kv.store_format import StoreFormat
+from kvmodels.limits import Limits
+
+Durability = Literal["commit", "relaxed"]
+
+NOTHING_RESERVED: Final[Mapping[str, str]] = MappingProxyType({})
+
+
+def _v8_codec() -> ValueCodec:
+    try:
+        return v8.V8Codec()
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").partition(".")[0] != "v8serialize":
+            raise
+        raise UnsupportedError(
+            "the codec v8 needs a package that is not installed",
+            reason="v8serialize",
+            hint="Install it: pip install 'kvmodels[v8]'.",
+        ) from missing
+
+
+_CODECS: Final[Mapping[str, Callable[[], ValueCodec]]] = MappingProxyType({"msgpack": MsgpackCodec, "v8": _v8_codec})
+
+
+def store_format(codec: str, reserved: Mapping[str, str] = NOTHING_RESERVED) -> StoreFormat:
+    """The format of a store with a codec by name.
+
+    Args:
+        codec: ``"msgpack"``, or ``"v8"`` for what Deno KV stores.
+        reserved: first key parts that raw writes may not use, with their owners; read at every write.
+
+    Raises:
+        InvalidArgumentError: no codec has this name.
+        UnsupportedError: the package that the codec needs is not installed.
+    """
+    make = _CODECS.get(codec) if isinstance(cast("object", codec), str) else None
+    if make is None:
+        raise InvalidArgumentError(
+            "unknown codec", argument="codec", value=codec, expected=tuple(_CODECS), hint="Choose one of these."
+        )
+    return StoreFormat(make(), reserved)
+
+
+class Listener(Protocol):
+    """A listener of the queue of a store."""
+
+    def stop(self) -> Any:
+        """Take no more messages and wait for the handlers that run."""
+
+
+class Opening:
+    """An engine that is opened at the first call of ``open``, by whichever thread comes first.
+
+    Args:
+        make: opens the engine; called again only if it raised. ``Opening.done(engine)`` is for one that is open.
+
+    Examples:
+        >>> opening = Opening.of_url("memory://")
+        >>> opening.engine is None, opening.open() is opening.open()
+        (True, True)
+        >>> opening.close()
+    """
+
+    __slots__ = ("_closed", "_lock", "_make", "engine", "listeners")
+
+    engine: Engine | None
+    """The open engine, or None before ``open``; read without a lock, since it is set once."""
+
+    def __init__(self, make: Callable[[], Engine]) -> None:
+        self._make = make
+        self._lock = threading.Lock()
+        self._closed = False
+        self.engine = None
+        self.listeners: set[Listener] = set()
+        """The listeners of its queue, which closing the store stops."""
+
+    @property
+    def url(self) -> str | None:
+        """The URL of the open engine; None before it is open."""
+        return None if self.engine is None else self.engine.url
+
+    @classmethod
+    def of_url(
+        cls,
+        url: str | os.PathLike[str],
+        *,
+        limits: Limits | None = None,
+        durability: Durability = "commit",
+        clock: Callable[[], int] | None = None,
+        readonly: bool = False,
+        **engine_options: Any,
+    ) -> Opening:
+        """An opening of what a URL names, with the arguments of ``open_kv``.
+
+        Raises:
+            InvalidArgumentError: ``limits`` are no Limits; whatever else is wrong shows when it is opened.
+        """
+        _require_limits(limits)
+
+        def make() -> Engine:
+            return open_engine(
+                url, limits=limits, durability=durability, clock=clock, readonly=readonly, **engine_options
+            )
+
+        return cls(make)
+
+    @classmethod
+    def done(cls, engine: Engine) -> Opening:
+        """The opening of an engine that is open already."""
+        opening = cls(lambda: engine)
+        opening.engine = engine
+        return opening
+
+    def open(self) -> Engine:
+        """Open the engine, or return it when it is open; blocks while another thread opens it.
+
+        Raises:
+            ClosedError: it was closed before it was opened.
+            EngineError, InvalidArgumentError: it cannot be opened.
+        """
+        engine = self.engine  # set once, and left there when it is closed
+        if engine is not None:
+            return engine
+        with self._lock:
+            if self.engine is None:
+                if self._closed:
+                    raise ClosedError("the store is closed")
+                self.engine = self._make()
+            return self.engine
+
+    def close(self) -> None:
+        """Close the engine if it was opened, and open it no more; idempotent."""
+        with self._lock:
+            self._closed = True
+            if self.engine is not None:
+                self.engine.close()
+
+
+def _require_limits(limits: object) -> None:
+    if limits is not None and not isinstance(limits, Limits):
+        raise InvalidArgumentError(
+            "these are no limits", argument="limits", value=limits, hint="Pass a Limits, such as Limits.DENO, or None."
+        )

@@ -1,0 +1,174 @@
+"""Which transaction a piece of code is in, and which functions can be one; for both worlds.
+
+Rules of this module: nothing here runs a flow. A transaction belongs to the thread and task that began it: a thread or
+a task that is started inside of one begins its own. It is joined only by code that is called or awaited from its
+block: what joined the block of a suspended generator would be committed, or not, whenever that generator ends.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from contextvars import ContextVar
+from inspect import signature
+from types import FrameType
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+from weakref import ReferenceType
+
+from kvmodels._support.callers import is_running, place_of, thread_and_task
+from kvmodels.engines.contract import Engine
+from kvmodels.errors import InvalidArgumentError, TransactionSuspendedError
+from kvmodels.flows.context import Context
+from kvmodels.flows.kv.store_format import StoreFormat
+from kvmodels.flows.transaction import transaction as transaction_flows
+from kvmodels.flows.transaction.rerun import Rerun
+from kvmodels.schema.definition.definition import ModelSchema
+
+X = TypeVar("X")
+
+
+class Store(NamedTuple):
+    """What a database gives its transactions."""
+
+    engine: Engine
+    context: Context
+    form: StoreFormat
+    schema_for: Callable[[type[Any]], ModelSchema]
+
+
+class Joined(NamedTuple, Generic[X]):
+    """A transaction as its code sees it, and its state."""
+
+    transaction: X
+    flows: transaction_flows.TransactionFlows
+
+
+class OpenBlock(Generic[X]):
+    """A block that was entered and not left yet; only the ``with`` statement keeps it.
+
+    Args:
+        scope: the transactions of one database handle.
+        owner: the thread and the task that entered the block.
+        frame: the function that contains the block.
+        joined: its transaction.
+    """
+
+    __slots__ = ("__weakref__", "frame", "joined", "owner", "place", "scope")
+
+    def __init__(self, scope: Scope[X], owner: object, frame: FrameType, joined: Joined[X]) -> None:
+        self.scope = scope
+        self.owner = owner
+        self.frame = frame
+        self.place = place_of(frame)
+        self.joined = joined
+
+    def abandon(self) -> None:
+        """Roll the transaction back, because its block cannot be left any more.
+
+        Called by finalizers, so it takes no lock; the snapshot is closed by its own finalizer.
+        """
+        flows = self.joined.flows
+        if flows.ended:
+            return
+        flows.fail()
+        warnings.warn(
+            f"the block of the transaction that began at {self.place} was never left, so nothing of it was written; "
+            "use 'with db.transaction() as tx'",
+            ResourceWarning,
+            stacklevel=3,
+        )
+
+
+# Weak references: a context outlives the blocks that were entered in it.
+_open: Final[ContextVar[tuple[ReferenceType[OpenBlock[Any]], ...]]] = ContextVar("kvmodels_transactions", default=())
+
+
+class Scope(Generic[X]):
+    """The transactions of one database handle.
+
+    Args:
+        owner: what begins a transaction, such as a thread; a transaction is joined by an equal owner.
+    """
+
+    __slots__ = ("_owner",)
+
+    def __init__(self, owner: Callable[[], object] = thread_and_task) -> None:
+        self._owner = owner
+
+    def current(self) -> Joined[X] | None:
+        """Return the transaction whose block this code was called from; None when its owner has none open.
+
+        Raises:
+            TransactionSuspendedError: the owner has one open, in a function that is not on the call stack.
+            ClosedError: the block had joined a transaction that has ended, as that of a generator may have.
+        """
+        entered = _open.get()
+        if not entered:
+            return None
+        owner, suspended = self._owner(), None
+        for reference in reversed(entered):
+            one: OpenBlock[X] | None = reference()
+            if one is None or one.scope is not self or one.owner != owner:
+                continue
+            if is_running(one.frame):
+                one.joined.flows.require_open()
+                return one.joined
+            if not one.joined.flows.ended:
+                suspended = suspended or one
+        if suspended is not None:
+            raise TransactionSuspendedError(
+                "a transaction of this thread or task is open in a function that is suspended or has returned",
+                began_at=suspended.place,
+            )
+        return None
+
+    def enter(self, joined: Joined[X], frame: FrameType) -> OpenBlock[X]:
+        """Make a transaction the current one of the code that is called from a frame; the caller keeps the result."""
+        kept = [one for one in _open.get() if one() is not None]
+        block = OpenBlock(self, self._owner(), frame, joined)
+        _open.set((*kept, ReferenceType(block)))
+        return block
+
+    def leave(self, block: OpenBlock[X]) -> None:
+        """Forget a block that was left."""
+        _open.set(tuple(one for one in _open.get() if one() not in (None, block)))
+
+
+def end_reruns(rerun: Rerun, engine: Engine, leave_place: Callable[[Engine], object]) -> None:
+    """Give back what the runs of a call have taken: the writer's place, and the turn."""
+    try:
+        if rerun.placed:
+            try:
+                leave_place(engine)
+            finally:
+                leave_place(engine)  # an interrupt may have come upon the first call
+    finally:
+        rerun.ticket.leave()
+
+
+def require_function(function: Callable[..., object]) -> None:
+    """Refuse a function whose first parameter is not the transaction but an object. Raises InvalidArgumentError."""
+    try:
+        first = next(iter(signature(function).parameters), None)
+    except (TypeError, ValueError):  # one that is not written in Python may have none
+        return
+    if first in ("self", "cls"):
+        raise InvalidArgumentError(
+            "a transaction is the first argument of its function, and here that is the object of a method",
+            argument="function",
+            value=getattr(function, "__name__", repr(function)),
+            hint="Decorate a function of (tx, ...) that the method calls, or the bound method: "
+            "db.transactional()(self.pay) with def pay(self, tx, ...).",
+        )
+
+
+def require_retries(retries: object) -> int | None:
+    """Refuse what is no number of retries. Raises InvalidArgumentError."""
+    if retries is None or (isinstance(retries, int) and not isinstance(retries, bool) and retries >= 0):
+        return retries
+    raise InvalidArgumentError(
+        "the number of retries is not a whole number, 0 or more",
+        argument="retries",
+        value=retries,
+        hint="Write @db.transactional() with parentheses, or @db.transactional(retries=10).",
+    )

@@ -1,0 +1,401 @@
+"""The stored catalogue: what the header key says of every collection, its fields and the state of each index.
+
+Rules of this module: pure values and functions from one header to the next. A process changes only what it
+declares and carries everything else along; a generation of an index is never used twice. The header is written
+only by schema changes, so that every other operation can check it without contention (rule R3).
+
+States of an index, by the commits that lead from one to the next:
+
+    (not listed)  --first listing of its collection, without records-->  READABLE
+    (not listed)  --first listing of its collection, with records-->  DISABLED  --begin build (fence)-->  WRITE_ONLY
+    (not listed)  --begin build (fence)-->  WRITE_ONLY  --all records seen-->  READABLE
+                                            WRITE_ONLY  --all seen, violations left-->  PENDING
+                                            PENDING     --violations resolved-->  READABLE
+    any           --drop, or a newer generation became READABLE-->  DROPPING  --entries removed-->  (not listed)
+
+An index that is declared and not listed is DISABLED: writers ignore it, queries raise IndexNotReadyError. One that is
+listed as DISABLED was never built although its collection had records from the start: a process that declares it only
+reads until its build has begun. Two states are never stored, because they are those of a READABLE index for one
+release: OUTDATED, while an upgrade of this release changes its columns in records that were not rewritten yet, and
+SUPERSEDED, when one of a newer release does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
+from enum import StrEnum
+from typing import Any
+
+from kvmodels._support.slotted_dataclass import dataclass
+from kvmodels.catalog.keyspace import FORMAT, index_prefix
+from kvmodels.codecs.columns.base import descending, nullable
+from kvmodels.codecs.columns.registry import column_codec_named
+from kvmodels.errors import DecodeError, SchemaMismatchError
+from kvmodels.schema.definition.definition import Aggregates, Column, IndexDefinition, ModelSchema, Partial, SpanTest
+
+LOADING = "loading"
+"""The name in the header under which a load leaves its token until it is complete."""
+
+
+class IndexState(StrEnum):
+    """The life of one generation of an index."""
+
+    DISABLED = "disabled"
+    WRITE_ONLY = "write_only"
+    PENDING = "pending"
+    READABLE = "readable"
+    OUTDATED = "outdated"
+    SUPERSEDED = "superseded"
+    DROPPING = "dropping"
+
+    @property
+    def maintained(self) -> bool:
+        """Whether writers keep the entries of an index in this state."""
+        return self in (IndexState.WRITE_ONLY, IndexState.PENDING, IndexState.READABLE)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredIndex:
+    """One generation of one index, as the header lists it."""
+
+    name: str
+    generation: int
+    state: IndexState
+    hash: str
+    signature: Mapping[str, Any]
+
+    @property
+    def is_aggregate(self) -> bool:
+        """Whether it has counters, which lie among the keys of the library, instead of entries."""
+        return "sums" in self.signature
+
+    def prefix(self, collection: str) -> str:
+        """The first part of its entry keys; for an aggregate index, which has none, a name that nobody uses."""
+        return index_prefix(collection, self.name, self.generation)
+
+    @property
+    def copies(self) -> bool:
+        """Whether its entries hold a copy of their record, or of fields of it."""
+        return self.signature["store"] == "record" or bool(self.signature.get("include"))
+
+    def described_columns(self) -> Iterator[list[Any]]:
+        """The stored description of every column that it needs: its own, those of its condition, and its sums."""
+        yield from self.signature["columns"]
+        yield from self.signature.get("sums", ())
+        for tests in self.signature.get("where", ()):
+            for column, _ in tests:
+                yield column
+
+
+@dataclass(frozen=True, slots=True)
+class StoredCollection:
+    """One collection, as the header lists it.
+
+    ``generations`` holds the highest generation ever used by index name; ``retired`` the hashes of generations that
+    were replaced or dropped, which tells a process of an older release from one that is ahead of the store.
+    ``schema_version`` is that of the latest release that was brought up, and the lowest that may write; ``oldest`` is
+    the lowest that a record may have; ``upgraded`` holds by field the version whose upgrade has changed it last.
+    """
+
+    name: str
+    primary_key: tuple[tuple[Any, ...], ...]
+    fields: Mapping[str, str]
+    columns: Mapping[str, str]
+    schema_version: int
+    indexes: tuple[StoredIndex, ...]
+    generations: Mapping[str, int]
+    retired: Mapping[str, tuple[str, ...]]
+    oldest: int
+    upgraded: Mapping[str, int]
+
+    def raised_to(self, schema: ModelSchema) -> StoredCollection:
+        """This collection brought up to the version of a release: from then on lower ones only read.
+
+        A definition that this release has taken up again is no longer retired. An older release that declares it has a
+        lower version.
+        """
+        versions = {**self.upgraded}
+        for name, version in schema.touched.items():
+            versions[name] = max(version, versions.get(name, 1))
+        if schema.schema_version <= self.schema_version:
+            return replace(self, upgraded=versions)
+        declared = {name: definition.hash() for name, definition in schema.indexes.items()}
+        retired = {
+            name: tuple(digest for digest in digests if digest != declared.get(name))
+            for name, digests in self.retired.items()
+        }
+        return replace(self, schema_version=schema.schema_version, upgraded=versions, retired=retired)
+
+    def listing(self, schema: ModelSchema, only: Collection[str] | None = None) -> StoredCollection:
+        """This collection with the fields of a release; those that it does not declare stay listed.
+
+        Args:
+            schema: of the release.
+            only: the fields to list; None: all of them.
+        """
+        names = [name for name in schema.fields if only is None or name in only]
+        codecs = {name: codec.name for name, codec in schema.column_codecs.items() if name in names}
+        return replace(
+            self,
+            fields={**self.fields, **{name: schema.fields[name].type_name for name in names}},
+            columns={**self.columns, **codecs},
+        )
+
+    def index(self, name: str, generation: int) -> StoredIndex | None:
+        """The listed generation of an index, or None."""
+        return next((ix for ix in self.indexes if ix.name == name and ix.generation == generation), None)
+
+    def next_generation(self, name: str) -> int:
+        """A generation that was never used."""
+        return self.generations.get(name, 0) + 1
+
+    def generation_to_build(self, name: str, digest: str) -> int:
+        """The generation in which a build begins: one that is listed as DISABLED with this definition, or a new one."""
+        for index in self.indexes:
+            if index.name == name and index.hash == digest and index.state is IndexState.DISABLED:
+                return index.generation
+        return self.next_generation(name)
+
+    def with_index(self, index: StoredIndex) -> StoredCollection:
+        """This collection with one generation added, or replaced by a copy in another state."""
+        others = tuple(ix for ix in self.indexes if (ix.name, ix.generation) != (index.name, index.generation))
+        highest = max(index.generation, self.generations.get(index.name, 0))
+        retired = tuple(digest for digest in self.retired.get(index.name, ()) if digest != index.hash)
+        if index.state is IndexState.DROPPING:
+            retired = (*retired, index.hash)
+        return replace(
+            self,
+            indexes=(*others, index),
+            generations={**self.generations, index.name: highest},
+            retired={**self.retired, index.name: retired},
+        )
+
+    def without_index(self, name: str, generation: int) -> StoredCollection:
+        """This collection with one generation no longer listed; its number stays used."""
+        return replace(self, indexes=tuple(ix for ix in self.indexes if (ix.name, ix.generation) != (name, generation)))
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The whole catalogue; its key's versionstamp is what every write checks."""
+
+    collections: Mapping[str, StoredCollection]
+
+    def with_collection(self, collection: StoredCollection) -> Header:
+        """This header with one collection added or replaced."""
+        return Header({**self.collections, collection.name: collection})
+
+    def prefixes(self) -> dict[str, str]:
+        """First key parts in use, each with the collection that owns it."""
+        owners = {name: name for name in self.collections}
+        for collection in self.collections.values():
+            for index in collection.indexes:
+                if not index.is_aggregate:
+                    owners[index.prefix(collection.name)] = collection.name
+        return owners
+
+    def without_unfinished(self) -> tuple[Header, frozenset[str]]:
+        """This header with nothing but READABLE indexes, and the first key parts of the entries that go with the rest.
+
+        For a copy of the store: a build goes on from versionstamps, which a copy does not keep. What is no longer
+        listed is DISABLED, and its generation stays used. Counters have no key part of their own: those of a generation
+        that the new header does not list go (``keyspace.counted_by`` says whose a counter is).
+        """
+        header, dropped = self, set[str]()
+        for collection in self.collections.values():
+            for index in collection.indexes:
+                if index.state not in (IndexState.READABLE, IndexState.DISABLED):
+                    collection = collection.without_index(index.name, index.generation)
+                    if not index.is_aggregate:
+                        dropped.add(index.prefix(collection.name))
+            header = header.with_collection(collection)
+        return header, frozenset(dropped)
+
+    def to_value(self) -> dict[str, Any]:
+        """The value of the header key: plain maps, lists, strings and numbers."""
+        return {
+            "format": FORMAT,
+            "collections": {name: _collection_value(item) for name, item in self.collections.items()},
+        }
+
+    @classmethod
+    def from_value(cls, value: Any, key: tuple[Any, ...]) -> Header:
+        """The reverse of ``to_value``.
+
+        Raises:
+            SchemaMismatchError: a newer release of this library wrote the header, or the store holds half of a dump.
+            DecodeError: the value is not a header.
+        """
+        try:
+            if value.get(LOADING) is not None:
+                raise SchemaMismatchError(
+                    "a dump is being loaded into this store, or its load was cut off",
+                    collection="*",
+                    hint="Wait for the load; if it was cut off: open_kv(url).load(file, restart=True).",
+                )
+            if value["format"] > FORMAT:
+                raise SchemaMismatchError(
+                    "the store has a newer format than this release reads",
+                    collection="*",
+                    stored=value["format"],
+                    declared=FORMAT,
+                    hint="Update kvmodels in this process.",
+                )
+            return cls({name: _collection(name, item) for name, item in value["collections"].items()})
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise DecodeError(
+                "the header is damaged", key=key, reason=str(error), hint="Restore the store from a backup."
+            ) from error
+
+
+def loading_value(token: str, before: dict[str, Any] | None) -> dict[str, Any]:
+    """The value of the header key while a dump is loaded: no model can be used, and one load alone writes.
+
+    Args:
+        token: of the load.
+        before: the value of the header before, to go back to; None when there was none.
+    """
+    return {"format": FORMAT, "collections": {}, LOADING: token, "before": before}
+
+
+def _collection_value(collection: StoredCollection) -> dict[str, Any]:
+    # Left out while they say nothing, so that stores without upgrades keep their bytes.
+    versions: dict[str, Any] = {"upgraded": dict(collection.upgraded)} if collection.upgraded else {}
+    if collection.oldest < collection.schema_version:
+        versions["oldest"] = collection.oldest
+    return {
+        **versions,
+        "primary_key": [list(column) for column in collection.primary_key],
+        "fields": dict(collection.fields),
+        "columns": dict(collection.columns),
+        "schema_version": collection.schema_version,
+        "generations": dict(collection.generations),
+        "retired": {name: list(hashes) for name, hashes in collection.retired.items()},
+        "indexes": [
+            {
+                "name": index.name,
+                "generation": index.generation,
+                "state": index.state.value,
+                "hash": index.hash,
+                "signature": dict(index.signature),
+            }
+            for index in collection.indexes
+        ],
+    }
+
+
+def _collection(name: str, value: Mapping[str, Any]) -> StoredCollection:
+    return StoredCollection(
+        name=name,
+        primary_key=tuple(tuple(column) for column in value["primary_key"]),
+        fields=dict(value["fields"]),
+        columns=dict(value["columns"]),
+        schema_version=int(value["schema_version"]),
+        indexes=tuple(
+            StoredIndex(
+                name=index["name"],
+                generation=int(index["generation"]),
+                state=IndexState(index["state"]),
+                hash=index["hash"],
+                signature=index["signature"],
+            )
+            for index in value["indexes"]
+        ),
+        generations={index: int(number) for index, number in value["generations"].items()},
+        retired={index: tuple(hashes) for index, hashes in value["retired"].items()},
+        oldest=int(value.get("oldest", value["schema_version"])),
+        upgraded={field: int(version) for field, version in value.get("upgraded", {}).items()},
+    )
+
+
+def stored_collection(
+    schema: ModelSchema, state: IndexState = IndexState.READABLE, generations: Mapping[str, int] | None = None
+) -> StoredCollection:
+    """What the header lists for a collection that it has never listed.
+
+    Args:
+        schema: of the collection.
+        state: of every index; DISABLED if there are records already, which may be of any schema version.
+        generations: of every index; None: the first.
+    """
+    generations = generations if generations is not None else dict.fromkeys(schema.indexes, 1)
+    return StoredCollection(
+        name=schema.collection,
+        primary_key=tuple(tuple(column.signature()) for column in schema.primary_key),
+        fields={name: field.type_name for name, field in schema.fields.items()},
+        columns={name: codec.name for name, codec in schema.column_codecs.items()},
+        schema_version=schema.schema_version,
+        indexes=tuple(stored_index(one, generations[name], state) for name, one in schema.indexes.items()),
+        generations={**generations},
+        retired={},
+        oldest=1 if state is IndexState.DISABLED else schema.schema_version,
+        upgraded=dict(schema.touched),
+    )
+
+
+def stored_index(definition: IndexDefinition, generation: int, state: IndexState) -> StoredIndex:
+    """A declared index as the header lists it."""
+    return StoredIndex(definition.name, generation, state, definition.hash(), definition.signature())
+
+
+def index_definition(index: StoredIndex) -> IndexDefinition:
+    """The definition of a stored generation from the catalogue alone, without the class of the model.
+
+    Its columns take and give stored values: of an Enum the values, because the store does not know the members.
+
+    Raises:
+        SchemaMismatchError: a column has a type that this release does not know.
+    """
+    signature = index.signature
+
+    def columns(described: Iterable[Any]) -> tuple[Column, ...]:
+        return tuple(_column(index.name, *column) for column in described)
+
+    where = None
+    if "where" in signature:
+        where = Partial(
+            tuple(
+                tuple(
+                    SpanTest(column, tuple((bytes.fromhex(start), bytes.fromhex(end)) for start, end in spans))
+                    for (column,), spans in ((columns([described]), spans) for described, spans in tests)
+                )
+                for tests in signature["where"]
+            )
+        )
+    return IndexDefinition(
+        index.name,
+        columns(signature["columns"]),
+        signature["unique"],
+        signature["nulls"],
+        signature["store"],
+        where=where,
+        include=tuple(signature.get("include", ())),
+        aggregates=Aggregates(columns(signature["sums"])) if "sums" in signature else None,
+    )
+
+
+def primary_key_columns(collection: StoredCollection) -> tuple[Column, ...]:
+    """The primary key of a stored collection from the catalogue alone, as ``index_definition``.
+
+    Raises:
+        SchemaMismatchError: a column has a type that this release does not know.
+    """
+    return tuple(_column("*", *column) for column in collection.primary_key)
+
+
+def _column(index: str, field: str, codec_name: str, direction: str, is_nullable: bool, *place: Any) -> Column:
+    """A column from its stored signature; ``place`` is there only for what is no plain field."""
+    codec = column_codec_named(codec_name)
+    if codec is None:
+        raise SchemaMismatchError(
+            "the store has a column of a type that this release does not know",
+            collection="*",
+            index=index,
+            stored=codec_name,
+            hint="Update kvmodels in this process.",
+        )
+    codec = nullable(codec) if is_nullable else codec
+    codec = descending(codec) if direction == "desc" else codec
+    path, many = (tuple(place[0]["path"]), place[0]["many"]) if place else ((field,), False)
+    return Column(field, codec, direction == "desc", is_nullable, many, path)

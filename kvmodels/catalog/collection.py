@@ -1,0 +1,507 @@
+"""A declared model joined with the stored catalogue: what this process may do with a collection right now.
+
+Rules of this module: made anew for every header versionstamp, immutable afterwards, pure. Writers follow the
+header, not the declaration: every maintained generation is kept from its stored signature. A process may write only
+if it declares every maintained index by name, if the definition that it declares is stored or is not stored *yet*
+(a retired one is that of an older release), and if its schema version is not lower than the stored one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field, replace
+from typing import Any, Final
+
+from kvmodels._support.slotted_dataclass import dataclass
+from kvmodels.catalog.catalogue import Header, IndexState, StoredCollection, StoredIndex, index_definition
+from kvmodels.catalog.compiled import CompiledCollection
+from kvmodels.catalog.keyspace import EntryLayout, RecordLayout, violation_prefix
+from kvmodels.codecs.columns.base import ColumnCodec, descending, nullable
+from kvmodels.errors import SchemaMismatchError
+from kvmodels.schema.definition.definition import Column, IndexDefinition, ModelSchema
+from kvmodels.schema.definition.values import stored_name
+
+_JOINED: Final = object()
+_LAYOUT: Final = object()
+"""The names under which a schema remembers what ``rejoin`` and ``record_layout`` have found."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveIndex:
+    """One maintained generation of an index with the layout of its keys.
+
+    ``fence`` is the versionstamp of the fence key, or None once the index is READABLE: a record last written at or
+    before it may lack its entries. ``since`` is the highest schema version whose upgrade touches a field that the index
+    is made of, 1 for none: entries of records of a lower version are those of the values before.
+    """
+
+    stored: StoredIndex
+    definition: IndexDefinition
+    layout: EntryLayout
+    violations: bytes
+    fence: bytes | None
+    since: int = 1
+
+    @property
+    def readable(self) -> bool:
+        """Whether it is complete, so that queries may use it."""
+        return self.stored.state is IndexState.READABLE
+
+
+@dataclass(frozen=True, slots=True)
+class LiveCollection:
+    """What this process knows of one collection under one header.
+
+    Attributes:
+        schema: the declaration.
+        layout: keys of the records.
+        maintained: every generation that a write must keep, in catalogue order; those that this process knows,
+            when ``read_only`` is set.
+        readable: by index name, the generation that queries may use (its definition is the declared one).
+        states: by index name, the state of a declared index that is not readable.
+        refused: raised on every use, when the primary key or a column type differs and no upgrade converts it, or an
+            upgrade is missing.
+        read_only: raised on every write, when this process cannot keep a maintained index, or writes records of another
+            version than the store takes.
+        unraised: nothing is in the way of a write but the stored schema version, which is lower than an upgrade asks.
+        unbuilt: nothing is in the way of a write but indexes that must be built first, because the collection had
+            records when the header listed it.
+        replaced: names of declared indexes that another release has replaced by a newer definition, so that nothing
+            that this process does makes them readable.
+        compiled: loaders, lookups, plans and writers for this header; no part of identity.
+    """
+
+    schema: ModelSchema
+    layout: RecordLayout
+    maintained: tuple[LiveIndex, ...]
+    readable: Mapping[str, LiveIndex]
+    states: Mapping[str, IndexState]
+    refused: SchemaMismatchError | None
+    read_only: SchemaMismatchError | None
+    unraised: bool = False
+    unbuilt: bool = False
+    replaced: frozenset[str] = frozenset()
+    compiled: CompiledCollection = field(default_factory=CompiledCollection, compare=False, repr=False)
+
+
+def join(
+    schema: ModelSchema,
+    header: Header,
+    fences: Mapping[tuple[str, str, int], bytes],
+    layout: RecordLayout | None = None,
+) -> LiveCollection:
+    """Join one declaration with the header that was read.
+
+    Args:
+        fences: versionstamps of the fence keys by (collection, index, generation); needed for every generation
+            that is maintained and not READABLE.
+        layout: the record layout to reuse.
+
+    A collection that the header does not list cannot be used: that happens only in a store opened with
+    ``readonly=True`` before anybody wrote to it.
+    """
+    layout = layout or RecordLayout(schema.collection, schema.primary_key)
+    stored = header.collections.get(schema.collection)
+    if stored is None:
+        missing = _mismatch("the collection is not in this store yet", schema, None, None, None)
+        states = dict.fromkeys(schema.indexes, IndexState.DISABLED)
+        return LiveCollection(schema, layout, (), {}, states, None, missing)
+    refused = _refusal(schema, stored)
+    if refused is not None:
+        return LiveCollection(schema, layout, (), {}, {}, refused, refused)
+    maintained, read_only = _maintained(schema, stored, fences)
+    readable: dict[str, LiveIndex] = {}
+    for index in maintained:
+        declared = schema.indexes.get(index.stored.name)
+        is_declared = declared is not None and declared.hash() == index.stored.hash
+        # While a record may be of a lower version, its entry is not the one that a query looks for; and of a release
+        # that is behind, what an upgrade has changed since would be missed.
+        is_behind = _highest(schema, index.definition, stored.upgraded) > schema.schema_version
+        if index.readable and is_declared and index.since <= stored.oldest and not is_behind:
+            readable[index.stored.name] = index
+    states = {name: _state(schema, stored, name) for name in schema.indexes if name not in readable}
+    if is_older(schema, stored):
+        read_only = _too_old(schema, stored)
+    missing_builds = unbuilt_from_the_start(schema, stored) if read_only is None else []
+    if missing_builds:
+        read_only = _not_built(schema, missing_builds[0])
+    unraised = read_only is None and max(schema.touched.values(), default=1) > stored.schema_version
+    if unraised:
+        # Not before: older releases could not read what it writes, nor find it through what an upgrade changes.
+        read_only = _too_new(schema, stored)
+    replaced = frozenset(name for name in states if _is_replaced(schema, stored, schema.indexes[name]))
+    return LiveCollection(
+        schema, layout, maintained, readable, states, None, read_only, unraised, bool(missing_builds), replaced
+    )
+
+
+def unbuilt_from_the_start(schema: ModelSchema, stored: StoredCollection) -> list[str]:
+    """The declared indexes that were listed together with the records of their collection, and never built."""
+    maintained = {index.name for index in stored.indexes if index.state.maintained}
+    disabled = {index.name for index in stored.indexes if index.state is IndexState.DISABLED}
+    return [name for name in schema.indexes if name in disabled and name not in maintained]
+
+
+def record_layout(schema: ModelSchema) -> RecordLayout:
+    """The keys of the records of a collection; made once for a schema."""
+    known: RecordLayout | None = schema.remembered.get(_LAYOUT)
+    if known is None:
+        known = schema.remembered[_LAYOUT] = RecordLayout(schema.collection, schema.primary_key)
+    return known
+
+
+def rejoin(schema: ModelSchema, header: Header, layout: RecordLayout | None = None) -> LiveCollection:
+    """``join`` for a header under which nothing that is declared is being built; the last answer is remembered.
+
+    A program that opens a store again, or another one of the same models, gets the same indexes and loaders. Everything
+    else is compiled for each store, because it depends on the database. A refused collection is joined again, so that
+    each error is raised by one store.
+
+    Args:
+        header: remembered by its identity.
+        layout: the record layout to reuse.
+    """
+    known: tuple[Header, LiveCollection] | None = schema.remembered.get(_JOINED)
+    if known is not None and known[0] is header:
+        live = known[1]
+        return LiveCollection(
+            schema,
+            live.layout,
+            live.maintained,
+            live.readable,
+            live.states,
+            refused=None,
+            read_only=None,
+            replaced=live.replaced,
+            compiled=CompiledCollection(live.compiled.loaders),
+        )
+    live = join(schema, header, {}, layout)
+    if live.refused is None and live.read_only is None:
+        schema.remembered[_JOINED] = header, live
+    return live
+
+
+_OTHER_RELEASE = "Run the release of your program that declares the stored schema, or open with the matching models."
+
+
+_OTHER_TYPE = (
+    "Entries of both types cannot be kept in one index: declare an upgrade that touches the field and converts the "
+    "records, or store values of the new type in a new field, or the records in a new collection."
+)
+_OTHER_VERSION = "Raise the version= of the function: its results are then another column, which a build makes."
+
+
+def _mismatch(
+    message: str, schema: ModelSchema, index: str | None, stored: Any, declared: Any, *, hint: str = _OTHER_RELEASE
+) -> SchemaMismatchError:
+    return SchemaMismatchError(
+        message, collection=schema.collection, index=index, stored=stored, declared=declared, hint=hint
+    )
+
+
+def _too_old(schema: ModelSchema, stored: StoredCollection) -> SchemaMismatchError:
+    versions = stored.schema_version, schema.schema_version
+    return _mismatch("the stored schema version is newer than the declared one", schema, None, *versions)
+
+
+def _too_new(schema: ModelSchema, stored: StoredCollection) -> SchemaMismatchError:
+    return _mismatch(
+        "this release writes records of a higher schema version than the stored one",
+        schema,
+        None,
+        stored.schema_version,
+        schema.schema_version,
+        hint="Run db.apply() in this release: from then on it writes, and older releases only read. Until then only "
+        "they write and remove records.",
+    )
+
+
+def _not_built(schema: ModelSchema, index: str) -> SchemaMismatchError:
+    return _mismatch(
+        "the collection already held records when it was first opened, and an index of it has not been built for them",
+        schema,
+        index,
+        IndexState.DISABLED.value,
+        IndexState.READABLE.value,
+        hint="Run db.apply(), or db.build_indexes(): until the build has begun, this process only reads.",
+    )
+
+
+def is_older(schema: ModelSchema, stored: StoredCollection) -> bool:
+    """Whether a release is behind the one that was brought up last: then it only reads.
+
+    From the commit that raises the version on nobody writes a record of an older one, so a scan finds them all.
+    """
+    return schema.schema_version < stored.schema_version
+
+
+def require_current_release(schema: ModelSchema, stored: StoredCollection) -> None:
+    """Refuse what changes the indexes of a collection to a release that only reads.
+
+    Raises:
+        SchemaMismatchError: a newer release has raised the schema version.
+    """
+    if is_older(schema, stored):
+        raise _too_old(schema, stored)
+
+
+def _refusal(schema: ModelSchema, stored: StoredCollection) -> SchemaMismatchError | None:
+    primary_key = tuple(tuple(column.signature()) for column in schema.primary_key)
+    if primary_key != stored.primary_key:
+        return _mismatch("the primary key differs from the stored one", schema, None, stored.primary_key, primary_key)
+    if is_older(schema, stored):
+        return None  # of an older release, which only reads, and not through what it does not declare
+    missing = missing_upgrades(schema, stored)
+    if missing:
+        return _mismatch(
+            "stored records may still need an upgrade that is not declared",
+            schema,
+            None,
+            missing,
+            tuple(sorted(schema.upgrades_to)),
+            hint="Keep the upgrades until db.migrate() has rewritten every record of a lower version.",
+        )
+    for index in stored.indexes:
+        for name, (codec_name, declared) in retyped_columns(schema, index).items() if index.state.maintained else ():
+            if schema.touched.get(name.partition(".")[0], 1) <= stored.oldest:
+                return _mismatch(
+                    "the type of an indexed column differs from the stored one",
+                    schema,
+                    index.name,
+                    {name: codec_name},
+                    {name: declared},
+                    hint=_OTHER_VERSION if name in schema.computed else _OTHER_TYPE,
+                )
+    return None
+
+
+def missing_upgrades(schema: ModelSchema, stored: StoredCollection) -> tuple[int, ...]:
+    """The versions up to the declared one whose upgrades other releases had, and records may not have seen."""
+    needed = {version for version in stored.upgraded.values() if stored.oldest < version <= schema.schema_version}
+    return tuple(sorted(needed - schema.upgrades_to))
+
+
+def retyped_columns(schema: ModelSchema, index: StoredIndex) -> dict[str, tuple[str, str]]:
+    """The columns of a stored generation that are declared with another type: its codec and the declared one."""
+    found: dict[str, tuple[str, str]] = {}
+    for name, codec_name, _, _, *place in index.described_columns():
+        codec = _declared_codec(schema, name, tuple(place[0]["path"]) if place else (name,))
+        if codec is not None and codec.name != codec_name:
+            found[name] = codec_name, codec.name
+    return found
+
+
+def needed_version(schema: ModelSchema, definition: IndexDefinition) -> int:
+    """The highest schema version whose upgrade touches a field that an index is made of; 1 for none."""
+    return _highest(schema, definition, schema.touched)
+
+
+def _highest(schema: ModelSchema, definition: IndexDefinition, touched: Mapping[str, int]) -> int:
+    if not touched:
+        return 1
+    columns = list(definition.columns)
+    if definition.where is not None:
+        columns += [test.column for tests in definition.where.alternatives for test in tests]
+    if definition.aggregates is not None:
+        columns += definition.aggregates.sums
+    names = {name for column in columns for name in _sources(schema, column)} | set(definition.include)
+    return max((touched.get(name.partition(".")[0], 1) for name in names), default=1)
+
+
+def _sources(schema: ModelSchema, column: Column) -> tuple[str, ...]:
+    """The fields that the values of a column are made of."""
+    stored_as = stored_name(column.path)
+    if stored_as is None:
+        return (column.field,)
+    return next((one.of for one in schema.computed.values() if one.stored_as == stored_as), ())
+
+
+def _maintained(
+    schema: ModelSchema, stored: StoredCollection, fences: Mapping[tuple[str, str, int], bytes]
+) -> tuple[tuple[LiveIndex, ...], SchemaMismatchError | None]:
+    live: list[LiveIndex] = []
+    read_only: SchemaMismatchError | None = None
+    for index in stored.indexes:
+        if not index.state.maintained:
+            continue
+        definition = _definition(schema, stored, index)
+        if definition is None:
+            read_only = _unkept(schema, stored, index)
+            continue
+        fence = None
+        if index.state is not IndexState.READABLE:
+            fence = fences[(schema.collection, index.name, index.generation)]
+        live.append(
+            LiveIndex(
+                stored=index,
+                definition=definition,
+                layout=EntryLayout(schema.collection, definition, index.generation),
+                violations=violation_prefix(schema.collection, index.name, index.generation),
+                fence=fence,
+                since=needed_version(schema, definition),
+            )
+        )
+    return tuple(live), read_only
+
+
+def _definition(schema: ModelSchema, stored: StoredCollection, index: StoredIndex) -> IndexDefinition | None:
+    """The definition by which this process keeps a generation, or None when it may not write."""
+    declared = schema.indexes.get(index.name)
+    if declared is None:
+        return None
+    digest = declared.hash()
+    if digest == index.hash:
+        return declared
+    others = {ix.hash for ix in stored.indexes if ix.name == index.name and ix.state.maintained}
+    if digest not in others and is_retired(schema, stored, index.name):
+        return None
+    return _rebuilt(schema, index)
+
+
+def _needs_other_function(schema: ModelSchema, index: StoredIndex) -> bool:
+    """Whether a generation has a column that is computed by a function which this release does not have."""
+    here = {computed.stored_as for computed in schema.computed.values()}
+    needed = {stored_name(tuple(place[0]["path"])) for _, _, _, _, *place in index.described_columns() if place}
+    return bool(needed - here - {None})
+
+
+def _unkept(schema: ModelSchema, stored: StoredCollection, index: StoredIndex) -> SchemaMismatchError:
+    """Why this process may not write beside a generation that it cannot keep."""
+    declared = schema.indexes.get(index.name)
+    digest = None if declared is None else declared.hash()
+    names = schema, index.name, index.hash, digest
+    if not replaces(schema, stored, index):
+        return _mismatch(
+            "this process does not declare an index of the store as it is stored, so it cannot keep it",
+            *names,
+            hint=_way_out(schema, index),
+        )
+    if retyped_columns(schema, index):
+        return _mismatch(
+            "an index of the store has a column of the type that it had before an upgrade",
+            *names,
+            hint="Run db.apply() in this release: it replaces the index; until then this process only reads.",
+        )
+    if _needs_other_function(schema, index):
+        return _mismatch(
+            "an index of the store has a column that is computed by a function of another release",
+            *names,
+            hint="Run db.build_indexes() in this release: it replaces the index; until then this process only reads.",
+        )
+    return _mismatch(
+        "an index of the store has a field that this release does not store, or stores in another form",
+        *names,
+        hint="Run db.apply() in this release: it replaces the index; until then this process only reads.",
+    )
+
+
+def replaces(schema: ModelSchema, stored: StoredCollection, index: StoredIndex) -> bool:
+    """Whether this release may end a generation that it cannot keep, because its own definition comes after it.
+
+    Its definition must not have been replaced or dropped, and must have no older generation: then the other one belongs
+    to a newer release, whose build has begun.
+    """
+    declared = schema.indexes.get(index.name)
+    if declared is None:
+        return False
+    digest = declared.hash()
+    own = [
+        ix.generation for ix in stored.indexes if ix.name == index.name and ix.hash == digest and ix.state.maintained
+    ]
+    if own:
+        return max(own) > index.generation
+    return not is_retired(schema, stored, index.name)
+
+
+def is_retired(schema: ModelSchema, stored: StoredCollection, name: str) -> bool:
+    """Whether another release has replaced or dropped the declared definition of an index, so that this one is older.
+
+    Not if this release raises the schema version: it is the newest then, and has gone back to the former definition.
+    """
+    if schema.schema_version > stored.schema_version:
+        return False
+    return schema.indexes[name].hash() in stored.retired.get(name, ())
+
+
+def unkept_generations(live: LiveCollection, stored: StoredCollection) -> list[StoredIndex]:
+    """The maintained generations that this process cannot keep, so that it cannot write."""
+    kept = {(index.stored.name, index.stored.generation) for index in live.maintained}
+    return [ix for ix in stored.indexes if ix.state.maintained and (ix.name, ix.generation) not in kept]
+
+
+def _way_out(schema: ModelSchema, index: StoredIndex) -> str:
+    """What to do about a generation that this process can neither keep nor end."""
+    if index.name not in schema.indexes:
+        return (
+            "If a newer release has added it, run that release. If this is the newest and all processes run it, drop "
+            f'it: db.drop_index({schema.name}, "{index.name}"). As long as others need it, declare it here as well; '
+            "until then this process only reads."
+        )
+    return "Another release has replaced this index: run that release. This one only reads."
+
+
+def _is_replaced(schema: ModelSchema, stored: StoredCollection, definition: IndexDefinition) -> bool:
+    """Whether a definition was replaced by that of another release, which is kept under its name."""
+    digest = definition.hash()
+    kept = [index.hash for index in stored.indexes if index.name == definition.name and index.state.maintained]
+    return bool(kept) and digest not in kept and is_retired(schema, stored, definition.name)
+
+
+def _rebuilt(schema: ModelSchema, index: StoredIndex) -> IndexDefinition | None:
+    """The definition of an older generation from its stored signature.
+
+    None when a field is gone or has another type, or when the function of a computed column is not the one that this
+    class has.
+    """
+    if retyped_columns(schema, index):
+        return None
+    try:
+        stored = index_definition(index)
+    except SchemaMismatchError:
+        return None
+    where, aggregates = stored.where, stored.aggregates
+    tests = [test for alternative in where.alternatives for test in alternative] if where is not None else []
+    sums = aggregates.sums if aggregates is not None else ()
+    needed = (*stored.columns, *sums, *(test.column for test in tests))
+    if not all(map(schema.fields.__contains__, stored.include)) or not all(_is_stored(schema, one) for one in needed):
+        return None
+    columns: list[Column] = []
+    for column in stored.columns:
+        codec = _declared_codec(schema, column.field, column.path)
+        assert codec is not None, "it is stored"
+        codec = nullable(codec) if column.nullable else codec
+        columns.append(replace(column, codec=descending(codec) if column.descending else codec))
+    bound = schema.indexes[index.name].max_fan_out
+    return replace(stored, columns=tuple(columns), max_fan_out=bound)
+
+
+def _is_stored(schema: ModelSchema, column: Column) -> bool:
+    """Whether this process writes the values of a column into its documents where the column has them."""
+    if _declared_codec(schema, column.field, column.path) is None:
+        return False
+    if stored_name(column.path) is not None:
+        return True  # a function of the same name and version gives the same values
+    source = schema.source(column.field)
+    return source is not None and source.many == column.many
+
+
+def _declared_codec(schema: ModelSchema, field: str, path: tuple[str, ...]) -> ColumnCodec | None:
+    """The codec, of one value and ascending, of what this process stores at a path; None if it stores nothing there."""
+    stored_as = stored_name(path)
+    if stored_as is not None:
+        return next((one.codec for one in schema.computed.values() if one.stored_as == stored_as), None)
+    source = schema.source(field)
+    # A folded field is stored as it is, too, beside its folded value, and both have one codec.
+    return source.codec if source is not None and (source.computed is None or source.computed.folds) else None
+
+
+def _state(schema: ModelSchema, stored: StoredCollection, name: str) -> IndexState:
+    """The state of a declared index that is not readable for this process."""
+    definition = schema.indexes[name]
+    digest = definition.hash()
+    for index in reversed(stored.indexes):
+        if index.name == name and index.hash == digest:
+            if index.state is not IndexState.READABLE:
+                return index.state
+            return IndexState.SUPERSEDED if is_older(schema, stored) else IndexState.OUTDATED
+    return IndexState.DISABLED

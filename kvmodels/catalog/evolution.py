@@ -1,0 +1,507 @@
+"""Schema differences between the declared models and the store, step by step, by named rules.
+
+Rules of this module: pure; nothing is changed here. Every difference is one step of one rule, and a table says of each
+rule how safe it is, why, and which action it leads to. A difference that no rule allows is refused, and one that only
+the user can judge is refused until it is allowed by name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from enum import StrEnum
+from typing import Annotated, Any, Final, Literal, NamedTuple, cast
+
+from kvmodels._support.naming import short_repr, show_public_path
+from kvmodels._support.slotted_dataclass import dataclass
+from kvmodels.catalog.catalogue import IndexState, StoredCollection, StoredIndex
+from kvmodels.catalog.collection import (
+    LiveCollection,
+    is_retired,
+    missing_upgrades,
+    needed_version,
+    replaces,
+    retyped_columns,
+    unbuilt_from_the_start,
+    unkept_generations,
+)
+from kvmodels.core.values import StoredAsJson
+from kvmodels.errors import InvalidArgumentError
+from kvmodels.schema.definition.definition import IndexDefinition, ModelSchema
+
+Allowed = Literal["drop_index", "forget_field", "change_type", "leave_records"]
+"""What ``db.apply(allow=...)`` may be told to do although something is lost by it, or may turn out to be unreadable."""
+
+
+class StepKind(StrEnum):
+    """What a step asks for."""
+
+    SAFE = "SAFE"
+    NEEDS_REBUILD = "NEEDS_REBUILD"
+    REFUSED = "REFUSED"
+
+
+class Rule(NamedTuple):
+    """One rule of evolution.
+
+    Attributes:
+        kind: SAFE: the catalogue alone changes; NEEDS_REBUILD: records or entries are written; REFUSED: nothing.
+        reason: what was found.
+        action: what ``db.apply()`` does about it.
+        allow: the name that lifts a refusal, or that makes more of a step than is done without it.
+    """
+
+    kind: StepKind
+    reason: str
+    action: str
+    allow: Allowed | None = None
+
+
+_SAFE, _REBUILD, _REFUSED = StepKind.SAFE, StepKind.NEEDS_REBUILD, StepKind.REFUSED
+
+NOTHING: Final = "nothing"
+
+RULES: Final[dict[str, Rule]] = {
+    "collection_added": Rule(
+        _SAFE,
+        "the collection is not in the catalogue of the store",
+        "add it to the catalogue; its indexes are readable if it has no records",
+    ),
+    "primary_key_changed": Rule(
+        _REFUSED, "the primary key differs from the stored one", "write the records to a new collection"
+    ),
+    "schema_version_lower": Rule(
+        _REFUSED, "a newer release has been applied: this release only reads", "run the newer release"
+    ),
+    "schema_version_raised": Rule(
+        _SAFE,
+        "the declared schema version is higher than the stored one",
+        "raise it; releases with a lower version then only read",
+    ),
+    "upgrade_missing": Rule(
+        _REFUSED,
+        "stored records may still need an upgrade that is not declared",
+        "declare it again, until db.migrate() has rewritten every record of a lower version",
+    ),
+    "records_outdated": Rule(
+        _SAFE,
+        "records of older schema versions are upgraded when they are read",
+        NOTHING + "; db.migrate() rewrites them",
+    ),
+    "upgrade_fails": Rule(
+        _REFUSED,
+        "this release could not read or write some of the tried records, and a raised version is never lowered",
+        "correct the upgrade, or change or remove the records with the older release, which still writes; with allow "
+        "they stay unchanged",
+        "leave_records",
+    ),
+    "records_refused": Rule(
+        _SAFE,
+        "the models of this release cannot read, or not rewrite, some stored records",
+        NOTHING + "; db.check() lists all of them, and an upgrade can give them values that fit",
+    ),
+    "field_added": Rule(
+        _SAFE, "a field with a default was added", "add it to the catalogue; records without it have the default"
+    ),
+    "field_unmissed": Rule(
+        _SAFE,
+        "a field without a default was added, and there are no records that could lack it",
+        "add it to the catalogue",
+    ),
+    "field_of_class": Rule(
+        _SAFE,
+        "a field without a default was added to some classes of the collection, or with a new class",
+        "add it to the catalogue; records of these classes that lack it cannot be read, unless an upgrade fills it",
+    ),
+    "field_filled": Rule(
+        _SAFE, "a field that an upgrade fills was added", "add it to the catalogue; the upgrade gives its value"
+    ),
+    "field_required": Rule(
+        _REFUSED,
+        "a field without a default was added, so stored records could not be read",
+        "give it a default, or an upgrade that fills it",
+    ),
+    "field_removed": Rule(
+        _SAFE,
+        "a stored field is no longer declared; its values are kept",
+        NOTHING + "; with allow the values are removed from the records",
+        "forget_field",
+    ),
+    "field_widened": Rule(
+        _SAFE, "the type of a field was changed and still accepts every old value", "change the type in the catalogue"
+    ),
+    "field_converted": Rule(
+        _SAFE, "the type of a field was changed, and an upgrade converts the values", "change the type in the catalogue"
+    ),
+    "field_retyped": Rule(
+        _REFUSED,
+        "the type of a field was changed, and no upgrade converts the values",
+        "write an upgrade; with allow the new type is accepted, and values that do not fit cannot be read",
+        "change_type",
+    ),
+    "column_retyped": Rule(
+        _REFUSED, "the type of an indexed column was changed, and no upgrade converts the values", "write an upgrade"
+    ),
+    "index_added": Rule(_REBUILD, "a declared index is not built", "build it while other processes read and write"),
+    "index_unbuilt": Rule(
+        _REBUILD,
+        "a declared index has no entries for records that are older than the model",
+        "build it; until then queries that need it are refused, and this release only reads",
+    ),
+    "index_changed": Rule(
+        _REBUILD,
+        "the definition of an index was changed; the stored one serves older releases until the switch",
+        "build the next generation, and switch in one commit",
+    ),
+    "index_replaced": Rule(
+        _REBUILD,
+        "this release stores a field of the index in another form, or has another function for it, so it cannot "
+        "maintain the stored entries",
+        "drop the entries and build the index again; until then queries that need it are refused, and this release "
+        "only reads",
+    ),
+    "index_unfinished": Rule(_REBUILD, "the build of an index is not finished", "finish it"),
+    "index_pending": Rule(_REBUILD, "violations keep an index from becoming readable", "check each violation again"),
+    "index_outdated": Rule(
+        _REBUILD,
+        "an upgrade touches a field of an index, whose entries are made from the stored form",
+        "rewrite the records of older versions; until then queries that need it are refused",
+    ),
+    "index_undeclared": Rule(
+        _REFUSED,
+        "the store has an index that is not declared, so this process must not write",
+        "declare it; with allow it is dropped (also raise schema_version, or an older release may build it again)",
+        "drop_index",
+    ),
+    "index_superseded": Rule(
+        _REFUSED,
+        "a newer release has replaced the declared definition of an index",
+        "run the newer release; to go back to this definition, raise schema_version, or db.drop_index() first",
+    ),
+    "index_dropping": Rule(_SAFE, "some entries of a dropped index remain", "remove them in batches"),
+}
+
+CAUSES_SHOWN: Final = 3
+
+
+class RefusedRecord(NamedTuple):
+    """A stored record that the models of this release cannot read, or that they could not write anew.
+
+    Attributes:
+        key: its primary key.
+        cause: the field and what is wrong, or the index that could not hold it.
+    """
+
+    key: Annotated[Any, StoredAsJson]
+    cause: str
+
+
+class Tried(NamedTuple):
+    """How some records of a collection were taken by the model.
+
+    Attributes:
+        number: how many were tried.
+        refused: those that were not taken.
+    """
+
+    number: int
+    refused: tuple[RefusedRecord, ...]
+
+    def __str__(self) -> str:
+        causes: dict[str, list[RefusedRecord]] = {}
+        for one in self.refused:
+            causes.setdefault(one.cause, []).append(one)
+        most = sorted(causes.values(), key=len, reverse=True)[:CAUSES_SHOWN]
+        told = "; ".join(f"{found[0].cause} ({len(found)}, first {short_repr(found[0].key)})" for found in most)
+        return f"{len(self.refused)} of {self.number} tried: {told}"
+
+
+@dataclass(frozen=True, slots=True)
+class PlanStep:
+    """One difference between the models and the store.
+
+    Attributes:
+        collection: of the model.
+        subject: the field or the index; None when it is the whole collection.
+        rule: name of the rule, a key of the table in the guide on evolving a schema.
+        detail: what is stored and what is declared, in short; empty when there is no more to say.
+        allowed: whether ``allow=`` named what the rule asks for.
+        records: of a step about records, those that were tried and refused.
+    """
+
+    collection: str
+    subject: str | None
+    rule: str
+    detail: str = ""
+    allowed: bool = False
+    records: tuple[RefusedRecord, ...] = ()
+
+    @property
+    def kind(self) -> StepKind:
+        """SAFE, NEEDS_REBUILD or REFUSED; an allowed step is none that is refused."""
+        kind = RULES[self.rule].kind
+        return StepKind.SAFE if self.allowed and kind is StepKind.REFUSED else kind
+
+    @property
+    def reason(self) -> str:
+        """What was found."""
+        return RULES[self.rule].reason
+
+    @property
+    def action(self) -> str:
+        """What ``db.apply()`` does about it, or what the user should do about a refusal."""
+        return RULES[self.rule].action
+
+    @property
+    def allow(self) -> Allowed | None:
+        """The name for ``db.apply(allow=...)`` that lifts the refusal, or makes more of the step."""
+        return RULES[self.rule].allow
+
+    @property
+    def idle(self) -> bool:
+        """Whether ``db.apply()`` has nothing to do about it."""
+        return not self.allowed and self.action.startswith(NOTHING)
+
+    def __str__(self) -> str:
+        subject = self.collection if self.subject is None else f"{self.collection}.{self.subject}"
+        detail = f" ({self.detail})" if self.detail else ""
+        allow = f" [allow={self.allow!r}]" if self.allow and not self.allowed else ""
+        return f"{self.kind.value:<13}  {subject}  {self.rule}: {self.reason}{detail}\n{'':13}  -> {self.action}{allow}"
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaPlan:
+    """Everything that lies between the models and the store, in the order in which it is dealt with.
+
+    Examples:
+        >>> print(SchemaPlan(()))
+        the store is as the models declare it
+    """
+
+    steps: tuple[PlanStep, ...]
+
+    @property
+    def refused(self) -> tuple[PlanStep, ...]:
+        """The steps for which ``db.apply()`` would do nothing at all."""
+        return tuple(step for step in self.steps if step.kind is StepKind.REFUSED)
+
+    @property
+    def is_current(self) -> bool:
+        """Whether ``db.apply()`` has nothing to do."""
+        return all(step.idle for step in self.steps)
+
+    def allowing(self, names: Iterable[str]) -> SchemaPlan:
+        """The plan with the steps that these names allow.
+
+        Raises:
+            InvalidArgumentError: the names are no collection of texts.
+        """
+        given = cast("object", names)
+        allowed = list(names) if isinstance(given, Iterable) and not isinstance(given, str) else [None]
+        if not all(isinstance(name, str) for name in allowed):
+            raise InvalidArgumentError(
+                "the names of what is allowed are given in a list",
+                argument="allow",
+                value=names,
+                hint='Give names of the table of rules: ["change_type"].',
+            )
+        return SchemaPlan(tuple(replace(step, allowed=step.allow in allowed) for step in self.steps))
+
+    def of(self, collection: str, *rules: str) -> tuple[PlanStep, ...]:
+        """The steps of one collection, of some rules or of all."""
+        return tuple(step for step in self.steps if step.collection == collection and (not rules or step.rule in rules))
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.steps)) if self.steps else "the store is as the models declare it"
+
+
+def plan_collection(
+    live: LiveCollection, stored: StoredCollection | None, *, empty: bool, tried: Tried
+) -> Iterator[PlanStep]:
+    """The steps of one collection.
+
+    Args:
+        live: the declaration joined with the header.
+        stored: what the header lists; None when it does not list the collection.
+        empty: the collection has no records, so no field can be missing in any.
+        tried: what became of records that the model was tried on.
+    """
+    schema = live.schema
+    if stored is None:
+        yield PlanStep(schema.collection, None, "collection_added")
+        for name in () if empty else schema.indexes:
+            yield PlanStep(schema.collection, name, "index_unbuilt")
+        return
+    difference = _Difference(live, stored, empty)
+    blocked = list(difference.of_collection())
+    yield from blocked
+    if any(step.rule in ("primary_key_changed", "schema_version_lower", "upgrade_missing") for step in blocked):
+        return  # nothing else can be said before
+    fields = list(difference.of_fields())
+    yield from fields
+    if tried.refused and all(step.rule != "field_required" for step in fields):  # which says it of every record
+        rule = "upgrade_fails" if schema.schema_version > stored.schema_version else "records_refused"
+        yield PlanStep(schema.collection, None, rule, str(tried), records=tried.refused)
+    if live.refused is None:
+        yield from difference.of_indexes()
+        yield from difference.of_records()
+    elif all(step.kind is not StepKind.REFUSED or step.allow is not None for step in fields):
+        # A field of a nested model, or what a function gives, which the list of fields does not show. That another step
+        # can be allowed does not help: no process can keep this index.
+        yield PlanStep(schema.collection, live.refused.index, "column_retyped")
+
+
+class _Difference:
+    """The differences of one collection."""
+
+    def __init__(self, live: LiveCollection, stored: StoredCollection, empty: bool) -> None:
+        self._live = live
+        self._schema: ModelSchema = live.schema
+        self._stored = stored
+        self._empty = empty
+
+    def _step(self, subject: str | None, rule: str, detail: str = "") -> PlanStep:
+        return PlanStep(self._schema.collection, subject, rule, detail)
+
+    def _upgrades(self, field: str) -> bool:
+        """Whether an upgrade touches a field in records that may be stored."""
+        return self._schema.touched.get(field, 1) > self._stored.oldest
+
+    def of_collection(self) -> Iterator[PlanStep]:
+        schema, stored = self._schema, self._stored
+        declared = tuple(tuple(column.signature()) for column in schema.primary_key)
+        if declared != stored.primary_key:
+            keys = [", ".join(f"{name}: {codec}" for name, codec, *_ in key) for key in (stored.primary_key, declared)]
+            yield self._step(None, "primary_key_changed", " -> ".join(keys))
+        versions = f"{stored.schema_version} -> {schema.schema_version}"
+        if schema.schema_version < stored.schema_version:
+            yield self._step(None, "schema_version_lower", versions)
+        elif schema.schema_version > stored.schema_version:
+            yield self._step(None, "schema_version_raised", versions)
+        missing = missing_upgrades(schema, stored)
+        if missing:
+            yield self._step(None, "upgrade_missing", ", ".join(f"to {version}" for version in missing))
+
+    # --- fields -----------------------------------------------------------------------------------------------
+
+    def of_fields(self) -> Iterator[PlanStep]:
+        for name, field in self._schema.fields.items():
+            known = self._stored.fields.get(name)
+            if known is None:
+                added = self._added(name)
+                detail = field.type_name + self._factory(added, name) + self._former(added, field.type_name)
+                yield self._step(name, added, detail)
+                continue
+            rule = self._retyped(name, known, field.type_name)
+            if rule is not None:
+                yield self._step(name, rule, f"{known} -> {field.type_name}")
+        for name, known in self._stored.fields.items():
+            if name not in self._schema.fields and not self._upgrades(name):  # else the upgrade deals with it
+                yield self._step(name, "field_removed", known)
+
+    def _factory(self, rule: str, name: str) -> str:
+        """Why a field that has a ``default_factory`` has no default that stored records could have."""
+        info = self._schema.model.model_fields.get(name) if rule == "field_required" else None
+        if info is None or info.default_factory is None:
+            return ""
+        return "; its default_factory may give another value in every read, so it is no default of what is stored"
+
+    def _former(self, rule: str, type_name: str) -> str:
+        """The question whether an added field is one that went: as it is, the values would stay under the old name."""
+        if rule == "field_filled" or self._empty:
+            return ""
+        gone = [
+            name
+            for name, known in self._stored.fields.items()
+            if known == type_name and name not in self._schema.fields and not self._upgrades(name)
+        ]
+        return f"; renamed from {' or '.join(gone)}? Then an upgrade has to move the values" if gone else ""
+
+    def _added(self, name: str) -> str:
+        if self._upgrades(name):
+            return "field_filled"
+        rule = "field_required" if self._schema.fields[name].required else self._of_class(name)
+        return "field_unmissed" if self._empty and rule != "field_added" else rule
+
+    def _of_class(self, name: str) -> str:
+        """The rule for an added field that not every class of a shared collection needs to have."""
+        variants = self._schema.variants
+        classes = () if variants is None else variants.by_class.values()
+        # The catalogue lists no classes, so a new one is not told from one that got a field.
+        needed = any(name in one.fields and one.fields[name].required for one in classes)
+        return "field_of_class" if needed else "field_added"
+
+    def _retyped(self, name: str, known: str, declared: str) -> str | None:
+        codec = self._schema.column_codecs.get(name)
+        stored_codec = self._stored.columns.get(name)
+        same_column = codec is None or stored_codec is None or codec.name == stored_codec
+        if known == declared and same_column:
+            return None
+        if same_column and _members(known) <= _members(declared):
+            return "field_widened"
+        if self._upgrades(name):
+            return "field_converted"
+        indexed = any(
+            index.state.maintained and name in retyped_columns(self._schema, index) for index in self._indexes
+        )
+        return "column_retyped" if indexed else "field_widened" if self._empty else "field_retyped"
+
+    # --- indexes ----------------------------------------------------------------------------------------------
+
+    @property
+    def _indexes(self) -> tuple[StoredIndex, ...]:
+        return self._stored.indexes
+
+    def of_indexes(self) -> Iterator[PlanStep]:
+        for name, definition in self._schema.indexes.items():
+            rule = self._index_rule(name, definition)
+            if rule is not None:
+                yield self._step(name, rule)
+        undeclared = {
+            index.name for index in self._indexes if index.state.maintained and index.name not in self._schema.indexes
+        }
+        for name in sorted(undeclared):
+            yield self._step(name, "index_undeclared")
+        dropping = {index.name for index in self._indexes if index.state is IndexState.DROPPING}
+        for name in sorted(dropping - undeclared):
+            yield self._step(name, "index_dropping")
+
+    def _index_rule(self, name: str, definition: IndexDefinition) -> str | None:
+        digest = definition.hash()
+        unkept = [index for index in unkept_generations(self._live, self._stored) if index.name == name]
+        if not all(replaces(self._schema, self._stored, index) for index in unkept):
+            return "index_superseded"
+        maintained = [index for index in self._indexes if index.name == name and index.state.maintained]
+        current = [index for index in maintained if index.hash == digest]
+        states = {index.state for index in current}
+        if states - {IndexState.READABLE}:
+            return "index_pending" if IndexState.PENDING in states else "index_unfinished"
+        if current:
+            return "index_outdated" if needed_version(self._schema, definition) > self._stored.oldest else None
+        if not maintained:
+            return "index_unbuilt" if name in unbuilt_from_the_start(self._schema, self._stored) else "index_added"
+        if is_retired(self._schema, self._stored, name):
+            return "index_superseded"
+        return "index_replaced" if unkept else "index_changed"
+
+    # --- records ----------------------------------------------------------------------------------------------
+
+    def of_records(self) -> Iterator[PlanStep]:
+        touched = [name for name, to in self._schema.touched.items() if to > self._stored.oldest]
+        if touched and not self._empty:
+            yield self._step(None, "records_outdated", ", ".join(sorted(touched)))
+
+
+def _members(type_name: str) -> frozenset[str]:
+    """The members of a union at the top of a type: ``dict[str, int | None] | None`` has two."""
+    members, depth = [""], 0
+    for letter in type_name:
+        depth += (letter == "[") - (letter == "]")
+        if letter == "|" and not depth:
+            members.append("")
+        else:
+            members[-1] += letter
+    return frozenset(member.strip() for member in members)
+
+
+show_public_path(PlanStep, RefusedRecord, SchemaPlan)

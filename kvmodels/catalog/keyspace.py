@@ -1,0 +1,492 @@
+"""The one module that knows the layout of keys: records, index entries, header, fences, builds, violations, tokens.
+
+The layout is a promise (``docs/concepts/layout.md`` has the table, ``tests/golden`` the bytes):
+
+    (collection, *pk)                                     record
+    (collection_by_index[~generation], *columns)          unique slot
+    (collection_by_index[~generation], *columns, *pk)     non-unique entry, or a unique row with None in a column
+    ("__kvmodels__", "header")                            catalogue and states of all indexes
+    ("__kvmodels__", "fence", collection, index, n)       its versionstamp is the fence of an online build
+    ("__kvmodels__", "build", collection, index, n)       progress of an online build
+    ("__kvmodels__", "drop", collection, index, n)        progress of removing the entries of an index
+    ("__kvmodels__", "counter", collection, index, n, *group, kind)  a counter of an aggregate index
+    ("__kvmodels__", "violation", collection, index, n, slot, *pk)   a record that the index cannot hold
+    ("__kvmodels__", "migration", collection)             progress of a migration
+    ("__kvmodels__", "unmigrated", collection, *pk)       a record that a migration cannot rewrite
+    ("__kvmodels__", "bulk", resume_id)                   progress, then result, of a bulk write that can be resumed
+    ("__kvmodels__", "bulk", resume_id, run, "key", *pk)  a record that it has still to deal with
+    ("__kvmodels__", "bulk", resume_id, run, "failed", *pk)  a record that it could not write
+    ("__kvmodels__", "token", token)                      the outcome of one logical operation
+
+Rules of this module: every key of a model is built or taken apart here and nowhere else, always as packed bytes. A
+unique slot and a row with None share a prefix; they are told apart by the number of parts.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterator
+from inspect import unwrap
+from typing import Any, NamedTuple
+
+from kvmodels.codecs.columns.base import ColumnCodec
+from kvmodels.codecs.columns.scalars import STR
+from kvmodels.core.keys import decode_key, encode_key, skip_parts
+from kvmodels.errors import DecodeError, InvalidKeyError, InvalidValueError
+from kvmodels.schema.definition.definition import Column, Document, IndexDefinition, Partial, SpanTest
+from kvmodels.schema.definition.values import Reader, reader, reader_of
+
+FORMAT = 1
+"""Number of the layout and of the record bytes; it changes only with a way to read what the older one wrote."""
+
+RESERVED = "__kvmodels__"
+"""First part of every key that belongs to the library itself."""
+
+HEADER_KEY = encode_key((RESERVED, "header"))
+
+SLOT_SHOWN_BYTES = 300
+"""The most that a violation row holds of slot and primary key together before it leaves out the slot.
+
+The same on every engine, because a process computes the key again to remove the row. With the names of collection and
+index it fits the 511 bytes that LMDB takes.
+"""
+
+
+def index_prefix(collection: str, index: str, generation: int) -> str:
+    """The first part of every entry key of one generation of an index, as the Deno documentation names it."""
+    name = f"{collection}_by_{index}"
+    return name if generation == 1 else f"{name}~{generation}"
+
+
+def fence_key(collection: str, index: str, generation: int) -> bytes:
+    """The key whose versionstamp is the fence: records last written after it are maintained by their writers."""
+    return encode_key((RESERVED, "fence", collection, index, generation))
+
+
+def build_key(collection: str, index: str, generation: int) -> bytes:
+    """The key that holds the progress of an online build; every batch checks and sets it."""
+    return encode_key((RESERVED, "build", collection, index, generation))
+
+
+def drop_key(collection: str, index: str, generation: int) -> bytes:
+    """The key that holds the progress of removing the entries of an index."""
+    return encode_key((RESERVED, "drop", collection, index, generation))
+
+
+def counter_prefix(collection: str, index: str, generation: int) -> bytes:
+    """The common prefix of the counters of one generation of an aggregate index."""
+    return encode_key((RESERVED, "counter", collection, index, generation))
+
+
+def counted_by(key: tuple[Any, ...]) -> tuple[str, str, int] | None:
+    """Collection, index and generation of a counter; None for every other key."""
+    if key[:2] != (RESERVED, "counter") or len(key) < 6:
+        return None
+    collection, index, generation = key[2:5]
+    return collection, index, generation
+
+
+def violation_prefix(collection: str, index: str, generation: int) -> bytes:
+    """The common prefix of the violation rows of one generation of an index."""
+    return encode_key((RESERVED, "violation", collection, index, generation))
+
+
+def violation_key(prefix: bytes, slot: bytes | None, pk: bytes) -> bytes:
+    """The violation row of a record: for a duplicate with the slot that another record holds, else without.
+
+    A long slot is left out, because the row would be over the limit although slot and record are not.
+    """
+    shown = encode_key((slot or b"",))
+    return prefix + (shown if len(shown) + len(pk) <= SLOT_SHOWN_BYTES else encode_key((b"",))) + pk
+
+
+def migration_key(collection: str) -> bytes:
+    """The key that holds the progress of a migration; every batch checks and sets it."""
+    return encode_key((RESERVED, "migration", collection))
+
+
+def unmigrated_prefix(collection: str) -> bytes:
+    """The common prefix of the rows of records that a migration cannot rewrite; the primary key follows."""
+    return encode_key((RESERVED, "unmigrated", collection))
+
+
+_OF_CHANGES = frozenset({"fence", "build", "drop", "violation", "migration", "unmigrated"})
+
+
+def belongs_to_a_change(key: tuple[Any, ...]) -> bool:
+    """Whether a key holds the progress or the findings of a change of the schema, which ends with the change."""
+    return key[:1] == (RESERVED,) and len(key) > 1 and key[1] in _OF_CHANGES
+
+
+def bulk_key(resume_id: str) -> bytes:
+    """The key that holds the progress of a bulk write; every batch checks and sets it."""
+    return encode_key((RESERVED, "bulk", resume_id))
+
+
+def bulk_prefix(resume_id: str, run: str, kind: str) -> bytes:
+    """The common prefix of the rows of one run of a bulk write; ``kind`` is ``"key"``, ``"failed"`` or ``"item"``."""
+    return encode_key((RESERVED, "bulk", resume_id, run, kind))
+
+
+def token_key(token: str) -> bytes:
+    """The key that says whether the logical operation with this token was applied."""
+    return encode_key((RESERVED, "token", token))
+
+
+def guard_key(name: str, parts: tuple[Any, ...]) -> bytes:
+    """Return the exclusive row of a guard, which every holder checks and exclusive holders set.
+
+    Raises:
+        InvalidKeyError: something that is no part of a key.
+    """
+    return encode_key((RESERVED, "guard", name)) + encode_key(parts)  # a wrong part is named by its place among them
+
+
+def shared_guard_key(name: str, parts: tuple[Any, ...]) -> bytes:
+    """Return the shared row of a guard, which exclusive holders check and shared holders set.
+
+    It is as long as the exclusive row, so that no guard is too long for one of its rows alone.
+
+    Raises:
+        InvalidKeyError: something that is no part of a key.
+    """
+    return encode_key((RESERVED, "share", name)) + encode_key(parts)
+
+
+class EntryKey(NamedTuple):
+    """The key of one index entry; ``slot`` says that it has a single owner and holds no primary key."""
+
+    key: bytes
+    slot: bool
+
+
+class RecordLayout:
+    """Keys of the records of one collection."""
+
+    __slots__ = ("_codecs", "_equal_as_packed", "_fields", "collection", "prefix")
+
+    def __init__(self, collection: str, primary_key: tuple[Column, ...]) -> None:
+        self.collection = collection
+        self.prefix = encode_key((collection,))
+        self._codecs: tuple[ColumnCodec, ...] = tuple(column.codec for column in primary_key)
+        self._fields = tuple(column.field for column in primary_key)
+        # In Python two instants of a repeated hour may be equal, and one instant in two time zones may not be.
+        self._equal_as_packed = all(codec.name != "datetime" for codec in self._codecs)
+
+    def pack_if_same(self, values: tuple[Any, ...], loaded: tuple[Any, ...]) -> bytes | None:
+        """Packed primary key, or None if it is another one than the key of the loaded record.
+
+        Raises:
+            InvalidValueError: as ``pack``.
+        """
+        packed = self.pack(values)
+        if self._equal_as_packed and values == loaded:
+            return packed
+        return packed if packed == self.pack(loaded) else None
+
+    def pack(self, values: tuple[Any, ...]) -> bytes:
+        """Packed primary key from Python values, without the prefix.
+
+        Raises:
+            InvalidValueError: a value is not of the type of its field; the field is named.
+        """
+        if len(values) == len(self._codecs) == 1:
+            try:
+                return self._codecs[0].pack(values[0])
+            except InvalidValueError as error:
+                error.field = self._fields[0]
+                raise
+        packed = b""
+        for codec, field, value in zip(self._codecs, self._fields, values, strict=True):
+            try:
+                packed += codec.pack(value)
+            except InvalidValueError as error:
+                error.field = field
+                raise
+        return packed
+
+    def pack_document(self, document: Document) -> bytes:
+        """Packed primary key from a stored document."""
+        return b"".join(
+            [codec.pack_stored(document[field]) for codec, field in zip(self._codecs, self._fields, strict=True)]
+        )
+
+    def document_packer(self) -> Callable[[Document], bytes]:
+        """What gives the packed primary key of a stored document; it raises as ``pack_document``, naming no field."""
+        packers = [(field, unwrap(codec.pack_stored)) for field, codec in zip(self._fields, self._codecs, strict=True)]
+        if len(packers) == 1:
+            ((name, pack_stored),) = packers
+            return lambda document: pack_stored(document[name])
+        return lambda document: b"".join([pack(document[field]) for field, pack in packers])
+
+    def unpack(self, pk: bytes) -> tuple[Any, ...]:
+        """Python values of a packed primary key.
+
+        Raises:
+            InvalidKeyError: these bytes are not a primary key of this collection.
+        """
+        parts = decode_key(pk)
+        if len(parts) != len(self._codecs):
+            raise InvalidKeyError("a record key has the wrong number of parts", key=parts)
+        try:
+            return tuple(codec.unpack(part) for codec, part in zip(self._codecs, parts, strict=True))
+        except (DecodeError, ValueError, TypeError) as error:
+            raise InvalidKeyError("a part of a record key is not of the type of its field", key=parts) from error
+
+    def unpack_key(self, key: bytes) -> tuple[Any, ...]:
+        """Python values of the primary key in a record key; raises as ``unpack``."""
+        return self.unpack(key[len(self.prefix) :])
+
+    def key(self, pk: bytes) -> bytes:
+        """The key of the record with this packed primary key."""
+        return self.prefix + pk
+
+    def pk_of(self, key: bytes) -> bytes:
+        """The packed primary key in a record key."""
+        return key[len(self.prefix) :]
+
+    def names(self, document: Document, key: bytes) -> bool:
+        """Whether a document has the primary key of the record key that it was found under."""
+        try:
+            return self.prefix + self.pack_document(document) == key
+        except (InvalidValueError, DecodeError, LookupError):
+            return False
+
+    def is_record_key(self, key: bytes) -> bool:
+        """Whether a key under the prefix is what this collection would write for that primary key."""
+        pk = self.pk_of(key)
+        try:
+            return self.pack(self.unpack(pk)) == pk
+        except (ValueError, TypeError):
+            return False
+
+
+class EntryLayout:
+    """Keys of the entries, or counters, of one generation of an index: a function of the stored document alone.
+
+    Everything that can be decided once is, so that an index of plain fields costs a loop over its columns.
+    """
+
+    __slots__ = (
+        "_columns",
+        "_count",
+        "_distinct",
+        "_include",
+        "_needed",
+        "_null",
+        "_plain",
+        "_readers",
+        "_skip",
+        "_sums",
+        "_where",
+        "definition",
+        "prefix",
+    )
+
+    def __init__(self, collection: str, definition: IndexDefinition, generation: int) -> None:
+        self.definition = definition
+        aggregates, columns = definition.aggregates, definition.columns
+        if aggregates is None:
+            self.prefix = encode_key((index_prefix(collection, definition.name, generation),))
+        else:
+            self.prefix = counter_prefix(collection, definition.name, generation)
+        self._count = len(decode_key(self.prefix)) + len(columns)
+        self._columns = tuple((column.field, column.codec.pack_stored) for column in columns)
+        self._readers = tuple((column, reader_of(column), column.codec.pack_stored) for column in columns)
+        self._where = None if definition.where is None else _holds(definition.where)
+        self._include = definition.include
+        self._sums = () if aggregates is None else tuple(reader_of(column) for column in aggregates.sums)
+        self._skip = definition.nulls == "skip"
+        self._distinct = definition.nulls == "distinct"
+        self._null = tuple(column.field for column in columns if column.nullable)
+        self._plain = self._where is None and aggregates is None and all(_is_field(column) for column in columns)
+        self._needed = tuple(_needed(definition))
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether a document has at most one entry, whose key is made of plain fields, and which holds no copies."""
+        return self._plain and not self._include and self.definition.store is None
+
+    def covers(self, document: Document) -> bool:
+        """Whether the document stores every column and field that the index asks for, so that ``keys`` works."""
+        if self._plain and not self._include:
+            return all(field in document for field, _ in self._columns)
+        try:
+            if self._where is not None and not self._where(document):
+                return True  # nothing is asked of a document without entries
+            for read in self._needed:
+                read(document)
+        except KeyError:
+            return False
+        return True
+
+    def keys(self, document: Document, pk: bytes) -> tuple[EntryKey, ...]:
+        """The keys of the entries that this document calls for, sorted; none for an aggregate index.
+
+        Cost: linear in the columns, and in the elements of a column with several values, however many those are.
+
+        Raises:
+            InvalidValueError: a column value cannot be a key part; the field is named.
+        """
+        if not self._plain:
+            return self._keys(document, pk)
+        key = self.prefix
+        for field, pack_stored in self._columns:
+            try:
+                key += pack_stored(document[field])
+            except InvalidValueError as error:
+                error.field = field
+                raise
+        if self.definition.unique:
+            if not self._has_null(document):
+                return (EntryKey(key, True),)
+            if not self._skip:
+                return (EntryKey(key + pk, False),) if self._distinct else (EntryKey(key, True),)
+            return ()
+        if self._skip and self._has_null(document):
+            return ()
+        return (EntryKey(key + pk, False),)
+
+    def packed_columns(self) -> Callable[[Document], bytes]:
+        """What gives, of a document with one entry and no None in its columns, the key without the primary key.
+
+        For every other document, and every other kind of index, it gives ``b""``, which is no key, or raises as
+        ``keys``, without saying of what.
+        """
+        prefix = self.prefix
+        columns = tuple((field, unwrap(pack_stored)) for field, pack_stored in self._columns)
+        if not self._plain:
+            return lambda _: b""
+        if len(columns) == 1 and not self._null:
+            ((field, pack_stored),) = columns
+            if pack_stored is STR.pack_stored:
+                return _packed_text(prefix, field)
+            return lambda document: prefix + pack_stored(document[field])
+
+        def packed(document: Document) -> bytes:
+            key = prefix
+            for name, pack in columns:
+                value = document[name]
+                if value is None:
+                    return b""
+                key += pack(value)
+            return key
+
+        return packed
+
+    def _has_null(self, document: Document) -> bool:
+        return any(document[field] is None for field in self._null)
+
+    def _keys(self, document: Document, pk: bytes) -> tuple[EntryKey, ...]:
+        if self.definition.aggregates is not None or (self._where is not None and not self._where(document)):
+            return ()
+        heads, has_null = self._heads(document)
+        if has_null and self._skip:
+            return ()
+        slot = self.definition.unique and not (has_null and self._distinct)
+        return tuple(EntryKey(head if slot else head + pk, slot) for head in heads)
+
+    def _heads(self, document: Document) -> tuple[list[bytes], bool]:
+        """The prefix with the columns behind it, once for each distinct element; and whether a column is None."""
+        heads, has_null = [self.prefix], False
+        for column, read, pack_stored in self._readers:
+            value = read(document)
+            has_null = has_null or value is None
+            try:
+                if column.many and value is not None:
+                    parts = sorted({pack_stored(element) for element in value})
+                else:
+                    parts = [pack_stored(value)]
+            except InvalidValueError as error:
+                error.field = column.field
+                raise
+            heads = [head + part for head in heads for part in parts]
+        return heads, has_null
+
+    def included(self, document: Document) -> dict[str, Any] | None:
+        """What each entry of a covering index holds, by field name; None for every other index."""
+        return {name: document[name] for name in self._include} if self._include else None
+
+    def groups(self, document: Document) -> tuple[bytes, ...]:
+        """The packed prefixes of the counters that this document is counted in, sorted; none for other kinds.
+
+        Raises:
+            InvalidValueError: a column value cannot be a key part; the field is named.
+        """
+        if self.definition.aggregates is None or (self._where is not None and not self._where(document)):
+            return ()
+        return tuple(self._heads(document)[0])
+
+    def sums_of(self, document: Document) -> tuple[Any, ...]:
+        """What this document adds to each sum, in the order of ``definition.aggregates.sums``."""
+        return tuple(read(document) for read in self._sums)
+
+    def counter_key(self, group: bytes, kind: str) -> bytes:
+        """The key of one counter of a group that ``groups`` gave: ``"count"``, ``"sum:field"`` and so on."""
+        return group + encode_key((kind,))
+
+    def pk_in(self, key: bytes) -> bytes:
+        """The packed primary key at the end of an entry key, empty for a unique slot.
+
+        Raises:
+            InvalidKeyError: the key has fewer parts than the index has columns.
+        """
+        return key[skip_parts(key, self._count) :]
+
+    def columns_in(self, key: bytes) -> tuple[Any, ...]:
+        """The Python values of the columns in the key of an entry or counter."""
+        columns = self.definition.columns
+        parts = decode_key(key)[self._count - len(columns) : self._count]
+        return tuple(column.codec.unpack(part) for column, part in zip(columns, parts, strict=True))
+
+
+def _packed_text(prefix: bytes, field: str) -> Callable[[Document], bytes]:
+    """``packed_columns`` of one column of texts, which most are: one call, and one object for the usual text."""
+    head = prefix.decode() + "\x02"
+
+    def packed(document: Document) -> bytes:
+        value = document[field]
+        if type(value) is str and "\x00" not in value and value.isascii():
+            return f"{head}{value}\x00".encode()
+        return prefix + STR.pack_stored(value)
+
+    return packed
+
+
+def _is_field(column: Column) -> bool:
+    return not column.many and column.path in ((), (column.field,))
+
+
+def _needed(definition: IndexDefinition) -> Iterator[Reader]:
+    """What reads everything that an index asks of a document."""
+    columns = list(definition.columns)
+    if definition.where is not None:
+        columns += [test.column for tests in definition.where.alternatives for test in tests]
+    if definition.aggregates is not None:
+        columns += definition.aggregates.sums
+    for column in columns:
+        yield reader_of(column)
+    for name in definition.include:
+        yield reader((name,), many=False)
+
+
+def _holds(where: Partial) -> Callable[[Document], bool]:
+    """Whether the condition of a partial index holds for a stored document."""
+    alternatives = [[_passes(test) for test in tests] for tests in where.alternatives]
+    return lambda document: any(all(passes(document) for passes in tests) for tests in alternatives)
+
+
+def _passes(test: SpanTest) -> Callable[[Document], bool]:
+    read, pack_stored, field = reader_of(test.column), test.column.codec.pack_stored, test.column.field
+    starts, ends = [start for start, _ in test.spans], [end for _, end in test.spans]
+
+    def passes(document: Document) -> bool:
+        try:
+            part = pack_stored(read(document))
+        except InvalidValueError as error:
+            error.field = field
+            raise
+        at = bisect_right(starts, part) - 1
+        return at >= 0 and part < ends[at]
+
+    return passes

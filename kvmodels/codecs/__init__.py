@@ -1,0 +1,1 @@
+"""Codecs: how values become bytes and come back."""

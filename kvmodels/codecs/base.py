@@ -1,0 +1,152 @@
+"""The interface of value codecs, and the parts that all share: KvU64, bytes, containers by identity.
+
+Containers that are keys of a Map or members of a Set hash and compare by identity, as JavaScript's do.
+
+Rules of this module: the numbers of encodings are those that are stored; 1 to 3 are Deno's. Only a reader makes
+containers by identity; everywhere else a container is a plain dict, list or set.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NoReturn, cast
+
+from kvmodels.core.keys import decode_key
+from kvmodels.core.values import KvArray, KvMap, KvU64
+from kvmodels.errors import DecodeError, InvalidKeyError
+
+
+class IdentityDict(dict[Any, Any]):
+    """A JavaScript object that is a key or a member."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __ne__(self, other: object) -> bool:
+        return self is not other
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return id(self)
+
+
+class IdentityMap(KvMap):
+    """A Map that is a key or a member."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __ne__(self, other: object) -> bool:
+        return self is not other
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return id(self)
+
+
+class IdentityList(KvArray):
+    """An array that is a key or a member."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __ne__(self, other: object) -> bool:
+        return self is not other
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return id(self)
+
+
+class IdentitySet(set[Any]):
+    """A Set that is a key or a member."""
+
+    __slots__ = ()
+
+    def __eq__(self, other: object) -> bool:
+        return self is other
+
+    def __ne__(self, other: object) -> bool:
+        return self is not other
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return id(self)
+
+
+V8_ENCODING: Final = 1
+U64_ENCODING: Final = 2
+BYTES_ENCODING: Final = 3
+MSGPACK_ENCODING: Final = 4
+
+_CODEC_OF: Final = {V8_ENCODING: "v8", MSGPACK_ENCODING: "msgpack"}
+_U64_BYTES: Final = 8
+
+
+def encode_raw(value: Any) -> tuple[bytes, int] | None:
+    """A value that is bytes as a whole, encoded; None for every other value.
+
+    Of a memoryview only the window is stored: whatever surrounds it in its buffer belongs to somebody else.
+    """
+    kind = cast("type[object]", type(value))
+    if kind is KvU64:
+        return value.value.to_bytes(_U64_BYTES, "little"), U64_ENCODING
+    if kind is bytes:
+        return value, BYTES_ENCODING
+    if kind is bytearray or kind is memoryview:
+        return bytes(value), BYTES_ENCODING
+    return None
+
+
+def decode_raw(data: bytes, encoding: int, key: bytes) -> bytes | KvU64:
+    """What ``encode_raw`` encoded.
+
+    Raises:
+        DecodeError: a KvU64 of a wrong size, or an encoding of another codec, which is named.
+    """
+    if encoding == BYTES_ENCODING:
+        return data
+    if encoding != U64_ENCODING:
+        codec = _CODEC_OF.get(encoding)
+        raise DecodeError(
+            "a stored value has an encoding that this codec does not read",
+            key=_key_of(key),
+            reason=f"encoding {encoding}",
+            hint=f'Open the store with codec="{codec}".' if codec else "Another program wrote it, or a newer version.",
+        )
+    if len(data) != _U64_BYTES:
+        refuse_value(key, "a KvU64 of a wrong size")
+    return KvU64(int.from_bytes(data, "little"))
+
+
+def require_document(value: Any, key: bytes) -> dict[str, Any]:
+    """The value, which must be a dict with only str keys.
+
+    Raises:
+        DecodeError: it is something else.
+    """
+    if type(value) is not dict:
+        refuse_value(key, "a record that is not a map")
+    for name in cast("dict[object, object]", value):
+        if type(name) is not str:
+            refuse_value(key, "a record with a field name that is no str")
+    return cast("dict[str, Any]", value)
+
+
+def refuse_value(key: bytes, reason: str, cause: Exception | None = None) -> NoReturn:
+    """Raise the error for a value that cannot be read; ``reason`` says what it is, without any of its data."""
+    raise DecodeError(
+        "a stored value is damaged",
+        key=_key_of(key),
+        reason=reason,
+        hint="The file was damaged, or another program wrote to it: restore a backup, or remove the key "
+        'with kv.unsafe(); db.check(repair="all") removes records that are no documents.',
+    ) from cause
+
+
+def _key_of(key: bytes) -> Any:
+    try:
+        return decode_key(key)
+    except InvalidKeyError:
+        return key

@@ -1,0 +1,175 @@
+"""What a column codec is, what all of them share, and the two ways to change one: with None, and descending.
+
+Rules of this module: equal Python values have one encoding; packed values sort as the values do, ascending and,
+complemented, descending; None sorts below every value and is ``b""``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from decimal import InvalidOperation
+from typing import Any, Final, NoReturn
+
+from kvmodels._support.slotted_dataclass import dataclass
+from kvmodels.core.keys import decode_key, escape
+from kvmodels.errors import DecodeError, InvalidKeyError, InvalidValueError
+
+_COMPLEMENT: Final = bytes(255 - byte for byte in range(256))
+PACKED_NONE: Final = b"\x01\x00"
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnCodec:
+    """How one type becomes a key part, and how its value is stored in a document.
+
+    Attributes:
+        name: a stable name for the catalogue; two codecs of one name write the same bytes.
+        lossless: the Python value can be taken back from the key (not so: -0.0, exponents of Decimal, offsets of
+            datetime).
+        to_stored: Python value to the value in the stored document; None: as it is.
+        from_stored: the reverse; None: as it is.
+        pack: Python value to one packed key part. Raises InvalidValueError for a wrong type and for what a column
+            cannot hold.
+        pack_stored: the value as stored in the document to the same bytes.
+        unpack: the decoded key part to the Python value. Raises DecodeError for a part of another column.
+        pack_prefix: str and bytes columns: the packed beginning, so that a packed value begins with it exactly if
+            the value begins with the prefix; None for other columns.
+    """
+
+    name: str
+    lossless: bool
+    to_stored: Callable[[Any], Any] | None
+    from_stored: Callable[[Any], Any] | None
+    pack: Callable[[Any], bytes]
+    pack_stored: Callable[[Any], bytes]
+    unpack: Callable[[Any], Any]
+    pack_prefix: Callable[[Any], bytes] | None = None
+
+
+def wrong_type(value: object, expected: str) -> NoReturn:
+    """Refuse a value that is not of the type of its column; ``expected`` says in words what the column takes."""
+    raise InvalidValueError(
+        "this value has the wrong type for its column", type=type(value).__name__, hint=f"The column takes {expected}."
+    )
+
+
+def not_of_column(reason: str) -> DecodeError:
+    """The error for a key part or stored value that its column did not write."""
+    return DecodeError(
+        "this is not what its column writes",
+        reason=reason,
+        hint="It was damaged, or written by another program: run db.check().",
+    )
+
+
+def instance_of(kind: type, expected: str) -> Callable[[Any], Any]:
+    """A function that returns a value of the type and refuses all others."""
+
+    def checked(value: Any) -> Any:
+        return value if isinstance(value, kind) else wrong_type(value, expected)
+
+    return checked
+
+
+def part_of(kind: type) -> Callable[[Any], Any]:
+    """A decoder of key parts that are the value itself."""
+
+    def unpack(part: Any) -> Any:
+        if type(part) is not kind:
+            raise not_of_column(f"{type(part).__name__} instead of {kind.__name__}")
+        return part
+
+    return unpack
+
+
+def parsed(parse: Callable[[str], Any]) -> Callable[[Any], Any]:
+    """A decoder of text, stored or in a key; ``parse`` raises ValueError or InvalidOperation."""
+
+    def unpack(text: Any) -> Any:
+        if type(text) is not str:
+            raise not_of_column(f"{type(text).__name__} instead of str")
+        try:
+            return parse(text)
+        except (ValueError, InvalidOperation):
+            raise not_of_column("text that does not parse") from None
+
+    return unpack
+
+
+def nullable(codec: ColumnCodec) -> ColumnCodec:
+    """The codec with None, which is ``b""`` and sorts before every value.
+
+    No other value is ``b""``: bytes columns carry a first byte 01, nullable or not, so that making a field optional
+    does not change its encoding.
+
+    Examples:
+        >>> from kvmodels.codecs.columns.registry import column_codec
+        >>> nullable(column_codec(str)).pack(None).hex()
+        '0100'
+    """
+
+    def optional(function: Callable[[Any], Any]) -> Callable[[Any], Any]:
+        return lambda value: None if value is None else function(value)
+
+    def optional_pack(function: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+        return lambda value: PACKED_NONE if value is None else function(value)
+
+    def unpack(part: Any) -> Any:
+        return None if part == b"" else codec.unpack(part)
+
+    return replace(
+        codec,
+        to_stored=codec.to_stored and optional(codec.to_stored),
+        from_stored=codec.from_stored and optional(codec.from_stored),
+        pack=optional_pack(codec.pack),
+        pack_stored=optional_pack(codec.pack_stored),
+        unpack=unpack,
+    )
+
+
+def descending_part(part: bytes) -> bytes:
+    """The packed part of a descending column, of the part that the ascending column has; see ``descending``."""
+    return b"\x01" + escape(part.translate(_COMPLEMENT)) + b"\xff\x00"
+
+
+def descending(codec: ColumnCodec) -> ColumnCodec:
+    r"""The codec with its order reversed; apply it after ``nullable``, so that None comes last.
+
+    The packed part is followed by one 00 byte, which ends it, then all is complemented and stored as a bytes part.
+    Without that end byte ``"a"`` (02 61 00) would be the beginning of ``"a\0"`` (02 61 00 ff 00) and sort before it
+    in both directions.
+
+    Examples:
+        >>> from kvmodels.codecs.columns.registry import column_codec
+        >>> down = descending(column_codec(str))
+        >>> down.pack("ab") < down.pack("a")
+        True
+        >>> down.pack("a").hex()
+        '01fd9effff00'
+    """
+
+    def complement(pack: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+        return lambda value: descending_part(pack(value))
+
+    def unpack(part: Any) -> Any:
+        if type(part) is not bytes or part[-1:] != b"\xff":
+            raise not_of_column("not a descending part")
+        try:
+            inner = decode_key(part[:-1].translate(_COMPLEMENT))
+        except InvalidKeyError:
+            inner = ()
+        if len(inner) != 1:
+            raise not_of_column("not one descending part")
+        return codec.unpack(inner[0])
+
+    def prefix_of(pack_prefix: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+        return lambda value: b"\x01" + escape(pack_prefix(value).translate(_COMPLEMENT))
+
+    return replace(
+        codec,
+        pack=complement(codec.pack),
+        pack_stored=complement(codec.pack_stored),
+        unpack=unpack,
+        pack_prefix=codec.pack_prefix and prefix_of(codec.pack_prefix),
+    )

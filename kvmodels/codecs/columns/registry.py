@@ -1,0 +1,452 @@
+"""The column codec of an annotation, the batch encoding of a column, and the order of values in memory.
+
+Sorts, groups and extremes of fields without an index order values in memory. Every value becomes a byte string, and
+byte strings compare as the values do in Python. A value that a column can hold becomes its key part, as in an index.
+The others get parts of their own: below or above all key parts, or in between.
+
+Rules of this module: the list of types that a key or an index can hold is closed; the schema layer refuses any other
+when the class is created. A value that a column cannot hold is an InvalidValueError before anything is written. Batches
+give the bytes of ``ColumnCodec.pack_stored``. In the order, a part never begins another one, or ff follows there, so
+that parts can be joined. Values that Python cannot compare are refused, and NaN, which has no place in any order.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from ipaddress import IPv4Address, IPv6Address
+from types import UnionType
+from typing import Any, Final, Literal, Union, cast, get_args, get_origin
+from uuid import UUID
+
+from pydantic import AwareDatetime
+
+from kvmodels.codecs.columns.base import PACKED_NONE, ColumnCodec
+from kvmodels.codecs.columns.scalars import (
+    BOOL,
+    BYTES,
+    DATE,
+    DATETIME,
+    DECIMAL,
+    FLOAT,
+    INT,
+    IP,
+    IP4,
+    IP6,
+    NUMBER,
+    STR,
+    TIME,
+    TIMEDELTA,
+    ULID_TEXT,
+    UUID_TEXT,
+    order_decimal,
+)
+from kvmodels.core.keys import escape
+from kvmodels.core.ulid import ULID
+from kvmodels.core.values import KeyNumber
+from kvmodels.errors import DecodeError, InvalidValueError, ModelDefinitionError
+
+_CODECS: Final[dict[Any, ColumnCodec]] = {
+    bool: BOOL,
+    int: INT,
+    float: FLOAT,
+    str: STR,
+    bytes: BYTES,
+    UUID: UUID_TEXT,
+    ULID: ULID_TEXT,
+    date: DATE,
+    datetime: DATETIME,
+    AwareDatetime: DATETIME,
+    time: TIME,
+    timedelta: TIMEDELTA,
+    Decimal: DECIMAL,
+    IPv4Address: IP4,
+    IPv6Address: IP6,
+}
+# By name, because the module that holds them takes as long to load as a third of this library.
+_OF_PYDANTIC: Final = {("pydantic.networks", "EmailStr"): STR, ("pydantic.networks", "IPvAnyAddress"): IP}
+
+_BY_NAME: Final[dict[str, ColumnCodec]] = {codec.name: codec for codec in (*_CODECS.values(), IP, NUMBER)}
+
+
+def column_codec(annotation: Any, metadata: Sequence[Any] = ()) -> ColumnCodec | None:
+    """The codec of a field's type, or None when the type cannot be a column.
+
+    Args:
+        annotation: the type of the field, without ``Optional`` and ``Annotated``.
+        metadata: what ``Annotated`` adds; only ``KeyNumber()`` counts here.
+
+    Raises:
+        ModelDefinitionError: ``KeyNumber`` on another type than int; an Enum or Literal whose values have different
+            types.
+
+    Examples:
+        >>> column_codec(int).pack(7).hex(), column_codec(int, [KeyNumber()]).pack(7).hex()
+        ('1507', '21c01c000000000000')
+        >>> column_codec(list) is None
+        True
+    """
+    codec = _codec_of(annotation)
+    if not any(mark is KeyNumber or isinstance(mark, KeyNumber) for mark in metadata):
+        return codec
+    if codec is not INT:
+        raise ModelDefinitionError(
+            "KeyNumber marks an int field", option="KeyNumber", hint="Remove it, or declare the field as int."
+        )
+    return NUMBER
+
+
+def column_codec_named(name: str) -> ColumnCodec | None:
+    """The codec that the catalogue of a store lists by this name, or None for one that this release does not know.
+
+    It packs stored values; for an Enum it takes and gives values, because the store does not know the members.
+
+    Example:
+        >>> column_codec_named("number").pack_stored(7) == column_codec(int, [KeyNumber()]).pack(7)
+        True
+    """
+    return _BY_NAME.get(name)
+
+
+def _codec_of(annotation: Any) -> ColumnCodec | None:
+    origin = get_origin(annotation)
+    if origin is Literal:
+        return _literal_codec(annotation)
+    if origin in (Union, UnionType):
+        return IP if set(get_args(annotation)) == {IPv4Address, IPv6Address} else None
+    if isinstance(annotation, type) and issubclass(annotation, Enum):
+        return _enum_codec(annotation, [member.value for member in annotation])
+    try:
+        known = _CODECS.get(annotation)
+    except TypeError:  # an annotation that is not hashable is no type of the list
+        return None
+    if known is None and isinstance(annotation, type):
+        return _OF_PYDANTIC.get((annotation.__module__, annotation.__qualname__))
+    return known
+
+
+def _codec_of_values(values: Sequence[Any], what: str) -> ColumnCodec | None:
+    types = {cast("type[object]", type(value)) for value in values}
+    if len(types) > 1:
+        raise ModelDefinitionError(
+            "the values of an Enum or Literal column must have one type",
+            option=what,
+            hint="Values of different types have no common order.",
+        )
+    return _codec_of(types.pop()) if types else None
+
+
+def _literal_codec(annotation: Any) -> ColumnCodec | None:
+    values = [value for value in get_args(annotation) if value is not None]
+    return _codec_of_values(values, "Literal")
+
+
+def _enum_codec(enum: type[Enum], values: Sequence[Any]) -> ColumnCodec | None:
+    codec = _codec_of_values(values, enum.__name__)
+    if codec is None:
+        return None
+    base = codec
+
+    def value_of(member: Any) -> Any:
+        # A raw value is taken as well, because use_enum_values=True leaves raw values in the fields.
+        if isinstance(member, enum):
+            return member.value
+        try:
+            return enum(member).value
+        except ValueError:
+            raise InvalidValueError(
+                "this value is not a member of the Enum of its column",
+                type=type(member).__name__,
+                hint=f"The column takes members of {enum.__name__}.",
+            ) from None
+
+    def member_of(value: Any) -> Any:
+        try:
+            return enum(value)
+        except ValueError:
+            raise DecodeError(
+                "this stored value is not a member of its Enum",
+                reason=enum.__name__,
+                hint="Put the member back, or migrate the records that hold its value.",
+            ) from None
+
+    return replace(
+        base,
+        to_stored=_after(base.to_stored, value_of),
+        from_stored=_after(member_of, base.from_stored),
+        pack=_after(base.pack, value_of),
+        unpack=_after(member_of, base.unpack),
+    )
+
+
+def _after(outer: Callable[[Any], Any] | None, inner: Callable[[Any], Any] | None) -> Callable[[Any], Any]:
+    if inner is None or outer is None:
+        only = outer or inner
+        assert only is not None
+        return only
+    return lambda value: outer(inner(value))
+
+
+_BELOW: Final = b"\x01\x80"
+"""Begins parts below all key parts of ints, times and dates, and above that of None."""
+_ABOVE: Final = b"\xfd"
+"""Begins parts above all key parts."""
+_COMPLEMENT: Final = bytes(255 - byte for byte in range(256))
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+_DAY: Final = timedelta(days=1)
+
+_Unusual = tuple[bytes, bool]
+"""A part of a value that the column cannot hold, and whether Python cannot compare it with the values that it can."""
+
+
+class ColumnOrder:
+    """The order of the values of one column, for one pass over them.
+
+    Args:
+        codec: of the column, nullable or not, descending or not: parts ascend, and None is below every value.
+        model: name of the model, for the error.
+        field: name of the field, for the error.
+        mixes: values that Python cannot compare are kept apart, one kind behind the other, instead of being refused.
+
+    Examples:
+        >>> from kvmodels.codecs.columns.registry import column_codec
+        >>> order = ColumnOrder(column_codec(datetime))
+        >>> order.of_value(datetime(2026, 1, 1)) < order.of_value(datetime(2026, 1, 2))
+        True
+    """
+
+    __slots__ = ("_apart", "_field", "_from_stored", "_mixes", "_model", "_pack", "_pack_stored", "_type", "_unusual")
+
+    def __init__(
+        self, codec: ColumnCodec, *, model: str | None = None, field: str | None = None, mixes: bool = False
+    ) -> None:
+        plain = column_codec_named(codec.name)
+        assert plain is not None, "every codec of this release has a name"
+        self._pack = codec.pack
+        self._pack_stored = plain.pack_stored
+        self._from_stored = plain.from_stored
+        self._unusual = _UNUSUAL.get(codec.name)
+        self._type = codec.name if codec.name in _WITH_TIME_ZONES else None
+        self._model, self._field, self._mixes = model, field, mixes
+        self._apart: bool | None = None
+
+    def of_value(self, value: Any) -> bytes | None:
+        """The part of a value as Python has it; None for NaN.
+
+        Raises:
+            InvalidValueError: Python cannot compare the value with one of those before.
+        """
+        if value is None:
+            return PACKED_NONE
+        try:
+            part = self._pack(value)
+        except InvalidValueError:
+            return self._of_unusual(value.value if isinstance(value, Enum) else value)
+        return part if self._type is None else self._checked(part, apart=False)
+
+    def of_stored(self, stored: Any) -> bytes | None:
+        """The part of a value as a document has it; None for NaN, and for a value that is not of the column's type.
+
+        Raises:
+            InvalidValueError: Python cannot compare the value with one of those before.
+            DecodeError: a text that does not parse.
+        """
+        if stored is None:
+            return PACKED_NONE
+        try:
+            part = self._pack_stored(stored)
+        except InvalidValueError:
+            return self._of_unusual(stored if self._from_stored is None else self._from_stored(stored))
+        return part if self._type is None else self._checked(part, apart=False)
+
+    def _of_unusual(self, value: Any) -> bytes | None:
+        found = None if self._unusual is None else self._unusual(value)
+        return None if found is None else self._checked(found[0], apart=found[1])
+
+    def _checked(self, part: bytes, *, apart: bool) -> bytes:
+        if apart is self._apart or self._mixes:
+            return part
+        if self._apart is None:
+            self._apart = apart
+            return part
+        raise InvalidValueError(
+            "values with and without a time zone have no common order",
+            model=self._model,
+            field=self._field,
+            type=self._type,
+            hint="Filter until one kind is left, or store all of them with a time zone or all without one.",
+        )
+
+
+def _int(value: Any) -> _Unusual | None:
+    if not isinstance(value, int):
+        return None
+    size = (value.bit_length() + 7) // 8
+    magnitude = size.to_bytes(8, "big") + abs(value).to_bytes(size, "big")
+    return (_ABOVE + magnitude if value > 0 else _BELOW + magnitude.translate(_COMPLEMENT)), False
+
+
+def _decimal(value: Any) -> _Unusual | None:
+    if not isinstance(value, Decimal) or value.is_nan():
+        return None
+    return b"\x01" + escape(order_decimal(value)) + b"\x00", False
+
+
+def _datetime(value: Any) -> _Unusual | None:
+    if not isinstance(value, datetime):
+        return None
+    if value.utcoffset() is None:
+        return _ABOVE + value.isoformat(timespec="microseconds").encode(), True
+    microseconds = (value - _EPOCH) // _MICROSECOND  # beyond the years 1 to 9999 in UTC
+    part = abs(microseconds).to_bytes(8, "big")
+    return (_ABOVE + part if microseconds > 0 else _BELOW + part.translate(_COMPLEMENT)), False
+
+
+def _time(value: Any) -> _Unusual | None:
+    if not isinstance(value, time):
+        return None
+    offset = value.utcoffset() or timedelta()
+    since = timedelta(hours=value.hour, minutes=value.minute, seconds=value.second, microseconds=value.microsecond)
+    return _ABOVE + ((since - offset + _DAY) // _MICROSECOND).to_bytes(8, "big"), True
+
+
+def _ip(value: Any) -> _Unusual | None:
+    if not isinstance(value, IPv6Address):
+        return None
+    scope = (value.scope_id or "").encode()
+    return b"\x01" + escape(bytes((6,)) + value.packed + scope) + b"\x00", False
+
+
+_UNUSUAL: Final[Mapping[str, Callable[[Any], _Unusual | None]]] = {
+    "int": _int,
+    "number": _int,
+    "decimal": _decimal,
+    "datetime": _datetime,
+    "time": _time,
+    "ip": _ip,
+    "ip6": _ip,
+}
+"""By the name of a codec: parts of the values that its column cannot hold, None for what has no order."""
+
+_WITH_TIME_ZONES: Final = frozenset({"datetime", "time"})
+"""Codecs of types whose values are comparable only among those with, or those without, a time zone."""
+
+Packed = Callable[[Sequence[Any]], list[bytes]]
+"""The stored values of a column to their key parts."""
+
+Matched = Callable[[Sequence[Any], Sequence[bytes], int], bool]
+"""Whether each key, from a place on, is the key part of the stored value beside it, and nothing more."""
+
+_TEXTS: Final = {str}
+_NUMBERS: Final = {int}
+_LARGEST: Final = (1 << 63) - 1
+_WIDTH: Final = 8
+_TAGS: Final[tuple[bytes, ...]] = tuple(
+    INT.pack_stored((1 << 8 * size) - 1 >> (size == 8))[:-size] if size else b"" for size in range(9)
+)
+"""What the key part of a positive number of so many bytes begins with."""
+
+
+def column_packer(pack_stored: Callable[[Any], bytes]) -> Packed:
+    r"""What packs the values of a column.
+
+    Args:
+        pack_stored: of its codec, or what that wraps.
+
+    Returns:
+        A function from stored values to the key part of each. It raises what ``pack_stored`` raises for one of them.
+
+    Examples:
+        >>> from kvmodels.codecs.columns.registry import column_codec
+        >>> column_packer(column_codec(str).pack_stored)(["a", "b"])
+        [b'\x02a\x00', b'\x02b\x00']
+    """
+    if pack_stored is STR.pack_stored:
+        return _pack_texts
+    if pack_stored is INT.pack_stored:
+        return _pack_numbers
+    return lambda values: list(map(pack_stored, values))
+
+
+def column_matcher(pack_stored: Callable[[Any], bytes]) -> Matched:
+    r"""What compares the values of a column with keys that should end in them.
+
+    Args:
+        pack_stored: as for ``column_packer``.
+
+    Returns:
+        A function that says for all values, keys and one place whether they agree. It raises what ``pack_stored`` does.
+
+    Examples:
+        >>> from kvmodels.codecs.columns.registry import column_codec
+        >>> matches = column_matcher(column_codec(int).pack_stored)
+        >>> matches([1, 256], [b"key\x15\x01", b"key\x16\x01\x00"], 3)
+        True
+    """
+    pack = column_packer(pack_stored)
+
+    def matches(values: Sequence[Any], keys: Sequence[bytes], start: int) -> bool:
+        return pack(values) == [key[start:] for key in keys]
+
+    if pack_stored is not INT.pack_stored:
+        return matches
+    return lambda values, keys, start: _numbers_match(values, keys, start) or matches(values, keys, start)
+
+
+def _numbers_match(values: Sequence[Any], keys: Sequence[bytes], start: int) -> bool:
+    """Whether they agree by this, which takes a third of the time: one number after the other is made to bytes by C.
+
+    False where it cannot tell: numbers that are not positive, or keys not ordered by their length.
+    """
+    if set(map(type, values)) != _NUMBERS:
+        return False
+    lengths = list(map(len, keys))
+    at = 0
+    while at < len(keys):
+        length = lengths[at]
+        after, size = at + lengths.count(length), length - start - 1
+        if lengths[at:after] != [length] * (after - at):
+            return False
+        some, joined = values[at:after], b"".join(keys[at:after])
+        # The least and the largest number take so many bytes, no fewer and no more; so do all between them.
+        if not 0 < size <= _WIDTH or min(some) >> 8 * (size - 1) <= 0 or max(some) > min(_LARGEST, (1 << 8 * size) - 1):
+            return False
+        if joined[start::length] != _TAGS[size] * len(some):
+            return False
+        numbers = array("Q", some)
+        if sys.byteorder == "little":
+            numbers.byteswap()
+        packed = numbers.tobytes()
+        # By columns: the first bytes of all keys behind their tags, then the second ones.
+        if any(joined[start + 1 + byte :: length] != packed[_WIDTH - size + byte :: _WIDTH] for byte in range(size)):
+            return False
+        at = after
+    return True
+
+
+def _pack_texts(values: Sequence[Any]) -> list[bytes]:
+    if set(map(type, values)) == _TEXTS and "\x00" not in "".join(values):
+        try:
+            return [f"\x02{value}\x00".encode() for value in values]
+        except UnicodeEncodeError:
+            pass  # a lone surrogate, which the codec refuses
+    return list(map(STR.pack_stored, values))
+
+
+def _pack_numbers(values: Sequence[Any]) -> list[bytes]:
+    if set(map(type, values)) == _NUMBERS:
+        least, largest = min(values), max(values)
+        size: int = (largest.bit_length() + 7) >> 3
+        if least > 0 and largest <= _LARGEST:
+            if (least.bit_length() + 7) >> 3 == size:
+                tag = _TAGS[size]
+                return [tag + value.to_bytes(size, "big") for value in values]
+            sizes = [(value.bit_length() + 7) >> 3 for value in values]
+            return [_TAGS[size] + value.to_bytes(size, "big") for value, size in zip(values, sizes, strict=True)]
+    return list(map(INT.pack_stored, values))

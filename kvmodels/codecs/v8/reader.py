@@ -1,0 +1,409 @@
+"""From the bytes of V8's serialisation to Python values, without recursion and without trust.
+
+Each container is a coroutine that yields when it wants the next value and returns itself when it is complete; one
+loop drives them all, so that nesting costs memory only. What V8 numbers as an object is numbered here, so that
+references keep shared containers and cycles.
+
+Rules of this module: no length that the data claims is believed before it is compared with what is left; every fault
+is a ValueError.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Hashable, Mapping
+from types import GeneratorType, MappingProxyType
+from typing import Any, Final, NamedTuple, cast
+
+from v8serialize.constants import ArrayBufferViewFlags, SerializationErrorTag, SerializationTag
+
+from kvmodels.codecs.base import IdentityDict, IdentityList, IdentityMap, IdentitySet
+from kvmodels.codecs.msgpack_extensions import MAX_MEMBER_DEPTH, MalformedError
+from kvmodels.codecs.v8.scalars import V8Stream, datetime_of, is_safe_integral, pattern_of, view_of
+from kvmodels.core.values import UNDEFINED, KvArray, KvMap
+
+MAX_DEPTH: Final = 100_000
+"""How deep containers nest; a level of hostile data costs one byte, and half a kilobyte here."""
+
+MAX_HOLES: Final = 1_000_000
+"""How many elements of sparse arrays one value may have beyond those that are written down."""
+
+_INDEX_LIMIT: Final = (1 << 32) - 1
+_INDEX_DIGITS: Final = 10
+_Container = Generator[None, Any, Any]
+
+
+class _Buffer:
+    """An ArrayBuffer; a view of it may follow, at once or after a later reference."""
+
+    __slots__ = ("data",)
+
+    def __init__(self, data: bytes) -> None:
+        self.data = data
+
+
+_UNFINISHED: Final = object()
+_BY_IDENTITY: Final[dict[type, type]] = {
+    dict: IdentityDict,
+    KvMap: IdentityMap,
+    list: IdentityList,
+    KvArray: IdentityList,
+    set: IdentitySet,
+}
+_STRINGS: Final = (SerializationTag.kOneByteString, SerializationTag.kTwoByteString, SerializationTag.kUtf8String)
+_ERROR_NAMES: Final[dict[int, str]] = {
+    SerializationErrorTag.EvalErrorPrototype: "EvalError",
+    SerializationErrorTag.RangeErrorPrototype: "RangeError",
+    SerializationErrorTag.ReferenceErrorPrototype: "ReferenceError",
+    SerializationErrorTag.SyntaxErrorPrototype: "SyntaxError",
+    SerializationErrorTag.TypeErrorPrototype: "TypeError",
+    SerializationErrorTag.UriErrorPrototype: "URIError",
+}
+_ERROR_MESSAGE, _ERROR_STACK, _ERROR_CAUSE, _ERROR_END = b"msc."
+_WITHOUT_COUNTERPART: Final[dict[int, str]] = {
+    SerializationTag.kHostObject: "a host object",
+    SerializationTag.kSharedObject: "a shared object",
+    SerializationTag.kSharedArrayBuffer: "a SharedArrayBuffer",
+    SerializationTag.kArrayBufferTransfer: "a transferred ArrayBuffer",
+    SerializationTag.kWasmModuleTransfer: "a WebAssembly.Module",
+    SerializationTag.kWasmMemoryTransfer: "a WebAssembly.Memory",
+}
+
+
+def read_value(data: bytes, *, as_document: bool) -> Any:
+    """Read one value with its header.
+
+    Args:
+        data: the stored bytes.
+        as_document: integral numbers are ints, unless they are marked as floats.
+
+    Raises:
+        ValueError: the data is no value, or one that Python has no counterpart for.
+    """
+    reader = _Reader(data, as_document)
+    value = reader.read()
+    if reader.late:
+        # Containers turned out to be keys, members or bearers of properties after they had been made: once more,
+        # knowing which. To put others in their places afterwards was rejected: cycles hold them in too many.
+        value = _Reader(data, as_document, reader.late).read()
+    return value
+
+
+class BoxedNumber(NamedTuple):
+    """A JavaScript object around a number or a bigint, where it must not be taken for the number itself."""
+
+    value: int | float
+
+
+def is_boxed_number(data: bytes) -> bool:
+    """Whether a value that was read without a fault is ``new Number(...)`` or ``Object(1n)`` as a whole."""
+    return V8Stream(data).tag() in (SerializationTag.kNumberObject, SerializationTag.kBigIntObject)
+
+
+class _Reader:
+    """One reading. ``late`` maps object numbers to the types that a second reading must give them."""
+
+    def __init__(self, data: bytes, as_document: bool, known: Mapping[int, type] = MappingProxyType({})) -> None:
+        self.late: dict[int, type] = {}
+        self._as_document = as_document
+        self._known = known
+        self.stream = V8Stream(data)
+        self._objects: list[Any] = []
+        self._numbers: dict[int, int] = {}
+        self._holes = MAX_HOLES
+        self._frozen_depth = 0
+
+    # -- the loop
+
+    def read(self) -> Any:
+        open_containers: list[_Container] = []
+        value = self.next()
+        while True:
+            if isinstance(value, GeneratorType):
+                if len(open_containers) == MAX_DEPTH:
+                    raise MalformedError("containers nested too deeply")
+                open_containers.append(cast("_Container", value))
+                message: Any = None
+            elif not open_containers:
+                if self.stream.remaining:  # V8 does not look behind the value, but it wrote nothing there
+                    raise MalformedError("data after the value")
+                return value
+            else:
+                message = value
+            try:
+                open_containers[-1].send(message)
+            except StopIteration as complete:
+                open_containers.pop()
+                value = complete.value
+            else:
+                value = self.next()
+
+    def next(self) -> Any:
+        """The next value, or the coroutine of the container that begins here."""
+        tag = self.stream.tag()
+        read = _READERS.get(tag)
+        if read is None:
+            raise MalformedError(_WITHOUT_COUNTERPART.get(tag, "an unknown tag"))
+        value = read(self)
+        if type(value) is _Buffer:
+            return self.view(value) if self.stream.follows(SerializationTag.kArrayBufferView) else value.data
+        return value
+
+    def keep(self, value: Any) -> Any:
+        """Number an object as V8 does."""
+        self._objects.append(value)
+        return value
+
+    def open(self, plain: type) -> Any:
+        """A new container, numbered."""
+        number = len(self._objects)
+        container = self._known.get(number, plain)()
+        self._numbers[id(container)] = number
+        return self.keep(container)
+
+    def hashable(self, value: Any) -> Hashable:
+        """The value as a key or member; a container that cannot be one yet is noted for the second reading."""
+        by_identity = _BY_IDENTITY.get(cast("type[object]", type(value)))
+        if by_identity is not None:
+            self.late[self._numbers[id(value)]] = by_identity
+            return object()
+        if type(value) is memoryview:
+            raise MalformedError("a typed array as a key or member")
+        return value  # type: ignore[no-any-return]
+
+    # -- scalars
+
+    def integer(self, value: int) -> int | float:
+        return value if self._as_document else float(value)
+
+    def double(self) -> int | float:
+        marked, number = self.stream.padded, self.stream.double()
+        return int(number) if self._as_document and not marked and is_safe_integral(number) else number
+
+    def date(self) -> Any:
+        return self.keep(datetime_of(self.stream.double()))
+
+    def regexp(self) -> Any:
+        source = self.stream.string()
+        return self.keep(pattern_of(source, self.stream.varint()))
+
+    def reference(self) -> Any:
+        number = self.stream.varint()
+        if number >= len(self._objects) or self._objects[number] is _UNFINISHED:
+            raise MalformedError("a reference to no object")
+        return self._objects[number]
+
+    # -- buffers
+
+    def buffer(self) -> _Buffer:
+        buffer = _Buffer(self.stream.take(self.stream.varint()))
+        return self.keep(buffer)  # type: ignore[no-any-return]
+
+    def resizable_buffer(self) -> _Buffer:
+        size, largest = self.stream.varint(), self.stream.varint()
+        if size > largest:
+            raise MalformedError("a buffer larger than its largest size")
+        buffer = _Buffer(self.stream.take(size))
+        return self.keep(buffer)  # type: ignore[no-any-return]
+
+    def view(self, buffer: _Buffer) -> Any:
+        tag, start, size, flags = self.stream.varint(), self.stream.varint(), self.stream.varint(), self.stream.varint()
+        if flags & ArrayBufferViewFlags.IsLengthTracking:
+            size = len(buffer.data) - start
+        if not 0 <= start <= start + size <= len(buffer.data):
+            raise MalformedError("a view that reaches beyond its buffer")
+        return self.keep(view_of(tag, buffer.data[start : start + size]))
+
+    # -- containers
+
+    def read_object(self) -> _Container:
+        pairs = self.open(dict)
+        yield from self.properties(pairs, SerializationTag.kEndJSObject)
+        return pairs
+
+    def properties(self, pairs: dict[Any, Any], end: int) -> Generator[None, Any, None]:
+        count = 0
+        while not self.stream.follows(end):
+            name = self.property_name()
+            pairs[name] = yield
+            count += 1
+        if self.stream.varint() != count:
+            raise MalformedError("an object with a wrong number of properties")
+
+    def property_name(self) -> str:
+        tag = self.stream.tag()
+        if tag in _STRINGS:
+            return self.stream.text(tag)
+        if tag == SerializationTag.kInt32:
+            index: float = self.stream.int32()
+        elif tag == SerializationTag.kUint32:
+            index = self.stream.uint32()
+        elif tag == SerializationTag.kDouble:
+            index = self.stream.double()
+        else:
+            raise MalformedError("something else instead of the name of a property")
+        if not 0 <= index < _INDEX_LIMIT or index != int(index):
+            raise MalformedError("a number that is no index as the name of a property")
+        return str(int(index))
+
+    def array(self) -> _Container:
+        marked, length = self.stream.padded, self.stream.varint()
+        if length > self.stream.remaining:
+            raise MalformedError("data that is cut off")
+        return self.read_tuple(length) if marked else self.dense(length)
+
+    def dense(self, length: int) -> _Container:
+        items = self.open(list)
+        while len(items) < length:
+            items.append(UNDEFINED if self.stream.follows(SerializationTag.kTheHole) else (yield))
+        properties: dict[str, Any] = {}
+        yield from self.properties(properties, SerializationTag.kEndDenseJSArray)
+        self.check_length(length)
+        return self.with_properties(items, properties)
+
+    def sparse(self) -> _Container:
+        length = self.stream.varint()
+        self._holes -= length
+        if self._holes < 0:
+            raise MalformedError("a sparse array that is too long")
+        items = self.open(list)
+        items.extend([UNDEFINED] * length)
+        properties: dict[str, Any] = {}
+        yield from self.properties(properties, SerializationTag.kEndSparseJSArray)
+        self.check_length(length)
+        for name in [name for name in properties if _is_index(name, length)]:
+            items[int(name)] = properties.pop(name)
+        return self.with_properties(items, properties)
+
+    def check_length(self, length: int) -> None:
+        if self.stream.varint() != length:
+            raise MalformedError("an array with two lengths")
+
+    def with_properties(self, items: Any, properties: dict[str, Any]) -> Any:
+        if properties and isinstance(items, KvArray):
+            items.properties = properties
+        elif properties:
+            self.late.setdefault(self._numbers[id(items)], KvArray)
+        return items
+
+    def read_tuple(self, length: int) -> _Container:
+        self.begin_frozen()
+        items: list[Hashable] = []
+        while len(items) < length:
+            item = yield
+            items.append(self.hashable(item))
+        no_properties: dict[str, Any] = {}
+        yield from self.properties(no_properties, SerializationTag.kEndDenseJSArray)
+        self.check_length(length)
+        if no_properties:
+            raise MalformedError("a tuple with properties")
+        self._frozen_depth -= 1
+        return tuple(items)
+
+    def read_map(self) -> _Container:
+        pairs = self.open(dict if self.stream.padded else KvMap)
+        count = 0
+        while not self.stream.follows(SerializationTag.kEndJSMap):
+            item = yield
+            key = self.hashable(item)
+            if key in pairs:
+                raise MalformedError("a Map with keys that are equal in Python")
+            pairs[key] = yield
+            count += 2
+        if self.stream.varint() != count:
+            raise MalformedError("a Map of a wrong size")
+        return pairs
+
+    def read_set(self) -> _Container:
+        members = self.open(set)
+        yield from self.members(members)
+        return members
+
+    def read_frozenset(self) -> _Container:
+        self.begin_frozen()
+        members: set[Hashable] = set()
+        yield from self.members(members)
+        self._frozen_depth -= 1
+        return frozenset(members)
+
+    def members(self, members: set[Hashable]) -> Generator[None, Any, None]:
+        count = 0
+        while not self.stream.follows(SerializationTag.kEndJSSet):
+            item = yield
+            members.add(self.hashable(item))
+            count += 1
+        if self.stream.varint() != count:
+            raise MalformedError("a Set of a wrong size")
+        if len(members) != count:
+            raise MalformedError("a Set with members that are equal in Python")
+
+    def begin_frozen(self) -> None:
+        if self._frozen_depth == MAX_MEMBER_DEPTH:
+            raise MalformedError("tuples and frozensets nested too deeply")
+        self._frozen_depth += 1
+        # Numbered, but never referred to: the writer does not, and chains of references would take forever to hash.
+        self._objects.append(_UNFINISHED)
+
+    def error(self) -> _Container:
+        found = self.open(dict)
+        found["name"] = "Error"
+        while (tag := self.stream.varint()) != _ERROR_END:
+            if tag == _ERROR_MESSAGE:
+                found["message"] = self.stream.string()
+            elif tag == _ERROR_STACK:
+                found["stack"] = self.stream.string()
+            elif tag == _ERROR_CAUSE:
+                found["cause"] = yield
+            elif tag in _ERROR_NAMES:
+                found["name"] = _ERROR_NAMES[tag]
+            else:
+                raise MalformedError("an Error with an unknown part")
+        return found
+
+
+def _is_index(name: str, length: int) -> bool:
+    return (
+        name.isascii()
+        and name.isdigit()
+        and len(name) <= _INDEX_DIGITS
+        and str(int(name)) == name
+        and int(name) < length
+    )
+
+
+def _constant(value: Any) -> Callable[[_Reader], Any]:
+    return lambda _reader: value
+
+
+def _boxed(value: Any) -> Callable[[_Reader], Any]:
+    return lambda reader: reader.keep(value)
+
+
+_READERS: Final[dict[int, Callable[[_Reader], Any]]] = {
+    SerializationTag.kUndefined: _constant(UNDEFINED),
+    SerializationTag.kNull: _constant(None),
+    SerializationTag.kTrue: _constant(True),
+    SerializationTag.kFalse: _constant(False),
+    SerializationTag.kInt32: lambda reader: reader.integer(reader.stream.int32()),
+    SerializationTag.kUint32: lambda reader: reader.integer(reader.stream.uint32()),
+    SerializationTag.kDouble: _Reader.double,
+    SerializationTag.kBigInt: lambda reader: reader.stream.bigint(),
+    SerializationTag.kOneByteString: lambda reader: reader.stream.text(SerializationTag.kOneByteString),
+    SerializationTag.kTwoByteString: lambda reader: reader.stream.text(SerializationTag.kTwoByteString),
+    SerializationTag.kUtf8String: lambda reader: reader.stream.text(SerializationTag.kUtf8String),
+    SerializationTag.kObjectReference: _Reader.reference,
+    SerializationTag.kBeginJSObject: _Reader.read_object,
+    SerializationTag.kBeginDenseJSArray: _Reader.array,
+    SerializationTag.kBeginSparseJSArray: _Reader.sparse,
+    SerializationTag.kBeginJSMap: _Reader.read_map,
+    SerializationTag.kBeginJSSet: lambda reader: reader.read_frozenset() if reader.stream.padded else reader.read_set(),
+    SerializationTag.kDate: _Reader.date,
+    SerializationTag.kRegExp: _Reader.regexp,
+    SerializationTag.kTrueObject: _boxed(True),
+    SerializationTag.kFalseObject: _boxed(False),
+    SerializationTag.kNumberObject: lambda reader: reader.keep(reader.stream.double()),
+    SerializationTag.kBigIntObject: lambda reader: reader.keep(reader.stream.bigint()),
+    SerializationTag.kStringObject: lambda reader: reader.keep(reader.stream.string()),
+    SerializationTag.kError: _Reader.error,
+    SerializationTag.kArrayBuffer: _Reader.buffer,
+    SerializationTag.kResizableArrayBuffer: _Reader.resizable_buffer,
+}

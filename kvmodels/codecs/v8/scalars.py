@@ -1,0 +1,320 @@
+"""JavaScript's Date, RegExp, numbers and typed arrays in Python, and the byte stream that holds them.
+
+Rules of this module: a translation is exact or refused. No length that the data claims is believed before it is
+compared with the bytes that are left; every fault is a ValueError. Sequences of tags are understood in the reader.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from v8serialize.constants import ArrayBufferViewTag, JSRegExpFlag, SerializationTag
+from v8serialize.decode import ReadableTagStream
+
+from kvmodels.codecs.msgpack_extensions import MalformedError
+from kvmodels.errors import InvalidValueError
+
+MAX_SAFE_INTEGER: Final = (1 << 53) - 1
+"""The largest integer up to which a JavaScript number counts without gaps."""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND: Final = timedelta(microseconds=1)
+_PER_MILLISECOND: Final = 1_000
+_FIRST_MICROSECOND: Final = (datetime.min.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
+_LAST_MICROSECOND: Final = (datetime.max.replace(tzinfo=UTC) - _EPOCH) // _MICROSECOND
+
+
+def is_safe_integral(number: float) -> bool:
+    """Whether a number counts as an int in a document: integral, within ±(2**53 - 1), and not -0.0."""
+    return number.is_integer() and abs(number) <= MAX_SAFE_INTEGER and (number != 0 or math.copysign(1, number) > 0)
+
+
+# -- Date
+
+
+def milliseconds_of(value: datetime) -> float:
+    """The milliseconds since the epoch, with microseconds as their fraction, which JavaScript cuts off.
+
+    Raises:
+        InvalidValueError: without a timezone, outside the years 1 to 9999 in UTC, or with microseconds that a double
+            does not hold (beyond 1691 to 2248).
+    """
+    if value.utcoffset() is None:
+        raise InvalidValueError(
+            "a datetime without a timezone cannot be a JavaScript Date",
+            type="datetime",
+            hint="A Date is a moment: give it a timezone, such as datetime.now(UTC).",
+        )
+    microseconds = (value - _EPOCH) // _MICROSECOND
+    if not _FIRST_MICROSECOND <= microseconds <= _LAST_MICROSECOND:
+        raise InvalidValueError(
+            "this datetime has no equal in UTC, in which a JavaScript Date is read",
+            type="datetime",
+            hint="In UTC its year must be from 1 to 9999.",
+        )
+    milliseconds = microseconds / _PER_MILLISECOND
+    if _microseconds_of(milliseconds) != microseconds:
+        raise InvalidValueError(
+            "the microseconds of this datetime cannot be a JavaScript Date",
+            type="datetime",
+            hint="Between 1691 and 2248 they can; for others use whole milliseconds.",
+        )
+    return milliseconds
+
+
+def datetime_of(milliseconds: float) -> datetime:
+    """The moment, in UTC.
+
+    Raises:
+        MalformedError: Python has no such datetime; its years are 1 to 9999.
+    """
+    try:
+        return _EPOCH + timedelta(microseconds=_microseconds_of(milliseconds))
+    except (OverflowError, ValueError):
+        raise MalformedError("a Date that Python's datetime cannot hold") from None
+
+
+def _microseconds_of(milliseconds: float) -> int:
+    # In two parts: the product of the whole would exceed what a double holds exactly.
+    whole = math.floor(milliseconds)
+    return whole * _PER_MILLISECOND + round((milliseconds - whole) * _PER_MILLISECOND)
+
+
+# -- RegExp
+
+# By plain ints: the complement of an IntFlag differs between the patch releases of Python 3.11.
+_TO_PYTHON: Final[dict[int, re.RegexFlag]] = {
+    int(JSRegExpFlag.IgnoreCase): re.IGNORECASE,
+    int(JSRegExpFlag.Multiline): re.MULTILINE,
+    int(JSRegExpFlag.DotAll): re.DOTALL,
+    # These say how JavaScript's own methods go on after a match, or what Python's text patterns are anyway.
+    int(JSRegExpFlag.Global): re.NOFLAG,
+    int(JSRegExpFlag.Sticky): re.NOFLAG,
+    int(JSRegExpFlag.HasIndices): re.NOFLAG,
+    int(JSRegExpFlag.Unicode): re.NOFLAG,
+    int(JSRegExpFlag.UnicodeSets): re.NOFLAG,
+}
+_TO_JAVASCRIPT: Final = {python: flag for flag, python in _TO_PYTHON.items() if python}
+_TRANSLATABLE: Final = int(re.IGNORECASE | re.MULTILINE | re.DOTALL | re.UNICODE)
+_COMMON_SYNTAX: Final = re.compile(
+    r"[^\\\[(*+?}]|\\[^AZNUa]|\[\^?(?!\])(?:[^\\\]]|\\[^NUa])+\]|\((?!\?)|\(\?(?:[:=!]|<[=!])|[*+?}](?!\+)",
+    re.DOTALL,
+)
+"""Matches one character, escape, class, opening of a group or quantifier that JavaScript reads as Python does."""
+
+
+def source_of(pattern: re.Pattern[Any]) -> tuple[str, int]:
+    """The source and the flags of a pattern as a JavaScript RegExp.
+
+    Raises:
+        InvalidValueError: it is of bytes, or has a flag or a construct that JavaScript does not have.
+    """
+    source: object = pattern.pattern
+    if type(source) is not str:
+        raise InvalidValueError(
+            "a re.Pattern of bytes cannot be a JavaScript RegExp", type="Pattern", hint="Compile it from a str."
+        )
+    if pattern.flags & ~_TRANSLATABLE:
+        raise InvalidValueError(
+            "a re.Pattern with this flag cannot be a JavaScript RegExp",
+            type="Pattern",
+            hint="JavaScript has re.IGNORECASE, re.MULTILINE and re.DOTALL.",
+        )
+    if not _has_common_syntax(source):
+        raise InvalidValueError(
+            "this re.Pattern has a construct that JavaScript lacks",
+            type="Pattern",
+            hint=r"Named groups, inline flags, \A, \Z, atomic groups and possessive quantifiers are Python's own.",
+        )
+    flags = 0
+    for python, flag in _TO_JAVASCRIPT.items():
+        if pattern.flags & python:
+            flags |= flag
+    return source, flags
+
+
+def _has_common_syntax(source: str) -> bool:
+    # One element after the other, not one possessive repetition: Python 3.11.2 backtracks into that.
+    at = 0
+    while at < len(source):
+        element = _COMMON_SYNTAX.match(source, at)
+        if element is None:
+            return False
+        at = element.end()
+    return True
+
+
+def pattern_of(source: str, flags: int) -> re.Pattern[str]:
+    """The compiled pattern.
+
+    Raises:
+        MalformedError: a flag that Python lacks, or a source that Python does not compile.
+    """
+    python = re.NOFLAG
+    for flag, counterpart in _TO_PYTHON.items():
+        if flags & flag:
+            python |= counterpart
+            flags &= ~flag
+    if flags:
+        raise MalformedError("a RegExp with a flag that Python lacks")
+    try:
+        return re.compile(source, python)
+    except (re.error, OverflowError, RecursionError, Warning):  # a doubtful pattern warns: it may be made an error
+        raise MalformedError("a RegExp that Python does not compile") from None
+
+
+# -- typed arrays
+
+_FORMATS: Final[dict[int, str]] = {
+    ArrayBufferViewTag.kInt8Array: "b",
+    ArrayBufferViewTag.kInt16Array: "h",
+    ArrayBufferViewTag.kUint16Array: "H",
+    ArrayBufferViewTag.kInt32Array: "i",
+    ArrayBufferViewTag.kUint32Array: "I",
+    ArrayBufferViewTag.kFloat16Array: "e",
+    ArrayBufferViewTag.kFloat32Array: "f",
+    ArrayBufferViewTag.kFloat64Array: "d",
+    ArrayBufferViewTag.kBigInt64Array: "q",
+    ArrayBufferViewTag.kBigUint64Array: "Q",
+}
+VIEW_TAGS: Final[dict[str, int]] = {code: int(tag) for tag, code in _FORMATS.items()}
+"""The typed array of each format of a memoryview; every other format is stored as its bytes."""
+
+_BYTES_VIEWS: Final = frozenset(
+    {ArrayBufferViewTag.kUint8Array, ArrayBufferViewTag.kUint8ClampedArray, ArrayBufferViewTag.kDataView}
+)
+
+
+def view_of(tag: int, window: bytes) -> bytes | memoryview:
+    """Bytes for a view of bytes, a memoryview of the element type for the others.
+
+    Raises:
+        MalformedError: no such view, or a size that is no multiple of the element's.
+    """
+    if tag in _BYTES_VIEWS:
+        return window
+    code = _FORMATS.get(tag)
+    if code is None:
+        raise MalformedError("an unknown view of a buffer")
+    try:
+        return memoryview(window).cast(code)  # type: ignore[call-overload, no-any-return]
+    except TypeError:
+        raise MalformedError("a typed array of a wrong size") from None
+
+
+_VERSIONS: Final = (15, 16)
+"""15 is what older releases of Deno wrote, and what is written here; 16 differs in nothing that Deno KV stores."""
+
+_HEADER_BYTES: Final = 2
+_VARINT_BITS: Final = 32
+_LAST_DIGIT: Final = 0x7F
+_SIGN_BIT: Final = 1
+_BIGINT_BYTES: Final = (1 << 30) - 1
+_STRING_ENCODINGS: Final[dict[int, str]] = {
+    SerializationTag.kOneByteString: "latin-1",
+    SerializationTag.kTwoByteString: "utf-16-le",
+    SerializationTag.kUtf8String: "utf-8",
+}
+
+
+class V8Stream:
+    """A position in serialised data, behind its header.
+
+    Args:
+        data: the data, header included.
+
+    Attributes:
+        padded: whether padding stood before the tag that was read last.
+
+    Raises:
+        MalformedError: no header, or one of another version.
+    """
+
+    __slots__ = ("_data", "_stream", "padded")
+
+    def __init__(self, data: bytes) -> None:
+        if data[:1] != b"\xff" or len(data) <= _HEADER_BYTES or data[1] not in _VERSIONS:
+            raise MalformedError("not a value of V8's versions 15 and 16")
+        self._data = data
+        self._stream = ReadableTagStream(data, pos=_HEADER_BYTES)
+        self.padded = False
+
+    @property
+    def remaining(self) -> int:
+        """How many bytes are left."""
+        return len(self._data) - self._stream.pos
+
+    def tag(self) -> int:
+        """Read the next tag, whatever padding stands before it."""
+        at = self._behind_padding()
+        if at == len(self._data):
+            raise MalformedError("data that is cut off")
+        self.padded = at > self._stream.pos
+        self._stream.pos = at + 1
+        return self._data[at]
+
+    def follows(self, tag: int) -> bool:
+        """Whether this tag is next; it is read if so."""
+        at = self._behind_padding()
+        if at == len(self._data) or self._data[at] != tag:
+            return False
+        self._stream.pos = at + 1
+        return True
+
+    def _behind_padding(self) -> int:
+        at, data = self._stream.pos, self._data
+        while at < len(data) and data[at] == 0:
+            at += 1
+        return at
+
+    def varint(self) -> int:
+        """Read an unsigned number of up to 35 bits: its bound keeps a long run of digits from taking square time."""
+        at = self._stream.pos
+        if at < len(self._data) and self._data[at] <= _LAST_DIGIT:  # nearly all have one digit
+            self._stream.pos = at + 1
+            return self._data[at]
+        return self._stream.read_varint(_VARINT_BITS)
+
+    def take(self, size: int) -> bytes:
+        """Read this many bytes."""
+        return bytes(self._stream.read_bytes(size))
+
+    def int32(self) -> int:
+        """Read the digits of a signed integer."""
+        return self._stream.read_int32()
+
+    def uint32(self) -> int:
+        """Read the digits of an unsigned integer."""
+        return self._stream.read_uint32()
+
+    def double(self) -> float:
+        """Read eight bytes of a number."""
+        return self._stream.read_double()
+
+    def bigint(self) -> int:
+        """Read a bigint: its size and sign, then its digits."""
+        bitfield = self.varint()
+        value = int.from_bytes(self.take(bitfield >> 1 & _BIGINT_BYTES), "little")
+        return -value if bitfield & _SIGN_BIT else value
+
+    def string(self) -> str:
+        """Read a string with its tag."""
+        return self.text(self.tag())
+
+    def text(self, tag: int) -> str:
+        """Read a string whose tag was read already.
+
+        Raises:
+            MalformedError: the tag is not a string's, or the string is not valid Unicode.
+        """
+        encoding = _STRING_ENCODINGS.get(tag)
+        if encoding is None:
+            raise MalformedError("something else instead of a string")
+        data = self.take(self.varint())
+        try:
+            return data.decode(encoding)
+        except UnicodeDecodeError:
+            raise MalformedError("a string with a lone surrogate") from None

@@ -1,0 +1,1 @@
+"""Keys, values and operations: what every layer above speaks."""

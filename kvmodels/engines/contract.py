@@ -1,0 +1,442 @@
+"""The engine contract: the calls of an engine, what they guarantee, and the capabilities that an engine declares.
+
+Rules of this module: ``tests/contract`` checks the contract against every engine. The layers above learn what an engine
+can do from ``engine.capabilities`` alone. An engine may be called from any thread. It never repeats a commit by itself.
+
+- One ``read`` is one snapshot over all its ranges, its guard and what ``follow`` asks for.
+- A commit is applied whole or not at all; its rows share one versionstamp; versionstamps rise strictly in commit
+  order, also for commits without effect. Checks see the state before the operation, mutations apply in order.
+- A check with ``VACANT`` holds if no live key begins with the given parts, in the state before the operation.
+- When it is opened for writing, or with its first commit after that, an engine raises its counter to max(counter + 1,
+  wall clock in microseconds), so that a versionstamp is never used twice after a power loss, a restore or a restart.
+- From its deadline on, a row is absent for reads, counts and checks, unless ``include_expired`` or a physical
+  check asks for what is stored. The clock of an engine never goes back.
+- After a fork the child gets ClosedError and never touches what belongs to the parent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from kvmodels._support.slotted_dataclass import dataclass
+from kvmodels._support.turns import Turns
+from kvmodels.core.operations import (
+    AtomicWrite,
+    Changes,
+    Committed,
+    Conflict,
+    Counted,
+    Follow,
+    Guard,
+    GuardFailed,
+    Likely,
+    Nothing,
+    ReadRange,
+    ReadResult,
+    Removal,
+    Row,
+    Tail,
+)
+from kvmodels.limits import Limits, Traits
+
+SMALL_READ = 128
+"""Rows that an event loop may read itself: half a millisecond on SQLite."""
+
+SMALL_COUNT = 4_000
+"""Rows that an event loop may count itself: a third of a millisecond."""
+
+
+class Snapshot(Protocol):
+    """A state of the store that stays readable while others write; close it soon."""
+
+    @property
+    def versionstamp(self) -> bytes:
+        """The versionstamp of the last commit that the snapshot contains."""
+        ...
+
+    def read(
+        self, ranges: Sequence[ReadRange], *, include_expired: bool = False, follow: Follow | None = None
+    ) -> ReadResult:
+        """Read in the snapshot. Raises SnapshotExpiredError past the maximum age, ClosedError when closed."""
+        ...
+
+    def count(self, ranges: Sequence[ReadRange]) -> Counted:
+        """Count what ``read`` would give, in the snapshot. Raises as ``read``."""
+        ...
+
+    def close(self) -> None:
+        """Let the engine forget the state; idempotent."""
+        ...
+
+
+class Engine(Protocol):
+    """An ordered key-value store with versionstamps and atomic check-and-mutate."""
+
+    @property
+    def limits(self) -> Limits:
+        """The largest sizes that it takes."""
+        ...
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """How the engine behaves, and what it can do beyond this protocol; the same object at each call."""
+        ...
+
+    @property
+    def url(self) -> str:
+        """What was opened, for messages."""
+        ...
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch by the clock that decides on expiry; it never goes back."""
+        ...
+
+    def read(
+        self,
+        ranges: Sequence[ReadRange],
+        guard: Guard | None = None,
+        *,
+        include_expired: bool = False,
+        follow: Follow | None = None,
+    ) -> ReadResult | GuardFailed:
+        """Read all ranges in one snapshot, or say that the guard does not hold in it.
+
+        Raises:
+            UnsupportedError: ``follow`` where the engine has no snapshots.
+            ClosedError, EngineTimeoutError, DecodeError: nothing was read; the last one for a damaged file.
+        """
+        ...
+
+    def count(self, ranges: Sequence[ReadRange], guard: Guard | None = None) -> Counted | GuardFailed:
+        """Say how many rows ``read`` would give for each range, in one snapshot, without making them.
+
+        A limit bounds the number and the work. An engine may count faster than it reads, and must not count otherwise:
+        rows past their deadline are no part of it.
+
+        Raises:
+            ClosedError, EngineTimeoutError, DecodeError: nothing was counted; the last one for a damaged file.
+        """
+        ...
+
+    def snapshot(self) -> Snapshot:
+        """Pin the present state. Raises UnsupportedError where the engine has no snapshots."""
+        ...
+
+    def commit(self, write: AtomicWrite) -> Committed | Conflict:
+        """Apply the operation whole, or report which checks failed.
+
+        Raises:
+            CommitUnknownError: the answer was lost; the operation may have been applied.
+            InvalidValueError: a sum, min or max met a value that is no 64-bit integer; nothing was applied.
+            ClosedError, ReadOnlyError, StorageFullError, EngineTimeoutError: nothing was applied.
+        """
+        ...
+
+    def subscribe(self, wake: Callable[[], object]) -> Callable[[], None]:
+        """Have ``wake`` called after each commit, and when this engine is closed, until the result is called.
+
+        A commit of this process calls at once, in the thread that made it; one of another process is found within
+        the engine's ``poll_interval``. ``wake`` returns at once and raises nothing; several commits may share a
+        call. Raises ClosedError.
+        """
+        ...
+
+    def wait_for_commit(self, after: bytes, timeout_s: float) -> bytes:
+        """Block until the versionstamp of the last commit is greater than ``after``, or the time is over.
+
+        Args:
+            after: ten bytes; ``ReadResult.versionstamp`` waits for what the read did not see.
+            timeout_s: seconds, 0 or more; 0 only asks, infinity waits for ever.
+
+        Returns:
+            The versionstamp of the last commit.
+
+        Raises:
+            ClosedError: the engine is closed, or was while this waited; EngineTimeoutError, DecodeError.
+        """
+        ...
+
+    def sweep(self, limit: int) -> int:
+        """Remove up to ``limit`` rows whose deadline is reached, in one commit; how many there were.
+
+        It uses a versionstamp only if it removes something. Engines also sweep by themselves, in a thread of their
+        own, when the first deadline is reached; not with a clock that was passed in, so that a test decides.
+
+        Raises:
+            ClosedError, ReadOnlyError, StorageFullError, EngineTimeoutError: nothing was removed.
+        """
+        ...
+
+    def changes(self, one: ReadRange, after: bytes) -> Changes:
+        """The keys of a range that changed in commits later than ``after``, each once, in order of the last change.
+
+        At least ``one.limit`` changes if there are so many: commits are not cut in two.
+
+        Args:
+            one: has an end and a limit; the direction is not used.
+            after: ten bytes; ``Changes.through`` goes on where the last call ended.
+
+        Raises:
+            UnsupportedError: the store keeps no change log.
+            ResumeExpiredError: the log no longer reaches back to ``after``.
+            InvalidArgumentError: the store never reached ``after``.
+            ClosedError, EngineTimeoutError, DecodeError: nothing was read.
+        """
+        ...
+
+    def backup(self, path: str) -> None:
+        """Write the present state into a new SQLite file that this library opens, beside readers and writers.
+
+        It holds one snapshot with all versionstamps and deadlines. The file appears whole or not at all.
+
+        Args:
+            path: where no file is; its folder must exist.
+
+        Raises:
+            EngineError: there is a file already, or it cannot be written; StorageFullError: no room.
+            ClosedError, EngineTimeoutError, DecodeError, SnapshotExpiredError: nothing was written.
+        """
+        ...
+
+    def close(self) -> None:
+        """Wait for running calls, wake those that wait for a commit, then release everything; idempotent."""
+        ...
+
+
+class EmbeddedSnapshot(Snapshot, Protocol):
+    """A snapshot of an embedded engine."""
+
+    def read_at_once(
+        self, ranges: Sequence[ReadRange], *, include_expired: bool = False, follow: Follow | None = None
+    ) -> ReadResult | None:
+        """What ``read`` returns; None if the read is not small, or another thread uses the snapshot. Raises as it."""
+        ...
+
+    def count_at_once(self, ranges: Sequence[ReadRange]) -> Counted | None:
+        """What ``count`` returns; None if there is too much to count, or another thread uses the snapshot."""
+        ...
+
+    def close_at_once(self) -> bool:
+        """Close it; false, and nothing is done, if another thread uses it."""
+        ...
+
+
+class CommitQueue(Protocol):
+    """The queue of operations that wait to be committed to one store."""
+
+    @property
+    def waiting(self) -> bool:
+        """Whether the queue holds an operation."""
+        ...
+
+    def lead(self) -> None:
+        """Commit everything in the queue, in as many transactions as it takes."""
+        ...
+
+
+class QueuedCommit(Protocol):
+    """One operation in a commit queue."""
+
+    outcome: Committed | Conflict | Exception | None
+
+    @property
+    def committer(self) -> CommitQueue:
+        """The queue that holds the operation."""
+        ...
+
+    def withdraw(self) -> bool:
+        """Take the operation back; false if a thread has begun to carry it out, or has done so."""
+        ...
+
+    def result(self) -> Committed | Conflict:
+        """Return the outcome, or raise it if it is an exception. To be called once, when there is an outcome."""
+        ...
+
+
+class CommitWaiter(Protocol):
+    """Receives outcomes of queued operations. The leader calls both methods, which return at once and raise nothing."""
+
+    def answered(self, member: QueuedCommit, /) -> None:
+        """Note that an operation has its outcome; called for each operation of a transaction."""
+        ...
+
+    def call(self) -> None:
+        """Wake the waiter, once for all its operations of a transaction, or because the queue has no leader."""
+        ...
+
+
+class EmbeddedEngine(Protocol):
+    """Calls with which an event loop uses an engine of the same process without one thread per call.
+
+    Queued operations are committed together, several in one transaction, and small reads that wait for no lock are
+    carried out in the event loop. Every snapshot of such an engine is an ``EmbeddedSnapshot``.
+    """
+
+    def submit(self, write: AtomicWrite | Removal, waiter: CommitWaiter) -> QueuedCommit:
+        """Put an operation into the queue and return at once; the caller then has ``committer.lead()`` called.
+
+        A ``Removal`` only if the engine has a ``Remover``.
+
+        Raises:
+            ClosedError, ReadOnlyError: it is not in the queue. Whatever else ``commit`` raises is its outcome.
+        """
+        ...
+
+    def read_at_once(
+        self,
+        ranges: Sequence[ReadRange],
+        guard: Guard | None = None,
+        *,
+        include_expired: bool = False,
+        follow: Follow | None = None,
+    ) -> ReadResult | GuardFailed | None:
+        """What ``read`` returns; None if the read is not small, or would have to wait for a lock or a connection.
+
+        ``follow`` may be called although the answer is None. A page of the file that is not in the operating system's
+        cache is waited for in any case.
+
+        Raises:
+            ClosedError: the engine is closed.
+        """
+        ...
+
+    def count_at_once(self, ranges: Sequence[ReadRange], guard: Guard | None = None) -> Counted | GuardFailed | None:
+        """What ``count`` returns; None if there is too much to count, or it would have to wait for somebody.
+
+        Raises:
+            ClosedError: the engine is closed.
+        """
+        ...
+
+    def snapshot_at_once(self) -> EmbeddedSnapshot | None:
+        """What ``snapshot`` returns; None if that would have to wait. Raises ClosedError."""
+        ...
+
+
+class PointReader(Protocol):
+    """Reads one row without the lists of a ``ReadResult``."""
+
+    def row_at_key(
+        self, key: bytes, guard: Guard | None, follow: Follow | None, at_once: bool = False, /
+    ) -> Sequence[Any] | None:
+        """Return the row of a key, or with a guard the row that follows from it.
+
+        Args:
+            key: of the row.
+            guard: must hold in the state that is read.
+            follow: a ``Likely``, whose guess names the second row.
+            at_once: whether the engine may wait for nothing.
+
+        Returns:
+            A row or its plain tuple; ``()`` if a read of the key alone finds no row; None if only ``read`` can tell.
+        """
+        ...
+
+
+class TurnReader(Protocol):
+    """Reads single rows for one turn of an event loop, in a state that is at most as old as the turn."""
+
+    def rows(self, key: bytes, /) -> list[Row] | None:
+        """Return the row of a key, expired or not, never older than a commit of this process that has returned.
+
+        Returns:
+            None where it must be read by ``read_at_once``, or by ``read``.
+        """
+        ...
+
+    def close(self) -> None:
+        """End the reader; idempotent."""
+        ...
+
+
+class TurnReaderFactory(Protocol):
+    """Makes readers that share one state for the many single rows of one turn of an event loop."""
+
+    def turn_reader(self) -> TurnReader:
+        """Return a new reader for the calling thread. Raises ClosedError."""
+        ...
+
+
+class Remover(Protocol):
+    """Reads a record and removes it in one transaction."""
+
+    def remove(self, removal: Removal, /) -> Committed | Conflict:
+        """Apply a removal whole, or return the conflict; see ``Removal``. Raises as ``Engine.commit``."""
+        ...
+
+
+class WriteReserver(Protocol):
+    """Reserves the right to write for this process, so that other processes cannot commit in between."""
+
+    def take_place(self, seconds: float, /) -> bool:
+        """Keep other processes from writing until the next commit of this one; return whether that was reserved.
+
+        Raises:
+            EngineTimeoutError: another process held it until the time was over; and what ``commit`` raises.
+        """
+        ...
+
+    def leave_place(self) -> None:
+        """Let other processes write again; idempotent. Raises ClosedError."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """Everything that the layers above may ask about an engine.
+
+    A member other than ``traits`` holds the object that offers the calls, which is usually the engine; None means that
+    the engine does without. An engine that wraps another one passes on ``traits`` and nothing else, unless it wraps
+    the calls of that member too: they would go past the wrapper.
+
+    Attributes:
+        traits: how the engine behaves.
+        embedded: calls for an event loop without a thread for each.
+        point_reader: a faster read of one row.
+        turn_readers: a faster read of many single rows in one turn of an event loop.
+        remover: a removal that reads the record in its own transaction.
+        write_reserver: a reservation of the right to write, against other processes.
+        turns: the queues of writers that want the same keys, shared by all handles of the store in this process.
+    """
+
+    traits: Traits
+    embedded: EmbeddedEngine | None = None
+    point_reader: PointReader | None = None
+    turn_readers: TurnReaderFactory | None = None
+    remover: Remover | None = None
+    write_reserver: WriteReserver | None = None
+    turns: Turns | None = None
+
+
+class NotSmallError(Exception):
+    """A read asks for more rows than an event loop may wait for; ``read_at_once`` returns None."""
+
+
+def bounded(follow: Follow) -> Follow:
+    """Wrap a follow-up function so that it raises NotSmallError where it asks for too many rows."""
+    if isinstance(follow, Tail | Nothing):
+        return follow  # it asks for no more rows than the read gave
+    if isinstance(follow, Likely):
+        return Likely(bounded(follow.follow), follow.guess, others=follow.others)
+
+    def small(found: list[list[Row]]) -> Sequence[ReadRange]:
+        more = follow(found)
+        if not is_small(more):
+            raise NotSmallError
+        return more
+
+    return small
+
+
+def is_small(ranges: Sequence[ReadRange]) -> bool:
+    """Return whether a read asks for so few rows that an event loop may carry it out itself."""
+    rows = 0
+    for one in ranges:
+        if one.end is None:
+            rows += 1
+        elif one.limit is None:
+            return False
+        else:
+            rows += one.limit
+    return rows <= SMALL_READ

@@ -1,0 +1,329 @@
+"""The engine that keeps everything in one LMDB folder; needs the extra ``lmdb``.
+
+Rules of this module: handles, which translate calls into reads and commits of the shared store; rows are in
+``lmdb_rows``, the environment is in ``lmdb_store``, the folder is in ``lmdb_file``.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Final, Literal, cast
+
+from kvmodels.core.operations import (
+    Changes,
+    Counted,
+    Follow,
+    Guard,
+    GuardFailed,
+    ReadRange,
+    ReadResult,
+    to_versionstamp,
+)
+from kvmodels.engines.contract import SMALL_COUNT, Capabilities, NotSmallError, bounded, is_small
+from kvmodels.engines.lmdb import counts as lmdb_counts
+from kvmodels.engines.lmdb import rows as lmdb_rows
+from kvmodels.engines.lmdb.environment import LmdbOptions
+from kvmodels.engines.lmdb.file import Opened, data_file
+from kvmodels.engines.lmdb.snapshot import LmdbSnapshot
+from kvmodels.engines.lmdb.store import LmdbStore
+from kvmodels.engines.shared.busy_timeout import Patience
+from kvmodels.engines.shared.expiry import require_reached, require_retention, resume_expired, without_change_log
+from kvmodels.engines.shared.file_checks import canonical_path
+from kvmodels.engines.shared.file_engine import FileEngine, attach, require_sensible
+from kvmodels.engines.shared.file_snapshot import BEFORE_ALL_TIME
+from kvmodels.engines.shared.registry import StoreRegistry
+from kvmodels.engines.sqlite.backup import copy_snapshot
+from kvmodels.errors import InvalidArgumentError
+from kvmodels.limits import Limits, Traits
+
+LMDB_TRAITS: Final = Traits(may_lose_answers=False, snapshots=True, blocking=True, persistent=True)
+
+DEFAULT_MAP_SIZE: Final = 1 << 34
+"""16 GiB of address space and not of disk; so large that the map of most stores never has to be made larger."""
+
+SMALLEST_MAP_SIZE: Final = 1 << 18
+
+_folders: StoreRegistry[LmdbStore] = StoreRegistry()
+
+
+class LmdbEngine(FileEngine[LmdbStore]):
+    """An ordered store in one LMDB folder, shared by any number of threads and processes of one machine.
+
+    A read is one read transaction, which waits for nobody; a commit is one write transaction, and one writer at a time
+    is let in. Writers of one process that wait at the same time share a transaction. All engines of one process that
+    open the same folder share its environment, and must ask for the same options.
+
+    Args:
+        path: the folder, made if it is absent; it holds ``data.mdb``, ``lock.mdb`` and ``writer.lock``.
+        limits: the largest sizes, for the layers above; a key has at most 511 bytes.
+        url: what to show in messages; None for the path.
+        durability: ``"commit"`` (a returned commit survives a power loss) or ``"relaxed"`` (it survives a killed
+            process; after a power loss the file is intact and the last commits may be gone).
+        clock: milliseconds since the epoch; None for the system's clock.
+        readonly: commits raise ReadOnlyError, and the store must exist. One that this user may not write is opened in
+            this way by itself; its ``lock.mdb`` must be writable all the same, because readers register there.
+        busy_timeout: seconds that any one call may wait for other processes.
+        snapshot_max_age: seconds after which a snapshot expires; an open one keeps pages from being used again.
+        allow_network_fs: do not refuse network file systems; safe only while one machine opens the folder.
+        poll_interval: seconds between two looks for commits of other processes, while somebody waits for one.
+        change_log: seconds or a timedelta for which changes are kept in the file, by every process that writes it;
+            0 ends it, None leaves it as the file has it.
+        map_size: bytes of address space to begin with. It grows by itself, twice as large each time; snapshots that
+            are open in a process at that moment expire.
+
+    Raises:
+        EngineError: the path is a file, or the folder above it does not exist.
+        ForeignFileError: the folder holds something else; it is left as it was.
+        InvalidArgumentError: an option makes no sense, or the folder is open in this process with other options.
+        EngineTimeoutError, DecodeError, UnsupportedError.
+    """
+
+    __slots__ = ("capabilities",)
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        limits: Limits = Limits.LMDB,
+        *,
+        url: str | None = None,
+        durability: Literal["commit", "relaxed"] = "commit",
+        clock: Callable[[], int] | None = None,
+        readonly: bool = False,
+        busy_timeout: float = 5.0,
+        snapshot_max_age: float = 60.0,
+        allow_network_fs: bool = False,
+        poll_interval: float = 0.05,
+        change_log: float | timedelta | None = None,
+        map_size: int = DEFAULT_MAP_SIZE,
+    ) -> None:
+        options = LmdbOptions(
+            durability=durability,
+            clock=clock,
+            readonly=readonly,
+            busy_timeout=busy_timeout,
+            snapshot_max_age=snapshot_max_age,
+            allow_network_fs=allow_network_fs,
+            poll_interval=poll_interval,
+            change_log=require_retention(change_log),
+            map_size=map_size,
+        )
+        require_sensible(options, ("busy_timeout", "snapshot_max_age", "poll_interval"))
+        _require_map_size(map_size)
+        given = os.fspath(path)
+        url = given if url is None else url
+        folder = canonical_path(given, url)
+
+        def opened() -> LmdbStore:
+            store = LmdbStore(folder, url, options)
+            store.open()
+            return store
+
+        store = attach(_folders, folder, url, options, opened)
+        super().__init__(_folders, store, limits.within(Limits.LMDB), url)
+        self.capabilities = Capabilities(LMDB_TRAITS, embedded=self, write_reserver=self, turns=store.turns)
+
+    def read(
+        self,
+        ranges: Sequence[ReadRange],
+        guard: Guard | None = None,
+        *,
+        include_expired: bool = False,
+        follow: Follow | None = None,
+    ) -> ReadResult | GuardFailed:
+        """Read all ranges in one snapshot, or say that the guard does not hold in it.
+
+        Cost: O(log n + rows) per range; rows are fetched up to the limit, and completely before this returns.
+
+        Raises:
+            ClosedError, EngineTimeoutError, DecodeError (a damaged file).
+        """
+        store = self._store
+        if store is not None and len(ranges) == 1:
+            key, end, limit, _, _ = ranges[0]
+            if end is None and limit is None and key and store.closed_reason is None:
+                found = store.point(key, guard, follow)
+                if found is not None:
+                    return found
+        store = self.check_open()
+        return store.reading(
+            lambda opened: _read(opened, store, ranges, guard, include_expired=include_expired, follow=follow)
+        )
+
+    def take_place(self, seconds: float) -> bool:
+        """Keep other processes from writing until the next commit of this one, or ``leave_place``.
+
+        Args:
+            seconds: how long another process may be waited for.
+
+        Returns:
+            Whether it was taken.
+
+        Raises:
+            EngineTimeoutError, ClosedError, DecodeError: it was not.
+        """
+        store = self.check_open()
+        return store.take_place(Patience(min(seconds, store.options.busy_timeout), store.translated))
+
+    def leave_place(self) -> None:
+        """Let other processes write again; idempotent. Raises ClosedError."""
+        self.check_open().leave_place()
+
+    def read_at_once(
+        self,
+        ranges: Sequence[ReadRange],
+        guard: Guard | None = None,
+        *,
+        include_expired: bool = False,
+        follow: Follow | None = None,
+    ) -> ReadResult | GuardFailed | None:
+        """Read in this thread if that waits for nobody; None if it has to be done with ``read``.
+
+        Readers of LMDB wait for nobody, unless the map is being made larger.
+
+        Raises:
+            ClosedError.
+        """
+        store = self.check_open()
+        if not is_small(ranges):
+            return None
+        small = None if follow is None else bounded(follow)
+        try:
+            if len(ranges) == 1:
+                key, end, limit, _, _ = ranges[0]
+                if end is None and limit is None and key:
+                    found = store.point(key, guard, small)
+                    if found is not None:
+                        return found
+            return store.reading_at_once(
+                lambda opened: _read(opened, store, ranges, guard, small, include_expired=include_expired)
+            )
+        except NotSmallError:
+            return None
+
+    def count(self, ranges: Sequence[ReadRange], guard: Guard | None = None) -> Counted | GuardFailed:
+        """Say how many rows ``read`` would give for each range, in one snapshot.
+
+        Cost: O(log n + rows) per range, 0.04 us for each row.
+
+        Raises:
+            ClosedError, EngineTimeoutError, DecodeError (a damaged file).
+        """
+        store = self.check_open()
+        return store.reading(lambda opened: _count(opened, store, ranges, guard))
+
+    def count_at_once(self, ranges: Sequence[ReadRange], guard: Guard | None = None) -> Counted | GuardFailed | None:
+        """Count in this thread if that waits for nobody and is soon done; None if it has to be done with ``count``.
+
+        Raises:
+            ClosedError.
+        """
+        store = self.check_open()
+        try:
+            return store.reading_at_once(lambda opened: _count(opened, store, ranges, guard, SMALL_COUNT))
+        except NotSmallError:
+            return None
+
+    def snapshot_at_once(self) -> LmdbSnapshot | None:
+        """Pin the present state in this thread if that waits for nobody; None if it has to be done with ``snapshot``.
+
+        Raises:
+            ClosedError.
+        """
+        store = self.check_open()
+        return store.reading_at_once(
+            lambda opened: LmdbSnapshot(self, store, opened.environment.begin(), opened.databases)
+        )
+
+    def snapshot(self) -> LmdbSnapshot:
+        """Pin the present state, with the deadlines as of now. One read transaction, which stays open.
+
+        Raises:
+            ClosedError, EngineTimeoutError, DecodeError (a damaged file).
+        """
+        store = self.check_open()
+        return store.reading(lambda opened: LmdbSnapshot(self, store, opened.environment.begin(), opened.databases))
+
+    def changes(self, one: ReadRange, after: bytes) -> Changes:
+        """The keys of a range that changed after a versionstamp, in commit order; O(changes since, in any range).
+
+        Raises:
+            UnsupportedError: the store keeps no change log.
+            ResumeExpiredError: the log no longer reaches back.
+            InvalidArgumentError: the store never reached the versionstamp.
+            ClosedError, EngineTimeoutError, DecodeError.
+        """
+        store = self.check_open()
+        return store.reading(lambda opened: _changes(opened, store, one, after))
+
+    def backup(self, path: str) -> None:
+        """Write one snapshot into a new SQLite file; O(n), and commits go on meanwhile.
+
+        Raises:
+            EngineError: there is a file already, or it cannot be written; StorageFullError: no room.
+            SnapshotExpiredError: it took longer than ``snapshot_max_age``.
+            ClosedError, EngineTimeoutError, DecodeError (a damaged file).
+        """
+        store = self.check_open()
+        mode = stat.S_IMODE(os.stat(data_file(store.path)).st_mode)
+        with self.snapshot() as state:
+            copy_snapshot(state, path, self._url, mode, self.now_ms())
+
+
+def _read(
+    opened: Opened,
+    store: LmdbStore,
+    ranges: Sequence[ReadRange],
+    guard: Guard | None,
+    follow: Follow | None,
+    *,
+    include_expired: bool,
+) -> ReadResult | GuardFailed:
+    with opened.environment.begin() as transaction:
+        state = store.state_in(transaction)
+        now = BEFORE_ALL_TIME if include_expired else max(store.clock.now_ms(), state.clock)
+        rows = lmdb_rows.read_ranges(transaction, opened.databases, ranges, now, guard=guard, follow=follow)
+        if isinstance(rows, GuardFailed):
+            return rows
+        return ReadResult(rows[0], rows[1], to_versionstamp(state.version))
+
+
+def _count(
+    opened: Opened, store: LmdbStore, ranges: Sequence[ReadRange], guard: Guard | None, most: int | None = None
+) -> Counted | GuardFailed:
+    with opened.environment.begin() as transaction:
+        state = store.state_in(transaction)
+        now = max(store.clock.now_ms(), state.clock)
+        if guard is not None:
+            rows = lmdb_rows.read_ranges(transaction, opened.databases, (), now, guard=guard)
+            if isinstance(rows, GuardFailed):
+                return rows
+        numbers = lmdb_counts.count_ranges(transaction, opened.databases, ranges, now, most=most)
+        return Counted(numbers, to_versionstamp(state.version))
+
+
+def _changes(opened: Opened, store: LmdbStore, one: ReadRange, after: bytes) -> Changes:
+    with opened.environment.begin() as transaction:
+        state = store.state_in(transaction)
+        require_reached(after, to_versionstamp(state.version))
+        if not state.retention_ms:
+            raise without_change_log(store.url)
+        since = int.from_bytes(after[:8], "big")
+        if since < state.floor:
+            raise resume_expired(store.url, after, to_versionstamp(state.floor))
+        now = max(store.clock.now_ms(), state.clock)
+        changes, last = lmdb_rows.changes_in(transaction, opened.databases, one, since, now)
+        return Changes(changes, to_versionstamp(state.version if last is None else last))
+
+
+def _require_map_size(map_size: int) -> None:
+    given = cast("object", map_size)
+    if isinstance(given, bool) or not isinstance(given, int) or given < SMALLEST_MAP_SIZE:
+        raise InvalidArgumentError(
+            "the size of the map is too small or no number",
+            argument="map_size",
+            value=map_size,
+            hint=f"Give bytes, {SMALLEST_MAP_SIZE:,} or more; it grows by itself.",
+        )

@@ -1,0 +1,93 @@
+"""The lock that a process holds while it writes, in front of LMDB's own.
+
+LMDB's lock is waited for inside the library, without a deadline and deaf to Ctrl-C. This one is asked for again and
+again, so that a call can give up. LMDB's lock still decides: a system without file locks, or a lock file that somebody
+has deleted, costs the deadline and nothing else.
+
+Whoever asks again and again is always beaten by the process that has just released the lock and wants it back. So the
+lock is asked for inside a second one, on the folder: who holds that is next, whoever released the lock waits behind.
+
+Rules of this module: the file is never deleted. Nothing here knows LMDB.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from functools import partial
+
+from kvmodels.engines.shared.busy_timeout import Patience
+
+try:
+    import fcntl
+except ImportError:  # Windows: LMDB's lock alone, which is waited for without a deadline
+    fcntl = None  # type: ignore[assignment]
+
+NOTHING = partial(bool)
+
+
+class WriterLock:
+    """A lock between processes; within one, the caller holds a lock of its own around every call.
+
+    Args:
+        path: of the file, made when it is first needed, in a folder that exists and is locked by nobody else.
+
+    Attributes:
+        release: lets others have it; nothing happens when it is not held. Not a method: an interrupt may come upon the
+            first step of a function in Python, and then the lock would stay behind.
+    """
+
+    __slots__ = ("_file", "_path", "_turn", "release")
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._file: int | None = None
+        self._turn: int | None = None
+        self.release: Callable[[], object] = NOTHING
+
+    def acquire(self, patience: Patience) -> None:
+        """Wait for the lock. Whoever calls this calls ``release``, also when it raises.
+
+        Raises:
+            EngineTimeoutError: other processes held it until the deadline.
+            ReadOnlyError: the file cannot be written.
+        """
+        if fcntl is not None:
+            turn, file = self._open(patience)
+            # Not fcntl.lockf(): its locks are lost with any other handle of the file in this process.
+            self.release = partial(fcntl.flock, file, fcntl.LOCK_UN)
+            try:
+                _wait_for(partial(fcntl.flock, turn, fcntl.LOCK_EX | fcntl.LOCK_NB), patience)
+                patience.shorten()  # the file stands idle until the one who is next asks again
+                _wait_for(partial(fcntl.flock, file, fcntl.LOCK_EX | fcntl.LOCK_NB), patience)
+            finally:
+                fcntl.flock(turn, fcntl.LOCK_UN)
+
+    def close(self) -> None:
+        """Close the file, so that a child that is forked does not inherit it; ``acquire`` opens it again."""
+        opened, self._turn, self._file = (self._turn, self._file), None, None
+        self.release = NOTHING
+        for one in opened:
+            if one is not None:
+                os.close(one)
+
+    def _open(self, patience: Patience) -> tuple[int, int]:
+        try:
+            if self._turn is None:
+                self._turn = os.open(os.path.dirname(self._path), os.O_RDONLY | os.O_CLOEXEC)
+            if self._file is None:
+                self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            patience.wait(error)
+            raise
+        return self._turn, self._file
+
+
+def _wait_for(take: Callable[[], object], patience: Patience) -> None:
+    while True:
+        try:
+            take()
+        except BlockingIOError as error:
+            patience.wait(error)
+        else:
+            return

@@ -1,0 +1,349 @@
+"""Rows in an LMDB transaction: how one is laid out, reads of one snapshot, and the writes of one commit.
+
+    rows        key                 versionstamp without its zeros (8), encoding (1), whether a deadline follows (1),
+                                    the deadline (8), the value
+    deadlines   deadline (8)        the keys that have it
+    log         key                 its last commit (8) and when that was (8)
+    commits     commit, time (16)   the keys whose last change it was
+
+Rules of this module: every function takes a transaction and neither begins nor ends one. Numbers are big endian and
+signed ones have their sign bit turned over, so that they are in order as bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, cast
+
+from kvmodels.core.operations import (
+    Change,
+    Check,
+    Follow,
+    Guard,
+    GuardFailed,
+    Nothing,
+    ReadRange,
+    Row,
+    Tail,
+    to_versionstamp,
+)
+from kvmodels.engines.lmdb.bulk_reads import HEAD, ZEROS, Transaction, items_of, plain_rows, plain_tails
+from kvmodels.engines.lmdb.file import LARGEST_KEY, Databases, State
+from kvmodels.errors import KeyTooLargeError
+
+SIGN: Final = 1 << 63
+
+_row: Final[Callable[[type[Row], tuple[Any, ...]], Row]] = cast("Any", tuple).__new__
+"""A named tuple without the call of its own constructor in Python, for each row that is read."""
+
+MANY: Final = 64
+"""From so many rows on, putting them into the order of the tree costs less than it saves."""
+
+_NUMBER = struct.Struct(">Q")
+_TWO_NUMBERS = struct.Struct(">QQ")
+
+
+def ordered(number: int) -> bytes:
+    """A signed 64-bit integer as eight bytes that are in its order."""
+    return _NUMBER.pack(number + SIGN)
+
+
+def from_ordered(data: bytes, at: int = 0) -> int:
+    """The reverse of ``ordered``."""
+    number: int = _NUMBER.unpack_from(data, at)[0]
+    return number - SIGN
+
+
+def packed(row: Row) -> bytes:
+    """What is stored under the key of a row."""
+    if row.expire_at is None:
+        return b"".join((row.versionstamp[:8], bytes((row.encoding, 0)), row.value))
+    return b"".join((row.versionstamp[:8], bytes((row.encoding, 1)), ordered(row.expire_at), row.value))
+
+
+def unpacked(key: bytes, data: bytes) -> Row:
+    """The reverse of ``packed``."""
+    if data[9]:
+        return Row(key, data[HEAD + 8 :], data[8], data[:8] + ZEROS, from_ordered(data, HEAD))
+    return _row(Row, (key, data[HEAD:], data[8], data[:8] + ZEROS, None))
+
+
+def deadline_of(data: bytes) -> int | None:
+    """The deadline in what is stored under a key."""
+    return from_ordered(data, HEAD) if data[9] else None
+
+
+def stored_row(transaction: Transaction, databases: Databases, key: bytes) -> Row | None:
+    """The row that is stored under a key, expired or not."""
+    data = transaction.get(key, None, databases.rows) if key else None
+    return None if data is None else unpacked(key, data)
+
+
+def read_point(transaction: Transaction, databases: Databases, one: ReadRange, now: int) -> list[Row]:
+    """The row of one key, if there is one at ``now``."""
+    if one.limit == 0:
+        return []
+    row = stored_row(transaction, databases, one.start)
+    return [] if row is None or (row.expire_at is not None and row.expire_at <= now) else [row]
+
+
+def read_ranges(
+    transaction: Transaction,
+    databases: Databases,
+    ranges: Sequence[ReadRange],
+    now: int,
+    *,
+    guard: Guard | None = None,
+    follow: Follow | None = None,
+) -> GuardFailed | tuple[list[list[Row]], list[list[Row]]]:
+    """Rows per range and per followed range.
+
+    Args:
+        transaction: is the snapshot.
+        databases: of its environment.
+        ranges: what to read.
+        now: rows with a deadline up to this time are absent.
+        guard: evaluated first.
+        follow: asks for further ranges.
+    """
+    if guard is not None:
+        rows = read_point(transaction, databases, ReadRange(guard.key), now)
+        actual = rows[0].versionstamp if rows else None
+        if actual != guard.versionstamp:
+            return GuardFailed(actual)
+    if isinstance(follow, Nothing):
+        return [_scan_plain(transaction, databases, one, now) for one in ranges], []
+    if isinstance(follow, Tail) and len(ranges) == 1:
+        plain = plain_tails(transaction, databases, ranges[0], follow)
+        if plain is not None and len(plain[1]) > 1:
+            entries: list[Any] = plain[0]
+            behind: list[Any] = plain[1]
+            return [entries], [behind]
+    found = [scan(transaction, databases, one, now) for one in ranges]
+    if isinstance(follow, Tail):
+        return found, _tails(transaction, databases, found[0], follow, now)
+    followed = [] if follow is None else [scan(transaction, databases, one, now) for one in follow(found)]
+    return found, followed
+
+
+def _tails(
+    transaction: Transaction, databases: Databases, rows: Sequence[Row], tail: Tail, now: int
+) -> list[list[Row]]:
+    """The row behind each of some rows; LMDB looks all of them up in one call."""
+    prefix, start = tail.prefix, tail.start
+    keys = [prefix + row[0][start:] for row in rows]
+    stored = dict(transaction.cursor(databases.rows).getmulti([key for key in keys if key]))
+    found: list[list[Row]] = []
+    for key in keys:
+        data = stored.get(key)
+        if data is None:
+            found.append([])
+        elif data[9]:
+            row = unpacked(key, data)
+            found.append([] if row.expire_at is not None and row.expire_at <= now else [row])
+        else:
+            found.append([_row(Row, (key, data[HEAD:], data[8], data[:8] + ZEROS, None))])
+    return [[row for (row,) in found]] if all(found) and found else found
+
+
+def _scan_plain(transaction: Transaction, databases: Databases, one: ReadRange, now: int) -> list[Any]:
+    """The rows of a range, as tuples where that is less work."""
+    plain = None if one.end is None or one.keys_only else plain_rows(transaction, databases, one)
+    return scan(transaction, databases, one, now) if plain is None else plain
+
+
+def scan(transaction: Transaction, databases: Databases, one: ReadRange, now: int) -> list[Row]:
+    """The live rows of a range; ``now`` in milliseconds."""
+    start, end, limit, reverse, keys_only = one
+    if end is None:
+        return read_point(transaction, databases, one, now)
+    rows: list[Row] = []
+    if limit == 0 or start >= end:
+        return rows
+    for key, data in items_of(transaction, databases, one):
+        if key < start if reverse else key >= end:
+            break
+        if data[9]:
+            expire_at = from_ordered(data, HEAD)
+            if expire_at <= now:
+                continue
+            rows.append(Row(key, b"" if keys_only else data[HEAD + 8 :], data[8], data[:8] + ZEROS, expire_at))
+        else:
+            rows.append(_row(Row, (key, b"" if keys_only else data[HEAD:], data[8], data[:8] + ZEROS, None)))
+        if len(rows) == limit:
+            break
+    return rows
+
+
+def failed_checks(transaction: Transaction, databases: Databases, checks: Iterable[Check], now: int) -> tuple[int, ...]:
+    """The positions of the checks that do not hold."""
+    failed: list[int] = []
+    get, rows = transaction.get, databases.rows
+    for position, (key, versionstamp, physical) in enumerate(checks):
+        data = get(key, None, rows) if key else None
+        if data is None or (data[9] and not physical and from_ordered(data, HEAD) <= now):
+            if versionstamp is not None:
+                failed.append(position)
+        elif data[:8] + ZEROS != versionstamp:
+            failed.append(position)
+    return tuple(failed)
+
+
+def require_storable_keys(changes: Mapping[bytes, Row | None]) -> None:
+    """Refuse keys that LMDB does not take; the layers above do so earlier, by the limits of the engine.
+
+    Raises:
+        KeyTooLargeError: nothing was written.
+    """
+    for key in changes:
+        if len(key) > LARGEST_KEY:
+            raise KeyTooLargeError(
+                "a key is too large",
+                limit="max_key_bytes",
+                size=len(key),
+                maximum=LARGEST_KEY,
+                limits="LMDB",
+                key=key,
+                hint="Shorten the key; a versionstamp at its end takes 22 bytes of it.",
+            )
+
+
+def write(transaction: Transaction, databases: Databases, state: State, changes: Mapping[bytes, Row | None]) -> int:
+    """Store rows and remove keys, with what leads to them.
+
+    Args:
+        transaction: for writing.
+        databases: of its environment.
+        state: the version and the time of this commit, and whether changes are kept.
+        changes: the rows by key; None: the key is removed.
+
+    Returns:
+        How many rows there were to remove.
+    """
+    rows, deadlines = databases.rows, databases.deadlines
+    removed = 0
+    # What is overwritten is looked at only where it may have a deadline.
+    any_deadline = transaction.cursor(deadlines).first()
+    if len(changes) >= MANY and not any_deadline and not state.retention_ms:
+        plain = _plain_pairs(changes)
+        if plain is not None:
+            transaction.cursor(rows).putmulti(plain)
+            return removed
+    for key, row in changes.items():
+        if any_deadline:
+            present = transaction.get(key, None, rows)
+            if present is not None and present[9]:
+                transaction.delete(present[HEAD : HEAD + 8], key, deadlines)
+        if row is not None:
+            transaction.put(key, packed(row), db=rows)
+            if row.expire_at is not None:
+                transaction.put(ordered(row.expire_at), key, db=deadlines)
+                any_deadline = True
+        elif transaction.delete(key, db=rows):
+            removed += 1
+        else:
+            continue
+        if state.retention_ms:
+            _note(transaction, databases, state, key)
+    return removed
+
+
+def _plain_pairs(changes: Mapping[bytes, Row | None]) -> list[tuple[bytes, bytes]] | None:
+    """The rows of one commit as they are stored, in order; None if a key is removed or a row has a deadline."""
+    heads: dict[int, bytes] = {}
+    pairs: list[tuple[bytes, bytes]] = []
+    for row in changes.values():
+        if row is None or row[4] is not None:
+            return None
+        key, value, encoding, versionstamp, _ = row
+        head = heads.get(encoding)
+        if head is None:
+            head = heads[encoding] = b"".join((versionstamp[:8], bytes((encoding, 0))))
+        pairs.append((key, head + value))
+    pairs.sort()
+    return pairs
+
+
+def _note(transaction: Transaction, databases: Databases, state: State, key: bytes) -> None:
+    """Note in the log that this commit changed the key."""
+    commit = _TWO_NUMBERS.pack(state.version, state.clock + SIGN)
+    before = transaction.replace(key, commit, databases.log)
+    if before is not None:
+        transaction.delete(before, key, databases.commits)
+    transaction.put(commit, key, db=databases.commits)
+
+
+def earliest_deadline(transaction: Transaction, databases: Databases) -> int | None:
+    """The deadline that is reached first, or was; None when no row has one."""
+    cursor = transaction.cursor(databases.deadlines)
+    return from_ordered(cursor.key()) if cursor.first() else None
+
+
+def expired_keys(transaction: Transaction, databases: Databases, limit: int, now: int) -> list[bytes]:
+    """Up to ``limit`` keys whose deadline is reached at ``now``, the oldest deadlines first."""
+    found: list[bytes] = []
+    for deadline, key in transaction.cursor(databases.deadlines).iternext():
+        if len(found) == limit or from_ordered(deadline) > now:
+            break
+        found.append(key)
+    return found
+
+
+def oldest_change_ms(transaction: Transaction, databases: Databases) -> int | None:
+    """When the oldest change in the log was made."""
+    cursor = transaction.cursor(databases.commits)
+    return from_ordered(cursor.key(), 8) if cursor.first() else None
+
+
+def changes_in(
+    transaction: Transaction, databases: Databases, one: ReadRange, after: int, now: int
+) -> tuple[list[Change], int | None]:
+    """Changes after a commit, and the commit behind which there may be more; None when these are all.
+
+    Args:
+        transaction: is the snapshot.
+        databases: of an environment with a log that reaches back.
+        one: the range of keys, and how many changes are enough.
+        after: the number of the commit.
+        now: rows with a deadline up to this time are absent.
+    """
+    start, end, limit = one.start, one.end, one.limit
+    found: list[Change] = []
+    last: int | None = None
+    cursor = transaction.cursor(databases.commits)
+    if not cursor.set_range(_NUMBER.pack(after + 1)):
+        return found, None
+    for at, key in cursor.iternext():
+        commit: int = _NUMBER.unpack_from(at)[0]
+        if last is not None and commit != last:
+            return found, last
+        if key < start or (end is not None and key >= end):
+            continue
+        rows = read_point(transaction, databases, ReadRange(key), now)
+        found.append(Change(key, to_versionstamp(commit), rows[0] if rows else None))
+        if limit is not None and len(found) >= limit:
+            last = commit  # commits are not cut in two
+    return found, last
+
+
+def forget_changes(transaction: Transaction, databases: Databases) -> None:
+    """Empty the log."""
+    transaction.drop(databases.log, delete=False)
+    transaction.drop(databases.commits, delete=False)
+
+
+def trim(transaction: Transaction, databases: Databases, floor: int, before_ms: int) -> int:
+    """Forget the changes that were made up to a time; the commit up to which they are gone then."""
+    forgotten: list[tuple[bytes, bytes]] = []
+    for at, key in transaction.cursor(databases.commits).iternext():
+        if from_ordered(at, 8) > before_ms:
+            break
+        forgotten.append((at, key))
+    for at, key in forgotten:
+        transaction.delete(at, key, databases.commits)
+        transaction.delete(key, db=databases.log)
+    if not forgotten:
+        return floor
+    last: int = _NUMBER.unpack_from(forgotten[-1][0])[0]
+    return max(floor, last)

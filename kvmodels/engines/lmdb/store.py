@@ -1,0 +1,255 @@
+"""The store in one LMDB folder: commits, sweeps and what they need to know of the rows.
+
+Rules of this module: one store per folder and process. A write transaction is inside a ``with`` statement, so that an
+interrupt ends it, and the writer's lock of the file is held around it.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TypeVar
+
+import lmdb
+
+from kvmodels._support.turns import Turns
+from kvmodels.core.operations import AtomicWrite, Committed, Conflict, Removal
+from kvmodels.engines.contract import CommitWaiter
+from kvmodels.engines.lmdb import file as lmdb_file
+from kvmodels.engines.lmdb import rows as lmdb_rows
+from kvmodels.engines.lmdb.bulk_reads import Transaction
+from kvmodels.engines.lmdb.commits import LmdbTransaction
+from kvmodels.engines.lmdb.environment import LmdbEnvironment, LmdbOptions
+from kvmodels.engines.lmdb.file import Opened
+from kvmodels.engines.shared.busy_timeout import Patience, SharedPatience
+from kvmodels.engines.shared.file_background import Due, LogState, StoreBackground
+from kvmodels.engines.shared.file_checks import read_only, refuse_network_place
+from kvmodels.engines.shared.group_commit import Group, GroupCommitter, Member
+from kvmodels.errors import CommitUnknownError
+
+T = TypeVar("T")
+
+
+class LmdbStore(LmdbEnvironment):
+    """The state of one folder that its handles share.
+
+    Args:
+        path: canonical path of the folder.
+        url: for messages.
+        options: what was asked for at the first opening.
+    """
+
+    def __init__(self, path: str, url: str, options: LmdbOptions) -> None:
+        super().__init__(path, url, options)
+        self.handles = 0
+        self.commits = GroupCommitter(self._carry_out, lmdb.Error)
+        self._patience_of_many = SharedPatience(self.patience)
+        self.background = StoreBackground(self)
+        self.turns = Turns()
+
+    @property
+    def poll_interval(self) -> float | None:
+        """Seconds between two looks for commits of other processes."""
+        return self.options.poll_interval
+
+    def open(self) -> None:
+        """Recognise or make the store, and raise its counter; called once, by the first handle."""
+        if not self.options.allow_network_fs:
+            refuse_network_place(self.path, self.url)
+        lmdb_file.refuse_unusable_path(self.path, self.url, must_exist=self.readonly)
+        self.readonly = self.readonly or not lmdb_file.is_writable(self.path)
+        try:
+            lmdb_file.refuse_foreign_file(self.path, self.url)
+            with self.write_lock, self._gate:
+                if not self.readonly:
+                    os.makedirs(self.path, exist_ok=True)
+                self._open_environment(self.patience(), first=True)
+        except (lmdb.Error, OSError) as error:
+            raise self.translated(error) from error
+        try:
+            self.identity = self.present_identity()
+            self._set_up_log()
+            self.background.opened()
+        except BaseException:
+            self.close("not opened")
+            raise
+
+    def _set_up_log(self) -> None:
+        retention_ms = self.options.change_log
+        if retention_ms is not None and not self.readonly:
+            self._write(lambda transaction: transaction.keep_changes(retention_ms), self.patience())
+
+    def present_version(self) -> int:
+        """The counter as the file holds it; raises as ``reading``."""
+
+        def version(opened: Opened) -> int:
+            with opened.environment.begin() as transaction:
+                return self.state_in(transaction).version
+
+        return self.reading(version)
+
+    def due(self) -> Due:
+        """What waits to be removed; raises as ``reading``."""
+
+        def look(opened: Opened) -> Due:
+            with opened.environment.begin() as transaction:
+                state = self.state_in(transaction)
+                log = None
+                if state.retention_ms:
+                    oldest_ms = lmdb_rows.oldest_change_ms(transaction, opened.databases)
+                    log = LogState(state.retention_ms, state.floor, oldest_ms)
+                return Due(lmdb_rows.earliest_deadline(transaction, opened.databases), log)
+
+        return self.reading(look)
+
+    # Writing
+
+    def commit(self, write: AtomicWrite) -> Committed | Conflict:
+        """Carry out an operation, with those of other threads that wait for the file at the same time.
+
+        The deadline covers the wait for other threads and for other processes.
+        """
+        self._require_writable()
+        return self.commits.commit(write, self.patience())
+
+    def submit(self, write: AtomicWrite | Removal, waiter: CommitWaiter) -> Member:
+        """Have an operation carried out by the next caller of ``commits.lead``."""
+        self._require_writable()
+        return self.commits.submit(write, self._patience_of_many.get(), waiter)
+
+    def sweep(self, limit: int, patience: Patience) -> int:
+        """Remove up to ``limit`` rows that have expired, in one commit; how many there were."""
+        self._require_writable()
+        return self._write(lambda transaction: transaction.remove_expired(limit), patience)
+
+    def trim_log(self, before_ms: int, patience: Patience) -> None:
+        """Forget the changes that were made up to a time; a commit that changes no row."""
+        self._require_writable()
+        self._write(lambda transaction: transaction.trim_log(before_ms), patience)
+
+    def take_place(self, patience: Patience) -> bool:
+        """Hold the writer's lock until the next commit of this process, or ``leave_place``; whether it was taken."""
+        if self.readonly:
+            return False
+        with self.write_lock:
+            if self._place_held:
+                return False
+            taken = False
+            try:
+                self._require_environment(patience)
+                self._writer_lock.acquire(patience)
+                taken = self._place_held = True
+            finally:
+                if not taken:
+                    self._writer_lock.release()
+        return True
+
+    def leave_place(self) -> None:
+        """Let other processes write again; idempotent."""
+        with self.write_lock:
+            if self._place_held:
+                self._place_held = False
+                self._writer_lock.release()
+
+    def _carry_out(self, group: Group) -> None:
+        self._write(group.run, group.patience, group)
+
+    def _require_writable(self) -> None:
+        if self.readonly:
+            raise read_only(self.url, asked_for=self.options.readonly)
+
+    def _write(self, work: Callable[[LmdbTransaction], T], patience: Patience, group: Group | None = None) -> T:
+        """Do ``work`` in a write transaction, again if the map must be made larger; ``group`` learns of the commit."""
+        with self.write_lock:
+            if self.snapshots:
+                self.expire_snapshots(self.clock.now_ms())
+            while True:
+                opened = self._require_environment(patience)
+                try:
+                    result, written = self._transact(opened, work, patience, group)
+                except lmdb.MapFullError:
+                    self._make_room(opened)
+                    # A group has judged each operation by those before it, so only a single one can run again here.
+                    if group is not None and len(group.members) > 1:
+                        raise
+                except lmdb.MapResizedError:
+                    self._resize(0)
+                except lmdb.Error as error:
+                    raise self.translated(error) from error
+                else:
+                    break
+        # One call for the group: whoever is woken asks what the store holds, and finds all of it.
+        if written.version is not None:
+            self.background.committed(written.version, written.earliest_ms)
+        return result
+
+    def _transact(
+        self, opened: Opened, work: Callable[[LmdbTransaction], T], patience: Patience, group: Group | None
+    ) -> tuple[T, LmdbTransaction]:
+        """Do ``work`` in one write transaction, and commit it if anything was applied."""
+        version: int | None = None
+        try:
+            if not self._place_held:
+                self._writer_lock.acquire(patience)
+            with opened.environment.begin(write=True) as raw:
+                transaction = LmdbTransaction(raw, opened.databases, self.state_in(raw), self.clock)
+                result = work(transaction)
+                version = transaction.version
+                if version is None:
+                    raw.abort()
+                else:
+                    transaction.finish()
+                    if group is not None:
+                        # Before and not behind the commit: nothing takes an interrupt between this and the call.
+                        group.committed = True
+                    self._end(opened, raw)
+        except (lmdb.Error, CommitUnknownError):
+            if group is not None:
+                group.committed = False
+            raise
+        except BaseException:
+            if group is not None and group.committed and version is not None:
+                group.committed = self._contains(opened, version)
+            raise
+        finally:
+            self._place_held = False
+            self._writer_lock.release()
+        return result, transaction
+
+    def _end(self, opened: Opened, raw: Transaction) -> None:
+        try:
+            raw.commit()
+        except lmdb.Error as error:
+            # The page that makes a commit valid is written last. If that fails, LMDB refuses everything from then on,
+            # because nobody can say what the disk holds; what fails before it was not applied.
+            if self._is_broken(opened):
+                self.refuse_calls("an I/O error in a commit")
+                reason = f"{type(error).__name__}: {error}"
+                raise CommitUnknownError(
+                    "the disk failed while a commit was being written", url=self.url, reason=reason
+                ) from error
+            raise
+
+    def _is_broken(self, opened: Opened) -> bool:
+        try:
+            opened.environment.begin().abort()
+        except lmdb.PanicError:
+            return True
+        except lmdb.Error:
+            return False
+        return False
+
+    def _contains(self, opened: Opened, version: int) -> bool:
+        """Whether a commit is in the file that an interrupt came upon; the caller holds the writer's lock."""
+        try:
+            with opened.environment.begin() as transaction:
+                return self.state_in(transaction).version >= version
+        except lmdb.Error:
+            return True  # it was being committed, and LMDB did not refuse it
+
+    def close(self, reason: str = "closed") -> None:
+        """Wait for running calls and close the environment; nothing can be done with the store afterwards."""
+        self.background.stop()
+        with self.write_lock, self._gate:
+            self.refuse_calls(reason)
+            self._close_environment()

@@ -1,0 +1,464 @@
+"""The engine that keeps everything in the memory of this process.
+
+Rules of this module: one lock per store; a read of one key takes no lock and proves by the store's stamp that no
+commit ran meanwhile, every other read holds the lock. A commit is evaluated completely, then published by one
+assignment and applied; what an interrupt cuts short, the next holder of the lock finishes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Any, cast
+
+from kvmodels.core.operations import (
+    AtomicWrite,
+    Changes,
+    Committed,
+    Conflict,
+    Counted,
+    Follow,
+    Guard,
+    GuardFailed,
+    Likely,
+    ReadRange,
+    ReadResult,
+    Row,
+    Tail,
+    to_versionstamp,
+)
+from kvmodels.engines.contract import Capabilities
+from kvmodels.engines.memory.log import ChangeLog
+from kvmodels.engines.memory.snapshot import MemorySnapshot
+from kvmodels.engines.memory.store import MemoryStore
+from kvmodels.engines.shared.clock import EngineClock
+from kvmodels.engines.shared.commit_signal import wait_for
+from kvmodels.engines.shared.evaluation import confirmed_failures, evaluate, visible
+from kvmodels.engines.shared.expiry import (
+    require_reached,
+    require_retention,
+    require_sweep_limit,
+    resume_expired,
+    without_change_log,
+)
+from kvmodels.engines.shared.file_checks import read_only
+from kvmodels.engines.shared.forking import forget_after_fork
+from kvmodels.engines.shared.registry import StoreRegistry, require_same_options
+from kvmodels.engines.sqlite import backup as backups
+from kvmodels.errors import ClosedError, InvalidArgumentError
+from kvmodels.limits import Limits, Traits
+
+MEMORY_TRAITS = Traits(may_lose_answers=False, snapshots=True, blocking=False, persistent=False, keeps_rows=True)
+
+SCHEME = "memory://"
+
+_new = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
+
+_named: StoreRegistry[MemoryStore] = StoreRegistry()
+_last_counters: dict[str, int] = {}
+
+
+class MemoryEngine:
+    """An ordered store in the memory of this process, with the full contract of ``kvmodels.engines.contract``.
+
+    A read of one key costs about 1 us, a commit of three sets a few us, a range O(log n + rows). While a snapshot
+    is open, each commit also keeps the previous rows of the keys it changes.
+
+    Args:
+        limits: the largest sizes, for the layers above.
+        url: ``memory://`` for a new store, ``memory://name`` for the one that all handles of this name share in
+            the process; it is gone when the last of them closes.
+        clock: milliseconds since the epoch; None for the system's clock. Handles of one name share one clock.
+        readonly: commits raise ReadOnlyError.
+        snapshot_max_age: seconds after which a snapshot expires.
+        change_log: seconds or a timedelta for which changes are kept, 0 for no log; None for what the store has.
+
+    Raises:
+        InvalidArgumentError: the URL is not a memory URL, or the name is open with another clock, maximum age or
+            change log.
+
+    Examples:
+        >>> from kvmodels.core.operations import AtomicWrite, Check, ReadRange, Set
+        >>> engine = MemoryEngine()
+        >>> committed = engine.commit(AtomicWrite((Check(b"k", None),), (Set(b"k", b"v", 3),)))
+        >>> engine.read([ReadRange(b"k")]).ranges[0][0].value
+        b'v'
+        >>> engine.commit(AtomicWrite((Check(b"k", None),)))
+        Conflict(failed_checks=(0,))
+        >>> engine.close()
+    """
+
+    __slots__ = ("__weakref__", "_closed_reason", "_limits", "_readonly", "_store", "_url", "capabilities")
+
+    def __init__(
+        self,
+        limits: Limits = Limits.EMBEDDED,
+        *,
+        url: str = SCHEME,
+        clock: Callable[[], int] | None = None,
+        readonly: bool = False,
+        snapshot_max_age: float = 60.0,
+        change_log: float | timedelta | None = None,
+    ) -> None:
+        if not url.startswith(SCHEME):
+            raise InvalidArgumentError(
+                "this is not the URL of a memory store",
+                argument="url",
+                value=url,
+                expected="memory:// or memory://name",
+            )
+        given = cast("object", snapshot_max_age)
+        if isinstance(given, bool) or not isinstance(given, (int, float)) or not given > 0:
+            raise InvalidArgumentError(
+                "the maximum age of a snapshot is not positive", argument="snapshot_max_age", value=snapshot_max_age
+            )
+        self._limits = limits
+        self._url = url
+        self._readonly = readonly
+        self._closed_reason: str | None = None
+        retention_ms = require_retention(change_log)
+        store = _attach(url[len(SCHEME) :], clock, round(snapshot_max_age * 1_000), retention_ms)
+        self._store: MemoryStore | None = store
+        self.capabilities = Capabilities(MEMORY_TRAITS, point_reader=self, turns=store.turns)
+        forget_after_fork(self)
+
+    @property
+    def limits(self) -> Limits:
+        """The largest sizes that this store takes."""
+        return self._limits
+
+    @property
+    def url(self) -> str:
+        """What was opened, for messages."""
+        return self._url
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch by the clock that decides on expiry; it never goes back."""
+        return self.check_open().clock.now_ms()
+
+    def read(
+        self,
+        ranges: Sequence[ReadRange],
+        guard: Guard | None = None,
+        *,
+        include_expired: bool = False,
+        follow: Follow | None = None,
+    ) -> ReadResult | GuardFailed:
+        """Read all ranges in one snapshot, or say that the guard does not hold in it.
+
+        Cost: O(log n + rows) per range; a single key in O(1), without the lock.
+        ``follow`` runs while the lock is held and must not call the engine.
+
+        Raises:
+            ClosedError: the engine is closed.
+        """
+        store = self._store
+        if store is None:
+            raise self._closed()
+        if len(ranges) == 1:
+            start, end, limit, _, _ = ranges[0]
+            if end is None and limit is None:
+                result = _without_lock(store, start, guard, follow, include_expired)
+                if result is not None:
+                    return result
+        with store.lock:
+            stamp = self.enter(store)
+            now = store.clock.now_ms() if store.any_deadline and not include_expired else None
+            if guard is not None and (failed := _failed_guard(store, guard, now)) is not None:
+                return failed
+            if isinstance(follow, Tail):
+                return ReadResult(*store.with_tails(ranges, follow, now), stamp)
+            found = [store.scan(one, now) for one in ranges]
+            followed = [] if follow is None else store.scan_all(follow(found), now)
+            return ReadResult(found, followed, stamp)
+
+    def row_at_key(
+        self,
+        key: bytes,
+        guard: Guard | None,
+        follow: Follow | None,
+        at_once: bool = False,  # noqa: ARG002 - as every engine that has it; nobody is waited for
+    ) -> Row | tuple[()] | None:
+        """Return the row of a key, or with a guard the row that follows from it; None where ``read`` must decide.
+
+        Without the lock, and without a result around it: O(1). ``()``: there is no row, which is said of a key alone.
+        None is no answer: a commit came in between, the guard does not hold, ``follow`` is no ``Likely``, there is no
+        row where it expects one, a row has a deadline.
+        """
+        store = self._store
+        if store is None:
+            return None
+        stamp, get = store.stamp, store.rows.get
+        row = get(key)
+        if guard is not None or follow is not None:
+            if row is None or guard is None or not isinstance(follow, Likely):
+                return None
+            likely = follow.key_behind(row[1])
+            guarded, behind = get(guard[0]), get(likely)
+            if guarded is None or behind is None or guarded[3] != guard[1]:
+                return None
+            if row[4] is not None or guarded[4] is not None:
+                return None
+            row, follow.misses = behind, 0
+        # As in _without_lock: the same object before and after.
+        if stamp is None or store.stamp is not stamp:
+            return None
+        if row is None:
+            return ()
+        return row if row[4] is None else None
+
+    def count(self, ranges: Sequence[ReadRange], guard: Guard | None = None) -> Counted | GuardFailed:
+        """Say how many rows ``read`` would give for each range, in one snapshot.
+
+        Cost: O(log n) per range, and one step for each expired row that is not swept yet.
+
+        Raises:
+            ClosedError: the engine is closed.
+        """
+        store = self.check_open()
+        with store.lock:
+            stamp = self.enter(store)
+            now = store.clock.now_ms() if store.any_deadline else None
+            if guard is not None and (failed := _failed_guard(store, guard, now)) is not None:
+                return failed
+            return Counted([store.count(one, now) for one in ranges], stamp)
+
+    def snapshot(self) -> MemorySnapshot:
+        """Pin the present state, with the deadlines as of now. O(1); commits then cost more until it is closed.
+
+        Raises:
+            ClosedError: the engine is closed.
+        """
+        store = self.check_open()
+        with store.lock:
+            self.enter(store)
+            return MemorySnapshot(self, store, store.pin())
+
+    def commit(self, write: AtomicWrite) -> Committed | Conflict:
+        """Apply the operation whole, or report which checks failed. O(log n) per mutation.
+
+        Raises:
+            InvalidValueError: a sum, min or max met a value that is no 64-bit integer; nothing was applied.
+            ReadOnlyError: the engine is open for reading only.
+            ClosedError: the engine is closed.
+        """
+        store = self._store
+        if store is None:
+            raise self._closed()
+        if self._readonly:
+            self._require_writable()
+        checks, mutations = write
+        with store.lock:
+            if store.stamp is None or self._store is None:
+                self.enter(store)
+            now = store.clock.now_ms() if store.any_deadline else None
+            if checks:
+                failed = store.failed_checks(checks, now)
+                if failed:
+                    failed = confirmed_failures(checks, failed, lambda one: store.scan(one, now))
+                if failed:
+                    return Conflict(failed)
+            stamp = to_versionstamp(store.counter + 1)
+            # The deadline that counts may be the store's first one, set by this very operation.
+            changes, _ = evaluate(mutations, stamp, store.clock.now_ms() if now is None else now, store.rows.get)
+            store.apply(changes, stamp)
+        store.signal.notify()
+        return _new(Committed, (stamp,))
+
+    def subscribe(self, wake: Callable[[], object]) -> Callable[[], None]:
+        """Have ``wake`` called after each commit, and when a handle of the store is closed.
+
+        Raises:
+            ClosedError: the engine is closed.
+        """
+        return self.check_open().subscribe(wake)
+
+    def wait_for_commit(self, after: bytes, timeout_s: float) -> bytes:
+        """Block until the versionstamp of the last commit is greater than ``after``, or the time is over.
+
+        Raises:
+            ClosedError: the engine is closed, or was while this waited.
+        """
+        return wait_for(self._present_stamp, self.subscribe, after, timeout_s)
+
+    def sweep(self, limit: int) -> int:
+        """Remove up to ``limit`` rows whose deadline is reached, in one commit; O(log n) each.
+
+        Raises:
+            InvalidArgumentError: the limit is not a positive integer.
+            ReadOnlyError: the engine is open for reading only.
+            ClosedError: the engine is closed.
+        """
+        require_sweep_limit(limit)
+        store = self.check_open()
+        self._require_writable()
+        with store.lock:
+            self.enter(store)
+            swept = store.sweep(limit, store.clock.now_ms())
+        if swept:
+            store.signal.notify()
+        return swept
+
+    def changes(self, one: ReadRange, after: bytes) -> Changes:
+        """The keys of a range that changed after a versionstamp, in commit order; O(changes since).
+
+        Raises:
+            UnsupportedError: the store keeps no change log.
+            ResumeExpiredError: the log no longer reaches back.
+            InvalidArgumentError: the store never reached the versionstamp.
+            ClosedError: the engine is closed.
+        """
+        store = self.check_open()
+        with store.lock:
+            require_reached(after, self.enter(store))
+            if store.log is None:
+                raise without_change_log(self._url)
+            found = store.changes(one, after)
+            if found is None:
+                raise resume_expired(self._url, after, store.log.floor)
+            return found
+
+    def backup(self, path: str) -> None:
+        """Write one snapshot into a new SQLite file; O(n), and commits go on meanwhile.
+
+        Raises:
+            EngineError: there is a file already, or it cannot be written; StorageFullError: no room.
+            SnapshotExpiredError: it took longer than ``snapshot_max_age``.
+            ClosedError: the engine is closed.
+        """
+        with self.snapshot() as state:
+            backups.copy_snapshot(state, path, self._url, backups.SHARED_FILE_MODE, self.now_ms())
+
+    def close(self) -> None:
+        """Wait for running calls, then let go of the store; idempotent."""
+        store = self._store
+        if store is None:
+            return
+        with _named.lock, store.lock:
+            # Read again: another thread may have closed this handle while this one waited.
+            if self._store is None:
+                return
+            self._closed_reason = "closed"
+            self._store = None
+            store.handles -= 1
+            if store.handles == 0 and store.name:
+                del _named.stores[store.name]
+                _last_counters[store.name] = store.counter
+            last = store.handles == 0
+        store.signal.notify()
+        if last:
+            store.sweeper.stop()  # outside the lock, which a running sweep may wait for
+
+    def abandon(self) -> None:
+        """Forget the store in a forked child, where it is only a copy of the parent's."""
+        if self._store is not None:
+            self._closed_reason = "forked"
+            self._store = None
+
+    def check_open(self) -> MemoryStore:
+        """The store of this handle, or ClosedError."""
+        store = self._store
+        if store is None:
+            raise self._closed()
+        return store
+
+    def enter(self, store: MemoryStore) -> bytes:
+        """The stamp of the store, made whole. For calls that hold its lock; the handle may have closed meanwhile."""
+        if self._store is None:
+            raise self._closed()
+        stamp = store.stamp
+        return store.recover() if stamp is None else stamp
+
+    def _require_writable(self) -> None:
+        if self._readonly:
+            raise read_only(self._url, asked_for=True)
+
+    def _present_stamp(self) -> bytes:
+        store = self.check_open()
+        stamp = store.stamp
+        if stamp is not None:
+            return stamp
+        with store.lock:
+            return self.enter(store)
+
+    def _closed(self) -> ClosedError:
+        if self._closed_reason == "forked":
+            return ClosedError("this store was opened before the process was forked", url=self._url, reason="forked")
+        return ClosedError("this store is closed", url=self._url, reason="closed")
+
+
+def _failed_guard(store: MemoryStore, guard: Guard, now: int | None) -> GuardFailed | None:
+    """What a guard that does not hold is answered with; the lock is held, and ``now`` None shows every row."""
+    row = store.rows.get(guard.key)
+    if now is not None:
+        row = visible(row, now)
+    actual = None if row is None else row.versionstamp
+    return None if actual == guard.versionstamp else GuardFailed(actual)
+
+
+def _without_lock(
+    store: MemoryStore, key: bytes, guard: Guard | None, follow: Follow | None, include_expired: bool
+) -> ReadResult | None:
+    """A single key, and single keys that follow from it; None where the lock is needed, or a commit came in between."""
+    stamp, get = store.stamp, store.rows.get
+    row = get(key)
+    found: list[list[Row]] = [[] if row is None else [row]]
+    followed: list[list[Row]] = []
+    if guard is not None:
+        guarded = get(guard[0])
+        if (None if guarded is None else guarded[3]) != guard[1]:
+            return None
+    if isinstance(follow, Likely) and row is not None:
+        likely = follow.key_behind(row[1])
+        behind = get(likely)
+        if behind is not None:
+            followed.append([behind])
+    if follow is not None and not followed:
+        for start, end, limit, _, _ in follow(found):
+            if end is not None or limit is not None:
+                return None
+            other = get(start)
+            followed.append([] if other is None else [other])
+    # A commit sets the stamp to None first and to a new object last: the same object before and after means that no
+    # commit touched the rows in between.
+    if stamp is None or store.stamp is not stamp:
+        return None
+    if store.any_deadline and not include_expired:
+        if guard is not None or follow is not None:
+            return None
+        deadline = None if row is None else row[4]
+        if deadline is not None and deadline <= store.clock.now_ms():
+            found[0] = []
+    return _new(ReadResult, (found, followed, stamp))
+
+
+def _attach(name: str, clock: Callable[[], int] | None, max_age_ms: int, retention_ms: int | None) -> MemoryStore:
+    """A new store, or the one that others of this process have open under the name."""
+    with _named.lock:
+        store = _named.stores.get(name) if name else None
+        if store is None:
+            engine_clock = EngineClock(clock)
+            # A name that was closed and is opened again goes on above its last number, also when the system's
+            # clock was set back meanwhile: objects loaded from the old store may still be held.
+            counter = max(engine_clock.counter_floor(), _last_counters.get(name, 0) + 1)
+            store = MemoryStore(name, engine_clock, counter, max_age_ms)
+            if retention_ms:
+                store.log = ChangeLog(retention_ms, to_versionstamp(counter))
+            if name:
+                _named.stores[name] = store
+        else:
+            retained_ms = 0 if store.log is None else store.log.retention_ms
+            wanted_ms = retained_ms if retention_ms is None else retention_ms
+            present: dict[str, Any] = {
+                "clock": store.clock.source,
+                "snapshot_max_age": store.max_age_ms / 1_000,
+                "change_log": retained_ms / 1_000,
+            }
+            given = {
+                "clock": clock or store.clock.source,
+                "snapshot_max_age": max_age_ms / 1_000,
+                "change_log": wanted_ms / 1_000,
+            }
+            require_same_options(present, given, SCHEME + name)
+        store.handles += 1
+        return store

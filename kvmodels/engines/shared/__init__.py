@@ -1,0 +1,1 @@
+"""Parts that several engines share: clock, expiry, group commit, signals, file checks."""

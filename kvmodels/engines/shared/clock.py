@@ -1,0 +1,86 @@
+"""The clock that decides on expiry: milliseconds since the epoch that never go back.
+
+Rules of this module: an engine asks this clock and no other; a step back of the system's clock shows as a clock
+that stands still until the old time is reached again, so that an expired row never becomes visible again.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from typing import cast
+
+from kvmodels.errors import InvalidArgumentError
+
+
+def system_clock_ms() -> int:
+    """Milliseconds since the epoch by the clock of the operating system, which may go back."""
+    return time.time_ns() // 1_000_000
+
+
+class EngineClock:
+    """A source of milliseconds made monotonic by its highest reading.
+
+    Args:
+        source: milliseconds since the epoch; None for the system's clock.
+        high_water: a time in milliseconds that was shown before, perhaps by another process.
+
+    Examples:
+        >>> readings = iter([100, 90, 120])
+        >>> clock = EngineClock(lambda: next(readings))
+        >>> clock.now_ms(), clock.now_ms(), clock.now_ms()
+        (100, 100, 120)
+    """
+
+    __slots__ = ("_lock", "high_water", "source")
+
+    def __init__(self, source: Callable[[], int] | None = None, high_water: int = 0) -> None:
+        self.source = system_clock_ms if source is None else source
+        self.high_water = high_water
+        self._lock = threading.Lock()
+
+    @property
+    def is_of_the_system(self) -> bool:
+        """Whether time passes by itself; a clock that was passed in may stand still."""
+        return self.source is system_clock_ms
+
+    def now_ms(self) -> int:
+        """The present time; never less than an earlier answer, in any thread."""
+        # The source is asked inside the lock: outside it, a thread that read early and came late would get an
+        # answer below one that was already given.
+        with self._lock:
+            now = self.source()
+            if now > self.high_water:
+                self.high_water = now
+            return self.high_water
+
+    def not_before(self, high_water: int) -> int:
+        """The present time, after a reading of another process was taken over."""
+        with self._lock:
+            now = self.source()
+            if now > self.high_water:
+                self.high_water = now
+            if high_water > self.high_water:
+                self.high_water = high_water
+            return self.high_water
+
+    def raise_to(self, high_water: int) -> None:
+        """Take over a reading of another process, if it is later."""
+        with self._lock:
+            if high_water > self.high_water:
+                self.high_water = high_water
+
+    def counter_floor(self) -> int:
+        """The wall clock in microseconds, where versionstamps start at least when a store is opened."""
+        if self.source is system_clock_ms:
+            return time.time_ns() // 1_000
+        now = self.source()
+        if not isinstance(cast("object", now), int):
+            raise InvalidArgumentError(
+                "the clock does not return an int",
+                argument="clock",
+                value=now,
+                hint="Return milliseconds since the epoch.",
+            )
+        return now * 1_000

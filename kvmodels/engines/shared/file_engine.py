@@ -1,0 +1,272 @@
+"""What every engine on a file has in common: handles of a store that its process opens once.
+
+Rules of this module: a handle translates calls and nothing more; whatever two handles share is in the store. How the
+store reads and writes is the business of the engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, Protocol, TypeVar
+
+from kvmodels._support.turns import Turns
+from kvmodels.core.operations import AtomicWrite, Committed, Conflict, Removal, to_versionstamp
+from kvmodels.engines.contract import CommitWaiter, QueuedCommit
+from kvmodels.engines.shared.busy_timeout import Patience
+from kvmodels.engines.shared.clock import EngineClock
+from kvmodels.engines.shared.commit_signal import wait_for
+from kvmodels.engines.shared.expiry import require_sweep_limit
+from kvmodels.engines.shared.file_background import StoreBackground
+from kvmodels.engines.shared.file_checks import FileIdentity, replaced, unusable
+from kvmodels.engines.shared.forking import forget_after_fork
+from kvmodels.engines.shared.registry import SharedStore, StoreRegistry, require_same_options
+from kvmodels.errors import ClosedError, InvalidArgumentError
+from kvmodels.limits import Limits
+
+SYNCED_DURABILITIES = ("commit", "relaxed")
+
+ZERO_ALLOWED = frozenset({"busy_timeout"})
+
+
+class FileStore(SharedStore, Protocol):
+    """The state of one file that its handles share."""
+
+    path: str
+    clock: EngineClock
+    turns: Turns
+    background: StoreBackground
+    closed_reason: str | None
+    identity: FileIdentity | None
+
+    @property
+    def options(self) -> Any:
+        """A named tuple: what all handles of one file must agree on."""
+        ...
+
+    def present_identity(self) -> FileIdentity | None:
+        """The identity of the file that the path holds now."""
+        ...
+
+    def patience(self) -> Patience:
+        """A new deadline for one call."""
+        ...
+
+    def commit(self, write: AtomicWrite) -> Committed | Conflict:
+        """One write transaction."""
+        ...
+
+    def submit(self, write: AtomicWrite | Removal, waiter: CommitWaiter) -> QueuedCommit:
+        """Have an operation carried out by the next caller of ``member.committer.lead``."""
+        ...
+
+    def present_version(self) -> int:
+        """The counter as the file holds it."""
+        ...
+
+    def sweep(self, limit: int, patience: Patience) -> int:
+        """Remove up to ``limit`` rows that have expired, in one commit; how many there were."""
+        ...
+
+    def closed_error(self) -> ClosedError:
+        """What a call on a closed store raises."""
+        ...
+
+    def close(self) -> None:
+        """Wait for running calls and release everything."""
+        ...
+
+
+StoreT = TypeVar("StoreT", bound=FileStore)
+
+
+class FileEngine(Generic[StoreT]):
+    """One handle of a store in a file.
+
+    Args:
+        registry: the stores of this kind that the process has open.
+        store: counts this handle already.
+        limits: the largest sizes, for the layers above.
+        url: what to show in messages.
+    """
+
+    __slots__ = ("__weakref__", "_closed_reason", "_limits", "_registry", "_store", "_url")
+
+    def __init__(self, registry: StoreRegistry[StoreT], store: StoreT, limits: Limits, url: str) -> None:
+        self._registry = registry
+        self._limits = limits
+        self._url = url
+        self._closed_reason: str | None = None
+        self._store: StoreT | None = store
+        forget_after_fork(self)
+
+    @property
+    def limits(self) -> Limits:
+        """The largest sizes that this store takes."""
+        return self._limits
+
+    @property
+    def url(self) -> str:
+        """What was opened, for messages."""
+        return self._url
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch by the clock that decides on expiry; it never goes back."""
+        return self.check_open().clock.now_ms()
+
+    def commit(self, write: AtomicWrite) -> Committed | Conflict:
+        """Apply the operation whole, or report which checks failed. O(log n) per check and mutation, one fsync.
+
+        Raises:
+            CommitUnknownError: the disk failed in the middle of the commit; the engine is closed then.
+            InvalidValueError: a sum, min or max met a value that is no 64-bit integer; nothing was applied.
+            ClosedError, ReadOnlyError, StorageFullError, EngineTimeoutError: nothing was applied.
+        """
+        return self.check_open().commit(write)
+
+    def submit(self, write: AtomicWrite | Removal, waiter: CommitWaiter) -> QueuedCommit:
+        """Put an operation into the queue, for a thread that calls ``member.committer.lead()``; returns at once.
+
+        Raises:
+            ClosedError, ReadOnlyError.
+        """
+        return self.check_open().submit(write, waiter)
+
+    def subscribe(self, wake: Callable[[], object]) -> Callable[[], None]:
+        """Have ``wake`` called after each commit, and when a handle of the store is closed.
+
+        While anybody is subscribed, a thread reads the counter every ``poll_interval``, about 20 us each.
+
+        Raises:
+            ClosedError: the engine is closed.
+        """
+        return self.check_open().background.subscribe(wake)
+
+    def wait_for_commit(self, after: bytes, timeout_s: float) -> bytes:
+        """Block until the versionstamp of the last commit is greater than ``after``, or the time is over.
+
+        Raises:
+            ClosedError: the engine is closed, or was while this waited.
+            EngineTimeoutError, DecodeError (a damaged file).
+        """
+        return wait_for(self._present_stamp, self.subscribe, after, timeout_s)
+
+    def sweep(self, limit: int) -> int:
+        """Remove up to ``limit`` rows whose deadline is reached, in one commit; an index search and O(log n) each.
+
+        Raises:
+            InvalidArgumentError: the limit is not a positive integer.
+            ClosedError, ReadOnlyError, StorageFullError, EngineTimeoutError: nothing was removed.
+        """
+        require_sweep_limit(limit)
+        store = self.check_open()
+        return store.sweep(limit, store.patience())
+
+    def close(self) -> None:
+        """Wait for running calls; the last handle closes the file. Idempotent."""
+        registry = self._registry
+        with registry.lock:
+            store, self._store = self._store, None
+            if store is None:
+                return
+            self._closed_reason = "closed"
+            store.handles -= 1
+            if store.handles == 0:
+                if registry.stores.get(store.path) is store:
+                    del registry.stores[store.path]
+                store.close()
+        store.background.signal.notify()
+
+    def abandon(self) -> None:
+        """Forget the store in a forked child; it let go of the file before the fork."""
+        if self._store is not None:
+            self._closed_reason = "forked"
+            self._store = None
+
+    def check_open(self) -> StoreT:
+        """The store of this handle, or ClosedError."""
+        store = self._store
+        if store is None:
+            raise self._closed()
+        if store.closed_reason is not None:
+            raise store.closed_error()
+        return store
+
+    def _present_stamp(self) -> bytes:
+        return to_versionstamp(self.check_open().present_version())
+
+    def _closed(self) -> ClosedError:
+        if self._closed_reason == "forked":
+            return ClosedError("this store was opened before the process was forked", url=self._url, reason="forked")
+        return ClosedError("this store is closed", url=self._url, reason="closed")
+
+
+def attach(
+    registry: StoreRegistry[StoreT], path: str, url: str, options: Any, open_store: Callable[[], StoreT]
+) -> StoreT:
+    """The store that this process has open on the same file, or a new one; it counts one handle more.
+
+    Args:
+        registry: the stores of this kind; its lock is taken.
+        path: canonical path.
+        url: for messages.
+        options: a named tuple, as that of the store; its ``change_log`` None means as the store has it.
+        open_store: makes and opens the store.
+
+    Raises:
+        InvalidArgumentError: the file is open with other options.
+        EngineError: the file was replaced while it is open, or the operating system refuses access to it.
+    """
+    try:
+        return _attached(registry, path, url, options, open_store)
+    except OSError as error:
+        raise unusable(url, path, error) from error
+
+
+def _attached(
+    registry: StoreRegistry[StoreT], path: str, url: str, options: Any, open_store: Callable[[], StoreT]
+) -> StoreT:
+    with registry.lock:
+        store = registry.stores.get(path)
+        if store is not None and store.closed_reason is None:
+            if options.change_log is None:
+                options = options._replace(change_log=store.options.change_log)
+            require_same_options(store.options._asdict(), options._asdict(), url)
+            if store.present_identity() != store.identity:
+                raise replaced(url, path)
+            store.handles += 1
+            return store
+        if store is not None:
+            registry.private.add(store)
+        opened = open_store()
+        opened.handles = 1
+        registry.stores[path] = opened
+        return opened
+
+
+def require_sensible(options: Any, seconds: tuple[str, ...]) -> None:
+    """Refuse options that make no sense, before a file is touched.
+
+    Args:
+        options: a named tuple with ``durability`` and the fields that are named.
+        seconds: the names of fields that hold a number of seconds.
+
+    Raises:
+        InvalidArgumentError: names the first of them.
+    """
+    if options.durability not in SYNCED_DURABILITIES:
+        raise InvalidArgumentError(
+            "this durability does not exist",
+            argument="durability",
+            value=options.durability,
+            expected=SYNCED_DURABILITIES,
+        )
+    for argument in seconds:
+        value = getattr(options, argument)
+        sensible = isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0
+        if not sensible or (argument not in ZERO_ALLOWED and value == 0):
+            raise InvalidArgumentError(
+                "a number of seconds is negative, zero or no number",
+                argument=argument,
+                value=value,
+                hint="Give seconds as a number, 0 or more (all but busy_timeout: above 0).",
+            )

@@ -1,0 +1,546 @@
+"""Writers of one process that wait at the same time share one transaction of their engine, and so one fsync.
+
+Whoever finds nobody writing leads: it opens a transaction, carries out its own operation and those that wait, and
+commits them all. The others wait, each for its own answer.
+
+Rules of this module: it knows no engine. Everything that decides is a single step of the interpreter (append to a
+deque, ``setdefault`` on a dict), so that an interrupt leaves nothing half decided; whoever holds ``_turn`` leads, and a
+``with`` statement gives it back whatever happens.
+
+- Operations are carried out in the order in which they came. Each is evaluated completely, against the transaction and
+  so against the earlier ones, before any of its statements runs; one that is refused has written nothing. (SQLite
+  may write a large one first, if nothing else was before it, and roll back and begin again when it is refused.)
+- Nobody is answered before the transaction is over. An answer that was judged by what a failed transaction would have
+  written is not given.
+- When the transaction fails, every operation in it is carried out again by itself, so each gets the answer that it
+  would have got alone; unless nobody knows whether it was applied: then those that it contained learn that.
+- A leader that is interrupted puts what it had not committed back in front of the queue, for the next leader.
+  Nothing is carried out twice, because what is put back was rolled back.
+- A single writer waits for nobody: it leads at once, or commits without a group while nobody else is in sight.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from itertools import islice
+from typing import Any, Final, Protocol
+
+from kvmodels._support import switches
+from kvmodels.core.operations import AtomicWrite, Committed, Conflict, Removal, Set
+from kvmodels.engines.contract import CommitWaiter, QueuedCommit
+from kvmodels.engines.shared.busy_timeout import Patience
+from kvmodels.engines.shared.commit_signal import RECHECK_S
+from kvmodels.errors import CommitUnknownError, EngineError, KvModelsError
+
+MOST_MEMBERS: Final = 512
+"""Operations in one transaction: an fsync is shared by so many, and no longer does another process wait for us."""
+
+MOST_BYTES: Final = 1 << 20
+"""Bytes of keys and values in one transaction, unless its first operation alone is larger."""
+
+MOST_HAND_OVERS: Final = 3
+"""So often an operation survives its leader. An operation that kills every leader must not kill them all."""
+
+_STATE: Final = "state"
+_WITHDRAWN: Final = object()
+
+
+class GroupTransaction(Protocol):
+    """A write transaction of an engine, as a group uses it; one operation after the other."""
+
+    def evaluate(self, write: Any, /) -> Any:
+        """Judge an operation against the transaction as it is now; nothing is written.
+
+        Args:
+            write: an AtomicWrite, or a Removal where the engine takes those.
+
+        Returns:
+            A Conflict, or what ``apply`` is to write.
+
+        Raises:
+            Exception: the operation is refused, whatever is raised. One of the committer's ``fatal`` classes ends the
+                transaction instead.
+        """
+        ...
+
+    def apply(self, evaluated: Any, /) -> Committed:
+        """Write what was evaluated, under the next versionstamp. What it raises ends the transaction."""
+        ...
+
+
+class Member:
+    """One operation on its way through the queue.
+
+    Args:
+        write: the operation.
+        committer: whose queue it is in.
+        patience: its deadline for a busy file.
+        waiter: who is told; None while nobody waits.
+
+    Attributes:
+        outcome: the answer, an exception to be raised included; None while there is none.
+        verdict: the answer if the transaction is committed.
+        alone: the transaction that it shared has failed, and it is not to share one again.
+        hand_overs: how many leaders were interrupted while they had it.
+    """
+
+    __slots__ = ("_state", "alone", "committer", "hand_overs", "outcome", "patience", "verdict", "waiter", "write")
+
+    def __init__(
+        self,
+        write: AtomicWrite | Removal,
+        committer: GroupCommitter,
+        patience: Patience,
+        waiter: CommitWaiter | None = None,
+    ) -> None:
+        self.write = write
+        self.committer = committer
+        self.patience = patience
+        self.waiter = waiter
+        self.outcome: Committed | Conflict | Exception | None = None
+        self.verdict: Committed | Conflict | Exception | None = None
+        self.alone = False
+        self.hand_overs = 0
+        # Whoever sets the one item decides: it is the compare-and-set of the interpreter, and can be looked at later.
+        self._state: dict[str, object] = {}
+
+    def withdraw(self) -> bool:
+        """Take the operation back; false when a leader has it, or had it. It is not carried out if this is true."""
+        return self._state.setdefault(_STATE, _WITHDRAWN) is _WITHDRAWN
+
+    def take(self) -> bool:
+        """Begin to carry it out; false when it was withdrawn, or is in a group already. For leaders."""
+        mine = object()
+        return self._state.setdefault(_STATE, mine) is mine
+
+    def free(self) -> None:
+        """Let it be taken or withdrawn again. For the leader that has taken it."""
+        if self.taken:
+            self.verdict = None
+            self._state.clear()
+
+    @property
+    def taken(self) -> bool:
+        """Whether a leader has it, or had it."""
+        return self._state.get(_STATE, _WITHDRAWN) is not _WITHDRAWN
+
+    @property
+    def withdrawn(self) -> bool:
+        """Whether its owner took it back."""
+        return self._state.get(_STATE) is _WITHDRAWN
+
+    def result(self) -> Committed | Conflict:
+        """Return the outcome, or raise it if it is an exception; see ``QueuedCommit``."""
+        outcome = self.outcome
+        if isinstance(outcome, Exception):
+            try:
+                raise outcome
+            finally:
+                # The error holds this frame by its traceback, and nothing of this frame may hold the error.
+                self.outcome = self.verdict = None
+                del outcome
+        assert outcome is not None, "the caller waits until there is an outcome"
+        return outcome
+
+    def size(self) -> int:
+        """Bytes of keys and values that it writes; of a removal the one key that is known."""
+        write = self.write
+        if isinstance(write, Removal):
+            return len(write.key)
+        size = 0
+        for mutation in write[1]:
+            if type(mutation) is Set:
+                size += len(mutation[0]) + len(mutation[1])
+            else:
+                size += len(mutation.key)
+        return size
+
+
+class UncontendedCommit:
+    """One operation that is carried out without a group.
+
+    Attributes:
+        write: the operation.
+        outcome: the answer, set as soon as it is certain, also when an interrupt comes right behind the commit; None:
+            nothing was applied, and the operation is left to a group.
+    """
+
+    __slots__ = ("outcome", "write")
+
+    def __init__(self, write: AtomicWrite | Removal) -> None:
+        self.write = write
+        self.outcome: Committed | Conflict | None = None
+
+
+class Group:
+    """What one leader carries out in one transaction.
+
+    Attributes:
+        members: in the order in which they came; those that the transaction has not reached are still in the queue.
+        patience: for the beginning and the end of the transaction; that of the first member, who waits longest.
+        committed: the engine sets it as soon as it knows, also when an interrupt comes right behind the commit.
+        failure: what the transaction raised, until its members have been dealt with.
+    """
+
+    __slots__ = ("_bytes", "_fatal", "_queue", "committed", "failure", "members")
+
+    def __init__(self, queue: deque[Member], fatal: type[Exception]) -> None:
+        self._queue = queue
+        self._fatal = fatal
+        self._bytes = 0
+        self.members: list[Member] = []
+        self.committed = False
+        self.failure: Exception | None = None
+
+    @property
+    def patience(self) -> Patience:
+        """The deadline of the first member."""
+        return self.members[0].patience
+
+    def take(self) -> Member | None:
+        """The next member of the group; None when nobody waits, or the group is large enough."""
+        queue, members = self._queue, self.members
+        while queue:
+            member = queue[0]
+            if members and self._is_full(member):
+                return None
+            # First here, then away from there: between the two it is in both, and not lost if an interrupt comes.
+            members.append(member)
+            queue.popleft()
+            if member.take():
+                return member
+            members.pop()
+        return None
+
+    def ahead(self) -> list[AtomicWrite | Removal]:
+        """The operations that the group will probably have: its first member's, and those that wait."""
+        first = self.members[0]
+        ahead = [first.write]
+        if self._queue and not first.alone:
+            for member in islice(self._queue.copy(), MOST_MEMBERS - 1):
+                if member.alone:
+                    break
+                ahead.append(member.write)
+        return ahead
+
+    def run(self, transaction: GroupTransaction) -> bool:
+        """Carry out the first member and those that wait, inside the transaction of the engine.
+
+        Returns:
+            Whether there is anything to commit; if not, the engine rolls back.
+        """
+        applied = False
+        member: Member | None = self.members[0]
+        while member is not None:
+            verdict: Committed | Conflict | Exception
+            try:
+                evaluated = transaction.evaluate(member.write)
+            except self._fatal:
+                raise
+            except Exception as refusal:  # noqa: BLE001 - raised where the operation came from
+                verdict = refusal
+            else:
+                if isinstance(evaluated, Conflict):
+                    verdict = evaluated
+                else:
+                    verdict = transaction.apply(evaluated)
+                    applied = True
+            member.verdict = verdict
+            del verdict  # an error would hold this frame, and the frame the error
+            member = self.take()
+        return applied
+
+    def answer(self) -> None:
+        """Make every verdict an outcome; again after an interrupt, if need be."""
+        for member in self.members:
+            if member.outcome is None and member.verdict is not None:
+                self.settle(member, member.verdict)
+
+    def settle(self, member: Member, outcome: Committed | Conflict | Exception) -> None:
+        """Give one member its outcome."""
+        member.outcome = outcome
+        if member.waiter is not None:
+            member.waiter.answered(member)
+
+    def call(self) -> None:
+        """Tell everybody who was answered, each waiter once."""
+        if len(self.members) == 1 and self.members[0].waiter is None:
+            return  # a single writer, which has led itself
+        for waiter in {id(one.waiter): one.waiter for one in self.members if one.outcome is not None}.values():
+            if waiter is not None:
+                waiter.call()
+
+    def _is_full(self, candidate: Member) -> bool:
+        first = self.members[0]
+        if len(self.members) >= MOST_MEMBERS or candidate.alone or first.alone:
+            return True
+        if self._bytes == 0:
+            self._bytes = first.size()
+        self._bytes += candidate.size()
+        return self._bytes > MOST_BYTES
+
+
+class _Gate:
+    """What a thread waits at for its answer, or for the turn."""
+
+    __slots__ = ("_lock",)
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._lock.acquire()
+
+    def answered(self, member: QueuedCommit) -> None:
+        """Nothing to note: the thread looks at its member."""
+
+    def call(self) -> None:
+        with suppress(RuntimeError):  # it is open already
+            self._lock.release()
+
+    def wait(self) -> None:
+        # Not for ever: an interrupt may swallow the call, and then the waiter looks by itself.
+        self._lock.acquire(timeout=RECHECK_S)
+
+
+class GroupCommitter:
+    """The queue of one store, and whoever carries it out.
+
+    Args:
+        carry_out: begins a write transaction, calls ``group.run`` in it, commits if that is true or else rolls back,
+            and sets ``group.committed`` when it has committed, at the latest when it raises. After an exception nothing
+            is left open. Called by one thread at a time.
+        fatal: what the engine's library raises; see ``GroupTransaction.evaluate``.
+    """
+
+    __slots__ = ("_carry_out", "_crowded", "_fatal", "_queue", "_turn")
+
+    def __init__(self, carry_out: Callable[[Group], None], fatal: type[Exception]) -> None:
+        self._carry_out = carry_out
+        self._fatal = fatal
+        self._queue: deque[Member] = deque()
+        self._turn = threading.Lock()
+        self._crowded = False
+
+    @property
+    def waiting(self) -> bool:
+        """Whether there is anything in the queue."""
+        return bool(self._queue)
+
+    def commit(self, write: AtomicWrite | Removal, patience: Patience) -> Committed | Conflict:
+        """Have an operation carried out, by this thread or by another one, and wait for the answer.
+
+        Raises:
+            KvModelsError: what the engine says; and what evaluating the operation raises.
+        """
+        member = Member(write, self, patience)
+        try:
+            self._queue.append(member)
+            while member.outcome is None:
+                self._proceed(member)
+        except BaseException as interruption:
+            self._leave(member, interruption)
+            raise
+        return member.result()
+
+    def commit_uncontended(
+        self, write: AtomicWrite | Removal, carry_out: Callable[[UncontendedCommit], None]
+    ) -> Committed | Conflict | None:
+        """Carry out an operation without a group, if no other writer is in sight; None: it is to be ``commit``-ted.
+
+        That is so if nobody writes or waits, and the last transaction was of one writer, whom nobody waited for.
+        Otherwise writers that come at the same time would take turns, and each would wait for the disk by itself.
+
+        Args:
+            write: the operation.
+            carry_out: does it in a transaction of its own, and sets its outcome. After an exception, or without an
+                outcome, nothing is left open and nothing was applied.
+
+        Raises:
+            KvModelsError: what the engine says; and what evaluating the operation raises.
+        """
+        if self._crowded or self._queue or self._turn.locked() or not switches.fast_kinds:
+            return None
+        commit = UncontendedCommit(write)
+        try:
+            # A blocking "with", as in ``_lead``. Who has come to the queue before the turn was taken goes first.
+            with self._turn:
+                if not self._queue:
+                    carry_out(commit)
+        except BaseException as interruption:
+            if not isinstance(interruption, Exception):
+                interruption.add_note(outcome_note(commit.outcome))
+            raise
+        finally:
+            if self._queue:
+                self._crowded = True
+                self._call_next()
+        return commit.outcome
+
+    def submit(self, write: AtomicWrite | Removal, patience: Patience, waiter: CommitWaiter) -> Member:
+        """Put an operation into the queue and return at once. Somebody must call ``lead`` then."""
+        member = Member(write, self, patience, waiter)
+        self._queue.append(member)
+        return member
+
+    def lead(self) -> None:
+        """Carry out everything in the queue, in as many transactions as it takes."""
+        while self._queue:
+            self._lead(None)
+
+    def _proceed(self, member: Member) -> None:
+        """Lead if nobody does, or wait; the caller looks whether its member was answered and comes again."""
+        if not self._turn.locked():
+            self._lead(member)
+            return
+        gate = member.waiter
+        if not isinstance(gate, _Gate):
+            gate = member.waiter = _Gate()
+        # Looked at after the gate is there: a leader that gives the turn back later than this finds the gate.
+        if self._turn.locked() and member.outcome is None:
+            gate.wait()
+
+    def _lead(self, own: Member | None) -> None:
+        """Carry out one group; ``own`` is the operation of this thread, wherever it is."""
+        group = Group(self._queue, self._fatal)
+        try:
+            # A blocking "with", although it was just looked whether the turn is free: of everything that takes a lock
+            # it is what an interrupt cannot come between.
+            with self._turn:
+                if own is None or own.outcome is None:
+                    if own is not None and own.taken:
+                        group.settle(own, _lost())
+                    else:
+                        self._carry(group)
+                        self._crowded = len(group.members) > 1 or bool(self._queue)
+        finally:
+            try:
+                self._call_next()
+            finally:
+                group.call()
+
+    def _carry(self, group: Group) -> None:
+        try:
+            if group.take() is not None:
+                self._transact(group)
+                self._settle(group)
+        except BaseException:
+            try:
+                self._recover(group)
+            except BaseException:
+                self._recover(group)  # a second interrupt, which came while the first one was dealt with
+                raise
+            raise
+
+    def _transact(self, group: Group) -> None:
+        try:
+            self._carry_out(group)
+        except Exception as error:
+            group.failure = error
+            if group.committed:  # whatever it is, it came after the commit
+                raise
+
+    def _settle(self, group: Group) -> None:
+        """Answer the members of a transaction that is over, or put them back; may be called again."""
+        error = group.failure
+        if error is None or group.committed:
+            group.answer()
+        else:
+            self._fail(group, error)
+        group.failure = None  # the error holds the frames in which it was raised, and they hold the group
+
+    def _fail(self, group: Group, error: Exception) -> None:
+        """Answer what the failure of the transaction is the answer for, and have the rest carried out one by one."""
+        unknown = isinstance(error, CommitUnknownError)
+        rest: list[Member] = []
+        for member in group.members:
+            if member.outcome is not None:
+                continue
+            if len(group.members) == 1:
+                group.settle(member, error)
+            elif unknown and isinstance(member.verdict, Committed):
+                group.settle(member, _another(error))
+            else:
+                member.alone = True
+                rest.append(member)
+        self._put_back(rest)
+
+    def _recover(self, group: Group) -> None:
+        """Do what an interrupt has left undone: settle a transaction that was over, else leave it to the next leader.
+
+        The interrupted thread's own operation is left as well, and its thread withdraws it.
+        """
+        if group.committed or group.failure is not None:
+            self._settle(group)
+            return
+        rest: list[Member] = []
+        for member in group.members:
+            if member.outcome is None:
+                member.hand_overs += 1
+                if member.hand_overs > MOST_HAND_OVERS:
+                    group.settle(member, _given_up())
+                else:
+                    rest.append(member)
+        self._put_back(rest)
+
+    def _put_back(self, members: list[Member]) -> None:
+        # In the queue first: one that is there twice is carried out once, one that is nowhere never.
+        self._queue.extendleft(reversed(members))
+        for member in members:
+            member.free()
+
+    def _call_next(self) -> None:
+        """Tell the first that waits that the turn is free. Without this it would find out after ``RECHECK_S``."""
+        if not self._queue:
+            return
+        for member in self._queue.copy():
+            if not member.withdrawn:
+                # A member without a waiter is on its way to look at the turn by itself.
+                if member.waiter is not None:
+                    member.waiter.call()
+                return
+
+    def _leave(self, member: Member, interruption: BaseException) -> None:
+        """Withdraw the operation of a thread that is interrupted, or wait for its outcome if it has been started."""
+        try:
+            while member.outcome is None and not member.withdraw():
+                self._proceed(member)
+        finally:
+            self._call_next()
+        if not isinstance(interruption, Exception):
+            interruption.add_note(outcome_note(member.outcome))
+
+
+def outcome_note(outcome: Committed | Conflict | BaseException | None) -> str:
+    """What an interruption says of the commit that it came upon; None: it was withdrawn."""
+    if outcome is None:
+        return "the commit was not applied"
+    if isinstance(outcome, Committed):
+        return "the commit was applied"
+    if isinstance(outcome, Conflict):
+        return "the commit was not applied: a check failed"
+    if isinstance(outcome, KvModelsError) and not isinstance(outcome, CommitUnknownError):
+        return f"the commit was not applied: {outcome}"
+    return f"the outcome of the commit is unknown: {outcome!r}"
+
+
+def _another(error: Exception) -> Exception:
+    """The same error for another thread: two must not add their tracebacks to one object."""
+    one = copy.copy(error)
+    one.__cause__ = error.__cause__
+    return one
+
+
+def _lost() -> CommitUnknownError:
+    return CommitUnknownError(
+        "the thread that wrote the commit was interrupted again and again",
+        hint="Read the record to see whether it was applied.",
+    )
+
+
+def _given_up() -> EngineError:
+    return EngineError(
+        "every thread that began to write the commit was interrupted", hint="Nothing was written; try again."
+    )

@@ -1,0 +1,11 @@
+"""The SQLite engine."""
+
+from __future__ import annotations
+
+from kvmodels._support.lazy_modules import deferred_modules
+
+__getattr__ = deferred_modules(
+    __name__,
+    "backup",
+    "engine",
+)

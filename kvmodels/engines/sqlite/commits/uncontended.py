@@ -1,0 +1,209 @@
+"""Uncontended commits: one operation in a transaction of its own, while no other writer is in sight.
+
+The queue, the group and their bookkeeping are an eighth of the processor time of a commit that waits for the disk, and
+what a commit checks is mostly what the last one has left.
+
+Rules of this module: it takes what ends at once. An operation of many checks, a file that is busy, a snapshot that may
+have to be ended, a key in the way of a new row: nothing is applied then, and the operation is left to a group, which
+says what is wrong. A check that held at a version of the store holds as long as the file has that version, because each
+commit of any process raises it; whether it has is part of the statement that raises it again. Only a check that
+disregards deadlines is remembered so, of a row that the operation has left as it was.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Mapping, Sequence
+from threading import get_ident
+from typing import Any, Final, Protocol, TypeAlias
+
+from kvmodels.core.operations import AtomicWrite, Check, Committed, Conflict, Removal, Set
+from kvmodels.engines.shared.clock import EngineClock
+from kvmodels.engines.shared.file_background import StoreBackground
+from kvmodels.engines.shared.group_commit import UncontendedCommit
+from kvmodels.engines.sqlite.errors import leaves_doubt
+from kvmodels.engines.sqlite.file import Connection
+from kvmodels.engines.sqlite.reads import statements
+from kvmodels.errors import CommitUnknownError, EngineTimeoutError, KvModelsError
+
+INSERT: Final = "INSERT INTO kv (k, v, e, s) VALUES (?, ?, ?, ?)"
+RAISE: Final = "UPDATE meta SET version = ?, clock = ? WHERE id = 0 AND version = ?"
+
+_new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
+
+Written: TypeAlias = tuple[int, int | None, Check | None]
+"""What a transaction has written: its version, its first deadline, and a check that still holds."""
+
+
+class UncontendedStore(Protocol):
+    """The store that is written."""
+
+    path: str
+    clock: EngineClock
+    background: StoreBackground
+    write_lock: threading.Lock
+    writer: Connection | None
+    closed_reason: str | None
+    raised: bool
+    committer: int
+
+    @property
+    def snapshots(self) -> Mapping[int, Any]:
+        """The snapshots that are open."""
+        ...
+
+    def translated(self, error: Exception) -> KvModelsError:
+        """The error of this library for an error of SQLite."""
+        ...
+
+    def fail(self, error: sqlite3.Error) -> CommitUnknownError:
+        """Close the store, because nobody can say what the disk holds."""
+        ...
+
+    def give_up_writer(self, connection: Connection, error: BaseException, failure: sqlite3.Error) -> None:
+        """Close the writing connection, which could not be rolled back."""
+        ...
+
+
+class UncontendedWriter:
+    """See the module.
+
+    Args:
+        store: of an engine.
+    """
+
+    __slots__ = ("_known", "_store")
+
+    def __init__(self, store: UncontendedStore) -> None:
+        self._store = store
+        # One value, so that an interrupt cannot come between its parts.
+        self._known: tuple[int, Check | None] = (0, None)
+
+    def carry_out(self, commit: UncontendedCommit) -> None:
+        """Carry out an operation and set its outcome; see ``GroupCommitter.commit_uncontended``."""
+        store = self._store
+        with store.write_lock:
+            connection = store.writer
+            if connection is None or not store.raised or store.closed_reason is not None or store.snapshots:
+                return
+            if connection.in_transaction:
+                return
+            if not isinstance(commit.write, Removal) and len(commit.write.checks) > statements.CHECKS_AT_ONCE:
+                return
+            committed = None
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                written = self._written(connection, commit.write)
+                if isinstance(written, Conflict):
+                    connection.rollback()
+                    commit.outcome = written
+                    return
+                version, earliest_ms, check = written
+                committed = _new(Committed, (version.to_bytes(8, "big") + statements.ZEROS,))
+                connection.execute("COMMIT")
+                commit.outcome = committed
+                self._known = version, check
+                if store.committer != get_ident():
+                    store.committer = get_ident()
+            except BaseException as error:
+                # As in SqliteStore: nothing that takes an interrupt may come before the rollback.
+                open_still = connection.in_transaction
+                try:
+                    connection.rollback()
+                except sqlite3.Error as failure:
+                    store.give_up_writer(connection, error, failure)
+                if isinstance(error, sqlite3.Error):
+                    self._refused(error, in_commit=committed is not None)
+                    return
+                if committed is not None and not open_still:  # the interrupt came behind COMMIT
+                    commit.outcome = committed
+                raise
+        store.background.committed(version, earliest_ms)
+
+    def _refused(self, error: sqlite3.Error, *, in_commit: bool) -> None:
+        """Raise what an error means, unless a group may have more luck."""
+        store = self._store
+        if in_commit and leaves_doubt(error, store.path):
+            raise store.fail(error) from error
+        meaning = store.translated(error)
+        if not isinstance(error, sqlite3.IntegrityError) and not isinstance(meaning, EngineTimeoutError):
+            raise meaning from error
+
+    def _written(self, connection: sqlite3.Connection, write: AtomicWrite | Removal) -> Written | Conflict:
+        clock = self._store.clock
+        before, held = self._known
+        if isinstance(write, Removal):
+            if held is not None and write[0] == held and self._raise(connection, before):
+                return _removed(connection, before + 1, write)
+            evaluated, now = statements.evaluate_removal(connection, write, clock)
+            if isinstance(evaluated, Conflict):
+                return evaluated
+            checks: Sequence[Check] = write[:1]
+        else:
+            checks, mutations = write
+            if held is not None:
+                rows = _new_rows(write, held, before + 1)
+                if rows is not None and self._raise(connection, before):
+                    connection.executemany(INSERT, rows)
+                    return before + 1, None, held
+            version, now, failed = statements.judge(connection, checks, clock)
+            if failed:
+                return _new(Conflict, (failed,))
+            evaluated = statements.evaluate(connection, mutations, version, now)
+        statements.set_state(connection, evaluated[0], now)
+        statements.write(connection, evaluated)
+        return evaluated[0], evaluated[4], _left(checks, evaluated)
+
+    def _raise(self, connection: sqlite3.Connection, version: int) -> bool:
+        """Raise the counter if it is this one; its time was written by this store, whose clock never goes back."""
+        return connection.execute(RAISE, (version + 1, self._store.clock.now_ms(), version)).rowcount == 1
+
+
+def _new_rows(write: AtomicWrite, held: Check, version: int) -> list[tuple[bytearray, bytearray, int, int]] | None:
+    """The rows of an operation that holds if ``held`` does and none of them is there; None for another operation."""
+    checks, mutations = write
+    free = {check[0] for check in checks if check[1] is None}
+    if not free or len(checks) > len(free) + 1:
+        return None
+    rows: list[tuple[bytearray, bytearray, int, int]] = []
+    for mutation in mutations:
+        if type(mutation) is not Set:
+            return None
+        key, value, encoding, expire_at, versionstamped = mutation
+        if expire_at is not None or versionstamped:
+            return None
+        free.discard(key)
+        # Of bytes Python asks first whether they are to be adapted, as said of ``statements.bound``.
+        rows.append((bytearray(key), bytearray(value), encoding, version))
+    if free:
+        return None  # one is checked and not set
+    for check in checks:
+        if check[1] is not None and check != held:
+            return None
+    return rows
+
+
+def _removed(connection: sqlite3.Connection, version: int, removal: Removal) -> Written | Conflict:
+    """As ``statements.evaluate_removal`` where its check holds, and written."""
+    check, key, entries = removal
+    found = connection.execute(statements.POINT, (bytearray(key),)).fetchall()
+    keys = None
+    if found:
+        value, encoding, _, expire_at = found[0]
+        if expire_at is None:
+            keys = entries(key, value, encoding)
+    if keys is None:
+        return _new(Conflict, ((),))
+    connection.executemany(statements.DELETE, [(bytearray(key),), *[(bytearray(one),) for one in keys]])
+    return version, None, None if check[0] == key or check[0] in keys else check
+
+
+def _left(checks: Sequence[Check], evaluated: statements.Evaluated) -> Check | None:
+    """A check that an operation leaves as true as it was, whatever time passes."""
+    _, upserts, timed, deletions, _ = evaluated
+    changed = {row[0] for rows in (upserts, timed, deletions) for row in rows}
+    for check in checks:
+        if check[1] is not None and check[2] and check[0] not in changed:
+            return check
+    return None

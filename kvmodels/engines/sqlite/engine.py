@@ -1,0 +1,448 @@
+"""The engine that keeps everything in one SQLite file, or in a private SQLite database in memory.
+
+Rules of this module: handles, which translate calls into reads and commits of the shared store; SQL is in
+``sqlite_statements``, connections are in ``sqlite_store``, the file is in ``sqlite_file``.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Literal
+
+from kvmodels.core.operations import (
+    Changes,
+    Committed,
+    Conflict,
+    Counted,
+    Follow,
+    Guard,
+    GuardFailed,
+    PlainRow,
+    ReadRange,
+    ReadResult,
+    Removal,
+    to_versionstamp,
+)
+from kvmodels.engines.contract import SMALL_COUNT, Capabilities, NotSmallError, bounded, is_small
+from kvmodels.engines.shared.busy_timeout import Patience
+from kvmodels.engines.shared.expiry import require_reached, require_retention, resume_expired, without_change_log
+from kvmodels.engines.shared.file_checks import canonical_path
+from kvmodels.engines.shared.file_engine import FileEngine, attach, require_sensible
+from kvmodels.engines.shared.registry import StoreRegistry
+from kvmodels.engines.sqlite import log as sqlite_log
+from kvmodels.engines.sqlite.backup import SHARED_FILE_MODE, new_backup
+from kvmodels.engines.sqlite.file import Connection, connect_memory
+from kvmodels.engines.sqlite.place import leave_place, take_place
+from kvmodels.engines.sqlite.reads import counts as sqlite_counts
+from kvmodels.engines.sqlite.reads import points, statements
+from kvmodels.engines.sqlite.reads.turn_reads import SqliteTurnReader
+from kvmodels.engines.sqlite.settings import MEMORY_PATH, SqliteOptions
+from kvmodels.engines.sqlite.snapshot import SqliteSnapshot
+from kvmodels.engines.sqlite.store import SqliteStore
+from kvmodels.limits import Limits, Traits
+
+FILE_TRAITS = Traits(may_lose_answers=False, snapshots=True, blocking=True, persistent=True)
+MEMORY_TRAITS = Traits(may_lose_answers=False, snapshots=True, blocking=True, persistent=False)
+
+PRIVATE_MEMORY = ":memory:"
+
+_files: StoreRegistry[SqliteStore] = StoreRegistry()
+
+
+class SqliteEngine(FileEngine[SqliteStore]):
+    """An ordered store in one SQLite file, shared by any number of threads and processes of one machine.
+
+    A read of one key is one statement, every other read one transaction; a commit is one write
+    transaction, and one writer at a time is let in. In WAL mode readers and the writer do not wait for each other.
+    All engines of one process that open the same file share its connections, and must ask for the same options.
+
+    Args:
+        path: the file, made if it is absent; ``":memory:"`` for a private database in memory.
+        limits: the largest sizes, for the layers above.
+        url: what to show in messages; None for the path.
+        durability: ``"commit"`` (a returned commit survives a power loss) or ``"relaxed"`` (it survives a killed
+            process; after a power loss the file is intact and holds a prefix of the commits).
+        clock: milliseconds since the epoch; None for the system's clock.
+        readonly: commits raise ReadOnlyError, and the file must exist. A file that this user may not write is
+            opened in this way by itself.
+        busy_timeout: seconds that any one call may wait for other processes.
+        snapshot_max_age: seconds after which a snapshot expires; an open one keeps the log from being shortened.
+        allow_network_fs: do not refuse network file systems; safe only while one machine opens the file.
+        poll_interval: seconds between two looks for commits of other processes, while somebody waits for one.
+        change_log: seconds or a timedelta for which changes are kept in the file, by every process that writes it;
+            0 ends it, None leaves it as the file has it.
+
+    Raises:
+        EngineError: the path is a folder, or its folder does not exist or may not be entered or written.
+        ForeignFileError: the file is not one of this library; it is left as it was.
+        InvalidArgumentError: an option makes no sense, or the file is open in this process with other options.
+        EngineTimeoutError, DecodeError, UnsupportedError.
+
+    Examples:
+        >>> from kvmodels.core.operations import AtomicWrite, Check, Set
+        >>> engine = SqliteEngine(":memory:")
+        >>> committed = engine.commit(AtomicWrite((Check(b"k", None),), (Set(b"k", b"v", 3),)))
+        >>> engine.read([ReadRange(b"a", b"z")]).ranges[0][0].value
+        b'v'
+        >>> engine.close()
+    """
+
+    __slots__ = ("capabilities",)
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        limits: Limits = Limits.EMBEDDED,
+        *,
+        url: str | None = None,
+        durability: Literal["commit", "relaxed"] = "commit",
+        clock: Callable[[], int] | None = None,
+        readonly: bool = False,
+        busy_timeout: float = 5.0,
+        snapshot_max_age: float = 60.0,
+        allow_network_fs: bool = False,
+        poll_interval: float = 0.05,
+        change_log: float | timedelta | None = None,
+    ) -> None:
+        options = SqliteOptions(
+            durability=durability,
+            clock=clock,
+            readonly=readonly,
+            busy_timeout=busy_timeout,
+            snapshot_max_age=snapshot_max_age,
+            allow_network_fs=allow_network_fs,
+            poll_interval=poll_interval,
+            change_log=require_retention(change_log),
+        )
+        require_sensible(options, ("busy_timeout", "snapshot_max_age", "poll_interval"))
+        given = os.fspath(path)
+        url = given if url is None else url
+        traits = MEMORY_TRAITS if given == PRIVATE_MEMORY else FILE_TRAITS
+        store = _attach(given, url, options)
+        super().__init__(_files, store, limits, url)
+        self.capabilities = Capabilities(
+            traits,
+            embedded=self,
+            point_reader=self,
+            turn_readers=self,
+            remover=self,
+            write_reserver=self,
+            turns=store.turns,
+        )
+
+    def read(
+        self,
+        ranges: Sequence[ReadRange],
+        guard: Guard | None = None,
+        *,
+        include_expired: bool = False,
+        follow: Follow | None = None,
+    ) -> ReadResult | GuardFailed:
+        """Read all ranges in one snapshot, or say that the guard does not hold in it.
+
+        Cost: O(log n + rows) per range; rows are fetched up to the limit, and completely before this returns.
+
+        Raises:
+            ClosedError, EngineTimeoutError, DecodeError (a damaged file).
+        """
+        store = self._store
+        if store is not None and len(ranges) == 1 and store.closed_reason is None:
+            start, end, limit, _, _ = ranges[0]
+            if end is None and limit is None:
+                read = points.point if guard is None else points.point_at_once
+                try:
+                    found = read(store, start, guard, follow, None if include_expired else store.clock)
+                except sqlite3.Error:
+                    found = None  # read again below, where it may be waited for
+                if found is not None:
+                    return found
+        store = self.check_open()
+        return store.reading(
+            lambda connection: _read(connection, store, ranges, guard, include_expired=include_expired, follow=follow)
+        )
+
+    def remove(self, removal: Removal) -> Committed | Conflict:
+        """Remove a key and what follows from its row, which is read in the transaction of the commit.
+
+        Cost: one search and one removal for each key; one fsync.
+
+        Raises:
+            CommitUnknownError, ClosedError, ReadOnlyError, StorageFullError, EngineTimeoutError: as ``commit``.
+        """
+        return self.check_open().commit(removal)
+
+    def take_place(self, seconds: float) -> bool:
+        """Keep other processes from writing until the next commit of this one, or ``leave_place``.
+
+        Args:
+            seconds: how long another process may be waited for.
+
+        Returns:
+            Whether it was taken.
+
+        Raises:
+            EngineTimeoutError, ClosedError, DecodeError: it was not.
+        """
+        store = self.check_open()
+        return take_place(store, Patience(min(seconds, store.options.busy_timeout), store.translated))
+
+    def leave_place(self) -> None:
+        """Let other processes write again; idempotent. Raises ClosedError."""
+        leave_place(self.check_open())
+
+    def row_at_key(
+        self, key: bytes, guard: Guard | None, follow: Follow | None, at_once: bool = False
+    ) -> PlainRow | tuple[()] | None:
+        """The row of a key, or with a guard the one that follows from it; None where ``read`` has to be asked.
+
+        One statement, of nothing but the row. ``()``: there is no row, which is said of a key alone. None is no answer:
+        the file is busy, the guard does not hold, ``follow`` is no ``Likely``, there is no row where it expects one,
+        the row has a deadline; ``read`` tells these apart. With ``at_once`` it waits for nobody.
+        """
+        store = self._store
+        if store is None or store.closed_reason is not None:
+            return None
+        try:
+            return points.row_at_key(store, key, guard, follow, at_once)
+        except sqlite3.Error:
+            return None
+
+    def read_at_once(
+        self,
+        ranges: Sequence[ReadRange],
+        guard: Guard | None = None,
+        *,
+        include_expired: bool = False,
+        follow: Follow | None = None,
+    ) -> ReadResult | GuardFailed | None:
+        """Read in this thread if that waits for nobody; None if it has to be done with ``read``.
+
+        Readers of a log wait for no writer. What they may wait for is a file that another process opens or closes, a
+        connection that must be opened first, and the one connection of a private database in memory.
+
+        Raises:
+            ClosedError.
+        """
+        store = self.check_open()
+        if not is_small(ranges):
+            return None
+        small = None if follow is None else bounded(follow)
+        try:
+            if len(ranges) == 1:
+                start, end, limit, _, _ = ranges[0]
+                if end is None and limit is None:
+                    found = points.point_at_once(store, start, guard, small, None if include_expired else store.clock)
+                    if found is not None:
+                        return found
+            return store.reading_at_once(
+                lambda connection: _read(connection, store, ranges, guard, small, include_expired=include_expired)
+            )
+        except (NotSmallError, sqlite3.Error):
+            return None
+
+    def turn_reader(self) -> SqliteTurnReader:
+        """Return a reader of single rows for one turn of an event loop. Raises ClosedError."""
+        return SqliteTurnReader(self.check_open())
+
+    def count(self, ranges: Sequence[ReadRange], guard: Guard | None = None) -> Counted | GuardFailed:
+        """Say how many rows ``read`` would give for each range, in one snapshot.
+
+        Cost: O(log n + rows) per range, 0.03 us for each row.
+
+        Raises:
+            ClosedError, EngineTimeoutError, DecodeError (a damaged file).
+        """
+        store = self.check_open()
+        return store.reading(lambda connection: _count(connection, store, ranges, guard))
+
+    def count_at_once(self, ranges: Sequence[ReadRange], guard: Guard | None = None) -> Counted | GuardFailed | None:
+        """Count in this thread if that waits for nobody and is soon done; None if it has to be done with ``count``.
+
+        Raises:
+            ClosedError.
+        """
+        store = self.check_open()
+        try:
+            return store.reading_at_once(lambda connection: _count(connection, store, ranges, guard, SMALL_COUNT))
+        except NotSmallError:
+            return None
+
+    def snapshot(self) -> SqliteSnapshot:
+        """Pin the present state, with the deadlines as of now.
+
+        Cost: one statement on a file. A private database in memory is copied, because it has one connection.
+
+        Raises:
+            ClosedError, EngineTimeoutError, DecodeError (a damaged file).
+        """
+        store = self.check_open()
+        if store.in_memory:
+            with store.write_lock:
+                if store.writer is None:
+                    raise store.closed_error()
+                copies = [connect_memory()]
+                store.writer.backup(copies[0])
+            return SqliteSnapshot(self, store, copies)
+        patience = None
+        while True:
+            # In a list, which the snapshot empties when it takes over: at every moment one of the two owns it.
+            owned = [store.borrow()]
+            try:
+                owned[0].execute("BEGIN")
+                return SqliteSnapshot(self, store, owned)
+            except sqlite3.Error as error:
+                if not owned[0].discarded:
+                    patience = patience or store.patience()
+                    patience.wait(error)
+            finally:
+                if owned:
+                    store.give_back(owned.pop())
+
+    def snapshot_at_once(self) -> SqliteSnapshot | None:
+        """Pin the present state in this thread if that waits for nobody; None if it has to be done with ``snapshot``.
+
+        Raises:
+            ClosedError.
+        """
+        store = self.check_open()
+        owned = [] if store.in_memory else store.borrow_at_once()
+        try:
+            if not owned:
+                return None
+            owned[0].execute("BEGIN")
+            return SqliteSnapshot(self, store, owned)
+        except sqlite3.Error:
+            return None
+        finally:
+            if owned:
+                store.give_back(owned.pop())
+
+    def changes(self, one: ReadRange, after: bytes) -> Changes:
+        """The keys of a range that changed after a versionstamp, in commit order; O(changes since, in any range).
+
+        Raises:
+            UnsupportedError: the file keeps no change log.
+            ResumeExpiredError: the log no longer reaches back.
+            InvalidArgumentError: the store never reached the versionstamp.
+            ClosedError, EngineTimeoutError, DecodeError.
+        """
+        store = self.check_open()
+        store.raise_counter()
+        return store.reading(lambda connection: _changes(connection, store, one, after))
+
+    def writer_pragmas(self) -> dict[str, int | str]:
+        """What the writing connection says of its own settings, by name; for tests and for support.
+
+        Raises:
+            ClosedError: the engine is closed.
+            ReadOnlyError: the engine has no writing connection.
+        """
+        return self.check_open().writer_pragmas()
+
+    def backup(self, path: str) -> None:
+        """Copy one snapshot into a new file, with SQLite's own backup; O(pages), and commits go on meanwhile.
+
+        A private database in memory has one connection: there, commits wait.
+
+        Raises:
+            EngineError: there is a file already, or it cannot be written; StorageFullError: no room.
+            ClosedError, EngineTimeoutError, DecodeError (a damaged file).
+        """
+        store = self.check_open()
+        mode = SHARED_FILE_MODE if store.in_memory else stat.S_IMODE(os.stat(store.path).st_mode)
+        new_backup(path, self._url, mode, lambda target: store.reading(_copy_into(target)))
+
+
+def _read(
+    connection: Connection,
+    store: SqliteStore,
+    ranges: Sequence[ReadRange],
+    guard: Guard | None,
+    follow: Follow | None,
+    *,
+    include_expired: bool,
+) -> ReadResult | GuardFailed:
+    if len(ranges) == 1:
+        start, end, limit, _, _ = ranges[0]
+        clock = None if include_expired else store.clock
+        if end is None and limit is None:
+            if guard is not None:
+                result = statements.read_guarded_point(connection, start, guard, follow, clock)
+                if result is not None:
+                    return result
+            elif follow is None:
+                return statements.read_point(connection, start, clock)
+    connection.execute("BEGIN")
+    version, high_water = statements.pinned_state(connection)
+    now = statements.BEFORE_ALL_TIME if include_expired else max(store.clock.now_ms(), high_water)
+    found = statements.read_ranges(connection, ranges, now, guard, follow)
+    if isinstance(found, GuardFailed):
+        return found
+    return ReadResult(found[0], found[1], to_versionstamp(version))
+
+
+def _count(
+    connection: Connection,
+    store: SqliteStore,
+    ranges: Sequence[ReadRange],
+    guard: Guard | None,
+    most: int | None = None,
+) -> Counted | GuardFailed:
+    indexed = not store.readonly
+    if indexed and len(ranges) == 1 and ranges[0].end is not None and ranges[0].limit is None:
+        return sqlite_counts.count_together(connection, ranges[0], guard, store.clock, most)
+    connection.execute("BEGIN")
+    version, high_water = statements.pinned_state(connection)
+    now = max(store.clock.now_ms(), high_water)
+    if guard is not None:
+        found = statements.read_ranges(connection, (), now, guard)
+        if isinstance(found, GuardFailed):
+            return found
+    numbers = sqlite_counts.count_ranges(connection, ranges, now, indexed=indexed, most=most)
+    return Counted(numbers, to_versionstamp(version))
+
+
+def _copy_into(target: sqlite3.Connection) -> Callable[[Connection], None]:
+    def copy(connection: Connection) -> None:
+        # The snapshot is pinned first: the backup itself would wait for a busy file without an end.
+        connection.execute("BEGIN")
+        statements.pinned_state(connection)
+        connection.backup(target)
+
+    return copy
+
+
+def _changes(connection: Connection, store: SqliteStore, one: ReadRange, after: bytes) -> Changes:
+    connection.execute("BEGIN")
+    version, high_water = statements.pinned_state(connection)
+    require_reached(after, to_versionstamp(version))
+    log = sqlite_log.log_state(connection)
+    if log is None:
+        raise without_change_log(store.url)
+    since = int.from_bytes(after[:8], "big")
+    if since < log.floor:
+        raise resume_expired(store.url, after, to_versionstamp(log.floor))
+    changes, last = sqlite_log.changes_in(connection, one, since, max(store.clock.now_ms(), high_water))
+    return Changes(changes, to_versionstamp(version if last is None else last))
+
+
+def _attach(given: str, url: str, options: SqliteOptions) -> SqliteStore:
+    """A new store, or the one that this process has open on the same file."""
+    path = MEMORY_PATH if given == PRIVATE_MEMORY else canonical_path(given, url)
+
+    def opened() -> SqliteStore:
+        store = SqliteStore(path, url, options)
+        store.open()
+        return store
+
+    if path != MEMORY_PATH:
+        return attach(_files, path, url, options, opened)
+    with _files.lock:
+        private = opened()
+        private.handles = 1
+        _files.private.add(private)
+        return private

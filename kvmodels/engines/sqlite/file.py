@@ -1,0 +1,378 @@
+"""The SQLite file: where it may be, whether it is ours, how it is made and how a connection to it is set up.
+
+Rules of this module: nothing opens the file, its log or its index but SQLite, because closing any other handle
+drops every lock that this process has on the file (POSIX), after which another process deletes the log under us.
+A file that is not ours is recognised on a connection and left as it was.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from functools import lru_cache
+from pathlib import Path
+from typing import NamedTuple
+
+from kvmodels.engines.shared.busy_timeout import Patience
+from kvmodels.engines.shared.clock import EngineClock
+from kvmodels.engines.shared.file_checks import file_identity
+from kvmodels.engines.sqlite.errors import with_patience
+from kvmodels.errors import DecodeError, EngineError, ForeignFileError, ReadOnlyError, UnsupportedError
+
+APPLICATION_ID = 0x6B764D31
+"""``kvM1``: tells our files from those of other applications."""
+
+FORMAT = 1
+"""The number of the layout of the tables, kept in ``user_version``."""
+
+OLDEST_SQLITE = (3, 35, 0)
+"""The first version with RETURNING."""
+
+KV_TABLE = (
+    "CREATE TABLE kv (k BLOB PRIMARY KEY NOT NULL, v BLOB NOT NULL, e INTEGER NOT NULL, s INTEGER NOT NULL, x INTEGER)"
+    " WITHOUT ROWID"
+)
+
+SCHEMA = (
+    f"PRAGMA application_id = {APPLICATION_ID}",
+    f"PRAGMA user_version = {FORMAT}",
+    KV_TABLE,
+    "CREATE TABLE meta (id INTEGER PRIMARY KEY CHECK (id = 0), version INTEGER NOT NULL, clock INTEGER NOT NULL)",
+    "INSERT INTO meta (id, version, clock) VALUES (0, 0, 0)",
+)
+
+DEADLINES = "CREATE INDEX IF NOT EXISTS kv_x ON kv (x) WHERE x IS NOT NULL"
+"""Finds what has expired. Added whenever a file is opened for writing: files without it stay readable."""
+
+LMDB_DATA = "data.mdb"
+"""What a folder of LMDB holds; a name here because that engine cannot be imported without its package."""
+
+READY_STATE = "SELECT clock, (SELECT x FROM kv WHERE x IS NOT NULL ORDER BY x LIMIT 1) FROM meta WHERE id = 0"
+"""What an opening asks for besides the names of the schema. With those it was one statement, which SQLite needs 5 us
+more to compile than both."""
+
+
+class Ready(NamedTuple):
+    """What a file that lacks nothing says of itself.
+
+    Attributes:
+        high_water: of the clock, in milliseconds.
+        logs: whether it keeps a change log.
+        earliest_ms: the deadline of a row that is reached first; None when no row has one.
+    """
+
+    high_water: int
+    logs: bool
+    earliest_ms: int | None
+
+
+class Connection(sqlite3.Connection):
+    """A connection that its store can find again.
+
+    Attributes:
+        in_call: a read uses it. Without this it is in the pool, belongs to a snapshot, is on its way from one to
+            another, or was dropped by an interrupt.
+        discarded: it was closed; a caller that holds it takes another one.
+    """
+
+    in_call = False
+    discarded = False
+
+    def share_cursor(self) -> None:
+        """Have every statement from now on run on one cursor; for a connection that one thread at a time uses.
+
+        A connection remembers its cursors by weak references, and those of dead ones up to two hundred statements
+        long. Made in the middle of a large batch, they keep memory from being given back that the batch has needed.
+        """
+        cursor = self.cursor()
+        self.__dict__.update(execute=cursor.execute, executemany=cursor.executemany)
+
+
+def refuse_unusable_path(path: str, url: str, *, must_exist: bool) -> bool:
+    """Say in words what SQLite calls "unable to open database file"; whether the file exists.
+
+    Raises:
+        EngineError: the path is a folder, its folder does not exist or belongs to LMDB, or the file does not exist.
+        ReadOnlyError: the file does not exist, and its folder cannot be written.
+        UnsupportedError: the SQLite library is too old.
+        OSError: a folder may not be entered, which is not the same as a missing file.
+    """
+    if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+        raise UnsupportedError(
+            "the SQLite library is too old",
+            url=url,
+            reason=f"version {sqlite3.sqlite_version}",
+            hint="Install a Python that comes with SQLite 3.35 or later.",
+        )
+    if os.path.isfile(path):
+        return True
+    exists = file_identity(path) is not None
+    folder = os.path.dirname(path)
+    if not os.path.isdir(folder):
+        raise EngineError("the folder does not exist", url=url, reason=folder, hint="Create the folder first.")
+    if os.path.isdir(path):
+        hint = "Give the path of a file in the folder."
+        if _holds_lmdb(path):
+            hint = f"It holds an LMDB database. Give its URL: {_lmdb_url(path, url)}"
+        raise EngineError("the path is a folder", url=url, reason=path, hint=hint)
+    if must_exist and not exists:
+        raise EngineError(
+            "the file does not exist",
+            url=url,
+            reason=path,
+            hint="A store that is opened with readonly=True must exist; open it without once to create it.",
+        )
+    if not exists:
+        _refuse_folder(folder, path, url)
+    return exists
+
+
+def _refuse_folder(folder: str, path: str, url: str) -> None:
+    """Refuse a folder in which no file can, or should, be made."""
+    if _holds_lmdb(folder):
+        raise EngineError(
+            "the folder holds an LMDB database, and no SQLite file is made in it",
+            url=url,
+            reason=folder,
+            hint=f"Give the URL of that database, lmdb:///{folder}, or the path of a file in another folder.",
+        )
+    if not is_writable(path):
+        raise ReadOnlyError(
+            "the file does not exist, and its folder cannot be written",
+            url=url,
+            reason=folder,
+            hint="Make the folder writable for this user, or give the path of a file in another one.",
+        )
+
+
+def _holds_lmdb(folder: str) -> bool:
+    return os.path.isfile(os.path.join(folder, LMDB_DATA))
+
+
+def _lmdb_url(path: str, url: str) -> str:
+    """The URL of a folder, as relative as it was given: an absolute path has a fourth slash, of its own."""
+    given = url.removeprefix("sqlite:///")
+    return f"lmdb:///{given if os.path.realpath(given) == path else path}"
+
+
+def is_writable(path: str) -> bool:
+    """Whether this user may write the file, or create it, and its side files."""
+    folder_writable = os.access(os.path.dirname(path), os.W_OK | os.X_OK)
+    return folder_writable and (os.access(path, os.W_OK) or not os.path.exists(path))
+
+
+def connect(path: str, mode: str) -> Connection:
+    """A connection in autocommit mode without a busy handler: the caller has a deadline of its own.
+
+    Args:
+        path: absolute path.
+        mode: ``ro``, ``rw`` or ``rwc``, as in SQLite's URIs; further parameters may follow.
+    """
+    # The URI form is the only one that takes a mode; as_uri escapes what has a meaning in it.
+    return sqlite3.connect(
+        f"{_uri_of(path)}?mode={mode}",
+        uri=True,
+        timeout=0,
+        isolation_level=None,
+        check_same_thread=False,
+        factory=Connection,
+    )
+
+
+@lru_cache(maxsize=64)
+def _uri_of(path: str) -> str:
+    return Path(path).as_uri()
+
+
+def set_pragma(connection: sqlite3.Connection, setting: str, patience: Patience) -> None:
+    """Change a setting of the connection.
+
+    SQLite reads the schema of the file before some settings, such as ``synchronous``, and so finds it busy while
+    another process makes the file or recovers its log.
+
+    Raises:
+        EngineTimeoutError: it was busy until the deadline; any other error of SQLite is translated.
+    """
+    with_patience(patience, lambda: connection.execute(f"PRAGMA {setting}").fetchall())
+
+
+def read_pragma(connection: sqlite3.Connection, name: str, patience: Patience) -> int | str:
+    """What the connection says of one setting; raises as ``set_pragma``."""
+    value: int | str = with_patience(patience, lambda: connection.execute(f"PRAGMA {name}").fetchall())[0][0]
+    return value
+
+
+def connect_memory() -> Connection:
+    """A connection to a new database in memory, which no other connection can see."""
+    return sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False, factory=Connection)
+
+
+def reading_mode(path: str) -> str:
+    """The mode for a store that is open for reading only.
+
+    A log needs a writable folder, or side files that exist already. On a file system that is mounted for reading
+    only there are none, and nobody can write, so the file may be taken as immutable there, and only there: an
+    immutable connection takes no locks.
+    """
+    log_size = os.stat(path + "-wal").st_size if os.path.exists(path + "-wal") else 0
+    if log_size == 0 and hasattr(os, "statvfs") and os.statvfs(path).f_flag & os.ST_RDONLY:
+        return "ro&immutable=1"
+    return "ro"
+
+
+def recognise(connection: sqlite3.Connection, url: str) -> bool:
+    """Whether the database on the connection is ours (true) or empty (false).
+
+    Raises:
+        ForeignFileError: it belongs to another application.
+        UnsupportedError: a later version of this library made it.
+        sqlite3.Error: as SQLite raises it, for the caller's deadline.
+    """
+    application_id = int(connection.execute("PRAGMA application_id").fetchall()[0][0])
+    number = int(connection.execute("PRAGMA user_version").fetchall()[0][0])
+    if application_id == APPLICATION_ID:
+        if number != FORMAT:
+            raise UnsupportedError(
+                "the file has a format that this version does not know",
+                url=url,
+                reason=f"format {number}, known is {FORMAT}",
+                hint="Install the version of kvmodels that wrote it, or a later one.",
+            )
+        return True
+    tables = int(connection.execute("SELECT count(*) FROM sqlite_master").fetchall()[0][0])
+    if application_id or number or tables:
+        raise ForeignFileError(
+            "this SQLite file belongs to another application",
+            url=url,
+            reason=f"application_id {application_id}, user_version {number}, {tables} schema entries",
+        )
+    return False
+
+
+def ready(connection: sqlite3.Connection, url: str) -> Ready | None:
+    """What the file says of itself if it lacks nothing; None if it has to be made or completed.
+
+    Raises:
+        ForeignFileError, UnsupportedError, sqlite3.Error: as ``recognise``.
+        DecodeError: the counter is missing.
+    """
+    try:
+        connection.execute("BEGIN")
+        if not recognise(connection, url):
+            return None
+        names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master").fetchall()}
+        if "kv_x" not in names or connection.execute("PRAGMA journal_mode").fetchall()[0][0] != "wal":
+            return None
+        rows = connection.execute(READY_STATE).fetchall()
+        if not rows:
+            raise _without_counter()
+        high_water, earliest_ms = rows[0]
+        return Ready(high_water, "log_state" in names, earliest_ms)
+    finally:
+        connection.rollback()
+
+
+def has_log(path: str) -> bool:
+    """Whether there is a write-ahead log beside the file. ``os.path.exists`` takes three times as long to say no."""
+    return os.access(path + "-wal", os.F_OK)
+
+
+def prepare(path: str, url: str, patience: Patience) -> None:
+    """Look at a file that exists before anything is written to it.
+
+    Raises:
+        ForeignFileError, DecodeError, EngineTimeoutError, UnsupportedError.
+    """
+    # With a log present, a reading connection: closing a writing one would move the log of another application
+    # into its database. Without one, a writing connection, because a reading one leaves an empty log behind.
+    mode = "ro" if has_log(path) else "rw"
+
+    def look() -> None:
+        connection = connect(path, mode)
+        try:
+            recognise(connection, url)
+        finally:
+            connection.close()
+
+    with_patience(patience, look)
+
+
+def initialise(connection: sqlite3.Connection, url: str, patience: Patience, clock: EngineClock) -> None:
+    """Make the file ours if it is empty, set the write-ahead log, and raise the counter of versionstamps.
+
+    The connection must have ``synchronous = FULL``: the raised counter is on disk before the first write, so that
+    a number is never used twice, whatever a power loss takes away later.
+
+    Raises:
+        ForeignFileError: another process has put something else there meanwhile.
+        UnsupportedError: the file system cannot hold a write-ahead log.
+    """
+    with_patience(patience, lambda: _make_ours(connection, url, clock))
+    mode = with_patience(patience, lambda: connection.execute("PRAGMA journal_mode = WAL").fetchall())[0][0]
+    if mode != "wal":
+        raise UnsupportedError(
+            "the write-ahead log cannot be used here",
+            url=url,
+            reason=f"journal mode {mode}",
+            hint="Put the file on a local disk that supports shared memory maps.",
+        )
+
+
+def _make_ours(connection: sqlite3.Connection, url: str, clock: EngineClock) -> None:
+    """Make what is missing, and raise the counter in the same commit: another one would wait for the disk once more."""
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        if not recognise(connection, url):
+            for statement in SCHEMA:
+                connection.execute(statement)
+        connection.execute(DEADLINES)
+        high_water = raise_counter(connection, clock)
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.rollback()
+        raise
+    clock.raise_to(high_water)
+
+
+def raise_counter(connection: sqlite3.Connection, clock: EngineClock) -> int:
+    """Set the counter to max(counter + 1, wall clock in microseconds); returns the stored high-water mark.
+
+    Raises:
+        DecodeError: the counter is missing.
+    """
+    floor = clock.counter_floor()
+    connection.execute("UPDATE meta SET version = max(version + 1, ?) WHERE id = 0", (floor,))
+    return _high_water(connection)
+
+
+def _high_water(connection: sqlite3.Connection) -> int:
+    rows = connection.execute("SELECT clock FROM meta WHERE id = 0").fetchall()
+    if not rows:
+        raise _without_counter()
+    high_water: int = rows[0][0]
+    return high_water
+
+
+def _without_counter() -> DecodeError:
+    return DecodeError("the SQLite file is damaged", reason="its counter is missing", hint="Restore a backup.")
+
+
+def refuse_uninitialised(connection: sqlite3.Connection, url: str) -> None:
+    """For a connection that cannot write: the file must be ours already.
+
+    Raises:
+        ReadOnlyError: the file is empty.
+    """
+    if not recognise(connection, url):
+        raise ReadOnlyError(
+            "the file is empty, and it cannot be made a store because it is open for reading only",
+            url=url,
+            hint="It must be opened once with readonly=False, by a user who may write the file and its folder.",
+        )
+
+
+def initialise_memory(connection: sqlite3.Connection, clock: EngineClock) -> None:
+    """Make the tables of a private database in memory, which nobody else can open."""
+    for statement in (*SCHEMA, DEADLINES):
+        connection.execute(statement)
+    clock.raise_to(raise_counter(connection, clock))

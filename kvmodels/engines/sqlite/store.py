@@ -1,0 +1,508 @@
+"""The connections to one SQLite database: a pool for reading, one for writing, and when they open and close.
+
+Rules of this module: one store per file and process. A commit holds ``write_lock`` and leaves its connection
+outside any transaction, whatever interrupts it; a reading connection returns to the pool only outside a
+transaction. Before a fork every connection is closed, and opened again when it is needed.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+import weakref
+from collections.abc import Callable
+from queue import Empty, SimpleQueue
+from threading import get_ident
+from typing import TypeVar
+
+from kvmodels._support.turns import Turns
+from kvmodels.core.operations import (
+    AtomicWrite,
+    Committed,
+    Conflict,
+    Removal,
+)
+from kvmodels.engines.contract import CommitWaiter
+from kvmodels.engines.shared.busy_timeout import Patience, SharedPatience
+from kvmodels.engines.shared.clock import EngineClock
+from kvmodels.engines.shared.file_background import Due, StoreBackground
+from kvmodels.engines.shared.file_checks import (
+    FileIdentity,
+    file_identity,
+    read_only,
+    refuse_network_place,
+    replaced,
+)
+from kvmodels.engines.shared.file_snapshot import Pinned, expire_snapshots
+from kvmodels.engines.shared.group_commit import Group, GroupCommitter, Member
+from kvmodels.engines.sqlite import file as sqlite_file
+from kvmodels.engines.sqlite import log as sqlite_log
+from kvmodels.engines.sqlite.commits.groups import group_transaction
+from kvmodels.engines.sqlite.commits.mutations import SqliteTransaction
+from kvmodels.engines.sqlite.commits.uncontended import UncontendedWriter
+from kvmodels.engines.sqlite.errors import leaves_doubt, translated, with_patience
+from kvmodels.engines.sqlite.reads import statements
+from kvmodels.engines.sqlite.reads.points import IDLE_CONNECTIONS
+from kvmodels.engines.sqlite.settings import (
+    MEMORY_PATH,
+    REPORTED_PRAGMAS,
+    SETTINGS_OF_A_READER,
+    SETTINGS_OF_THE_WRITER,
+    SqliteOptions,
+)
+from kvmodels.errors import ClosedError, CommitUnknownError, KvModelsError
+
+T = TypeVar("T")
+
+
+class SqliteStore:
+    """The state of one database that its handles share.
+
+    Args:
+        path: canonical path, or "" for a private database in memory, which has one connection for everything.
+        url: for messages.
+        options: what was asked for at the first opening.
+    """
+
+    def __init__(self, path: str, url: str, options: SqliteOptions) -> None:
+        self.path = path
+        self.url = url
+        self.options = options
+        self.handles = 0
+        self.clock = EngineClock(options.clock)
+        self.readonly = options.readonly
+        self.identity: FileIdentity | None = None
+        self.write_lock = threading.Lock()
+        self.commits = GroupCommitter(self._carry_out, sqlite3.Error)
+        self._patience_of_many = SharedPatience(self.patience)
+        self._uncontended = UncontendedWriter(self)
+        self.writer: sqlite_file.Connection | None = None
+        self.snapshots: dict[int, weakref.ref[Pinned]] = {}
+        self.closed_reason: str | None = None
+        self.background, self.turns = StoreBackground(self), Turns()
+        self._refused = False
+        self.committer = 0
+        self.raised = False
+        self._due: Due | None = None
+        self._opening = threading.Lock()
+        self.idle: SimpleQueue[sqlite_file.Connection] = SimpleQueue()
+        # Plain weak references: a WeakSet removes what has died in a callback, and an interrupt in that is swallowed
+        # and leaves the set with a length that never becomes zero.
+        self._readers: list[weakref.ref[sqlite_file.Connection]] = []
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether this is a private database in memory: reads hold ``write_lock`` and use ``writer``."""
+        return self.path == MEMORY_PATH
+
+    @property
+    def poll_interval(self) -> float | None:
+        """Seconds between two looks for commits of other processes; None when no other process can commit."""
+        return None if self.in_memory else self.options.poll_interval
+
+    def patience(self) -> Patience:
+        """A new deadline for one call."""
+        return Patience(self.options.busy_timeout, self.translated)
+
+    def no_patience(self) -> Patience:
+        """For work that nobody waits for: it gives way to every other process."""
+        return Patience(0, self.translated)
+
+    def open(self) -> None:
+        """Recognise or make the file; called once, by the first handle. Its counter is raised by the first commit."""
+        patience = self.patience()
+        if self.in_memory:
+            self.writer = sqlite_file.connect_memory()
+            sqlite_file.initialise_memory(self.writer, self.clock)
+            if self.options.change_log is not None:
+                sqlite_log.set_up(self.writer, self.options.change_log)
+            self.raised = True
+            return
+        if not self.options.allow_network_fs:
+            refuse_network_place(self.path, self.url)
+        exists = sqlite_file.refuse_unusable_path(self.path, self.url, must_exist=self.readonly)
+        self.readonly = self.readonly or not sqlite_file.is_writable(self.path)
+        try:
+            if self.readonly:
+                self.idle.put(self._open_reader(patience))
+            elif not exists or not self._is_ready(patience):
+                self.writer = self._open_writer(patience, create=True)
+                self.raised = True
+                self._set_up_log(self.writer, patience)
+        except BaseException:
+            self.close("not opened")
+            raise
+        self.identity = self.present_identity()
+        self.background.opened(self._due)
+
+    def _is_ready(self, patience: Patience) -> bool:
+        """Whether the file, which exists, lacks nothing; then one reading connection is open, and nothing was written.
+
+        The counter is raised by the first commit: to raise it here would be a commit of its own, and the disk would
+        be waited for by programs that only read.
+        """
+        if self.options.change_log is not None or sqlite_file.has_log(self.path):
+            sqlite_file.prepare(self.path, self.url, patience)
+        if self.options.change_log is not None:
+            return False
+        found: list[sqlite_file.Ready | None] = []
+        connection = self._open_reader(patience, lambda one: found.append(sqlite_file.ready(one, self.url)))
+        state = found[-1]
+        if state is None:
+            self._discard(connection)
+            return False
+        self.clock.raise_to(state.high_water)
+        self.idle.put(connection)
+        self._due = None if state.logs else Due(state.earliest_ms, None)
+        return True
+
+    def _set_up_log(self, writer: sqlite3.Connection, patience: Patience) -> None:
+        retention_ms = self.options.change_log
+        if retention_ms is not None:
+            with_patience(patience, lambda: sqlite_log.set_up(writer, retention_ms))
+
+    # Reading
+
+    def reading(self, work: Callable[[sqlite_file.Connection], T]) -> T:
+        """Do ``work`` on a reading connection, again while the file is busy; it may leave a transaction open.
+
+        Raises:
+            ClosedError, EngineTimeoutError, DecodeError (a damaged file).
+        """
+        if self.in_memory:
+            with self.write_lock:
+                if self.writer is None:
+                    raise self.closed_error()
+                try:
+                    return work(self.writer)
+                finally:
+                    self.writer.rollback()
+        patience = None
+        while True:
+            connection = self.borrow()
+            try:
+                connection.in_call = True
+                return work(connection)
+            except sqlite3.Error as error:
+                if not connection.discarded:
+                    patience = patience or self.patience()
+                    patience.wait(error)
+            finally:
+                connection.in_call = False
+                self.give_back(connection)
+
+    def present_identity(self) -> FileIdentity | None:
+        """The identity of the file that the path holds now."""
+        return file_identity(self.path)
+
+    def reading_at_once(self, work: Callable[[sqlite_file.Connection], T]) -> T | None:
+        """Do ``work`` if that waits for nobody, else None; it may have been begun then."""
+        if self.in_memory:
+            # Not acquire(blocking=False): an interrupt behind it would leave the lock taken. Between the look and the
+            # "with" another thread may come, whose commit in memory is short.
+            return None if self.write_lock.locked() else self.reading(work)
+        owned = self.borrow_at_once()
+        if not owned:
+            return None
+        connection = owned[0]
+        try:
+            connection.in_call = True
+            return work(connection)
+        except sqlite3.Error:
+            return None  # the caller reads again with patience, and is told what is wrong
+        finally:
+            connection.in_call = False
+            self.give_back(connection)
+
+    def present_version(self) -> int:
+        """The counter as the file holds it; raises as ``reading``."""
+        return self.reading(statements.pinned_state)[0]
+
+    def due(self) -> Due:
+        """What waits to be removed; raises as ``reading``."""
+        return self.reading(lambda one: Due(statements.earliest_deadline(one), sqlite_log.log_state(one)))
+
+    def borrow_at_once(self) -> list[sqlite_file.Connection]:
+        """A reading connection that is open and idle, or nothing; the caller gives it back."""
+        try:
+            return [self.idle.get_nowait()]
+        except Empty:
+            return []
+
+    def borrow(self) -> sqlite_file.Connection:
+        """A reading connection; the caller gives it back.
+
+        Raises:
+            ClosedError: the store was closed meanwhile.
+        """
+        try:
+            return self.idle.get_nowait()
+        except Empty:
+            return self._open_reader(self.patience())
+
+    def give_back(self, connection: sqlite_file.Connection) -> None:
+        """End a transaction that is still open, and keep the connection for the next call."""
+        if connection.discarded:
+            return
+        if connection.in_transaction:
+            connection.rollback()
+        if self.idle.qsize() < IDLE_CONNECTIONS:
+            self.idle.put(connection)
+        else:
+            self._discard(connection)
+
+    def open_readers(self) -> list[sqlite_file.Connection]:
+        """The reading connections that are open: in the pool, in use, or dropped by an interrupt."""
+        found = [reference() for reference in self._readers]
+        return [connection for connection in found if connection is not None and not connection.discarded]
+
+    def _discard(self, connection: sqlite_file.Connection) -> None:
+        connection.discarded = True
+        connection.close()
+
+    def _open_reader(
+        self, patience: Patience, check: Callable[[sqlite_file.Connection], None] | None = None
+    ) -> sqlite_file.Connection:
+        with self._opening:
+            if self.closed_reason is not None:
+                raise self.closed_error()
+            mode = sqlite_file.reading_mode(self.path) if self.readonly else "rw"
+            connection = with_patience(patience, lambda: sqlite_file.connect(self.path, mode))
+            self._readers = [*map(weakref.ref, self.open_readers()), weakref.ref(connection)]
+            try:
+                with_patience(patience, lambda: (check or self._check_file)(connection))
+                with_patience(patience, lambda: [connection.execute(one).fetchall() for one in SETTINGS_OF_A_READER])
+            except BaseException:
+                self._discard(connection)
+                raise
+            return connection
+
+    def _check_file(self, connection: sqlite3.Connection) -> None:
+        sqlite_file.refuse_uninitialised(connection, self.url)
+        # Connections are opened as they are needed, long after the store was: the path may hold another file.
+        if self.identity is not None and self.present_identity() != self.identity:
+            raise replaced(self.url, self.path)
+
+    # Writing
+
+    def commit(self, write: AtomicWrite | Removal) -> Committed | Conflict:
+        """Carry out an operation, with those of other threads that wait for the file at the same time.
+
+        The deadline covers the wait for other threads and for other processes.
+        """
+        if self.readonly:
+            self._require_writable()
+        patience = self.patience()
+        outcome = self.commits.commit_uncontended(write, self._uncontended.carry_out)
+        return self.commits.commit(write, patience) if outcome is None else outcome
+
+    def submit(self, write: AtomicWrite | Removal, waiter: CommitWaiter) -> Member:
+        """Have an operation carried out by the next caller of ``commits.lead``."""
+        self._require_writable()
+        return self.commits.submit(write, self._patience_of_many.get(), waiter)
+
+    def _carry_out(self, group: Group) -> None:
+        def work(connection: sqlite3.Connection) -> SqliteTransaction:
+            transaction = group_transaction(connection, self.clock, group.ahead())
+            if group.run(transaction):
+                transaction.finish()
+            else:
+                connection.rollback()
+            return transaction
+
+        written = self._write(work, group.patience, group)
+        # One call for the group: whoever is woken asks what the store holds, and finds all of it.
+        if written.version is not None:
+            self.background.committed(written.version, written.earliest_ms)
+
+    def sweep(self, limit: int, patience: Patience) -> int:
+        """Remove up to ``limit`` rows that have expired, in one commit; how many there were."""
+        self._require_writable()
+
+        def apply(connection: sqlite3.Connection) -> tuple[int, int]:
+            version, now, _ = statements.judge(connection, (), self.clock)
+            statements.set_state(connection, version, now)
+            swept = statements.delete_expired(connection, limit, now)
+            if not swept:
+                connection.rollback()
+            return swept, version
+
+        swept, version = self._write(apply, patience)
+        if swept:
+            self.background.committed(version, None)
+        return swept
+
+    def trim_log(self, before_ms: int, patience: Patience) -> None:
+        """Forget the changes that were made up to a time; a commit that changes no row."""
+        self._require_writable()
+
+        def apply(connection: sqlite3.Connection) -> None:
+            version, now, _ = statements.judge(connection, (), self.clock)
+            statements.set_state(connection, version, now)
+            if sqlite_log.log_state(connection) is not None:
+                sqlite_log.trim(connection, before_ms)
+
+        self._write(apply, patience)
+
+    def raise_counter(self) -> None:
+        """Raise the counter now, if no commit of this process has: a number that a power loss took may be asked for."""
+        if not self.raised and not self.readonly:
+            self._write(lambda _: None, self.patience())
+
+    def _require_writable(self) -> None:
+        if self.readonly:
+            raise read_only(self.url, asked_for=self.options.readonly)
+
+    def _write(self, work: Callable[[sqlite3.Connection], T], patience: Patience, group: Group | None = None) -> T:
+        """Do ``work`` in a write transaction, which it may roll back; ``group`` learns whether it was committed."""
+        with self.write_lock:
+            if self.snapshots:
+                self.expire_snapshots(self.clock.now_ms())
+            connection = self.writing_connection(patience)
+            ending = False
+            try:
+                self.begin(connection, patience)
+                if not self.raised:
+                    sqlite_file.raise_counter(connection, self.clock)
+                result = work(connection)
+                if connection.in_transaction:
+                    ending = True
+                    self._end(connection, patience)
+                    self.raised = True
+                    if group is not None:
+                        group.committed = True
+                    if self.committer != get_ident():
+                        self.committer = get_ident()
+            except BaseException as error:
+                # Also for an interrupt: a connection left inside a write transaction would block every process.
+                # Nothing that takes an interrupt may come before the rollback, because a second one would hit it.
+                open_still = connection.in_transaction
+                try:
+                    connection.rollback()
+                except sqlite3.Error as failure:
+                    self.give_up_writer(connection, error, failure)
+                # The interrupt came behind COMMIT, which SQLite did not refuse.
+                if ending and not open_still and not self._refused and group is not None:
+                    group.committed = True
+                if isinstance(error, sqlite3.Error):
+                    raise self.translated(error) from error
+                raise
+        return result
+
+    def begin(self, connection: sqlite3.Connection, patience: Patience) -> None:
+        """Begin a write transaction, unless there is one because the writer's place is held: see ``place``."""
+        while not connection.in_transaction:
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+            except sqlite3.Error as error:
+                patience.wait(error)
+
+    def _end(self, connection: sqlite3.Connection, patience: Patience) -> None:
+        while True:
+            self._refused = False
+            try:
+                connection.execute("COMMIT")
+            except sqlite3.Error as error:
+                self._refused = True
+                if leaves_doubt(error, self.path):
+                    raise self.fail(error) from error
+                patience.wait(error)
+            else:
+                return
+
+    def give_up_writer(self, connection: sqlite_file.Connection, error: BaseException, failure: sqlite3.Error) -> None:
+        """Close the writing connection, which could not be rolled back after an error; the next commit opens one."""
+        error.add_note(f"the rollback failed too: {failure}")
+        self.writer = None
+        self._discard(connection)
+
+    def fail(self, error: sqlite3.Error) -> CommitUnknownError:
+        """Close the store, because nobody can say what the disk holds."""
+        self.closed_reason = "an I/O error in COMMIT"
+        reason = f"{error.sqlite_errorname}: {error}"
+        return CommitUnknownError("the disk failed while a commit was being written", url=self.url, reason=reason)
+
+    def _open_writer(self, patience: Patience, *, create: bool) -> sqlite_file.Connection:
+        connection = with_patience(patience, lambda: sqlite_file.connect(self.path, "rwc" if create else "rw"))
+        try:
+            # FULL while the file is made and its counter raised, whatever the durability of the commits.
+            sqlite_file.set_pragma(connection, "synchronous = FULL", patience)
+            if create:
+                sqlite_file.initialise(connection, self.url, patience, self.clock)
+            else:
+                with_patience(patience, lambda: self._check_file(connection))
+            for setting in SETTINGS_OF_THE_WRITER[self.options.durability]:
+                sqlite_file.set_pragma(connection, setting, patience)
+            connection.share_cursor()
+        except BaseException:
+            self._discard(connection)
+            raise
+        return connection
+
+    def writing_connection(self, patience: Patience) -> sqlite_file.Connection:
+        """The connection that writes, opened if need be; the caller holds ``write_lock``."""
+        if self.closed_reason is not None:
+            raise self.closed_error()
+        connection = self.writer
+        if connection is None:
+            connection = self.writer = self._open_writer(patience, create=False)
+        return connection
+
+    def writer_pragmas(self) -> dict[str, int | str]:
+        """The settings of the writing connection, by name."""
+        if self.readonly:
+            raise read_only(self.url, asked_for=self.options.readonly)
+        with self.write_lock:
+            patience = self.patience()
+            connection = self.writing_connection(patience)
+            return {name: sqlite_file.read_pragma(connection, name, patience) for name in REPORTED_PRAGMAS}
+
+    def translated(self, error: Exception) -> KvModelsError:
+        """The error of this library for an error of SQLite."""
+        return translated(error, self.url, self.path)
+
+    # Snapshots
+
+    def expire_snapshots(self, now: int | None) -> None:
+        """End the snapshots that are too old (None: all), so that a forgotten one does not hold the log for ever."""
+        expire_snapshots(self.snapshots, now)
+
+    # Closing
+
+    def closed_error(self) -> ClosedError:
+        """What a call on a closed store raises."""
+        return ClosedError("this store is closed", url=self.url, reason=self.closed_reason)
+
+    def close(self, reason: str = "closed") -> None:
+        """Wait for running calls and close every connection; nothing can be done with the store afterwards."""
+        self.background.stop()
+        with self.write_lock, self._opening:
+            self.closed_reason = self.closed_reason or reason
+            self._close_connections()
+
+    def before_fork(self) -> None:
+        """Wait for running calls, close every connection to a file, and hold the locks until the fork is over."""
+        self.write_lock.acquire()
+        self._opening.acquire()
+        if not self.in_memory:
+            self._close_connections()
+
+    def after_fork_in_parent(self) -> None:
+        """Let calls go on; they open connections again."""
+        self._opening.release()
+        self.write_lock.release()
+
+    def _close_connections(self) -> None:
+        self.expire_snapshots(None)
+        writer, self.writer = self.writer, None
+        if writer is not None:
+            self._discard(writer)
+        # The pool is empty for newcomers, who wait for the lock on opening; running calls bring theirs back. What
+        # is in neither place after a while was dropped by an interrupt, and a traceback may keep it for ever.
+        while self.open_readers():
+            try:
+                self._discard(self.idle.get(timeout=0.02))
+            except Empty:
+                for connection in self.open_readers():
+                    if not connection.in_call:
+                        self._discard(connection)

@@ -1,0 +1,178 @@
+"""The primary keys that a query finds, in batches: what a bulk write deals with, and where it goes on.
+
+Rules of this module: a query is read through its plan, with no more of the records than the filter needs. Where the
+results come in the order of the primary key, each record has one place that no write moves; so a walk in this order
+meets each of them once, whatever it changes and whoever writes beside it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NamedTuple
+
+from kvmodels.catalog.collection import LiveCollection
+from kvmodels.errors import InvalidArgumentError
+from kvmodels.flows.context import Context, live_collection
+from kvmodels.flows.effects import Flow
+from kvmodels.flows.execution.batch import MAX_BATCH, beginning, counts_rows, plan_of, read_batch, resume
+from kvmodels.flows.execution.positions import mark_of, mark_of_key, position_at
+from kvmodels.flows.execution.ranges import Candidate, Position
+from kvmodels.flows.execution.sort import Wanted, sorted_hits
+from kvmodels.query.planning.cursor import cursor_after
+from kvmodels.query.plans import QueryPlan
+from kvmodels.query.query import Query
+
+
+class Found(NamedTuple):
+    """A record that a query has found.
+
+    Attributes:
+        pk: its packed primary key.
+        plan, row: by which plan and at which rows; None when the order was made in memory.
+    """
+
+    pk: bytes
+    plan: QueryPlan | None = None
+    row: Candidate | None = None
+
+    def cursor(self) -> str:
+        """Where to read on behind it; empty when there is no such place."""
+        if self.plan is None or self.row is None:
+            return ""
+        return cursor_after(self.plan, mark_of(self.plan, self.row, behind=True))
+
+
+class KeySource:
+    """The primary keys of the results of a query, its slice included.
+
+    Args:
+        context: shared by the flows of the database.
+        query: whose results are objects.
+
+    Raises:
+        InvalidArgumentError: its results are values.
+    """
+
+    def __init__(self, context: Context, query: Query) -> None:
+        if query.fields is not None:
+            raise InvalidArgumentError(
+                "values are no records that could be written",
+                argument="values",
+                value=query.fields,
+                hint="Write before values(), values_list() and only(): filter(...).update(...).",
+            )
+        self._context = context
+        self._asked = query
+        # No more of the records than the filter needs; but where a slice is cut of results in no certain order, those
+        # are written that a list of the same slice shows, so the plan has to be the same one.
+        fields = None if query.sliced and not query.order else ()
+        self._query = replace(query, fields=fields, start=0, stop=None)
+        self._skip = query.start
+        self._position: Position | None = None
+        self._found: deque[Found] = deque()
+        self._left = None if query.stop is None else max(0, query.stop - query.start)
+        self._plan: QueryPlan | None = None
+
+    @property
+    def plan(self) -> QueryPlan:
+        """By which the results are read; known once the source is open."""
+        assert self._plan is not None, "the source is not open"
+        return self._plan
+
+    @property
+    def finished(self) -> bool:
+        """Whether there is nothing more to take."""
+        return self._left == 0 or (not self._found and self._position is None)
+
+    def open(self) -> Flow[None]:
+        """Read the first results, after which the plan is not made anew any more."""
+        self._plan = yield from plan_of(self._context, self._query)
+        self._position = beginning(self._plan)
+        yield from self._fill()
+
+    def open_behind(self, cursor: str) -> Flow[None]:
+        """Go on behind a record, by its cursor.
+
+        Raises:
+            IndexChangedError, IndexNotReadyError, NoUsableIndexError, InvalidCursorError: there is no such place.
+        """
+        plan, live, mark = yield from resume(self._context, self._query, cursor)
+        yield from self._open_at(plan, live, mark)
+
+    def open_behind_key(self, last: bytes, order: Sequence[str]) -> Flow[None]:
+        """Go on behind a record of a walk in the order of the primary key, now without any index.
+
+        Args:
+            last: its packed primary key.
+            order: of the walk.
+
+        Raises:
+            InvalidArgumentError: the records do not come in this order.
+        """
+        self._query = replace(self._query, using="pk", scan_allowed=True)
+        plan = yield from plan_of(self._context, self._query)
+        if plan.combine != "scan" or plan.order != tuple(order):
+            raise InvalidArgumentError(
+                "the place where a bulk write stopped cannot be found any more",
+                argument="resume_id",
+                hint="The index that it went by is gone: build it again and resume, or forget the id.",
+            )
+        _, live = yield from live_collection(self._context, self._query.schema)
+        key = live.layout.key(last).removeprefix(plan.scans[0].prefix)
+        yield from self._open_at(plan, live, mark_of_key(key, behind=True))
+
+    def _open_at(self, plan: QueryPlan, live: LiveCollection, mark: bytes) -> Flow[None]:
+        self._skip = 0
+        self._plan = plan
+        self._position = position_at(plan, live, mark, back=False)
+        yield from self._fill()
+
+    def take(self, size: int) -> Flow[list[Found]]:
+        """The next results, at most ``size``; none at the end."""
+        yield from self._fill()
+        size = size if self._left is None else min(size, self._left)
+        return [self._found.popleft() for _ in range(min(size, len(self._found)))]
+
+    def give_back(self, items: Sequence[Found]) -> None:
+        """Results that were taken and not dealt with come first again."""
+        self._found.extendleft(reversed(items))
+
+    def dealt_with(self, matched: int) -> None:
+        """So many results of the slice are done."""
+        if self._left is not None:
+            self._left = max(0, self._left - matched)
+
+    def _fill(self) -> Flow[None]:
+        """Read on until there is something to take."""
+        while not self._found and self._position is not None and self._left != 0:
+            plan = self._position.plan
+            self._plan = plan
+            if plan.sort is not None:
+                yield from self._fill_sorted(plan)
+                return
+            size = MAX_BATCH
+            if self._left is not None and counts_rows(plan):
+                size = min(size, self._skip + self._left)
+            batch = yield from read_batch(self._context, self._query, self._position, size, peek=False)
+            self._position = batch.position
+            passed = min(self._skip, len(batch.hits))
+            self._skip -= passed
+            self._found.extend(
+                Found(hit.pk, plan, row) for hit, row in zip(batch.hits[passed:], batch.found[passed:], strict=True)
+            )
+
+    def _fill_sorted(self, plan: QueryPlan) -> Flow[None]:
+        query = self._asked
+        hits = yield from sorted_hits(self._context, self._query, plan, Wanted(query.stop))
+        self._found.extend(Found(one.hit.pk) for one in hits[query.start :])
+        self._position = None
+
+
+def in_key_order(plan: QueryPlan) -> bool:
+    """Whether the results come in the order of the primary key, or from its end, without being put into it."""
+    if plan.sort is not None:
+        return False
+    keys = tuple(column.field for column in plan.schema.primary_key)
+    return plan.combine == "nothing" or plan.order in (keys, tuple(f"-{name}" for name in keys))

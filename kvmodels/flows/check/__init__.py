@@ -1,0 +1,13 @@
+"""Verification and repair of a store."""
+
+from __future__ import annotations
+
+from kvmodels._support.lazy_modules import deferred_modules
+
+__getattr__ = deferred_modules(
+    __name__,
+    "counters",
+    "findings",
+    "scrub",
+    "undeclared",
+)

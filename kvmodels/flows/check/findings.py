@@ -1,0 +1,153 @@
+"""What ``db.check()`` finds, as values.
+
+Rules of this module: values only, nothing is read here.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final, Literal, NamedTuple
+
+from kvmodels._support.naming import short_repr, show_public_path
+from kvmodels._support.slotted_dataclass import dataclass
+from kvmodels.core.keys import decode_key
+from kvmodels.core.values import StoredAsJson
+from kvmodels.errors import KvModelsError
+
+FINDINGS_SHOWN: Final = 5
+
+FindingKind = Literal["dangling", "missing", "foreign", "undecodable", "computed", "counter"]
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One key that is not as it should be.
+
+    Attributes:
+        kind: ``dangling``: an index entry that no record reproduces (key, value, deadline); ``missing``: an entry
+            that a record calls for and that is not there, or belongs to another record with the same value;
+            ``foreign``: a key under a prefix of the collection that this library would not write;
+            ``undecodable``: a record that is no document, or one that its model does not accept;
+            ``computed``: a record with a stored value of a computed column that its function does not give;
+            ``counter``: a counter of an aggregate index that is not what the records give.
+        key: the key as the key-value API shows it; for bytes that are no key, ``(bytes,)``.
+        primary_key: of the record concerned, where it is known.
+        reason: what exactly is wrong, in a few words.
+        repaired: whether this run mended it.
+        group: of a counter, the key parts of its group; the last part of ``key`` says what is counted.
+        expected: of a counter, what the records give.
+        found: of a counter, what it holds; None when it holds no number, or is not there.
+        hint: what to do about a finding that ``repair=True`` leaves as it is.
+    """
+
+    kind: FindingKind
+    collection: str
+    index: str | None
+    key: Annotated[tuple[Any, ...], StoredAsJson]
+    primary_key: Annotated[Any, StoredAsJson]
+    reason: str
+    repaired: bool = False
+    group: Annotated[tuple[Any, ...] | None, StoredAsJson] = None
+    expected: int | None = None
+    found: int | None = None
+    hint: str | None = None
+
+    def __str__(self) -> str:
+        place = self.collection if self.index is None else f"{self.collection}.{self.index}"
+        key = self.key if self.primary_key is None else self.primary_key
+        return f"{self.kind} {place} {short_repr(key)}: {self.reason}"
+
+
+class CheckReport(NamedTuple):
+    """The result of a check of the whole store.
+
+    ``ok`` says that nothing was found, or that all that was found has been repaired. ``scanned`` counts the rows
+    read: records and index entries, and for aggregate indexes records once more and counters. ``unchecked`` names
+    every index that was not compared completely, as ``"collection.index: reason"``: one that this release does not
+    declare, one that is not built, is being built or dropped or has violations, and counters that could not be
+    counted; and as ``"collection: reason"`` every collection that no declared model covers, of which only entries were
+    compared. Nothing is said about those, so ``ok`` does not cover them.
+    """
+
+    scanned: int
+    findings: tuple[Finding, ...]
+    unchecked: tuple[str, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether everything that was compared is exact now."""
+        return all(finding.repaired for finding in self.findings)
+
+    @property
+    def dangling(self) -> tuple[Finding, ...]:
+        """Entries that no record reproduces."""
+        return self._of("dangling")
+
+    @property
+    def missing(self) -> tuple[Finding, ...]:
+        """Entries that a record calls for."""
+        return self._of("missing")
+
+    @property
+    def foreign(self) -> tuple[Finding, ...]:
+        """Keys that this library would not write."""
+        return self._of("foreign")
+
+    @property
+    def undecodable(self) -> tuple[Finding, ...]:
+        """Records that cannot be read as objects of their model."""
+        return self._of("undecodable")
+
+    @property
+    def computed(self) -> tuple[Finding, ...]:
+        """Records whose computed columns are not what their functions give."""
+        return self._of("computed")
+
+    @property
+    def counters(self) -> tuple[Finding, ...]:
+        """Counters that are not what the records give."""
+        return self._of("counter")
+
+    @property
+    def repaired(self) -> tuple[Finding, ...]:
+        """Those that this run mended."""
+        return tuple(finding for finding in self.findings if finding.repaired)
+
+    def _of(self, kind: FindingKind) -> tuple[Finding, ...]:
+        return tuple(finding for finding in self.findings if finding.kind == kind)
+
+    def __str__(self) -> str:
+        counts = ", ".join(
+            f"{len(found)} {kind}"
+            for kind, found in (
+                ("dangling", self.dangling),
+                ("missing", self.missing),
+                ("foreign", self.foreign),
+                ("undecodable", self.undecodable),
+                ("computed", self.computed),
+                ("counters", self.counters),
+            )
+        )
+        verdict = "ok" if self.ok else "NOT OK"
+        missed = f"; not compared: {'; '.join(self.unchecked)}" if self.unchecked else ""
+        left = [finding for finding in self.findings if not finding.repaired]
+        first = "".join(f"\n  {finding}" for finding in left[:FINDINGS_SHOWN])
+        more = f"\n  and {len(left) - FINDINGS_SHOWN} more: see findings" if len(left) > FINDINGS_SHOWN else ""
+        summary = f"{verdict}: {self.scanned} rows scanned; {counts}; {len(self.repaired)} repaired{missed}"
+        return summary + first + more
+
+
+def shown_key(key: bytes) -> tuple[Any, ...]:
+    r"""A key as the key-value API shows it; for bytes that are none, these.
+
+    Examples:
+        >>> from kvmodels.core.keys import encode_key
+        >>> shown_key(encode_key(("a", 42))), shown_key(bytes.fromhex("ff"))
+        (('a', 42), (b'\xff',))
+    """
+    try:
+        return decode_key(key)
+    except KvModelsError:
+        return (key,)
+
+
+show_public_path(CheckReport)

@@ -1,0 +1,320 @@
+"""The expected index entries of one record, their comparison with the stored ones, and their repair.
+
+Sums compare two sets of entries without holding either. Each entry adds a hash of its key and content to one of 1,024
+sums, which the hash of its key chooses; an expected entry is added and a stored one subtracted. A sum that is not 0
+says that one of its entries is missing, unexpected or different. Hashes have 64 bits, so that two different sets have
+the same sums once in 10**19 times.
+
+Rules of this module: nothing is said of the entries of a record that cannot be indexed as a whole, because a repair
+could not write any of them. An entry is removed only while its record still does not call for it, and written only
+from the record; records are never guessed. A document is never deleted, whatever its model thinks of it: releases
+disagree about models, and the data may be the only copy. A repair that meets a conflict is left to the next check.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from kvmodels._support.slotted_dataclass import dataclass
+from kvmodels.catalog.collection import LiveCollection, LiveIndex
+from kvmodels.catalog.keyspace import HEADER_KEY
+from kvmodels.core.keys import decode_key
+from kvmodels.core.operations import AtomicWrite, Check, Committed, Delete, Row
+from kvmodels.errors import CommitUnknownError, DecodeError, KvModelsError
+from kvmodels.flows.check.findings import FindingKind
+from kvmodels.flows.context import Context, HeaderView, writable_collection
+from kvmodels.flows.effects import Flow, commit
+from kvmodels.flows.hydration.rows import document_of, recomputed, stored_of
+from kvmodels.flows.writing.attempt import execute
+from kvmodels.flows.writing.encode import refused
+from kvmodels.flows.writing.operation import Operation, Proposal, Seen, always
+from kvmodels.indexing.changes import RecordChange
+from kvmodels.indexing.entries import NOTHING_HELD, entry_keys, entry_value, slot_owner
+from kvmodels.schema.definition.definition import Document, ModelSchema
+
+_MASK: Final = 1_023
+
+EVERY_SUM: Final = range(_MASK + 1)
+"""The numbers of all sums."""
+
+
+def sum_of(key: bytes) -> int:
+    """Return the number of the sum that an entry is a part of."""
+    return hash(key) & _MASK
+
+
+class EntrySums:
+    """The sums of one generation of an index.
+
+    Args:
+        copies: its entries are copies of their records, with whose versionstamps theirs are compared.
+    """
+
+    __slots__ = ("_copies", "_sums")
+
+    def __init__(self, copies: bool) -> None:
+        self._copies = copies
+        self._sums = [0] * (_MASK + 1)
+
+    def add(self, keys: Iterable[bytes], value: tuple[bytes, int], record: Row) -> None:
+        """Add the entries that a record calls for: their keys, and what all of them hold."""
+        stamp = record.versionstamp if self._copies else None
+        for key in keys:
+            self._sums[hash(key) & _MASK] += hash((key, *value, record.expire_at, stamp))
+
+    def take(self, rows: Iterable[Row]) -> None:
+        """Take away entries that are there."""
+        sums, copies = self._sums, self._copies
+        for key, value, encoding, versionstamp, expire_at in rows:
+            stamp = versionstamp if copies else None
+            sums[hash(key) & _MASK] -= hash((key, value, encoding, expire_at, stamp))
+
+    def differing(self) -> set[int]:
+        """Return the numbers of the sums that are not 0."""
+        return {number for number, total in enumerate(self._sums) if total}
+
+
+@dataclass(frozen=True, slots=True)
+class Expected:
+    """An entry that a record calls for."""
+
+    live: LiveCollection
+    index: LiveIndex
+    slot: bool
+    value: bytes
+    encoding: int
+
+
+class _ExpectedEntries(NamedTuple):
+    """The keys of the entries of one record in one index, with whether they are slots, and what they all hold."""
+
+    keys: dict[bytes, bool]
+    value: tuple[bytes, int]
+
+
+class RecordEntries:
+    """The entries of one record; it is decoded once, and each index is computed when it is asked for.
+
+    Args:
+        live: its collection under the header that ``row`` was read with.
+        row: the record.
+        document: what was decoded of it, if that has its primary key.
+    """
+
+    __slots__ = ("_context", "_document", "_filled", "_live", "_of", "_pointer", "pk", "row")
+
+    def __init__(self, context: Context, live: LiveCollection, row: Row, document: Document | None = None) -> None:
+        self._context = context
+        self._live = live
+        self._of: dict[tuple[str, int], _ExpectedEntries | None] = {}
+        self.row = row
+        self.pk = live.layout.pk_of(row.key)
+        self._document = self._read() if document is None else document
+        self._pointer: tuple[bytes, int] | None = None
+        self._filled: Document | None = None
+
+    def _read(self) -> Document | None:
+        try:
+            document = document_of(self._context, self.row)
+        except KvModelsError:
+            return None
+        return document if self._live.layout.names(document, self.row.key) else None
+
+    @property
+    def can_be_read(self) -> bool:
+        """Whether it is a document of this record, so that anything can be said about its entries."""
+        return self._document is not None
+
+    def all(self) -> dict[bytes, Expected] | None:
+        """The entries that it calls for in the indexes that are complete; None when it cannot be indexed."""
+        complete = self.complete()
+        if complete is None:
+            return None
+        return {
+            key: Expected(self._live, index, slot, *value)
+            for index, (keys, value) in complete
+            for key, slot in keys.items()
+        }
+
+    def complete(self) -> list[tuple[LiveIndex, _ExpectedEntries]] | None:
+        """The same by index: keys, with whether they are slots, and what all of them hold."""
+        found: list[tuple[LiveIndex, _ExpectedEntries]] = []
+        for index in self._live.maintained:
+            if not index.readable:
+                continue
+            made = self._entries(index)
+            if made is None:
+                return None
+            found.append((index, made))
+        return found
+
+    def in_index(self, index: LiveIndex) -> dict[bytes, Expected] | None:
+        """The entries in one index, complete or not; None when it cannot hold the record."""
+        made = self._entries(index)
+        if made is None:
+            return None
+        keys, value = made
+        return {key: Expected(self._live, index, slot, *value) for key, slot in keys.items()}
+
+    def calls_for(self, index: LiveIndex, entry: Row) -> bool:
+        """Whether an entry of an index is one of this record, as it is.
+
+        What an entry of an index under construction holds is not compared: it may be made anew by the build.
+        """
+        made = self._entries(index)
+        if made is None:
+            return False
+        keys, value = made
+        slot = keys.get(entry.key)
+        if slot is None:
+            return False
+        return (
+            not index.readable
+            or difference(self._context, Expected(self._live, index, slot, *value), entry, self.row) is None
+        )
+
+    def _entries(self, index: LiveIndex) -> _ExpectedEntries | None:
+        """The keys of its entries in one index, and what they all hold."""
+        place = index.stored.name, index.stored.generation
+        if place not in self._of:
+            self._of[place] = self._made(index)
+        return self._of[place]
+
+    def _made(self, index: LiveIndex) -> _ExpectedEntries | None:
+        try:
+            document = self._document
+            if document is not None and index.layout.covers(document):
+                keys = dict(index.layout.keys(document, self.pk))
+            else:
+                document = self._made_anew()
+                if document is None:
+                    return None
+                keys = dict(entry_keys(index, document, self.pk))
+        except KvModelsError:
+            return None
+        if not keys:
+            return _ExpectedEntries(keys, (b"", 0))
+        if index.layout.is_plain:  # which has one entry
+            return _ExpectedEntries(keys, self._points() if True in keys.values() else NOTHING_HELD)
+        # A copy is compared with the bytes that are stored, also while a build has not filled in a new column yet.
+        row = self.row
+        change = RecordChange(self._live, self.pk, row, document, document, row.value, row.encoding)
+        slot = next(iter(keys.values()))  # the same for all of them
+        return _ExpectedEntries(keys, entry_value(self._context.codec, index.layout, slot, change))
+
+    def _points(self) -> tuple[bytes, int]:
+        """What a unique slot holds that leads to the record."""
+        if self._pointer is None:
+            self._pointer = self._context.codec.encode(list(decode_key(self.pk)))
+        return self._pointer
+
+    def _made_anew(self) -> Document | None:
+        """What it stores with the defaults of the model, for an index that asks for what is not stored."""
+        if self._document is None:
+            return None
+        if self._filled is None:
+            self._filled = stored_of(self._context, self._live, self.row).document
+        return self._filled
+
+
+def difference(context: Context, wanted: Expected, entry: Row, record: Row) -> str | None:
+    """In what an entry differs from what its record calls for, in a few words; None if it does not."""
+    if (entry.value, entry.encoding) != (wanted.value, wanted.encoding):
+        return "wrong owner" if _names_another(context, wanted, entry, record) else "wrong value"
+    if entry.expire_at != record.expire_at:
+        return "another deadline than the record"
+    if wanted.index.definition.store == "record" and entry.versionstamp != record.versionstamp:
+        return "another versionstamp than the record"
+    return None
+
+
+def _names_another(context: Context, wanted: Expected, entry: Row, record: Row) -> bool:
+    """Whether a slot belongs to another record than it should, or to none that can be named."""
+    definition = wanted.index.definition
+    if not wanted.slot or definition.store is not None:
+        return False
+    if not definition.include:
+        return True
+    try:
+        owner = slot_owner(context.codec, wanted.live, wanted.index, entry)
+        return owner != wanted.live.layout.pk_of(record.key)
+    except DecodeError:
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """A confirmed finding with the rows that it was confirmed with."""
+
+    kind: FindingKind
+    row: Row
+    index: LiveIndex | None
+    pk: bytes | None
+    reason: str
+    record: Row | None = None
+    hint: str | None = None
+    """What to do about a finding that no repair mends."""
+    worthless: bool = False
+    """The row is no document at all, so that nothing is lost with it; what only the model refuses is never deleted."""
+
+
+def mend(context: Context, schema: ModelSchema, suspect: Suspect, *, everything: bool) -> Flow[bool]:
+    """Repair one finding; foreign keys and rows that are no documents only with ``everything``."""
+    if suspect.kind in ("foreign", "undecodable"):
+        is_lost = suspect.kind == "foreign" or suspect.worthless
+        return everything and is_lost and (yield from _remove(context, schema, suspect))
+    if suspect.kind == "dangling" and not (yield from _remove(context, schema, suspect)):
+        return False
+    if suspect.record is None or suspect.pk is None:
+        return True
+    return (yield from _rewrite(context, schema, suspect.pk, suspect.index))
+
+
+def _remove(context: Context, schema: ModelSchema, suspect: Suspect) -> Flow[bool]:
+    """Delete one key, if it, the header and the record concerned are still as they were seen."""
+    view, _ = yield from writable_collection(context, schema)
+    checks = [
+        Check(HEADER_KEY, view.versionstamp, physical=True),
+        Check(suspect.row.key, suspect.row.versionstamp, physical=True),
+    ]
+    if suspect.kind == "dangling" and suspect.pk is not None:
+        record_key = context.layouts[schema.collection].key(suspect.pk)
+        checks.append(Check(record_key, suspect.record.versionstamp if suspect.record else None))
+    try:
+        outcome = yield from commit(AtomicWrite(tuple(checks), (Delete(suspect.row.key),)))
+    except CommitUnknownError:
+        return False
+    return isinstance(outcome, Committed)
+
+
+def _rewrite(context: Context, schema: ModelSchema, pk: bytes, index: LiveIndex | None) -> Flow[bool]:
+    """Write the entries of one record again from what it stores."""
+    key = context.layouts[schema.collection].key(pk)
+
+    def wanted(_: HeaderView) -> Sequence[bytes]:
+        return (key,)
+
+    def propose(seen: Seen) -> Proposal[bool]:
+        row = seen.live_row(key)
+        if row is None:
+            return Proposal((), always(True))
+        live = seen.view.live[schema.collection]
+        document = document_of(context, row)
+        new, value, encoding, _ = stored_of(context, live, row)
+        anew = recomputed(context, live, row)
+        if anew is not None:
+            # As if it had stored the right values before: a slot of the wrong one may belong to another record, and
+            # entries that were made of it are found as dangling.
+            document = new = anew.document
+            value, encoding = anew.value, anew.encoding
+        only = None
+        if index is not None and index.definition.store is None and value == row.value:
+            only = next((current for current in live.maintained if current.stored == index.stored), None)
+        change = RecordChange(live, pk, row, document, new, value, encoding, row.expire_at, rewrite=True, only=only)
+        return Proposal((change,), always(True), always(True))
+
+    try:
+        return (yield from execute(context, Operation((schema,), wanted, propose, refused)))
+    except KvModelsError:
+        return False

@@ -1,0 +1,149 @@
+"""Check the collections of a store that no model of this program declares, by what the catalogue says of their indexes.
+
+Entries are a function of the stored document, in which the values of computed columns are stored too, so that no class
+and no key function is needed to compare them. What does need the class is said in ``unchecked``: whether a record can
+be read as an object, whether a computed value is what its function gives, and counters.
+
+Rules of this module: nothing is repaired here, because a write takes the model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final, cast
+
+from kvmodels.catalog.catalogue import (
+    IndexState,
+    StoredCollection,
+    StoredIndex,
+    index_definition,
+    primary_key_columns,
+)
+from kvmodels.catalog.collection import LiveCollection, LiveIndex
+from kvmodels.catalog.keyspace import EntryLayout, RecordLayout, violation_prefix
+from kvmodels.core.operations import Row
+from kvmodels.errors import SchemaMismatchError
+from kvmodels.flows.check.findings import CheckReport
+from kvmodels.flows.check.records import RecordEntries, Suspect
+from kvmodels.flows.check.scrub import Repair, Scrub, check_database
+from kvmodels.flows.context import Context, HeaderView, header_view, reload_header
+from kvmodels.flows.effects import Flow
+from kvmodels.flows.evolution.throttle import UNPACED, Pace
+from kvmodels.schema.definition.definition import Document, ModelSchema
+
+
+def check_store(context: Context, *, repair: Repair = False, pace: Pace = UNPACED) -> Flow[CheckReport]:
+    """Check every declared collection, and every other one that the store lists.
+
+    Args:
+        context: shared by the flows of the database.
+        repair: as for ``check_database``; undeclared collections are never repaired.
+        pace: the most rows per second, and whom to tell.
+    """
+    report = yield from check_database(context, repair=repair, pace=pace)
+    view = yield from reload_header(context)
+    for name, stored in view.header.collections.items():
+        if name not in context.schemas:
+            other = yield from _check_undeclared(context, stored, pace)
+            report = CheckReport(
+                report.scanned + other.scanned,
+                (*report.findings, *other.findings),
+                (*report.unchecked, *other.unchecked),
+            )
+    return report
+
+
+def _check_undeclared(context: Context, stored: StoredCollection, pace: Pace) -> Flow[CheckReport]:
+    try:
+        layout = RecordLayout(stored.name, primary_key_columns(stored))
+    except SchemaMismatchError as error:
+        return CheckReport(0, (), (f"{stored.name}: {error.message}",))
+    scrub = _UndeclaredScrub(context, layout, pace)
+    yield from scrub.whole(scrub.live_of(stored))
+    return CheckReport(scrub.scanned, tuple(scrub.findings), tuple(_uncompared(stored, scrub)))
+
+
+class _UndeclaredScrub(Scrub):
+    """One run over a collection without a model."""
+
+    def __init__(self, context: Context, layout: RecordLayout, pace: Pace) -> None:
+        super().__init__(context, layout.collection, None, False, pace)
+        self._own_layout = layout
+        self._known: tuple[StoredCollection, LiveCollection] | None = None
+        self.incomplete = False
+        """Whether a record was found that does not store a column of an index."""
+
+    @property
+    def _layout(self) -> RecordLayout:
+        return self._own_layout
+
+    def live_of(self, stored: StoredCollection | None) -> LiveCollection:
+        """The collection with the indexes that can be compared; it has no schema, and nothing here asks for one."""
+        if stored is None:
+            return self._live_with(())
+        if self._known is None or self._known[0] is not stored:
+            self._known = stored, self._live_with(tuple(_comparable(stored)))
+        return self._known[1]
+
+    def _live_with(self, indexes: tuple[LiveIndex, ...]) -> LiveCollection:
+        return LiveCollection(cast("ModelSchema", None), self._own_layout, indexes, {}, {}, None, None)
+
+    def _live(self) -> Flow[tuple[HeaderView, LiveCollection]]:
+        view = yield from header_view(self._context)
+        return view, self.live_of(view.header.collections.get(self._collection))
+
+    def _entries_of(self, live: LiveCollection, row: Row, document: Document | None = None) -> RecordEntries:
+        entries = _StoredEntries(self._context, live, row, document)
+        if entries.can_be_read and entries.complete() is None:
+            self.incomplete = True
+        return entries
+
+    def _judge_document(self, live: LiveCollection, row: Row, document: Document) -> Suspect | None:
+        del live, row, document  # there is no class to read it as
+        return None
+
+    def _hint(self, suspect: Suspect) -> str | None:
+        del suspect
+        return _DECLARE_IT
+
+
+class _StoredEntries(RecordEntries):
+    """The entries of a record as far as it stores what they are made of."""
+
+    __slots__ = ()
+
+    def _made_anew(self) -> Document | None:
+        return None
+
+
+def _comparable(stored: StoredCollection) -> Iterator[LiveIndex]:
+    for index in stored.indexes:
+        if index.state is IndexState.READABLE and not index.is_aggregate:
+            try:
+                definition = index_definition(index)
+            except SchemaMismatchError:
+                continue
+            layout = EntryLayout(stored.name, definition, index.generation)
+            violations = violation_prefix(stored.name, index.name, index.generation)
+            yield LiveIndex(index, definition, layout, violations, None)
+
+
+def _uncompared(stored: StoredCollection, scrub: _UndeclaredScrub) -> Iterator[str]:
+    yield f"{stored.name}: no model of this program declares it, so its records were not read as objects"
+    compared = {(index.stored.name, index.stored.generation) for index in scrub.live_of(stored).maintained}
+    for index in stored.indexes:
+        if (index.name, index.generation) not in compared:
+            yield f"{stored.name}.{index.name}: {_reason(index)}"
+    if scrub.incomplete:
+        yield f"{stored.name}: records that do not store a column of an index were not compared with it"
+
+
+def _reason(index: StoredIndex) -> str:
+    if index.state is not IndexState.READABLE:
+        return "it is not complete; a program that declares its model finishes it"
+    if index.is_aggregate:
+        return "counters are counted again only for a declared model"
+    return "it has a column of a type that this release does not know"
+
+
+_DECLARE_IT: Final = "Run db.check(repair=True) in a program that declares the model of this collection."

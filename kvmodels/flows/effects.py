@@ -1,0 +1,344 @@
+"""What a flow may ask of the world: to read, to commit, to wait, also for a commit of others, and what time it is.
+
+A flow is a generator that yields requests and is sent their answers; it does no I/O. ``kvmodels.runtime.sync`` runs
+one flow against an engine, synchronously or asynchronously, so both worlds share every decision.
+
+Rules of this module: requests are plain frozen values; nothing here knows an engine, a thread or an event loop.
+An error of the engine is thrown into the flow at the ``yield`` of its request, so a flow handles it with ``try``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from functools import partial
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, overload
+
+from kvmodels._support.turns import Ticket
+from kvmodels.core.operations import (
+    AtomicWrite,
+    Changes,
+    Committed,
+    Conflict,
+    Counted,
+    Follow,
+    Guard,
+    GuardFailed,
+    Likely,
+    ReadRange,
+    ReadResult,
+    Removal,
+    Row,
+)
+from kvmodels.errors import EngineTimeoutError
+
+T = TypeVar("T")
+_new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Read(NamedTuple):
+    """Read all ranges in one snapshot; the answer is what ``Engine.read`` returns."""
+
+    ranges: Sequence[ReadRange]
+    guard: Guard | None = None
+    include_expired: bool = False
+    follow: Follow | None = None
+
+
+class ReadRow(Read):
+    """A read of one key, of which nothing but the row is asked: the answer may have an empty versionstamp."""
+
+    __slots__ = ()
+
+
+class ReadToChange(Read):
+    """A read of one key, of which nothing but the row is asked, for a commit that checks what was found.
+
+    So it may be a little older than the present state, and the versionstamp of the answer is not to be looked at.
+    """
+
+    __slots__ = ()
+
+
+class Count(NamedTuple):
+    """Count the rows of all ranges in one snapshot; the answer is what ``Engine.count`` returns."""
+
+    ranges: Sequence[ReadRange]
+    guard: Guard | None = None
+
+
+class Commit(NamedTuple):
+    """Apply one atomic operation; the answer is what ``Engine.commit`` returns. It is sent once."""
+
+    write: AtomicWrite
+
+
+class Remove(NamedTuple):
+    """Apply a removal, where ``Context.removes`` says that the engine can; the answer is that of ``Commit``."""
+
+    removal: Removal
+
+
+class Sleep(NamedTuple):
+    """Wait for a number of seconds, as between two attempts; the answer is None."""
+
+    seconds: float
+
+
+class TakeTurn(NamedTuple):
+    """Wait until a ticket has its turn; the answer is whether it has. See ``_support/turns.py``."""
+
+    ticket: Ticket
+    seconds: float
+
+
+class TakePlace(NamedTuple):
+    """Take the writer's place, where ``Context.placed`` says that the engine has one; the answer is whether it was."""
+
+    seconds: float
+
+
+class Now(NamedTuple):
+    """Ask for the time in milliseconds since the epoch by the clock of the engine, which decides on expiry."""
+
+
+class WaitForCommit(NamedTuple):
+    """Wait until the store holds a later commit than ``after``, at most ``seconds``; the answer is its versionstamp."""
+
+    after: bytes
+    seconds: float
+
+
+class ReadChanges(NamedTuple):
+    """Read what changed in a range after a commit; the answer is what ``Engine.changes`` returns."""
+
+    one: ReadRange
+    after: bytes
+
+
+Request = Read | Count | Commit | Remove | Sleep | TakePlace | TakeTurn | Now | WaitForCommit | ReadChanges
+
+Flow: TypeAlias = Generator[Request, Any, T]
+"""A generator that yields requests and returns a ``T``."""
+
+
+@overload
+def read(
+    ranges: Sequence[ReadRange],
+    guard: None = None,
+    *,
+    include_expired: bool = False,
+    follow: Follow | None = None,
+) -> Flow[ReadResult]: ...
+@overload
+def read(
+    ranges: Sequence[ReadRange],
+    guard: Guard | None,
+    *,
+    include_expired: bool = False,
+    follow: Follow | None = None,
+) -> Flow[ReadResult | GuardFailed]: ...
+def read(
+    ranges: Sequence[ReadRange],
+    guard: Guard | None = None,
+    *,
+    include_expired: bool = False,
+    follow: Follow | None = None,
+) -> Flow[ReadResult | GuardFailed]:
+    """Read all ranges, and what ``follow`` asks for, in one snapshot; one request.
+
+    Args:
+        ranges: what to read; the answer has their rows in this order.
+        guard: a key that must have a versionstamp in the snapshot, or None.
+        include_expired: whether rows past their deadline are seen.
+        follow: a pure function from the rows to further ranges of the same snapshot.
+
+    Returns:
+        The rows, or GuardFailed when the guard does not hold; without a guard always the rows.
+    """
+    answer: ReadResult | GuardFailed = yield Read(ranges, guard, include_expired, follow)
+    return answer
+
+
+def read_row(key: bytes) -> Flow[Row | None]:
+    """The row of a key; one request, for which an engine need not say of which state of the store it is."""
+    answer: ReadResult = yield ReadRow((ReadRange(key),))
+    rows = answer.ranges[0]
+    return rows[0] if rows else None
+
+
+def count_rows(ranges: Sequence[ReadRange], guard: Guard | None = None) -> Flow[Counted | GuardFailed]:
+    """Count the live rows of all ranges in one snapshot, without reading them; one request.
+
+    Not in a transaction, whose own writes the engine does not know, and whose commit checks every row that it has seen.
+
+    Args:
+        ranges: what to count; a limit bounds its number.
+        guard: a key that must have a versionstamp in the snapshot, or None.
+    """
+    answer: Counted | GuardFailed = yield Count(ranges, guard)
+    return answer
+
+
+def commit(write: AtomicWrite) -> Flow[Committed | Conflict]:
+    """Apply one atomic operation; one request, never sent again.
+
+    Raises:
+        CommitUnknownError: the answer was lost; the operation may have been applied.
+    """
+    answer: Committed | Conflict = yield Commit(write)
+    return answer
+
+
+def sleep(seconds: float) -> Flow[None]:
+    """Wait for ``seconds`` (0 or more)."""
+    yield Sleep(seconds)
+
+
+def take_turn(ticket: Ticket, seconds: float) -> Flow[bool]:
+    """Wait until a ticket has its turn, at most ``seconds`` (0 or more); return whether it has."""
+    answer: bool = yield TakeTurn(ticket, seconds)
+    return answer
+
+
+def take_place(seconds: float) -> Flow[bool]:
+    """Keep other processes from writing until the next commit of this one; return whether that succeeded.
+
+    Whoever asks for it has ``leave_place`` of the engine called in the end.
+    """
+    try:
+        answer: bool = yield TakePlace(seconds)
+    except EngineTimeoutError:
+        return False
+    return answer
+
+
+def now() -> Flow[int]:
+    """Return milliseconds since the epoch by the clock of the engine; it never goes back."""
+    answer: int = yield Now()
+    return answer
+
+
+def wait_for_commit(after: bytes, seconds: float) -> Flow[bytes]:
+    """Wait until the versionstamp of the last commit is greater than ``after``, or ``seconds`` (0 or more) are over.
+
+    Returns:
+        The versionstamp of the last commit.
+
+    Raises:
+        ClosedError: the store was closed meanwhile.
+    """
+    answer: bytes = yield WaitForCommit(after, seconds)
+    return answer
+
+
+AGAIN: Final[Any] = object()
+"""What an answer returns where the read was not enough to know it."""
+
+
+class OneRequest(NamedTuple, Generic[T]):
+    """A flow of one request, known before anything is asked, without the cost of a generator.
+
+    Attributes:
+        request: what is asked.
+        answer: makes the result of the flow from the answer of the engine; or AGAIN.
+        otherwise: the flow to run after AGAIN, and when the guard did not hold; only needed where either can happen.
+    """
+
+    request: Read | Count
+    answer: Callable[[Any], T]
+    otherwise: Callable[[], Flow[T]] | None = None
+
+
+class Lookup(Protocol[T_co]):
+    """A compiled lookup of one record; see ``kvmodels.flows.reading.lookup``."""
+
+    @property
+    def guard(self) -> Guard | None:
+        """Of the read."""
+        ...
+
+    @property
+    def follow(self) -> Follow | None:
+        """From what is read first to the record."""
+        ...
+
+    @property
+    def load(self) -> Callable[[Any, bytes], T_co | None] | None:
+        """From the row of the record, which may be a plain tuple, and the key that was asked for, to its object.
+
+        The result is None if another record was wanted. Without ``load`` the whole read is needed.
+        """
+        ...
+
+    @property
+    def otherwise(self) -> Callable[[Any], Flow[T_co]]:
+        """Makes the flow to run after AGAIN, and when the guard did not hold, from the operand."""
+        ...
+
+    def answer(self, found: ReadResult, key: bytes, given: Any, /) -> T_co:
+        """Return the object that a read of the key has found; AGAIN; or as ``absent``."""
+        ...
+
+    def absent(self, given: Any, /) -> T_co:
+        """Return None, or raise DoesNotExist."""
+        ...
+
+
+class OneLookup(NamedTuple, Generic[T]):
+    """A flow of one request that looks up one record; an engine may give its row alone (``row_at_key``).
+
+    Attributes:
+        lookup: how it is read.
+        key: packed from the operand.
+        given: the operand.
+    """
+
+    lookup: Lookup[T]
+    key: bytes
+    given: Any
+
+    def one_request(self, *, guessed: bool = False) -> OneRequest[T]:
+        """Return the same flow as a read; ``guessed``: a wrong record was found by a guess, so do not guess again."""
+        lookup, key, given = self
+        follow = lookup.follow
+        if guessed and isinstance(follow, Likely):
+            follow = follow.follow
+        request = Read((_new(ReadRange, (key, None, None, False, False)),), lookup.guard, False, follow)
+        return OneRequest(request, partial(_answer, lookup, key, given), partial(lookup.otherwise, given))
+
+
+def _answer(lookup: Lookup[T], key: bytes, given: Any, found: ReadResult) -> T:
+    return lookup.answer(found, key, given)
+
+
+AnyFlow: TypeAlias = Flow[T] | OneRequest[T] | OneLookup[T]
+"""A flow: a generator, or one request."""
+
+
+def steps_of(flow: AnyFlow[T]) -> Flow[T]:
+    """Return a flow as a generator, for callers that handle its requests."""
+    if isinstance(flow, OneLookup):
+        return _steps(flow.one_request())
+    return _steps(flow) if isinstance(flow, OneRequest) else flow
+
+
+def _steps(one: OneRequest[T]) -> Flow[T]:
+    found: ReadResult | Counted | GuardFailed = yield one.request
+    if not isinstance(found, GuardFailed):
+        result = one.answer(found)
+        if result is not AGAIN:
+            return result
+    assert one.otherwise is not None  # there was a guard, or an answer that needs it
+    return (yield from one.otherwise())
+
+
+def read_changes(one: ReadRange, after: bytes) -> Flow[Changes]:
+    """Return the keys of a range that changed in commits later than ``after``, in the order of their last change.
+
+    Raises:
+        UnsupportedError: the store keeps no change log.
+        ResumeExpiredError: the log no longer reaches back to ``after``.
+    """
+    answer: Changes = yield ReadChanges(one, after)
+    return answer

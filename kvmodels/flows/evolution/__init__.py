@@ -1,0 +1,15 @@
+"""Schema evolution: opening, plans, index builds and migrations."""
+
+from __future__ import annotations
+
+from kvmodels._support.lazy_modules import deferred_modules
+
+__getattr__ = deferred_modules(
+    __name__,
+    "apply",
+    "build",
+    "migrate",
+    "open",
+    "throttle",
+    "violations",
+)

@@ -1,0 +1,209 @@
+"""Comparison of the models with the store as a plan, and its execution.
+
+A plan lists the differences as steps of named rules, and tries the models on a sample of records. Its execution lists
+fields, raises the schema version, drops, builds and migrates.
+
+Rules of this module: a plan writes nothing. A refused change is refused before anything is done. Every step is a
+change that can be interrupted and begun again; the plan is only made to be judged and shown, and each step looks at
+the store itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from kvmodels._support.naming import show_public_path
+from kvmodels._support.slotted_dataclass import dataclass
+from kvmodels.catalog.catalogue import IndexState, StoredCollection
+from kvmodels.catalog.collection import LiveCollection, is_older, needed_version
+from kvmodels.catalog.evolution import PlanStep, RefusedRecord, SchemaPlan, Tried, plan_collection
+from kvmodels.core.keys import key_successor
+from kvmodels.core.operations import ReadRange, Row, after_prefix
+from kvmodels.errors import DecodeError, SchemaChangeRefusedError
+from kvmodels.flows.context import Context, header_view, reload_header
+from kvmodels.flows.effects import Flow, read
+from kvmodels.flows.evolution.build import BuildReport, build_index, drop_generations, drop_index, unbuilt_indexes
+from kvmodels.flows.evolution.header import list_fields, outdated_generations, raise_schema_version
+from kvmodels.flows.evolution.migrate import MigrationReport, migrate
+from kvmodels.flows.evolution.migrate_batch import remade
+from kvmodels.flows.evolution.open import list_collections
+from kvmodels.flows.evolution.sampling import SAMPLE
+from kvmodels.flows.evolution.throttle import Pace
+from kvmodels.flows.hydration.rows import cause_of, document_of, object_of
+from kvmodels.indexing.changes import Misfit
+from kvmodels.schema.definition.definition import ModelSchema
+from kvmodels.schema.definition.upgrades import version_of
+
+ROWS_AT_ONCE: Final = 500
+
+
+def plan_schema(context: Context, schemas: Sequence[ModelSchema], sample: int | None = SAMPLE) -> Flow[SchemaPlan]:
+    """The plan for some collections.
+
+    Args:
+        sample: how many records of each collection the model is tried on, in the order of their keys; None: on all.
+
+    Cost: one read of the header, and one read of each collection; more, of 500 records each, for a larger sample.
+    """
+    view = yield from reload_header(context)
+    steps: list[PlanStep] = []
+    for schema in schemas:
+        live, stored = view.live[schema.collection], view.header.collections.get(schema.collection)
+        empty, tried = yield from _tried(context, live, sample if _can_be_tried(live, stored) else 0)
+        steps.extend(plan_collection(live, stored, empty=empty, tried=tried))
+    return SchemaPlan(tuple(steps))
+
+
+def _can_be_tried(live: LiveCollection, stored: StoredCollection | None) -> bool:
+    """Whether the records are those of this release or an older one, and no other step says that it reads none."""
+    return stored is not None and live.refused is None and not is_older(live.schema, stored)
+
+
+def _tried(context: Context, live: LiveCollection, sample: int | None) -> Flow[tuple[bool, Tried]]:
+    """Whether there are no records, and how the first ones are taken by the model."""
+    start, end = live.layout.prefix, after_prefix(live.layout.prefix)
+    if sample == 0:
+        found = yield from read((ReadRange(start, end, 1, keys_only=True),))
+        return not found.ranges[0], Tried(0, ())
+    number, refused = 0, list[RefusedRecord]()
+    while sample is None or number < sample:
+        size = ROWS_AT_ONCE if sample is None else min(ROWS_AT_ONCE, sample - number)
+        found = yield from read((ReadRange(start, end, size),))
+        rows = found.ranges[0]
+        number += len(rows)
+        refused += _refused(context, live, rows)
+        if len(rows) < size:
+            break
+        start = key_successor(rows[-1].key)
+    return number == 0, Tried(number, tuple(refused))
+
+
+def _refused(context: Context, live: LiveCollection, rows: Iterable[Row]) -> Iterable[RefusedRecord]:
+    for row in rows:
+        # A key that is none of a record is nothing that a release could mend; a check reports it as foreign.
+        cause = _refusal(context, live, row) if live.layout.is_record_key(row.key) else None
+        if cause is not None:
+            values = live.layout.unpack(live.layout.pk_of(row.key))
+            yield RefusedRecord(values[0] if len(values) == 1 else values, cause)
+
+
+def _refusal(context: Context, live: LiveCollection, row: Row) -> str | None:
+    """Why the model does not take a record; one of an older version is also written anew, as a migration does it."""
+    try:
+        if version_of(document_of(context, row)) >= live.schema.schema_version:
+            object_of(context, live, row)
+            return None
+    except DecodeError as error:
+        return cause_of(error)
+    made = remade(context, live, row)
+    if not isinstance(made, Misfit):
+        return None
+    if made.reason is None or made.kind in ("not_decodable", "not_encodable"):
+        return made.reason or made.kind
+    return f"{made.kind} ({made.reason})"
+
+
+@dataclass(frozen=True, slots=True)
+class SchemaReport:
+    """What ``db.apply()`` has done.
+
+    Attributes:
+        plan: what it found, with the steps that were allowed.
+        builds: the indexes that were built, and how that ended.
+        migrations: the collections whose records were rewritten.
+    """
+
+    plan: SchemaPlan
+    builds: tuple[BuildReport, ...]
+    migrations: tuple[MigrationReport, ...]
+
+    @property
+    def complete(self) -> bool:
+        """Whether every index is readable and every record rewritten; else ``db.violations()`` says what is left."""
+        built = all(report.state is IndexState.READABLE for report in self.builds)
+        return built and all(report.complete for report in self.migrations)
+
+    def __str__(self) -> str:
+        number = len(self.plan.steps)
+        lines = [f"{number} step{'' if number == 1 else 's'}: {'complete' if self.complete else 'NOT COMPLETE'}"]
+        lines += [f"built {report}" for report in self.builds]
+        lines += [f"migrated {report}" for report in self.migrations]
+        return "\n".join(lines)
+
+
+def apply_schema(
+    context: Context, schemas: Sequence[ModelSchema], allow: Sequence[str], pace: Pace, sample: int | None = SAMPLE
+) -> Flow[SchemaReport]:
+    """Bring some collections in line with their declarations.
+
+    Args:
+        allow: names of what would be refused, or not be done, otherwise.
+        sample: how many records of each collection the model is tried on first; None: all.
+
+    Raises:
+        SchemaChangeRefusedError: a step is refused; nothing was done.
+        SchemaMismatchError: a newer release was brought up meanwhile.
+        RetriesExhaustedError: one batch met a conflict in every attempt.
+    """
+    plan = (yield from plan_schema(context, schemas, sample)).allowing(allow)
+    if plan.refused:
+        raise SchemaChangeRefusedError(
+            "some changes of the schema are refused",
+            steps=tuple(
+                f"{one.collection}{f'.{one.subject}' if one.subject else ''}: {one.rule}"
+                f"{f' ({one.detail})' if one.records else ''}"
+                for one in plan.refused
+            ),
+        )
+    yield from list_collections(context)
+    builds: list[BuildReport] = []
+    migrations: list[MigrationReport] = []
+    for schema in schemas:
+        for step in plan.of(schema.collection, "index_undeclared"):
+            yield from drop_index(context, schema.collection, step.subject or "", pace)
+        yield from list_fields(context, schema)
+        builds.extend((yield from build_indexes(context, (schema,), pace)))
+        forget = [step.subject or "" for step in plan.of(schema.collection, "field_removed") if step.allowed]
+        if forget or (yield from _waits_for_records(context, schema)):
+            migrations.append((yield from migrate(context, schema, forget=forget, pace=pace)))
+    return SchemaReport(plan, tuple(builds), tuple(migrations))
+
+
+def build_indexes(context: Context, schemas: Sequence[ModelSchema], pace: Pace) -> Flow[tuple[BuildReport, ...]]:
+    """Build or finish every declared index that is not READABLE, and remove what older generations left.
+
+    Raises:
+        SchemaMismatchError: this process may not write one of the collections; nothing was done.
+    """
+    view = yield from reload_header(context)
+    for schema in schemas:
+        outdated_generations(view, schema)
+    reports: list[BuildReport] = []
+    for schema in schemas:
+        reports.extend((yield from _build_indexes_of(context, schema, pace)))
+    return tuple(reports)
+
+
+def _build_indexes_of(context: Context, schema: ModelSchema, pace: Pace) -> Flow[list[BuildReport]]:
+    yield from raise_schema_version(context, schema)
+    view = yield from header_view(context)
+    reports: list[BuildReport] = []
+    for name in unbuilt_indexes(view.header.collections[schema.collection], schema):
+        report = yield from build_index(context, schema, name, pace)
+        reports.append(report)
+    view = yield from header_view(context)
+    for index in view.header.collections[schema.collection].indexes:
+        if index.state is IndexState.DROPPING:
+            yield from drop_generations(context, schema.collection, index.name, pace)
+    return reports
+
+
+def _waits_for_records(context: Context, schema: ModelSchema) -> Flow[bool]:
+    """Whether a declared index serves no query until records of older versions are rewritten."""
+    view = yield from reload_header(context)
+    oldest = view.header.collections[schema.collection].oldest
+    return any(needed_version(schema, definition) > oldest for definition in schema.indexes.values())
+
+
+show_public_path(SchemaReport)

@@ -1,0 +1,187 @@
+"""List the records that keep an index from becoming readable, or a migration from its end; and look at them again.
+
+Rules of this module: what is listed was so when a build or a migration looked, and is only judged again by
+``resolve``, through the build itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any
+
+from kvmodels._support.naming import short_repr, show_public_path
+from kvmodels._support.slotted_dataclass import dataclass
+from kvmodels.catalog.catalogue import IndexState
+from kvmodels.catalog.collection import LiveCollection, LiveIndex
+from kvmodels.core.keys import decode_key, skip_parts
+from kvmodels.core.operations import ReadRange, Row, after_prefix, point
+from kvmodels.core.values import StoredAsJson
+from kvmodels.errors import DecodeError, UnknownFieldError
+from kvmodels.flows.context import Context, HeaderView, reload_header
+from kvmodels.flows.effects import Flow
+from kvmodels.flows.evolution.build import BuildReport, build_index
+from kvmodels.flows.evolution.migrate import unmigrated
+from kvmodels.flows.split_reads import read_all
+from kvmodels.indexing.entries import slot_owner
+from kvmodels.schema.definition.definition import ModelSchema
+
+
+@dataclass(frozen=True, slots=True)
+class RecordViolation:
+    """A record that an index cannot hold, or that a migration cannot rewrite.
+
+    Attributes:
+        collection: of the record.
+        index: which cannot hold it; None when the record cannot be rewritten as its schema version asks.
+        key: primary key of the record.
+        kind: ``duplicate``: another record has the same unique values; ``too_long``: a key or value is longer than the
+            engine takes; ``too_many``: more values than ``max_fan_out``; ``not_encodable``: a value that no key holds;
+            ``key_function``: the function of a column fails on it; ``not_decodable``: the record cannot be read, or an
+            upgrade fails on it; ``expires``: a record with a deadline in an index that counts.
+        values: of a duplicate, the unique values; None where they are too long to be listed.
+        holder: of a duplicate, the primary key of the record that has the values now; None if none has any more.
+        reason: of ``key_function``, the name of the type of what the function raised; of a ``duplicate`` in a
+            migration, or in an index whose build has to write the record anew, the complete index whose value another
+            record has; of what an index does not hold in a migration, that index; of ``not_decodable`` and
+            ``not_encodable``, the field and the cause where they are known; else None.
+    """
+
+    collection: str
+    index: str | None
+    key: Annotated[Any, StoredAsJson]
+    kind: str
+    values: Annotated[tuple[Any, ...] | None, StoredAsJson] = None
+    holder: Annotated[Any, StoredAsJson] = None
+    reason: str | None = None
+
+    def __str__(self) -> str:
+        place = self.collection if self.index is None else f"{self.collection}.{self.index}"
+        held = (
+            f" with {short_repr(self.holder)} of {short_repr(self.values)}"
+            if self.values is not None and self.holder is not None
+            else ""
+        )
+        why = f" ({self.reason})" if self.reason is not None else ""
+        return f"{place}: {short_repr(self.key)} {self.kind}{why}{held}"
+
+
+def list_violations(context: Context, schema: ModelSchema, name: str | None, limit: int) -> Flow[list[RecordViolation]]:
+    """The violations of one index, or of all and of a migration, at most ``limit`` of each.
+
+    Raises:
+        UnknownFieldError: neither the model nor the store has such an index.
+        SchemaMismatchError: this process may not use the collection.
+
+    Cost: two reads for each index that is not complete, and one for the migration.
+    """
+    while True:
+        view = yield from reload_header(context)
+        live = view.live[schema.collection]
+        if live.refused is not None:
+            raise live.refused
+        _require_known(view, schema, name)
+        found: list[RecordViolation] | None = []
+        for index in live.maintained:
+            if not index.readable and name in (None, index.stored.name):
+                listed = yield from _of_index(context, view, live, index, limit)
+                found = None if listed is None or found is None else found + listed
+        if found is None:
+            continue
+        if name is None:
+            left = yield from unmigrated(context, schema, limit)
+            found += [RecordViolation(schema.collection, None, one.key, one.kind, reason=one.reason) for one in left]
+        return found
+
+
+def _require_known(view: HeaderView, schema: ModelSchema, name: str | None) -> None:
+    stored = view.header.collections.get(schema.collection)
+    listed = [] if stored is None else [index.name for index in stored.indexes]
+    if name is not None and name not in schema.indexes and name not in listed:
+        raise UnknownFieldError(
+            "the model declares no such index",
+            model=schema.name,
+            field=name,
+            suggestion=", ".join(schema.indexes) or None,
+            hint="Name a declared index.",
+        )
+
+
+def _of_index(
+    context: Context, view: HeaderView, live: LiveCollection, index: LiveIndex, limit: int
+) -> Flow[list[RecordViolation] | None]:
+    span = ReadRange(index.violations, after_prefix(index.violations), limit)
+    rows = yield from read_all(context.limits, (span,), view.guard)
+    if rows is None:
+        return None
+    listed = [_Listed.of(index, row) for row in rows[0]]
+    slots = yield from _slots(context, view, {one.slot for one in listed if one.slot})
+    if slots is None:
+        return None
+    found: list[RecordViolation] = []
+    for one in listed:
+        why = context.codec.decode(one.row.value, one.row.encoding, one.row.key)
+        key = _shown(live.layout.unpack(one.pk))
+        values = index.layout.columns_in(one.slot) if one.slot else None
+        holder = _holder(context, live, index, slots.get(one.slot))
+        name = index.stored.name
+        found.append(RecordViolation(live.schema.collection, name, key, why["kind"], values, holder, why.get("reason")))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Listed:
+    row: Row
+    slot: bytes
+    pk: bytes
+
+    @classmethod
+    def of(cls, index: LiveIndex, row: Row) -> _Listed:
+        rest = row.key[len(index.violations) :]
+        at = skip_parts(rest, 1)
+        (slot,) = decode_key(rest[:at])
+        return cls(row, slot if isinstance(slot, bytes) else b"", rest[at:])
+
+
+def _slots(context: Context, view: HeaderView, keys: Iterable[bytes]) -> Flow[dict[bytes, Row] | None]:
+    wanted: Sequence[bytes] = sorted(keys)
+    slots = yield from read_all(context.limits, [point(key) for key in wanted], view.guard)
+    if slots is None:
+        return None
+    return {key: rows[0] for key, rows in zip(wanted, slots, strict=True) if rows}
+
+
+def _holder(context: Context, live: LiveCollection, index: LiveIndex, slot: Row | None) -> Any:
+    if slot is None:
+        return None
+    try:
+        return _shown(live.layout.unpack(slot_owner(context.codec, live, index, slot)))
+    except DecodeError:
+        return None
+
+
+def _shown(values: tuple[Any, ...]) -> Any:
+    return values[0] if len(values) == 1 else values
+
+
+def resolve(context: Context, schema: ModelSchema, name: str | None) -> Flow[tuple[BuildReport, ...]]:
+    """Look at the violations of one index, or of every PENDING one, again; without any left, the index is READABLE.
+
+    Raises:
+        UnknownFieldError: the model declares no such index.
+        SchemaMismatchError: this process may not write the collection.
+    """
+    view = yield from reload_header(context)
+    pending = [index.stored.name for index in view.live[schema.collection].maintained if _is_pending(index)]
+    reports: list[BuildReport] = []
+    for chosen in pending if name is None else (name,):
+        if chosen in schema.indexes or name is not None:
+            report = yield from build_index(context, schema, chosen)
+            reports.append(report)
+    return tuple(reports)
+
+
+def _is_pending(index: LiveIndex) -> bool:
+    return index.stored.state is IndexState.PENDING
+
+
+show_public_path(RecordViolation)

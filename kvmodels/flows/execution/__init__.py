@@ -1,0 +1,1 @@
+"""Execution of query plans: ranges, merges, intersections, joins and sorts."""

@@ -1,0 +1,1 @@
+"""Hydration: rows to documents, objects and projections."""

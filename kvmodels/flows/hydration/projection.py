@@ -1,0 +1,258 @@
+"""The values of some fields of a stored document, as the attributes of its object would be.
+
+Each field is decoded and validated by itself, so that a document may be whole or hold no more than what an index entry
+covers. A model with functions of the user that see the whole object (validators of the class, ``model_post_init``)
+is read as a whole where the document is whole; what an entry covers was validated when it was written.
+
+Rules of this module: pure. What is missing in an older document is what a read of the object would give: the plain
+default of the field, or a DecodeError that names it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from typing import Any, Final, NoReturn, cast
+
+import pydantic
+from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
+
+from kvmodels.errors import DecodeError, KvModelsError
+from kvmodels.schema.declare.annotations import has_validators, plain
+from kvmodels.schema.declare.markers import FieldMarker
+from kvmodels.schema.definition.definition import ColumnSource, Document, ModelSchema
+from kvmodels.schema.definition.values import reader
+from kvmodels.schema.storage.composites import must_be_stored
+
+_PROJECTORS: Final = "__kv_projectors__"
+_PLAIN: Final = frozenset({str, int, float, bool, bytes})
+_MISSING: Final = object()
+
+Reader = Callable[[Document], Any]
+
+
+def values_of(schema: ModelSchema, document: Document, fields: Sequence[str]) -> dict[str, Any]:
+    """The values of these fields by name, in the order of the names.
+
+    Args:
+        schema: the model.
+        document: a stored document, or what an index entry holds of one; its containers may become those of the
+            values.
+        fields: names of fields, paths with dots, names of computed columns, as ``select`` gives them.
+
+    Returns:
+        Python values, each equal to the attribute of the object; a computed column as the record holds what its
+        function gave, of several values each once.
+
+    Raises:
+        DecodeError: a field is missing and has no plain default, or a stored value is not valid.
+    """
+    return projector(schema, tuple(fields))(document)
+
+
+def projector(schema: ModelSchema, fields: tuple[str, ...]) -> Projector:
+    """The projector of these fields, made once for each model class and choice of fields."""
+    # On the class, as its schema is, so that both go together: a table of this module would keep every class alive.
+    known: dict[tuple[str, ...], Projector] | None = schema.model.__dict__.get(_PROJECTORS)
+    if known is None:
+        known = {}
+        type.__setattr__(schema.model, _PROJECTORS, known)
+    found = known.get(fields)
+    if found is None:
+        found = known[fields] = Projector(schema, fields)
+    return found
+
+
+class Projector:
+    """Reads certain fields of the documents of one model; see ``values_of``.
+
+    Args:
+        schema: the model.
+        fields: names as ``values_of`` takes them.
+    """
+
+    __slots__ = ("_readers", "_schema", "_whole")
+
+    def __init__(self, schema: ModelSchema, fields: tuple[str, ...]) -> None:
+        self._schema = schema
+        self._whole = has_validators(schema.model)
+        self._readers = [(name, self._reader(name)) for name in fields]
+
+    def __call__(self, document: Document) -> dict[str, Any]:
+        """The values of the fields of one document."""
+        if self._whole and document.keys() >= self._schema.fields.keys():
+            instance = _instance(self._schema, document)
+            return {name: self._of_instance(name, instance, document) for name, _ in self._readers}
+        return {name: read(document) for name, read in self._readers}
+
+    def _reader(self, name: str) -> Reader:
+        schema = self._schema
+        if name in schema.fields:
+            return _FieldReader(schema, name).read
+        source = schema.source(name)
+        if name in schema.computed:
+            assert source is not None  # every computed column is one
+            computed = source
+            return lambda document: column_values(schema, document, computed)
+        return _PathReader(schema, name, source).read
+
+    def _of_instance(self, name: str, instance: Any, document: Document) -> Any:
+        if name in self._schema.computed and name not in self._schema.fields:
+            source = self._schema.source(name)
+            assert source is not None  # as above
+            return column_values(self._schema, document, source)
+        return _attribute(instance, name.split("."))
+
+
+class _FieldReader:
+    """One field of the model: its stored value decoded, and validated as the class validates it."""
+
+    __slots__ = ("_decode", "_exact", "_info", "_name", "_nullable", "_required", "_schema", "_trusted", "_validate")
+
+    def __init__(self, schema: ModelSchema, name: str) -> None:
+        info = cast("FieldInfo", schema.shape.model_fields[name])
+        inner = plain(info.annotation, info.metadata)
+        self._schema = schema
+        self._name = name
+        self._info = info
+        self._decode = schema.fields[name].decode
+        self._nullable = inner.nullable
+        self._required = must_be_stored(info)
+        # What has the very type of the field, or was decoded to it, is valid if nothing constrains or converts it.
+        bare = all(_is_marker(mark) for mark in inner.metadata) and not schema.model.model_config.get("use_enum_values")
+        self._exact = inner.annotation if bare and self._decode is None and inner.annotation in _PLAIN else None
+        self._trusted = bare and self._decode is not None and name in schema.column_codecs
+        self._validate: Callable[..., Any] | None = None
+
+    def read(self, document: Document) -> Any:
+        stored = document.get(self._name, _MISSING)
+        if type(stored) is self._exact or (stored is None and self._nullable and (self._exact or self._trusted)):
+            return stored
+        if stored is _MISSING and self._required:
+            _lacking(self._schema, document, self._name)
+        try:
+            if stored is _MISSING:
+                return self._validated({})
+            value = self._decode(stored) if self._decode else stored
+            return value if self._trusted and stored is not None else self._validated({self._name: value})
+        except ValidationError as error:
+            _unreadable(self._schema, document, self._name, error.errors(include_url=False)[0]["type"], error)
+        except KvModelsError as error:
+            _unreadable(self._schema, document, self._name, error.message, error)
+        except Exception as error:  # noqa: BLE001 - functions of the user may raise anything, and so may foreign data
+            _unreadable(self._schema, document, self._name, type(error).__name__, error)
+
+    def _validated(self, given: dict[str, Any]) -> Any:
+        if self._validate is None:
+            self._validate = _validator(self._schema, self._name, self._info)
+        return self._validate(given, by_alias=False, by_name=True).__dict__[self._name]
+
+
+def _validator(schema: ModelSchema, name: str, info: FieldInfo) -> Callable[..., Any]:
+    """The validation of one field: of a model that has only this field, with the settings of the whole one."""
+    # A copy, because pydantic completes the FieldInfo that it is given.
+    fields: Any = {name: (info.annotation, copy(info))}
+    part: type[BaseModel] = pydantic.create_model(schema.name, __config__=schema.model.model_config, **fields)
+    return part.__pydantic_validator__.validate_python
+
+
+class _PathReader:
+    """A field of a nested model: of the decoded nested object, or of its stored map where that holds no more."""
+
+    __slots__ = ("_head", "_head_name", "_names", "_path", "_schema", "_source")
+
+    def __init__(self, schema: ModelSchema, name: str, source: ColumnSource | None) -> None:
+        self._head_name, *self._path = name.split(".")
+        self._head = _FieldReader(schema, self._head_name)
+        self._schema = schema
+        self._source = source
+        inner = plain(schema.shape.model_fields[self._head_name].annotation).annotation
+        self._names: frozenset[str] = frozenset(getattr(inner, "model_fields", ()))
+
+    def read(self, document: Document) -> Any:
+        stored = document.get(self._head_name)
+        if self._source is not None and type(stored) is dict and not self._names <= stored.keys():
+            leaf = _stored_at(document, self._source.path)
+            if leaf is not _MISSING:
+                decode = self._source.codec.from_stored
+                return leaf if leaf is None or decode is None else decode(leaf)
+        return _attribute(self._head.read(document), self._path)
+
+
+def _stored_at(document: Document, path: Sequence[str]) -> Any:
+    """The stored value at the end of a path without lists; None where a map on the way is; ``_MISSING`` for none."""
+    value: Any = document
+    for name in path:
+        if value is None:
+            return None
+        if not isinstance(value, dict) or name not in value:
+            return _MISSING
+        value = cast("Any", value[name])
+    return value
+
+
+def column_values(schema: ModelSchema, document: Document, source: ColumnSource) -> Any:
+    """The value of a computed column as its function gave it, or the list of its values.
+
+    Raises:
+        DecodeError: the document lacks the column and cannot be read as an object.
+    """
+    read = reader(source.path, many=source.many)
+    try:
+        stored = read(document)
+    except KeyError:
+        # Written before the column was declared: what a rewrite of the record would store.
+        stored = read(schema.prepare(_instance(schema, document)).document)
+    decode = source.codec.from_stored
+    if decode is None or stored is None:
+        return stored
+    return [decode(value) for value in stored] if source.many else decode(stored)
+
+
+def _attribute(value: Any, path: Sequence[str]) -> Any:
+    """What attribute access gives, for each item of a list, and None where there is no object."""
+    for position, name in enumerate(path):
+        if value is None:
+            return None
+        if isinstance(value, (list, tuple, set, frozenset)):
+            items = cast("Sequence[Any]", value)
+            return [_attribute(item, path[position:]) for item in items]
+        value = getattr(value, name)
+    return value
+
+
+def _instance(schema: ModelSchema, document: Document) -> Any:
+    # A copy, since decoding takes a document over and changes it.
+    return schema.decode(dict(document), _key(schema, document))[0]
+
+
+def _is_marker(mark: Any) -> bool:
+    return isinstance(mark, FieldMarker) or (isinstance(mark, type) and issubclass(mark, FieldMarker))
+
+
+def _key(schema: ModelSchema, document: Mapping[str, Any]) -> tuple[Any, ...]:
+    return tuple(document.get(column.field) for column in schema.primary_key)
+
+
+def _lacking(schema: ModelSchema, document: Document, name: str) -> NoReturn:
+    raise DecodeError(
+        "a stored record lacks a field that has no plain default",
+        key=_key(schema, document),
+        model=schema.name,
+        field=name,
+        reason="missing",
+        hint="The record was written before the field existed: give the field a plain default, write an "
+        "upgrade that fills it, or remove the record: repository.remove(key).",
+    )
+
+
+def _unreadable(schema: ModelSchema, document: Document, name: str, reason: str, error: Exception) -> NoReturn:
+    raise DecodeError(
+        "a stored record is not a valid object of its model",
+        key=_key(schema, document),
+        model=schema.name,
+        field=name,
+        reason=reason,
+        hint="Let the model accept what is stored (kv.get shows it), or remove the record: repository.remove(key).",
+    ) from error

@@ -1,0 +1,486 @@
+"""Dump of a store as lines of JSON from one snapshot, and the load of such lines into an empty store.
+
+    {"kvmodels_dump": 1, "codec": "msgpack", "versionstamp": "…"}       the first line
+    {"key": ["users", 1], "document": {…}}                              a record, or a copy of one in an index
+    {"key": ["hits"], "value": {"$u64": "7"}, "expires_at": 1767225600000}
+    {"end": {"keys": 2}}                                                the last line, which shows that none is missing
+
+The catalogue of models comes before the other keys, which are in key order; versionstamps are left out, because those
+of another store would mean nothing. ``kvmodels.codecs.typed_json`` has the forms of keys and values.
+
+While a load runs, the key of the catalogue holds its token. Every commit of the load checks it, so that two loads
+never mix and a late delivery is refused; models cannot be used, because the catalogue is what every write of a record
+checks. The last commit puts the catalogue of the dump there. A load that was killed leaves the token behind: the next
+one refuses to begin, unless it is told to remove the keys that are there.
+
+Rules of this module: nothing here does I/O; the lines are an exact function of the snapshot that the caller pins.
+``take`` is pure; memory holds one batch. Index entries are copied as they are, but for those that copy a record or
+fields of it: these are computed from the record as the write compiler does, because the codec of the dump may store a
+value in other bytes, and go into its commit, so that both carry one versionstamp.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple, cast
+
+from kvmodels.catalog.catalogue import LOADING, Header, index_definition, loading_value
+from kvmodels.catalog.keyspace import HEADER_KEY, EntryLayout, RecordLayout, belongs_to_a_change, counted_by
+from kvmodels.codecs.typed_json import (
+    is_graph_form,
+    key_from_json,
+    key_to_json,
+    parse_line,
+    value_from_json,
+    value_to_json,
+)
+from kvmodels.core.keys import Key, encode_key, key_successor
+from kvmodels.core.operations import (
+    AtomicWrite,
+    Check,
+    Conflict,
+    Delete,
+    Mutation,
+    ReadRange,
+    Row,
+    Set,
+    after_prefix,
+    format_versionstamp,
+    point,
+)
+from kvmodels.errors import DecodeError, EngineError, KvModelsError
+from kvmodels.flows.effects import Flow, commit, read
+from kvmodels.flows.kv.store_format import StoreFormat
+from kvmodels.indexing.budget import check_budget
+from kvmodels.indexing.entries import entry_value
+from kvmodels.limits import Limits
+from kvmodels.schema.definition.definition import Document
+
+DUMP_FORMAT: Final = 1
+DUMP_MARK: Final = "kvmodels_dump"
+
+LINE_ENDS: Final = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
+"""What JSON allows inside a text, and some programs take for the end of a line."""
+
+FIRST_BATCH: Final = 4
+LARGEST_BATCH: Final = 100
+BATCH_BYTES: Final = 4 * 1024 * 1024
+
+
+def document_owners(header: Header) -> Mapping[str, str]:
+    """First key parts whose values are documents, each with its collection: records, and copies of them."""
+    owners = {name: name for name in header.collections}
+    for collection in header.collections.values():
+        for index in collection.indexes:
+            if index.signature["store"] == "record":
+                owners[index.prefix(collection.name)] = collection.name
+    return owners
+
+
+class Dumping:
+    """One dump: ``rows`` reads the next of the snapshot, ``lines`` turns them into text.
+
+    Args:
+        form: how the keys and values of the store, or of a confined part of one, are packed.
+    """
+
+    def __init__(self, form: StoreFormat) -> None:
+        self.keys = 0
+        self._form = form
+        self._owners: Mapping[str, str] = {}
+        self._header_key = form.root + HEADER_KEY
+        self._start = key_successor(form.root)
+        self._end = after_prefix(form.root)
+        self._batch = FIRST_BATCH
+
+    def begin(self) -> Flow[list[str]]:
+        """The first lines: what this is, and the catalogue if there is one.
+
+        Raises:
+            SchemaMismatchError: the store holds half of another dump, or is of a newer format.
+            DecodeError: the catalogue cannot be read.
+        """
+        found = yield from read([point(self._header_key)])
+        mark = {
+            DUMP_MARK: DUMP_FORMAT,
+            "codec": self._form.codec.name,
+            "versionstamp": format_versionstamp(found.versionstamp),
+        }
+        rows = found.ranges[0]
+        if rows:
+            entry = self._form.entry(rows[0])
+            self._owners = document_owners(Header.from_value(entry.value, entry.key))
+        return [_line(mark), *map(self._line_of, rows)]
+
+    def rows(self, limits: Limits) -> Flow[Sequence[Row]]:
+        """The next rows, none at the end; one request. As many as hold about 4 MiB, by the size of the last ones."""
+        wanted = min(self._batch, limits.max_read_entries)
+        found = yield from read([ReadRange(self._start, self._end, wanted)])
+        rows = found.ranges[0]
+        if rows:
+            self._start = key_successor(rows[-1].key)
+            average = sum(len(row.key) + len(row.value) for row in rows) // len(rows) + 1
+            self._batch = max(1, min(LARGEST_BATCH, 4 * self._batch, BATCH_BYTES // average))
+        return rows
+
+    def lines(self, rows: Sequence[Row]) -> Iterator[str]:
+        """The lines of rows, one made after the other, because a line may be larger than all other memory in use.
+
+        Raises:
+            DecodeError: a key or value cannot be read; it is named.
+        """
+        for row in rows:
+            if row.key != self._header_key:
+                yield self._line_of(row)
+
+    def end(self) -> str:
+        """The last line."""
+        return _line({"end": {"keys": self.keys}})
+
+    def _line_of(self, row: Row) -> str:
+        key = self._form.entry_without_value(row).key
+        content: dict[str, Any] = {"key": key_to_json(key)}
+        content.update(self._value(row, key))
+        if row.expire_at is not None:
+            content["expires_at"] = row.expire_at
+        self.keys += 1
+        return _line(content)
+
+    def _value(self, row: Row, key: Key) -> dict[str, Any]:
+        codec = self._form.codec
+        if type(key[0]) is str and key[0] in self._owners:
+            try:
+                document = value_to_json(codec.decode_document(row.value, row.encoding, row.key))
+            except DecodeError:
+                document = None  # foreign to the collection; if it is no value either, that is said below
+            # A document in which containers are shared was not written by this library: as it is, it stays exact.
+            if document is not None and not is_graph_form(document):
+                return {"document": document}
+        return {"value": value_to_json(codec.decode(row.value, row.encoding, row.key))}
+
+
+def _line(content: dict[str, Any]) -> str:
+    text = json.dumps(content, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return (text if text.isascii() else text.translate(LINE_ENDS)) + "\n"
+
+
+COMMIT_MUTATIONS: Final = 1_000
+COMMIT_BYTES: Final = 1024 * 1024
+REMOVED_AT_ONCE: Final = 200
+
+
+def _is_object(value: object) -> bool:
+    return type(value) is dict
+
+
+def _is_cut_off(value: Any) -> bool:
+    """Whether this is the catalogue of a store that a dump is being loaded into, or was."""
+    return _is_object(value) and LOADING in value
+
+
+class _DumpedRecord(NamedTuple):
+    """A record as it is stored."""
+
+    pk: bytes
+    new_document: Document
+    value: bytes
+    encoding: int
+
+
+class _Copies(NamedTuple):
+    """A collection with copies of its records, or of their fields, in indexes: where a record ends, and the indexes."""
+
+    prefix: bytes
+    layouts: tuple[EntryLayout, ...]
+
+
+class Loading:
+    """One load: ``begin``, then ``take`` and ``store`` for the lines in their order, then ``finish``; or ``abandon``.
+
+    Args:
+        form: how the keys and values of the store, or of a confined part of one, are packed.
+        limits: what the store takes.
+        token: a text that no other load has.
+    """
+
+    def __init__(self, form: StoreFormat, limits: Limits, token: str) -> None:
+        self.written = 0
+        self._form = form
+        self._limits = limits
+        self._token = token
+        self._guard: Check | None = None
+        self._header_key = form.root + HEADER_KEY
+        self._before: dict[str, Any] | None = None
+        self._header: Header | None = None
+        self._skipped: frozenset[str] = frozenset()
+        self._counting: frozenset[tuple[str, str, int]] = frozenset()
+        self._copies: Mapping[str, _Copies] = {}
+        self._line = 0
+        self._keys = 0
+        self._ended = False
+
+    # -- the store
+
+    def begin(self, *, restart: bool) -> Flow[None]:
+        """Put the token into a store that holds nothing, or nothing but a catalogue without records.
+
+        Args:
+            restart: remove what a load that was cut off has left.
+
+        Raises:
+            EngineError: the store is not empty, or a load was cut off and this is no restart.
+        """
+        found = yield from read([point(self._header_key), self._everything(2)])
+        header, some = found.ranges
+        value: Any = self._form.entry(header[0]).value if header else None
+        cut_off = _is_cut_off(value)
+        if cut_off and not restart:
+            raise EngineError(
+                "a dump is being loaded into this store, or its load was cut off",
+                hint="Wait for the load. If it was cut off, load with restart=True, which first removes what it left.",
+            )
+        if not cut_off and any(row.key != self._header_key for row in some):
+            raise EngineError(
+                "a dump can be loaded into an empty store only",
+                reason="the store holds other keys",
+                hint="Load into a new store.",
+            )
+        self._before = value["before"] if cut_off else value
+        yield from self._mark(header)
+        if cut_off:
+            yield from self._remove()
+
+    def _mark(self, header: Sequence[Row]) -> Flow[None]:
+        check = Check(self._header_key, header[0].versionstamp if header else None, physical=True)
+        value = self._form.codec.encode(loading_value(self._token, self._before))
+        outcome = yield from commit(AtomicWrite((check,), (Set(self._header_key, *value),)))
+        if isinstance(outcome, Conflict):
+            raise self._overtaken()
+        self._guard = Check(self._header_key, outcome.versionstamp, physical=True)
+
+    def store(self, mutations: tuple[Mutation, ...]) -> Flow[None]:
+        """One commit of what ``take`` returned.
+
+        Raises:
+            EngineError: another load has taken the store over.
+        """
+        assert self._guard is not None, "the load has begun"
+        if isinstance((yield from commit(AtomicWrite((self._guard,), mutations))), Conflict):
+            self._guard = None
+            raise self._overtaken()
+
+    def finish(self) -> Flow[int]:
+        """Put the catalogue of the dump in the place of the token; how many keys were written.
+
+        Raises:
+            DecodeError: the last line of the dump is missing.
+        """
+        if not self._ended:
+            self._line += 1
+            raise self._malformed("the dump is cut off: its last line is missing")
+        yield from self.store((self._final_header(),))
+        self._guard = None
+        return self.written + (self._header is not None)
+
+    def abandon(self) -> Flow[None]:
+        """Remove what this load has written, and its token; nothing happens if another load took over.
+
+        The token is written again first: a commit of this load that is still on its way, above all its last one,
+        must be refused from here on.
+
+        Raises:
+            EngineError: the catalogue was written meanwhile, by another load or by a late commit of this one.
+        """
+        found = yield from read([point(self._header_key)])
+        for row in found.ranges[0]:
+            value: Any = self._form.entry(row).value
+            if _is_cut_off(value) and value[LOADING] == self._token:
+                yield from self._mark([row])
+                yield from self._remove()
+                yield from self.store((self._header_mutation(self._before),))
+
+    def _remove(self) -> Flow[None]:
+        while True:
+            found = yield from read([self._everything(REMOVED_AT_ONCE)], include_expired=True)
+            keys = [row.key for row in found.ranges[0] if row.key != self._header_key]
+            if not keys:
+                return
+            wanted = min(REMOVED_AT_ONCE, self._limits.max_mutations)
+            for at in range(0, len(keys), wanted):
+                yield from self.store(tuple(Delete(key) for key in keys[at : at + wanted]))
+
+    def _everything(self, limit: int) -> ReadRange:
+        return ReadRange(key_successor(self._form.root), after_prefix(self._form.root), limit, keys_only=True)
+
+    def _final_header(self) -> Mutation:
+        """The catalogue of the dump, with the collections that the store listed already and that hold nothing."""
+        before = None if self._before is None else Header.from_value(self._before, ("__kvmodels__", "header"))
+        if self._header is None or before is None:
+            return self._header_mutation(self._before if self._header is None else self._header.to_value())
+        owners, merged = before.prefixes(), {**before.collections, **self._header.collections}
+        for part, owner in self._header.prefixes().items():
+            if owners.get(part, owner) != owner:
+                raise EngineError(
+                    "a collection of the store and one of the dump would share keys",
+                    reason=f"{owner} and {owners[part]}: {part}",
+                    hint="Load into a new store, and rename one of the collections or indexes.",
+                )
+        return self._header_mutation(Header(merged).to_value())
+
+    def _header_mutation(self, value: dict[str, Any] | None) -> Mutation:
+        if value is None:
+            return Delete(self._header_key)
+        return Set(self._header_key, *self._form.codec.encode(value))
+
+    def _overtaken(self) -> EngineError:
+        return EngineError(
+            "another load has taken over the store",
+            hint="Let one process load; nothing else may write to the store meanwhile.",
+        )
+
+    # -- the lines
+
+    def take(self, lines: Sequence[str | bytes]) -> list[tuple[Mutation, ...]]:
+        """What the next lines of the dump have to write, cut into commits; pure.
+
+        Raises:
+            DecodeError: a line is none of a dump.
+            SchemaMismatchError: the dump is of a newer format.
+            InvalidValueError, LimitExceededError: the store cannot hold a value; a note names the line.
+        """
+        return list(self._commits(lines))
+
+    def _commits(self, lines: Sequence[str | bytes]) -> Iterator[tuple[Mutation, ...]]:
+        pending: list[Mutation] = []
+        size = key_size = 0
+        limits = self._limits
+        guard = len(self._header_key)
+        for line in lines:
+            group = self._group(line)
+            group_keys = sum(len(mutation.key) for mutation in group)
+            group_size = 2 * group_keys + sum(len(mutation.value) for mutation in group)
+            if pending and (
+                len(pending) + len(group) > min(COMMIT_MUTATIONS, limits.max_mutations)
+                or guard + size + group_size > min(COMMIT_BYTES, limits.max_operation_bytes)
+                or key_size + group_keys > limits.max_operation_key_bytes
+            ):
+                yield tuple(pending)
+                pending, size, key_size = [], 0, 0
+            pending += group
+            size, key_size = size + group_size, key_size + group_keys
+        if pending:
+            yield tuple(pending)
+
+    def _group(self, line: str | bytes) -> list[Set]:
+        """What has to be written together for one line."""
+        self._line += 1
+        try:
+            content: Any = parse_line(line)
+            if self._ended:
+                raise ValueError("something behind the last line")
+            if not isinstance(content, Mapping):
+                raise ValueError("no object")
+            content = cast("Mapping[str, Any]", content)
+            if self._line == 1:
+                self._begin_with(content)
+                return []
+            if "end" in content:
+                self._end_with(content)
+                return []
+            self._keys += 1
+            group = self._sets(content)
+            check_budget(AtomicWrite((), tuple(group)), self._limits)
+        except KvModelsError as error:
+            error.add_note(f"line {self._line} of the dump")
+            raise
+        except (ValueError, TypeError, LookupError, AttributeError) as error:
+            raise self._malformed(str(error) or type(error).__name__) from error
+        self.written += len(group)
+        return group
+
+    def _begin_with(self, content: Mapping[str, Any]) -> None:
+        number = content.get(DUMP_MARK)
+        if type(number) is not int:
+            raise ValueError("the first line is not that of a dump")
+        if number != DUMP_FORMAT:
+            raise ValueError(f"a dump of format {number}, known is {DUMP_FORMAT}")
+
+    def _end_with(self, content: Mapping[str, Any]) -> None:
+        if content["end"]["keys"] != self._keys:
+            raise ValueError(f"{content['end']['keys']} keys were dumped, {self._keys} are there")
+        self._ended = True
+
+    def _sets(self, content: Mapping[str, Any]) -> list[Set]:
+        key = key_from_json(content["key"])
+        deadline = content.get("expires_at")
+        names = content.keys() - {"key", "expires_at"}
+        if len(names) != 1 or not names <= {"value", "document"} or not key or type(deadline) not in (int, type(None)):
+            raise ValueError("not a key with one value")
+        codec = self._form.codec
+        encode, form = (codec.encode, "value") if "value" in content else (codec.encode_document, "document")
+        value = value_from_json(content[form])
+        if form == "document" and not _is_object(value):
+            raise ValueError("a document that is no object")
+        packed = self._form.root + encode_key(key)
+        if packed == self._header_key:
+            self._take_header(value, key)
+            return []
+        if belongs_to_a_change(key) or (type(key[0]) is str and key[0] in self._skipped):
+            return []
+        index = counted_by(key)
+        if index is not None and index not in self._counting:
+            return []
+        self._form.check_key_runes(packed, self._limits)
+        stored = Set(packed, *encode(value), deadline)
+        return [stored, *self._copies_of(key, stored)]
+
+    def _take_header(self, value: Any, key: Key) -> None:
+        if self._keys != 1:
+            raise ValueError("the catalogue behind other keys")
+        header, unfinished = Header.from_value(value, key).without_unfinished()
+        copies: dict[str, _Copies] = {}
+        for collection in header.collections.values():
+            layouts = tuple(
+                EntryLayout(collection.name, index_definition(index), index.generation)
+                for index in collection.indexes
+                if index.copies
+            )
+            if layouts:
+                copies[collection.name] = _Copies(RecordLayout(collection.name, ()).prefix, layouts)
+        self._header, self._copies = header, copies
+        # Of an index that is not complete the counters go with the fence: what is counted is told by versionstamps.
+        self._counting = frozenset(
+            (collection.name, index.name, index.generation)
+            for collection in header.collections.values()
+            for index in collection.indexes
+        )
+        # Copies are written with their record, not where the dump has them.
+        self._skipped = unfinished | {
+            index.prefix(collection.name)
+            for collection in header.collections.values()
+            for index in collection.indexes
+            if index.copies
+        }
+
+    def _copies_of(self, key: Key, record: Set) -> list[Set]:
+        copies = self._copies.get(key[0]) if type(key[0]) is str else None
+        if copies is None:
+            return []
+        root = self._form.root
+        document = self._form.codec.decode_document(record.value, record.encoding, record.key)
+        pk = record.key[len(root) + len(copies.prefix) :]
+        stored = _DumpedRecord(pk, document, record.value, record.encoding)
+        return [
+            Set(root + key, *entry_value(self._form.codec, layout, slot, stored), record.expire_at)
+            for layout in copies.layouts
+            if layout.covers(document)
+            for key, slot in layout.keys(document, pk)
+        ]
+
+    def _malformed(self, reason: str) -> DecodeError:
+        return DecodeError(
+            "a line of the dump cannot be read",
+            reason=f"line {self._line}: {reason}",
+            hint="The file is damaged, cut off, or no dump of kv.dump(). Nothing of it was kept.",
+        )

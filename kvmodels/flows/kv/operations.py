@@ -1,0 +1,380 @@
+"""The flows of the key-value API: point reads, one atomic operation, and listings.
+
+Rules of this module: nothing here does I/O; ``kvmodels.api._sync.kv`` and ``kvmodels.api._async.kv`` run the same
+flows. Keys and values are packed before a flow begins, limits are compared with the packed sizes before anything is
+sent, and an operation is sent once. Every batch of a listing is one request, and between two batches nothing is open.
+A cursor is Deno's, byte for byte, and holds only the last key; it never leads out of the range it is used with.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections import deque
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+from kvmodels.core.keys import Key, encode_key, key_range, key_successor
+from kvmodels.core.operations import (
+    AtomicWrite,
+    Check,
+    CommitResult,
+    Committed,
+    Entry,
+    Mutation,
+    ReadRange,
+    Row,
+    Set,
+    format_versionstamp,
+    point,
+)
+from kvmodels.errors import InvalidArgumentError, InvalidCursorError, KeyTooLargeError, OperationTooLargeError
+from kvmodels.flows.arguments import KEYS_HINT, items_of
+from kvmodels.flows.effects import Flow, commit, now, read
+from kvmodels.flows.kv.queue import NewMessage
+from kvmodels.flows.kv.store_format import StoreFormat
+from kvmodels.indexing.budget import check_budget
+from kvmodels.limits import Limits
+
+
+def get_entry(form: StoreFormat, limits: Limits, key: Key) -> Flow[Entry]:
+    """Read one key; one request."""
+    packed = _pack_read_key(form, limits, key)
+    found = yield from read([point(packed)])
+    rows = found.ranges[0]
+    return form.entry(rows[0]) if rows else Entry(form.unpack_key(packed), None, None)
+
+
+def get_entries(form: StoreFormat, limits: Limits, keys: Iterable[Key]) -> Flow[list[Entry]]:
+    """Read keys in one snapshot and return entries in their order; one request, or none for no keys."""
+    packed_keys = [_pack_read_key(form, limits, key) for key in items_of("keys", keys, KEYS_HINT)]
+    if not packed_keys:
+        return []
+    if len(packed_keys) > limits.max_ranges:
+        raise OperationTooLargeError(
+            "too many keys in one read",
+            limit="max_ranges",
+            size=len(packed_keys),
+            maximum=limits.max_ranges,
+            limits=limits.whose("max_ranges"),
+            hint="Read them in several calls, and in kv.snapshot() if they must belong together.",
+        )
+    found = yield from read([point(packed) for packed in packed_keys])
+    return [
+        form.entry(rows[0]) if rows else Entry(form.unpack_key(packed), None, None)
+        for packed, rows in zip(packed_keys, found.ranges, strict=True)
+    ]
+
+
+def _pack_read_key(form: StoreFormat, limits: Limits, key: Key) -> bytes:
+    packed = form.pack_key(key)
+    # Deno reads one key as the range that ends with the key and a zero byte, and compares that end with a limit
+    # that is one byte longer than the one for writes.
+    if len(packed) >= limits.max_read_key_bytes:
+        check_read_size(len(packed) + 1, limits, form.unpack_key(packed))
+    return packed
+
+
+def check_read_size(size: int, limits: Limits, key: Key | None = None) -> None:
+    """Refuse a key, or an end of a range, of so many bytes. Raises KeyTooLargeError."""
+    if size > limits.max_read_key_bytes:
+        raise KeyTooLargeError(
+            "a key is too large to read",
+            limit="max_read_key_bytes",
+            size=size,
+            maximum=limits.max_read_key_bytes,
+            limits=limits.whose("max_read_key_bytes"),
+            key=key,
+        )
+
+
+class PendingWrite(NamedTuple):
+    """A built operation; ``lifetimes`` holds the milliseconds from the commit on, by position of the Set.
+
+    ``messages`` are put into the queue by the same commit.
+    """
+
+    checks: tuple[Check, ...]
+    mutations: tuple[Mutation, ...]
+    lifetimes: Mapping[int, int]
+    messages: tuple[NewMessage, ...] = ()
+
+
+def commit_operation(form: StoreFormat, limits: Limits, pending: PendingWrite) -> Flow[CommitResult]:
+    """Commit a built operation; one request, and one for the time if something expires.
+
+    Deadlines are computed here, when the operation is committed and not when it was built, as in Deno.
+    """
+    mutations = pending.mutations
+    committed_at = 0
+    if pending.lifetimes or pending.messages:
+        committed_at = yield from now()
+        mutations = tuple(
+            mutation._replace(expire_at=committed_at + pending.lifetimes[position])
+            if position in pending.lifetimes and isinstance(mutation, Set)
+            else mutation
+            for position, mutation in enumerate(mutations)
+        )
+    letters = tuple(letter for new in pending.messages for letter in new.dead_letters)
+    if limits.max_key_runes is not None:
+        for part in (*pending.checks, *mutations, *letters):
+            form.check_key_runes(part.key, limits)
+    if pending.messages:
+        for new in pending.messages:
+            # A message that could not be given up in the end would be tried for ever.
+            check_budget(AtomicWrite(mutations=new.dead_letters), limits)
+        mutations += tuple(new.arrival(form, committed_at) for new in pending.messages)
+    write = AtomicWrite(pending.checks, mutations)
+    check_budget(write, limits)
+    outcome = yield from commit(write)
+    if isinstance(outcome, Committed):
+        return CommitResult(True, format_versionstamp(outcome.versionstamp))
+    failed = tuple(form.unpack_key(write.checks[position].key) for position in outcome.failed_checks)
+    return CommitResult(False, None, failed)
+
+
+DEFAULT_BATCH: Final = 100
+LARGEST_DEFAULT_BATCH: Final = 500
+COUNTED_AT_ONCE: Final = 1_000
+CONSISTENCIES: Final = ("strong", "eventual")
+
+
+class Selection(NamedTuple):
+    """A packed range, what every cursor in it leaves out, and the bounds that a cursor may not cross."""
+
+    start: bytes
+    end: bytes
+    shared: bytes
+    bounded_below: bool
+    bounded_above: bool
+
+
+def select(form: StoreFormat, *, prefix: Key | None, start: Key | None, end: Key | None) -> Selection:
+    """The range that a selector names.
+
+    Raises:
+        InvalidArgumentError: neither a prefix nor both ends, or all three; an end outside the prefix; the start
+            after the end.
+        InvalidKeyError: a selector that is not a key.
+    """
+    low, high = key_range(prefix=prefix, start=start, end=end)
+    shared = _common_prefix(low, high) if prefix is None else encode_key(prefix)
+    root = form.root
+    return Selection(root + low, root + high, root + shared, start is not None, end is not None)
+
+
+def _common_prefix(low: bytes, high: bytes) -> bytes:
+    differing = (at for at, (one, other) in enumerate(zip(low, high, strict=False)) if one != other)
+    return low[: next(differing, min(len(low), len(high)))]
+
+
+class ListOptions(NamedTuple):
+    """The options of a listing as they were given; ``Listing`` checks them."""
+
+    limit: int | None = None
+    reverse: bool = False
+    cursor: str | None = None
+    batch_size: int | None = None
+    consistency: str = "strong"
+    keys_only: bool = False
+
+
+class Listing:
+    """A position in a range: what was fetched and not yet taken, and what is still to be fetched.
+
+    Every batch is its own snapshot; between two batches nothing is open and nothing is held.
+
+    Args:
+        form: packs keys, unpacks rows.
+        selection: the range.
+        options: as the caller gave them.
+
+    Raises:
+        InvalidArgumentError: an option that makes no sense.
+        InvalidCursorError: no cursor, or one outside the bounds of the selector.
+    """
+
+    __slots__ = (
+        "_batch",
+        "_batch_was_given",
+        "_cursor",
+        "_end",
+        "_fetched",
+        "_form",
+        "_keys_only",
+        "_last_taken",
+        "_remaining",
+        "_reverse",
+        "_shared",
+        "_start",
+        "_untouched",
+    )
+
+    def __init__(self, form: StoreFormat, selection: Selection, options: ListOptions) -> None:
+        _require_positive("limit", "the limit must be a positive integer", options.limit)
+        _require_positive("batch_size", "the batch size must be a positive integer", options.batch_size)
+        _require_bool("reverse", options.reverse)
+        _require_bool("keys_only", options.keys_only)
+        require_consistency(options.consistency)
+        self._form = form
+        self._start, self._end, self._shared = selection[:3]
+        self._remaining = options.limit
+        self._batch_was_given = options.batch_size is not None
+        self._batch = options.batch_size or min(options.limit or DEFAULT_BATCH, LARGEST_DEFAULT_BATCH)
+        self._reverse = options.reverse
+        self._keys_only = options.keys_only
+        self._fetched: deque[Row] = deque()
+        self._untouched = True
+        self._last_taken: bytes | None = None
+        # As in Deno, the empty cursor, which a listing has at its end, begins again.
+        self._cursor = None if options.cursor == "" else options.cursor
+        if self._cursor is not None:
+            self._resume(self._cursor, selection)
+
+    @property
+    def cursor(self) -> str:
+        """Where the listing is: behind the entry that was taken last; empty behind the end.
+
+        Raises:
+            InvalidArgumentError: nothing was taken yet, and the listing did not begin with a cursor.
+        """
+        if self._last_taken is not None:
+            return _encode_cursor(self._last_taken[len(self._shared) :])
+        if self._cursor is None:
+            raise InvalidArgumentError(
+                "there is no cursor before the first entry",
+                argument="cursor",
+                hint="Take an entry first; to begin at the beginning, leave the cursor out.",
+            )
+        return self._cursor
+
+    def take(self) -> Entry | None:
+        """Unpack the next row of the batch at hand; None when it is used up.
+
+        Raises:
+            DecodeError: the row cannot be read; the next call goes on behind it, and the cursor is behind it as well.
+        """
+        if not self._fetched:
+            return None
+        row = self._fetched.popleft()
+        self._last_taken = row.key
+        return self._form.entry_without_value(row) if self._keys_only else self._form.entry(row)
+
+    def fetch(self, limits: Limits) -> Flow[bool]:
+        """Fetch the next batch, if there may be one; at most one request. Whether there is something to take."""
+        if self._untouched:
+            self._check_sizes(limits)
+            self._untouched = False
+        if self._remaining == 0:
+            return False  # the cursor stays at the last entry, so that a page can be continued
+        wanted = min(self._batch, limits.max_read_entries)
+        if self._remaining is not None:
+            wanted = min(wanted, self._remaining)
+        rows: list[Row] = []
+        if self._start < self._end:
+            found = yield from read(
+                [ReadRange(self._start, self._end, wanted, self._reverse, keys_only=self._keys_only)]
+            )
+            rows = found.ranges[0]
+        self._advance(rows, wanted)
+        return bool(rows)
+
+    def _advance(self, rows: list[Row], wanted: int) -> None:
+        self._fetched.extend(rows)
+        if self._remaining is not None:
+            self._remaining -= len(rows)
+        if not rows:
+            self._last_taken, self._cursor = None, ""
+        if len(rows) < wanted:
+            self._start = self._end
+        elif self._reverse:
+            self._end = rows[-1].key
+        else:
+            self._start = key_successor(rows[-1].key)
+
+    def _check_sizes(self, limits: Limits) -> None:
+        check_read_size(len(self._start), limits)
+        check_read_size(len(self._end), limits)
+        if self._batch_was_given and self._batch > limits.max_read_entries:
+            raise OperationTooLargeError(
+                "a batch is too large",
+                limit="max_read_entries",
+                size=self._batch,
+                maximum=limits.max_read_entries,
+                limits=limits.whose("max_read_entries"),
+                hint="Give a smaller batch_size; the listing goes on with the next batch by itself.",
+            )
+
+    def _resume(self, cursor: str, selection: Selection) -> None:
+        last = self._shared + _decode_cursor(cursor)
+        if self._reverse:
+            if selection.bounded_above and last > self._end:
+                raise _out_of_bounds()
+            # A cursor that was made up could lie behind the range of the prefix, among keys of somebody else.
+            self._end = min(last, self._end)
+        else:
+            first = key_successor(last)
+            if selection.bounded_below and first < self._start:
+                raise _out_of_bounds()
+            self._start = max(first, self._start)
+
+
+def count_entries(selection: Selection, limits: Limits) -> Flow[int]:
+    """Count the entries of a range, reading keys alone; one request for each thousand."""
+    start, end = selection.start, selection.end
+    check_read_size(len(start), limits)
+    check_read_size(len(end), limits)
+    wanted = min(COUNTED_AT_ONCE, limits.max_read_entries)
+    count = 0
+    while start < end:
+        found = yield from read([ReadRange(start, end, wanted, keys_only=True)])
+        rows = found.ranges[0]
+        count += len(rows)
+        if len(rows) < wanted:
+            break
+        start = key_successor(rows[-1].key)
+    return count
+
+
+def require_consistency(consistency: object) -> None:
+    """Refuse what is neither ``"strong"`` nor ``"eventual"``. Raises InvalidArgumentError."""
+    if consistency not in CONSISTENCIES:
+        raise InvalidArgumentError(
+            "this consistency does not exist", argument="consistency", value=consistency, expected=CONSISTENCIES
+        )
+
+
+def _require_positive(argument: str, message: str, value: Any) -> None:
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+        raise InvalidArgumentError(message, argument=argument, value=value, hint="Leave it out for the default.")
+
+
+def _require_bool(argument: str, value: object) -> None:
+    if not isinstance(value, bool):
+        raise InvalidArgumentError(
+            "this is neither True nor False", argument=argument, value=value, hint="Give True or False."
+        )
+
+
+def _encode_cursor(suffix: bytes) -> str:
+    return base64.urlsafe_b64encode(suffix).decode()
+
+
+def _decode_cursor(cursor: object) -> bytes:
+    if not isinstance(cursor, str):
+        raise InvalidCursorError("this is not a cursor", reason=f"a {type(cursor).__name__}", hint=_CURSOR_HINT)
+    try:
+        suffix = base64.urlsafe_b64decode(cursor)
+    except (binascii.Error, ValueError):
+        suffix = None
+    # The decoder of Python skips what it does not know; only what it would write itself is a cursor.
+    if suffix is None or _encode_cursor(suffix) != cursor:
+        raise InvalidCursorError("this is not a cursor", reason="not base64url", hint=_CURSOR_HINT)
+    return suffix
+
+
+def _out_of_bounds() -> InvalidCursorError:
+    return InvalidCursorError("the cursor lies outside the selector", reason="another selector", hint=_CURSOR_HINT)
+
+
+_CURSOR_HINT: Final = "Pass the cursor of a listing with the same selector, unchanged; leave it out to start again."

@@ -1,0 +1,287 @@
+"""The flows of a queue: put a message in, take it under a lease, renew, acknowledge, deliver again or give up.
+
+A message is an ordinary key, ``("__kvmodels__", "queue", ready_ms, id)``, below the part of the store that the queue
+belongs to. Taking it moves it to the end of its lease, with a token of its new owner; so a message whose owner has died
+is ready again by itself. Whoever holds it remembers the versionstamp of that move, and every later step is checked
+against it: once somebody else has the message, nothing that its former owner does has any effect.
+
+Rules of this module: nothing here does I/O, draws a random number or looks at another clock than that of the engine.
+Each step is one commit; after a lost answer the step is not repeated before the message was looked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NamedTuple
+
+from kvmodels.codecs.msgpack import ValueCodec
+from kvmodels.core.keys import Key, decode_key, encode_key, encode_part, prefix_range
+from kvmodels.core.operations import AtomicWrite, Check, Committed, Delete, Mutation, ReadRange, Row, Set, point
+from kvmodels.errors import CommitUnknownError, DecodeError, InvalidArgumentError
+from kvmodels.flows.arguments import items_of
+from kvmodels.flows.effects import Flow, commit, now, read
+from kvmodels.flows.kv.lifetimes import duration_ms
+from kvmodels.flows.kv.store_format import LIBRARY_PART, StoreFormat
+
+DEFAULT_BACKOFF: Final = (0.1, 1.0, 5.0, 30.0, 60.0)
+"""Seconds before each further delivery; the schedule of Deno."""
+
+LONGEST_DELAY_MS: Final = 30 * 24 * 3600 * 1000
+LONGEST_INTERVAL_MS: Final = 3600 * 1000
+MOST_INTERVALS: Final = 5
+CANDIDATES: Final = 16
+"""Among so many ready messages a taker chooses when another one was faster at the first."""
+
+ATTEMPTS: Final = 5
+"""How often one step is sent when its answers are lost."""
+
+
+class Message(NamedTuple):
+    """What is stored of a message: its value as packed, the schedule that is left in ms, where it goes in the end."""
+
+    value: bytes
+    encoding: int
+    backoff: tuple[int, ...]
+    undelivered: tuple[bytes, ...]
+    owner: str | None = None
+
+    def pack(self, codec: ValueCodec) -> tuple[bytes, int]:
+        """The bytes of the row and the number of their encoding."""
+        return codec.encode({**self._asdict(), "backoff": list(self.backoff), "undelivered": list(self.undelivered)})
+
+    @classmethod
+    def unpack(cls, codec: ValueCodec, row: Row) -> Message:
+        """The message in a row of a queue.
+
+        Raises:
+            DecodeError: the row holds no message, or one that another codec has packed.
+        """
+        found: Any = codec.decode(row.value, row.encoding, row.key)
+        try:
+            return cls(
+                found["value"],
+                found["encoding"],
+                tuple(found["backoff"]),
+                tuple(found["undelivered"]),
+                found["owner"],
+            )
+        except (LookupError, TypeError):
+            raise DecodeError("a row of a queue holds no message", key=decode_key(row.key)) from None
+
+
+class NewMessage(NamedTuple):
+    """A message that is to be put into the queue ``delay_ms`` after its commit."""
+
+    id: str
+    delay_ms: int
+    message: Message
+
+    def arrival(self, form: StoreFormat, committed_ms: int) -> Set:
+        """The mutation that puts it into the queue."""
+        value, encoding = self.message.pack(form.codec)
+        return Set(_message_key(form, committed_ms + self.delay_ms, self.id), value, encoding)
+
+    @property
+    def dead_letters(self) -> tuple[Set, ...]:
+        """What is written when every delivery has failed."""
+        return _dead_letters(self.message)
+
+
+def new_message(
+    form: StoreFormat,
+    message_id: str,
+    value: Any,
+    *,
+    delay: object = 0,
+    keys_if_undelivered: Iterable[Key] = (),
+    backoff_schedule: Iterable[object] | None = None,
+) -> NewMessage:
+    """Pack a message.
+
+    Raises:
+        InvalidValueError: the value cannot be stored, or a duration is none.
+        InvalidArgumentError: a duration out of range, or too many of them.
+        InvalidKeyError, ReservedKeyError: a key that cannot be written.
+    """
+    delay_ms = duration_ms("delay", delay, longest_ms=LONGEST_DELAY_MS)
+    intervals = items_of(
+        "backoff_schedule",
+        DEFAULT_BACKOFF if backoff_schedule is None else backoff_schedule,
+        "Give a list of seconds, at most five; an empty one for no further delivery.",
+    )
+    if len(intervals) > MOST_INTERVALS:
+        raise InvalidArgumentError(
+            "the backoff schedule has too many intervals",
+            argument="backoff_schedule",
+            value=len(intervals),
+            hint="Give 5 intervals at most.",
+        )
+    backoff = tuple(
+        duration_ms(f"backoff_schedule[{position}]", interval, longest_ms=LONGEST_INTERVAL_MS)
+        for position, interval in enumerate(intervals)
+    )
+    keys = items_of("keys_if_undelivered", keys_if_undelivered, "Give a list of keys.")
+    undelivered = tuple(form.pack_written_key(key) for key in keys)
+    data, encoding = form.codec.encode(value)
+    return NewMessage(message_id, delay_ms, Message(data, encoding, backoff, undelivered))
+
+
+def take_message(
+    form: StoreFormat, owner: str, lease_ms: int, choose: Callable[[int], int]
+) -> Flow[Delivery | float | None]:
+    """Take a message that is ready; one read and one commit, more if others are faster.
+
+    Args:
+        form: which part of the store the queue belongs to.
+        owner: a token that nobody has used.
+        lease_ms: how long the message is out of reach of others.
+        choose: a random position below the number that it is given.
+
+    Returns:
+        The message; or seconds until the next one is ready; or None when there is none.
+    """
+    start, end = prefix_range(_queue_prefix(form))
+    candidates = 1
+    while True:
+        time = yield from now()
+        found = yield from read([ReadRange(start, end, candidates)])
+        rows = found.ranges[0]
+        ready = [row for row in rows if _ready_ms(form, row.key) <= time]
+        if not ready:
+            return (_ready_ms(form, rows[0].key) - time) / 1000 if rows else None
+        row = ready[choose(len(ready))]
+        delivery = Delivery(form, row, owner)
+        taken = yield from delivery.extend(lease_ms)
+        if taken:
+            return delivery
+        # Somebody has the first one: among several, takers do not meet again and again.
+        candidates = CANDIDATES
+
+
+class _Place(NamedTuple):
+    key: bytes
+    owner: str | None
+
+
+class Delivery:
+    """A message in the hands of one owner.
+
+    Its steps must not run at the same time; the facades hold a lock.
+
+    Args:
+        form: which part of the store the queue belongs to.
+        row: the message as it was found; it is the owner's once ``extend`` has returned True.
+        owner: the owner's token.
+    """
+
+    __slots__ = ("_form", "_id", "_key", "_message", "_versionstamp")
+
+    def __init__(self, form: StoreFormat, row: Row, owner: str) -> None:
+        self._form = form
+        self._key = row.key
+        self._versionstamp = row.versionstamp
+        self._message = Message.unpack(form.codec, row)._replace(owner=owner)
+        self._id = _message_id(form, row.key)
+
+    @property
+    def key(self) -> bytes:
+        """Where the message is now, packed."""
+        return self._key
+
+    def value(self) -> Any:
+        """The message as it was put in. Raises DecodeError: another codec has packed it."""
+        return self._form.codec.decode(self._message.value, self._message.encoding, self._key)
+
+    def extend(self, lease_ms: int) -> Flow[bool]:
+        """Take the message, or keep it, for so long from now on; False when somebody else has it."""
+        time = yield from now()
+        return (yield from self._move(time + lease_ms, self._message))
+
+    def acknowledge(self) -> Flow[bool]:
+        """Remove the message; False when somebody else has it, and then nothing happens."""
+        return (yield from self._commit((Delete(self._key),), None))
+
+    def put_back(self, delay_s: float) -> Flow[bool]:
+        """Put the message back unhandled, ready after a delay, without using up a delivery; False when it was lost."""
+        time = yield from now()
+        return (yield from self._move(time + round(delay_s * 1000), self._message._replace(owner=None)))
+
+    def fail(self) -> Flow[float | None]:
+        """Put the message back by its schedule, or after the last delivery under ``keys_if_undelivered``.
+
+        Returns:
+            Seconds until it is ready again; None when it was given up, or when somebody else has it.
+        """
+        backoff = self._message.backoff
+        if not backoff:
+            yield from self._commit((Delete(self._key), *_dead_letters(self._message)), None)
+            return None
+        time = yield from now()
+        moved = yield from self._move(time + backoff[0], self._message._replace(backoff=backoff[1:], owner=None))
+        return backoff[0] / 1000 if moved else None
+
+    def _move(self, ready_ms: int, message: Message) -> Flow[bool]:
+        value, encoding = message.pack(self._form.codec)
+        key = _message_key(self._form, ready_ms, self._id)
+        return (yield from self._commit((Delete(self._key), Set(key, value, encoding)), _Place(key, message.owner)))
+
+    def _commit(self, mutations: tuple[Mutation, ...], target: _Place | None) -> Flow[bool]:
+        """Apply one step if the message is still where this owner has put it; whether it was applied."""
+        write = AtomicWrite((Check(self._key, self._versionstamp),), mutations)
+        unknown: CommitUnknownError | None = None
+        for _ in range(ATTEMPTS):
+            try:
+                outcome = yield from commit(write)
+            except CommitUnknownError as error:
+                unknown = error
+            else:
+                if isinstance(outcome, Committed):
+                    self._key = self._key if target is None else target.key
+                    self._versionstamp = outcome.versionstamp
+                    return True
+            # Asked even after a conflict: a network may deliver a step twice, and then answers with the second outcome.
+            applied = yield from self._look(target)
+            if applied is not None:
+                return applied or (target is None and unknown is not None)
+        raise unknown or CommitUnknownError("a step of a queue met a conflict again and again")
+
+    def _look(self, target: _Place | None) -> Flow[bool | None]:
+        """Whether a step of unknown outcome was applied; None when it was not, or has not arrived yet."""
+        found = yield from read([point(self._key)] if target is None else [point(self._key), point(target.key)])
+        if any(row.versionstamp == self._versionstamp for row in found.ranges[0]):
+            return None
+        if target is None:
+            return False
+        for row in found.ranges[1]:
+            if Message.unpack(self._form.codec, row).owner == target.owner:
+                self._key, self._versionstamp = target.key, row.versionstamp
+                return True
+        return False
+
+
+def _dead_letters(message: Message) -> tuple[Set, ...]:
+    return tuple(Set(key, message.value, message.encoding) for key in message.undelivered)
+
+
+def _queue_prefix(form: StoreFormat) -> bytes:
+    return form.root + encode_key((LIBRARY_PART, "queue"))
+
+
+def _message_key(form: StoreFormat, ready_ms: int, message_id: str) -> bytes:
+    return _queue_prefix(form) + encode_part(ready_ms) + encode_part(message_id)
+
+
+def _parts(form: StoreFormat, key: bytes) -> tuple[int, str]:
+    match decode_key(key[len(_queue_prefix(form)) :]):
+        case (int() as ready_ms, str() as message_id):
+            return ready_ms, message_id
+        case _:
+            raise DecodeError("a key of a queue is not that of a message", key=decode_key(key))
+
+
+def _ready_ms(form: StoreFormat, key: bytes) -> int:
+    return _parts(form, key)[0]
+
+
+def _message_id(form: StoreFormat, key: bytes) -> str:
+    return _parts(form, key)[1]

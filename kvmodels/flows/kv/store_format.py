@@ -1,0 +1,168 @@
+"""How the keys and values of one store, or of a confined part of one, become bytes.
+
+Rules of this module: pure. Every key of the key-value API is packed and unpacked here, so that a confined part
+cannot be left and a reservation cannot be forgotten.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import cast
+
+from kvmodels._support.slotted_dataclass import dataclass
+from kvmodels.codecs.msgpack import ValueCodec
+from kvmodels.core.keys import COMMIT_VERSIONSTAMP, Key, SetKey, decode_key, encode_key
+from kvmodels.core.operations import Entry, Row, format_versionstamp
+from kvmodels.errors import DecodeError, InvalidKeyError, KeyTooLargeError, ReservedKeyError
+from kvmodels.limits import Limits
+
+LIBRARY_PART = "__kvmodels__"
+"""The first part of the keys that the library keeps for itself, in a confined part as well."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoreFormat:
+    """How keys and values become bytes, and which first parts raw writes may not use.
+
+    Attributes:
+        codec: packs and unpacks values.
+        reserved: first key parts that belong to models, with the owner that the error names; it is read at every
+            write, so its owner may change it. None lifts every reservation, the library's own included.
+        root: the packed parts that every stored key begins with and no caller sees.
+        limits: hold besides those of the engine, or None.
+    """
+
+    codec: ValueCodec
+    reserved: Mapping[str, str] | None
+    root: bytes = b""
+    limits: Limits | None = None
+
+    def unreserved(self) -> StoreFormat:
+        """The same format without reservations."""
+        return replace(self, reserved=None)
+
+    def confined(self, parts: Key, reserved: Mapping[str, str] | None, limits: Limits | None = None) -> StoreFormat:
+        """The format of the part of the store whose keys begin with ``parts``, which nobody sees from inside.
+
+        Args:
+            parts: one key part or more, appended to those that this format is confined to.
+            reserved: first parts that are reserved inside.
+            limits: hold besides those that hold already; of each number the smaller one.
+
+        Raises:
+            InvalidKeyError: ``parts`` are no key, or empty.
+        """
+        inner = self.limits if limits is None else limits if self.limits is None else limits.within(self.limits)
+        return replace(self, root=self.root + pack_checked_key(parts), reserved=reserved, limits=inner)
+
+    def limits_within(self, engine: Limits) -> Limits:
+        """What holds on an engine with these limits: of each number the smaller one."""
+        return engine if self.limits is None else self.limits.within(engine)
+
+    def pack_key(self, key: Key) -> bytes:
+        """Pack a key that is read. Raises InvalidKeyError: not a key."""
+        return self.root + encode_key(key)
+
+    def pack_checked_key(self, key: Key) -> bytes:
+        """Pack a key that is checked. Raises InvalidKeyError: not a key, or the empty key."""
+        return self.root + pack_checked_key(key)
+
+    def pack_written_key(self, key: Key) -> bytes:
+        """Pack a key that is to be written.
+
+        Raises:
+            InvalidKeyError: not a key, or the empty key.
+            ReservedKeyError: the first part belongs to a model or to the library.
+        """
+        packed = pack_checked_key(key)
+        if self.reserved is not None:
+            name = _leading_text(packed)
+            owner = "kvmodels" if name == LIBRARY_PART else self.reserved.get(name) if name is not None else None
+            if owner is not None:
+                raise ReservedKeyError("the key is reserved", key=decode_key(packed), owner=owner)
+        return self.root + packed
+
+    def pack_set_key(self, key: SetKey) -> tuple[bytes, bool]:
+        """Pack a key that a value is stored under, and say whether the versionstamp of the commit ends it.
+
+        Raises:
+            InvalidKeyError: not a key, or nothing but ``COMMIT_VERSIONSTAMP``.
+            ReservedKeyError: the first part belongs to a model or to the library.
+        """
+        given = cast("object", key)
+        versionstamped = isinstance(given, (tuple, list)) and bool(key) and key[-1] is COMMIT_VERSIONSTAMP
+        return self.pack_written_key(cast("Key", key[:-1] if versionstamped else key)), versionstamped
+
+    def unpack_key(self, packed: bytes) -> Key:
+        """The key as the caller knows it. Raises InvalidKeyError: no encoded key."""
+        return decode_key(packed[len(self.root) :])
+
+    def check_key_runes(self, packed: bytes, limits: Limits) -> None:
+        """Refuse a key whose text parts have too many characters.
+
+        Raises:
+            KeyTooLargeError: the limit, the size, the maximum and whose it is.
+        """
+        maximum = limits.max_key_runes
+        if maximum is None:
+            return
+        key = self.unpack_key(packed)
+        size = sum(len(part) for part in key if isinstance(part, str))
+        if size > maximum:
+            raise KeyTooLargeError(
+                "a key has too many characters",
+                limit="max_key_runes",
+                size=size,
+                maximum=maximum,
+                limits=limits.whose("max_key_runes"),
+                key=key,
+            )
+
+    def entry(self, row: Row) -> Entry:
+        """Unpack a stored row.
+
+        Raises:
+            DecodeError: the key or the value cannot be read.
+        """
+        key = self._stored_key(row)
+        value = self.codec.decode(row.value, row.encoding, row.key)
+        return Entry(key, value, format_versionstamp(row.versionstamp), row.expire_at)
+
+    def entry_without_value(self, row: Row) -> Entry:
+        """Unpack a stored row but for its value, which nobody asked for.
+
+        Raises:
+            DecodeError: the key cannot be read.
+        """
+        return Entry(self._stored_key(row), None, format_versionstamp(row.versionstamp), row.expire_at)
+
+    def _stored_key(self, row: Row) -> Key:
+        try:
+            return self.unpack_key(row.key)
+        except InvalidKeyError as error:
+            raise DecodeError(
+                "a stored key cannot be read",
+                key=row.key,
+                reason=str(error),
+                hint="The store is damaged, or another program wrote the key.",
+            ) from error
+
+
+def pack_checked_key(key: Key) -> bytes:
+    """Pack a key that is to be checked or written. Raises InvalidKeyError: not a key, or the empty key."""
+    packed = encode_key(key)
+    if not packed:
+        raise InvalidKeyError("the key is empty", key=(), hint="The empty key can be read and listed, never written.")
+    return packed
+
+
+def _leading_text(packed: bytes) -> str | None:
+    # Decided on the packed form, so that whatever the application passes as text (a subclass with its own equality,
+    # a lone surrogate that becomes U+FFFD) is judged as what will be stored.
+    if packed[0] != 2:
+        return None
+    end = packed.index(b"\x00")
+    if packed[end + 1 : end + 2] == b"\xff":  # an escaped zero byte: no collection has one in its name
+        return None
+    return packed[1:end].decode()

@@ -1,0 +1,264 @@
+"""The flows of watching: the present state first, then what changes, coalesced, in commit order.
+
+Rules of this module: between two calls of ``following`` nothing is open and nothing is queued, so that a slow consumer
+costs nothing and gets the last state of every key. A read says what it did not see: what is waited for is a commit
+after the versionstamp of its snapshot, so that no change falls between the two.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from kvmodels.core.keys import Key, key_range, key_successor
+from kvmodels.core.operations import Entry, ReadRange, Row, format_versionstamp, parse_versionstamp, point
+from kvmodels.errors import ClosedError, InvalidArgumentError, OperationTooLargeError
+from kvmodels.flows.arguments import KEYS_HINT, items_of
+from kvmodels.flows.effects import Flow, now, read, read_changes, wait_for_commit
+from kvmodels.flows.kv.operations import check_read_size
+from kvmodels.flows.kv.store_format import StoreFormat
+from kvmodels.limits import Limits
+
+BATCH: Final = 500
+"""Entries that are delivered at once at least, if so many are there; a commit is never cut in two."""
+
+SLICE_S: Final = 1.0
+"""A watch that was closed in another thread notices it after so many seconds at the latest."""
+
+SHORTEST_WAIT_S: Final = 0.002
+"""Where the clock of the system was set back, the clock of the engine stands still, perhaps just before a deadline."""
+
+
+def watching(
+    form: StoreFormat,
+    monotonic: Callable[[], float],
+    *,
+    keys: Iterable[Key] | None,
+    prefix: Key | None,
+    since: str | None,
+    timeout: float | None,
+) -> Watch:
+    """Check the arguments of ``watch``, and return the watch at its beginning.
+
+    Raises:
+        InvalidArgumentError: not exactly one of keys and prefix; ``since`` with keys or no versionstamp; a timeout
+            that is no number of seconds.
+        InvalidKeyError: not a key.
+    """
+    given: Any = timeout
+    if given is not None and (isinstance(given, bool) or not isinstance(given, (int, float)) or not given >= 0):
+        raise InvalidArgumentError(
+            "the timeout is no number of seconds",
+            argument="timeout",
+            value=timeout,
+            hint="Give 0 or more seconds, or None to wait for ever.",
+        )
+    if (keys is None) == (prefix is None):
+        raise InvalidArgumentError(
+            "a watch needs keys or a prefix, and not both",
+            argument="keys" if keys is None else "prefix",
+            hint="Write watch([key, ...]) or watch(prefix=(...)).",
+        )
+    seconds = float("inf") if timeout is None else float(timeout)
+    if prefix is not None:
+        return PrefixWatch(form, prefix, None if since is None else _position(since), (seconds, monotonic))
+    assert keys is not None  # exactly one is given
+    if since is not None:
+        raise InvalidArgumentError(
+            "a watch of keys begins with their present state",
+            argument="since",
+            value=since,
+            hint="Leave since= out: nothing can be missed. It is for a prefix.",
+        )
+    return KeyWatch(form, keys, (seconds, monotonic))
+
+
+def _position(since: Any) -> bytes:
+    try:
+        return parse_versionstamp(since)
+    except (TypeError, ValueError):
+        raise InvalidArgumentError(
+            "not a versionstamp",
+            argument="since",
+            value=since,
+            expected="20 hexadecimal digits or None",
+            hint="Pass the versionstamp of a watch, a snapshot or a commit.",
+        ) from None
+
+
+class Watch(ABC):
+    """What a watch of keys and one of a prefix share: how long they wait, and when they end.
+
+    Args:
+        form: unpacks keys and values.
+        patience: seconds without a change after which it ends, and the stopwatch for them.
+    """
+
+    __slots__ = ("_begun", "_deadline", "_ended", "_form", "_monotonic", "_seen", "_timeout")
+
+    def __init__(self, form: StoreFormat, patience: tuple[float, Callable[[], float]]) -> None:
+        self._form = form
+        self._timeout, self._monotonic = patience
+        self._begun = False
+        self._ended = False
+        self._seen = b""
+        self._deadline: int | None = None
+
+    @property
+    @abstractmethod
+    def versionstamp(self) -> str | None:
+        """Every change up to this commit was delivered; None as long as that cannot be said."""
+
+    @abstractmethod
+    def _look(self, limits: Limits) -> Flow[list[Entry] | None]:
+        """Entries to deliver, or None if nothing has changed; sets ``_seen`` to the snapshot that was read."""
+
+    def end(self) -> None:
+        """Deliver no more."""
+        self._ended = True
+
+    def following(self, engine_limits: Limits) -> Flow[list[Entry] | None]:
+        """The next entries; None at the end: the store was closed, or nothing changed for too long.
+
+        Raises:
+            ClosedError: the store was closed before the watch began, or the process was forked.
+        """
+        limits = self._form.limits_within(engine_limits)
+        give_up = self._monotonic() + self._timeout
+        try:
+            while not self._ended:
+                found = yield from self._look(limits)
+                if found is not None:
+                    self._begun = True
+                    return found
+                yield from self._wait(give_up)
+        except ClosedError as error:
+            if not self._begun or error.reason == "forked":
+                raise
+            self._ended = True
+        return None
+
+    def _wait(self, give_up: float) -> Flow[None]:
+        """Wait until there may be something to see; end when the time is over."""
+        due = float("inf")
+        if self._deadline is not None:
+            # One millisecond more than it seems: the clock of the engine may have been rounded down.
+            expires_in = (self._deadline - (yield from now()) + 1) / 1_000
+            due = self._monotonic() + max(expires_in, SHORTEST_WAIT_S)
+        while not self._ended:
+            at = self._monotonic()
+            if at >= give_up:
+                self._ended = True
+            if at >= min(due, give_up):
+                return
+            stamp = yield from wait_for_commit(self._seen, min(SLICE_S, due - at, give_up - at))
+            if stamp > self._seen:
+                return
+
+
+class KeyWatch(Watch):
+    """Delivers all the keys whenever one of them was written, has gone, or has expired.
+
+    Args:
+        form: packs and unpacks keys and values.
+        keys: in the order of delivery, with or without repetition; none at all ends at once.
+        patience: as in ``Watch``.
+    """
+
+    __slots__ = ("_delivered", "_keys", "_last")
+
+    def __init__(self, form: StoreFormat, keys: Iterable[Key], patience: tuple[float, Callable[[], float]]) -> None:
+        super().__init__(form, patience)
+        self._keys = [form.pack_key(key) for key in items_of("keys", keys, KEYS_HINT)]
+        self._last: list[bytes | None] | None = None
+        self._delivered: bytes | None = None
+        self._ended = not self._keys
+
+    @property
+    def versionstamp(self) -> str | None:
+        """The snapshot that was delivered last; None before the first."""
+        return None if self._delivered is None else format_versionstamp(self._delivered)
+
+    def _look(self, limits: Limits) -> Flow[list[Entry] | None]:
+        if self._last is None:
+            self._check_sizes(limits)
+        found = yield from read([point(key) for key in self._keys])
+        self._seen = found.versionstamp
+        rows = [rows[0] if rows else None for rows in found.ranges]
+        present = [None if row is None else row.versionstamp for row in rows]
+        deadlines = [row.expire_at for row in rows if row is not None and row.expire_at is not None]
+        self._deadline = min(deadlines, default=None)
+        if present == self._last:
+            return None
+        self._last, self._delivered = present, found.versionstamp
+        return [self._entry(key, row) for key, row in zip(self._keys, rows, strict=True)]
+
+    def _entry(self, key: bytes, row: Row | None) -> Entry:
+        return Entry(self._form.unpack_key(key), None, None) if row is None else self._form.entry(row)
+
+    def _check_sizes(self, limits: Limits) -> None:
+        for key in self._keys:
+            check_read_size(len(key) + 1, limits, self._form.unpack_key(key))
+        if len(self._keys) > limits.max_ranges:
+            raise OperationTooLargeError(
+                "too many keys in one watch",
+                limit="max_ranges",
+                size=len(self._keys),
+                maximum=limits.max_ranges,
+                limits=limits.whose("max_ranges"),
+                hint="Watch their prefix, or watch them in several calls; each of them has its own snapshots.",
+            )
+
+
+class PrefixWatch(Watch):
+    """Delivers what a prefix holds, unless there is a commit to go on from, and then the keys that change.
+
+    Args:
+        form: packs and unpacks keys and values.
+        prefix: keys that begin with these parts and have more.
+        since: deliver the changes after this commit; None to begin with the present state.
+        patience: as in ``Watch``.
+    """
+
+    __slots__ = ("_end", "_listed_to", "_start")
+
+    def __init__(
+        self, form: StoreFormat, prefix: Key, since: bytes | None, patience: tuple[float, Callable[[], float]]
+    ) -> None:
+        super().__init__(form, patience)
+        low, high = key_range(prefix=prefix, start=None, end=None)
+        self._start, self._end = form.root + low, form.root + high
+        self._listed_to: bytes | None = None if since is not None else self._start
+        self._seen = since or b""
+
+    @property
+    def versionstamp(self) -> str | None:
+        """Where another watch can go on; None while the present state is still being delivered."""
+        return format_versionstamp(self._seen) if self._listed_to is None else None
+
+    def _look(self, limits: Limits) -> Flow[list[Entry] | None]:
+        check_read_size(len(self._start), limits)
+        batch = min(BATCH, limits.max_read_entries)
+        if self._listed_to is not None:
+            return (yield from self._list(self._listed_to, batch))
+        found = yield from read_changes(ReadRange(self._start, self._end, batch), self._seen)
+        self._seen = found.through
+        if not found.changes:
+            return None
+        return [self._entry(change.key, change.row) for change in found.changes]
+
+    def _list(self, start: bytes, batch: int) -> Flow[list[Entry]]:
+        if not self._seen:
+            # What changes while the state is being listed is delivered afterwards, from here on. Reading the log
+            # before anything else tells at once that there is none.
+            present = yield from wait_for_commit(b"", 0)
+            yield from read_changes(ReadRange(self._start, self._end, 1), present)
+            self._seen = present
+        found = yield from read([ReadRange(start, self._end, batch)])
+        rows = found.ranges[0]
+        self._listed_to = key_successor(rows[-1].key) if len(rows) == batch else None
+        return [self._form.entry(row) for row in rows]
+
+    def _entry(self, key: bytes, row: Row | None) -> Entry:
+        return Entry(self._form.unpack_key(key), None, None) if row is None else self._form.entry(row)

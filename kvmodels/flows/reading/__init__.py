@@ -1,0 +1,13 @@
+"""Reads: lookups, queries, pages and aggregates."""
+
+from __future__ import annotations
+
+from kvmodels._support.lazy_modules import deferred_modules
+
+__getattr__ = deferred_modules(
+    __name__,
+    "aggregate",
+    "answers",
+    "lookup",
+    "scan",
+)

@@ -1,0 +1,341 @@
+"""Answer ``aggregate()`` and ``group_by()``: from counters, from the ends of indexes, or in one pass over records.
+
+Rules of this module: memory holds one batch and one group; all groups only where the plan says so, and then no more
+than its limit. Results that come from several sources are of one snapshot each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import product
+from operator import itemgetter
+from typing import Any, Protocol
+
+from kvmodels.core.keys import decode_key
+from kvmodels.errors import (
+    IndexChangedError,
+    NoUsableIndexError,
+    OperationTooLargeError,
+)
+from kvmodels.flows.context import Context, HeaderView, live_collection, planned
+from kvmodels.flows.effects import Flow
+from kvmodels.flows.execution.batch import MAX_BATCH
+from kvmodels.flows.reading import scan
+from kvmodels.flows.reading.counter_reads import Counters, CounterScan, counted_result, total_of
+from kvmodels.flows.reading.scan import Scan, fetch
+from kvmodels.query.aggregates import Accumulator, Grouping, Measure
+from kvmodels.query.planning.aggregation import (
+    COUNT,
+    EVERY_RECORD,
+    AggregatePlan,
+    CounterPlan,
+    GroupPlan,
+    counter_plan,
+    kinds_of,
+    plan_aggregate,
+    plan_groups,
+    refuse_unready,
+)
+from kvmodels.query.query import Query
+
+Results = dict[str, Any]
+
+
+# --- totals -----------------------------------------------------------------------------------------------------
+
+
+def aggregate_plan_of(context: Context, query: Query, measures: tuple[Measure, ...]) -> Flow[AggregatePlan]:
+    """Where the results come from under the present header; raises what ``plan_aggregate`` raises."""
+    return (yield from _planned_aggregate(context, query, measures))[1]
+
+
+def aggregate(context: Context, query: Query, measures: tuple[Measure, ...]) -> Flow[Results]:
+    """The results of an aggregate, by name.
+
+    Raises:
+        InvalidValueError: a result that its type cannot hold.
+        Others: as ``plan_aggregate`` and as reading raises.
+    """
+    while True:  # again only when another process changed the index in between
+        view, plan = yield from _planned_aggregate(context, query, measures)
+        try:
+            results = (yield from _totals(context, view, plan)) if plan.counters is not None else {}
+        except IndexChangedError:
+            continue
+        for end in plan.ends:
+            found = yield from fetch(context, end.query)
+            results[end.measure.label] = end.measure.value_of(found[0]) if found else None
+        if plan.rows is not None:
+            results |= yield from _passed(context, plan.rows.query, plan.passed)
+        return {measure.label: results[measure.label] for measure in measures}
+
+
+def count(context: Context, query: Query) -> Flow[int]:
+    """How many records a query has: from counters where an aggregate index keeps them, which is one read.
+
+    Raises:
+        NoUsableIndexError, IndexNotReadyError: neither counters nor entries tell it.
+    """
+    number = yield from _counted(context, query)
+    if number is not None:
+        return number
+    try:
+        return (yield from scan.count(context, query))
+    except NoUsableIndexError:
+        _, live = yield from live_collection(context, query.schema)
+        refuse_unready(query, live, (EVERY_RECORD,))
+        raise
+
+
+def _counted(context: Context, query: Query) -> Flow[int | None]:
+    """The number of records with the slice applied; None where counters do not tell it."""
+    while True:  # as above
+        view, live = yield from live_collection(context, query.schema)
+        counters = counter_plan(query, live, (EVERY_RECORD,))
+        if counters is None:
+            return None
+        plan = AggregatePlan(query.schema, (EVERY_RECORD,), counters)
+        try:
+            number: int = (yield from _totals(context, view, plan))[COUNT]
+        except IndexChangedError:
+            continue
+        stop = number if query.stop is None else min(number, query.stop)
+        return max(0, stop - query.start)
+
+
+def _planned_aggregate(
+    context: Context, query: Query, measures: tuple[Measure, ...]
+) -> Flow[tuple[HeaderView, AggregatePlan]]:
+    return (yield from planned(context, query.schema, lambda live: plan_aggregate(query, live, measures)))
+
+
+def _totals(context: Context, view: HeaderView, plan: AggregatePlan) -> Flow[Results]:
+    counters = plan.counters
+    assert counters is not None  # callers have looked
+    reading = CounterScan(context, view, plan.schema, counters, _kinds(counters, plan.counted))
+    totals: dict[str, int] = {}
+    while not reading.done:
+        batch = yield from reading.next_batch()
+        totals = total_of([Counters((), totals), *batch])
+    return {measure.label: counted_result(counters.index.definition, measure, totals) for measure in plan.counted}
+
+
+def _kinds(counters: CounterPlan, measures: Iterable[Measure]) -> list[str]:
+    """The kinds of counters that the results need; always the number of records: without any there is no group."""
+    kinds = [kind for measure in measures for kind in kinds_of(counters.index.definition, measure) or ()]
+    return list(dict.fromkeys([COUNT, *kinds]))
+
+
+def _passed(context: Context, query: Query, measures: Sequence[Measure]) -> Flow[Results]:
+    """One pass over the records."""
+    tally = _Tally((), measures)
+    records = Scan(context, query, first=MAX_BATCH)
+    while not records.done:
+        for values in (yield from records.next_batch()):
+            tally.add(values)
+    return tally.row()
+
+
+# --- groups -----------------------------------------------------------------------------------------------------
+
+
+class _Group(Protocol):
+    """One group in the making."""
+
+    def add(self, item: Any) -> None:
+        """Take the values of one more record, or more counters."""
+        ...
+
+    def row(self) -> Results | None:
+        """The row; None when the group has no record."""
+        ...
+
+
+class _Tally:
+    """A group of records.
+
+    Args:
+        head: the fields of the group with their values.
+        measures: the results.
+    """
+
+    __slots__ = ("_accumulators", "_head")
+
+    def __init__(self, head: Iterable[tuple[str, Any]], measures: Iterable[Measure]) -> None:
+        self._head = head
+        self._accumulators: list[tuple[Measure, Accumulator]] = [
+            (measure, measure.accumulator()) for measure in measures
+        ]
+
+    def add(self, item: Any) -> None:
+        for measure, accumulator in self._accumulators:
+            accumulator.add(measure.value_of(item))
+
+    def row(self) -> Results:
+        return dict(self._head) | {measure.label: sums.result() for measure, sums in self._accumulators}
+
+
+class _Counted:
+    """A group of counters; the arguments are those of ``_Tally``, and the plan of the counters."""
+
+    __slots__ = ("_head", "_measures", "_plan", "_totals")
+
+    def __init__(self, head: Iterable[tuple[str, Any]], measures: Sequence[Measure], plan: CounterPlan) -> None:
+        self._head = head
+        self._measures = measures
+        self._plan = plan
+        self._totals: dict[str, int] = {}
+
+    def add(self, item: Any) -> None:
+        self._totals = total_of([Counters((), self._totals), item])
+
+    def row(self) -> Results | None:
+        if self._totals.get(COUNT, 0) <= 0:
+            return None
+        definition = self._plan.index.definition
+        results = {measure.label: counted_result(definition, measure, self._totals) for measure in self._measures}
+        return dict(self._head) | results
+
+
+class GroupScan:
+    """An iteration over the rows of a grouped query, batch by batch; a stateful object for one reader.
+
+    Args:
+        context: shared by the flows of the database.
+        grouping: the records, the columns to group by, and the functions.
+    """
+
+    __slots__ = ("_context", "_grouping", "_groups", "_orders", "_plan", "_source", "done")
+
+    def __init__(self, context: Context, grouping: Grouping) -> None:
+        self._context = context
+        self._grouping = grouping
+        self._plan: GroupPlan | None = None
+        self._source: Scan | CounterScan | None = None
+        self._groups: dict[tuple[bytes, ...], _Group] = {}
+        self._orders = grouping.strict_orders()
+        self.done = False
+
+    def next_batch(self) -> Flow[list[Results]]:
+        """The next rows in order; an empty list does not mean the end, ``done`` does.
+
+        Raises:
+            NoUsableIndexError, IndexNotReadyError: see ``plan_groups``.
+            OperationTooLargeError: more groups than may be held in memory.
+            InvalidValueError: a result that its type cannot hold.
+        """
+        first = self._plan is None
+        try:
+            items = yield from self._read()
+        except IndexChangedError:
+            if not first:
+                raise
+            self._plan = None  # nothing has been given yet: plan again under the header that was read just now
+            return []
+        plan = self._plan
+        assert plan is not None  # reading planned it
+        for key, head, item in items:
+            self._add(plan, key, head, item)
+        assert self._source is not None  # as above
+        self.done = self._source.done
+        if plan.limit is not None:
+            return self._sorted() if self.done else []
+        return self._finished()
+
+    def _read(self) -> Flow[list[tuple[tuple[bytes, ...], list[tuple[str, Any]], Any]]]:
+        if self._plan is None:
+            yield from self._begin()
+        if isinstance(self._source, CounterScan):
+            batch = yield from self._source.next_batch()
+            return [item for counters in batch for item in self._of_counters(counters)]
+        assert self._source is not None  # the beginning made it
+        values = yield from self._source.next_batch()
+        return [item for record in values for item in self._of_record(record)]
+
+    def _begin(self) -> Flow[None]:
+        view, plan = yield from _planned_groups(self._context, self._grouping)
+        self._plan = plan
+        if plan.counters is not None:
+            kinds = _kinds(plan.counters, self._grouping.measures)
+            self._source = CounterScan(self._context, view, self._grouping.query.schema, plan.counters, kinds)
+        else:
+            assert plan.rows is not None  # a plan has either
+            self._source = Scan(self._context, plan.rows.query, first=MAX_BATCH)
+
+    # --- items ------------------------------------------------------------------------------------------------
+
+    def _of_record(self, values: Results) -> Iterator[tuple[tuple[bytes, ...], list[tuple[str, Any]], Any]]:
+        columns = self._grouping.columns
+        for group in product(*[column.values_of(values) for column in columns]):
+            yield self._key(group), [(c.label, value) for c, value in zip(columns, group, strict=True)], values
+
+    def _of_counters(self, counters: Counters) -> Iterator[tuple[tuple[bytes, ...], list[tuple[str, Any]], Any]]:
+        plan = self._plan.counters if self._plan else None
+        assert plan is not None  # counters were read
+        definition = plan.index.definition
+        values: dict[str, Any] = {}
+        for (column, _), place in zip(self._grouping.order, plan.places, strict=True):
+            (part,) = decode_key(counters.parts[place])
+            values[column.label] = definition.columns[place].codec.unpack(part)
+        columns = self._grouping.columns
+        group = [values[column.label] for column in columns]
+        yield self._key(group), [(column.label, values[column.label]) for column in columns], counters
+
+    # --- groups -----------------------------------------------------------------------------------------------
+
+    def _key(self, group: Sequence[Any]) -> tuple[bytes, ...]:
+        """The parts of the values of a group.
+
+        Raises:
+            InvalidValueError: Python cannot compare values of a column that the groups are ordered by.
+        """
+        columns = zip(self._grouping.columns, self._orders, group, strict=True)
+        return tuple([column.part(value, order) for column, order, value in columns])
+
+    def _add(self, plan: GroupPlan, key: tuple[bytes, ...], head: list[tuple[str, Any]], item: Any) -> None:
+        group = self._groups.get(key)
+        if group is None:
+            if plan.limit is not None and len(self._groups) >= plan.limit:
+                raise OperationTooLargeError(
+                    "there are more groups than may be held in memory",
+                    limit="sort_in_memory",
+                    size=plan.limit + 1,
+                    maximum=plan.limit,
+                    hint="Raise sort_in_memory(limit=...), filter more, or index the fields of the groups.",
+                )
+            measures = self._grouping.measures
+            made = _Tally(head, measures) if plan.counters is None else _Counted(head, measures, plan.counters)
+            group = self._groups[key] = made
+        group.add(item)
+
+    def _finished(self) -> list[Results]:
+        """The rows of the groups that cannot get more: all but the last one, which may go on in the next batch."""
+        keys = list(self._groups) if self.done else list(self._groups)[:-1]
+        rows = [self._groups.pop(key).row() for key in keys]
+        return [row for row in rows if row is not None]
+
+    def _sorted(self) -> list[Results]:
+        keys = list(self._groups)
+        positions = {column.source.name: at for at, column in enumerate(self._grouping.columns)}
+        for column, descending in reversed(self._grouping.order):  # sorts are stable: the last one decides
+            keys.sort(key=itemgetter(positions[column.source.name]), reverse=descending)
+        rows = [self._groups[key].row() for key in keys]
+        return [row for row in rows if row is not None]
+
+
+def fetch_groups(context: Context, grouping: Grouping) -> Flow[list[Results]]:
+    """All rows of a grouped query; raises what ``GroupScan`` raises."""
+    groups = GroupScan(context, grouping)
+    rows: list[Results] = []
+    while not groups.done:
+        rows += yield from groups.next_batch()
+    return rows
+
+
+def group_plan_of(context: Context, grouping: Grouping) -> Flow[GroupPlan]:
+    """Where the rows come from under the present header; raises what ``plan_groups`` raises."""
+    return (yield from _planned_groups(context, grouping))[1]
+
+
+def _planned_groups(context: Context, grouping: Grouping) -> Flow[tuple[HeaderView, GroupPlan]]:
+    return (yield from planned(context, grouping.query.schema, lambda live: plan_groups(grouping, live)))

@@ -1,0 +1,177 @@
+"""Read one page of a query after or before a cursor, at the cost of the first page.
+
+A page after a cursor is read forward from its place, a page before one backward and turned round. So a walk in one
+direction and back again gives the same pages, as long as nothing is written.
+
+Rules of this module: a cursor is made of the plan of the query, never of the turned one, so that those of one
+direction serve in the other.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from kvmodels.errors import InvalidArgumentError, InvalidValueError
+from kvmodels.flows.context import Context, live_collection
+from kvmodels.flows.effects import Flow
+from kvmodels.flows.execution.batch import MAX_BATCH, beginning, counts_rows, plan_of, read_batch, resume
+from kvmodels.flows.execution.entries import Hit, result_of
+from kvmodels.flows.execution.positions import mark_of, mark_of_key, position_at, side_of
+from kvmodels.flows.execution.ranges import Candidate, Position, bound_at
+from kvmodels.flows.execution.sort import Wanted, sorted_hits
+from kvmodels.query.planning.cursor import cursor_after
+from kvmodels.query.plans import QueryPlan
+from kvmodels.query.query import Query
+
+FEWEST_TESTED = 20
+"""The least rows to read when each is tested: a match may be far, and a read costs more than a few rows."""
+
+
+class PageData(NamedTuple):
+    """The results of one page, and the cursors of the places behind its last one and before its first, or None."""
+
+    objects: list[Any]
+    next_cursor: str | None
+    previous_cursor: str | None = None
+
+
+class _Found(NamedTuple):
+    """Results in the direction of reading, the marks of the places before and behind each, and whether more follow."""
+
+    plan: QueryPlan
+    hits: list[Hit]
+    marks: list[tuple[bytes, bytes]]
+    more: bool
+
+
+def page(
+    context: Context, query: Query, size: int, after: str | None = None, before: str | None = None
+) -> Flow[PageData]:
+    """One page of a query, and the cursors of the places at its ends.
+
+    Args:
+        context: shared by the flows of the database.
+        query: what is asked for; not sliced.
+        size: the most results of the page, 1 or more.
+        after: a cursor: the results behind its place; None: from the beginning.
+        before: a cursor: the last results before its place; not together with ``after``.
+
+    Raises:
+        InvalidArgumentError: the query is sliced, the size is below 1, or both cursors are given.
+        InvalidCursorError, IndexChangedError: see ``resume``.
+        OperationTooLargeError: a sort in memory would hold more than it may.
+
+    Cost: size + 1 rows and as many records, if nothing is tested; of a sort in memory everything that matches.
+    """
+    _check(query, size, after, before)
+    cursor = after if before is None else before
+    back = before is not None
+    if cursor is None:
+        found = yield from _first(context, query, size)
+    else:
+        plan, live, mark = yield from resume(context, query, cursor)
+        if plan.sort is None:
+            found = yield from _read(context, query, position_at(plan, live, mark, back=back), size, plan)
+        else:
+            found = yield from _sorted(context, query, plan, size, side_of(plan, mark), back=back)
+    return (yield from _as_page(context, query, found, cursor, back=back))
+
+
+def _first(context: Context, query: Query, size: int) -> Flow[_Found]:
+    plan = yield from plan_of(context, query)
+    if plan.sort is not None:
+        return (yield from _sorted(context, query, plan, size, None, back=False))
+    return (yield from _read(context, query, beginning(plan), size, None))
+
+
+def _read(context: Context, query: Query, position: Position, size: int, asked: QueryPlan | None) -> Flow[_Found]:
+    """The next results in the direction of the position; ``asked``: the plan that the cursor was made with."""
+    reading: Position | None = position
+    rows, more, plan = size, False, position.plan
+    hits: list[Hit] = []
+    found: list[Any] = []
+    while reading is not None and not more:
+        plan = reading.plan
+        if plan.sort is not None:  # planned again: another process has dropped the index that gave the order
+            return (yield from _sorted(context, query, plan, size, None, back=False))
+        plain = counts_rows(plan) and plan.combine != "intersect"
+        if len(hits) == size and plain:
+            # The rows ended with a range of several, so whether there is another one is asked for by itself.
+            batch = yield from read_batch(context, query, reading, 1, peek=False, records=False)
+            more = batch.rows > 0
+        else:
+            if plain:
+                rows = size - len(hits)
+            batch = yield from read_batch(context, query, reading, min(rows, MAX_BATCH), objects=True)
+            hits += batch.hits
+            found += batch.found or [Candidate(row[0], 0, row) for row in batch.entries]
+            more = len(hits) > size or (len(hits) == size and plain and batch.more)
+            rows = max(FEWEST_TESTED, rows * 2)
+        reading = batch.position
+    made = asked or plan
+    marks = [(mark_of(made, one, behind=False), mark_of(made, one, behind=True)) for one in _ends(found[:size])]
+    return _Found(made, hits[:size], marks, more)
+
+
+def _sorted(
+    context: Context, query: Query, plan: QueryPlan, size: int, place: tuple[bytes, bool] | None, *, back: bool
+) -> Flow[_Found]:
+    bound = None
+    if place is not None:
+        key, behind = place
+        bound = bound_at(key, including=behind is back, reverse=back)
+    found = yield from sorted_hits(context, query, plan, Wanted(size + 1, bound, back))
+    taken = found[:size]
+    marks = [(mark_of_key(one.key, behind=False), mark_of_key(one.key, behind=True)) for one in _ends(taken)]
+    return _Found(plan, [one.hit for one in taken], marks, len(found) > size)
+
+
+def _ends(found: list[Any]) -> list[Any]:
+    """The first and the last."""
+    return [found[0], found[-1]] if found else []
+
+
+def _as_page(context: Context, query: Query, found: _Found, cursor: str | None, *, back: bool) -> Flow[PageData]:
+    _, live = yield from live_collection(context, query.schema)
+    results = [result_of(live, hit, query.fields, query.schema) for hit in found.hits]
+    marks = found.marks
+    if back:
+        results.reverse()
+        marks = marks[::-1]
+    if cursor is None:  # a first page, before which there is nothing
+        return PageData(results, cursor_after(found.plan, marks[-1][1]) if found.more else None)
+    first = cursor_after(found.plan, marks[0][0]) if marks else cursor
+    last = cursor_after(found.plan, marks[-1][1]) if marks else cursor
+    # Towards the cursor there was a result when it was made; in the direction of reading it is known.
+    return PageData(
+        results,
+        next_cursor=last if back or found.more else None,
+        previous_cursor=first if found.more or not back else None,
+    )
+
+
+def _check(query: Query, size: Any, after: str | None, before: str | None) -> None:
+    if query.sliced:
+        raise InvalidArgumentError(
+            "a sliced query has no pages", argument="size", hint="Leave out the slice, or use to_list()."
+        )
+    if isinstance(size, bool) or not isinstance(size, int):
+        raise InvalidValueError(
+            "the size of a page is an int",
+            field="size",
+            type=type(size).__name__,
+            hint="Give a whole number: page(size=20).",
+        )
+    if size < 1:
+        raise InvalidArgumentError(
+            "the size of a page is 1 or more",
+            argument="size",
+            value=size,
+            hint="Give the most items of a page: page(size=20); exists() and count() read none.",
+        )
+    if after is not None and before is not None:
+        raise InvalidArgumentError(
+            "a page lies after one place or before one",
+            argument="before",
+            hint="Give after= to go on, before= to go back, not both.",
+        )

@@ -1,0 +1,255 @@
+"""Functions that run before and after records are written: ``db.signals.after_insert.connect(function, User)``.
+
+Rules of this module: a registry and nothing else; ``flows/writing/hooks.py`` calls what is in it. Connections are
+replaced as a whole, so writers of other threads see all of one or nothing of it.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, TypeVar, overload
+
+from kvmodels.errors import InvalidArgumentError
+from kvmodels.schema.compile.model import KvModel
+from kvmodels.schema.declare.hooks import HOOK_NAMES, HookName, Hooks, is_asynchronous
+from kvmodels.schema.definition.definition import ModelSchema
+
+M = TypeVar("M", bound=KvModel)
+R = TypeVar("R")
+
+
+class _Connection(NamedTuple):
+    """One function, with the models that it was connected for."""
+
+    function: Callable[..., object]
+    models: tuple[type[Any], ...]
+
+    def hears(self, model: type[Any]) -> bool:
+        return issubclass(model, self.models)
+
+
+class _Registry:
+    """The connections of one signal."""
+
+    __slots__ = ("_forget", "_lock", "_name", "connections")
+
+    def __init__(self, name: HookName, lock: threading.Lock, forget: Callable[[], None]) -> None:
+        self.connections: tuple[_Connection, ...] = ()
+        self._name = name
+        self._lock = lock
+        self._forget = forget
+
+    def _connect(self, function: Callable[..., object], models: tuple[type[Any], ...]) -> None:
+        wanted = self._checked(function, models) or (KvModel,)
+        with self._lock:
+            kept = list(self.connections)
+            for position, known in enumerate(kept):
+                if known.function == function:
+                    kept[position] = _Connection(function, tuple(dict.fromkeys((*known.models, *wanted))))
+                    break
+            else:
+                kept.append(_Connection(function, wanted))
+            self._replace(kept)
+
+    def _disconnect(self, function: Callable[..., object], models: tuple[type[Any], ...]) -> bool:
+        with self._lock:
+            kept: list[_Connection] = []
+            for known in self.connections:
+                if known.function != function:
+                    kept.append(known)
+                    continue
+                rest = tuple(model for model in known.models if models and model not in models)
+                if rest:
+                    kept.append(_Connection(function, rest))
+            found = tuple(kept) != self.connections
+            self._replace(kept)
+        return found
+
+    def _replace(self, connections: list[_Connection]) -> None:
+        self.connections = tuple(connections)
+        self._forget()
+
+    def _checked(self, function: Any, models: tuple[Any, ...]) -> tuple[type[Any], ...]:
+        if not callable(function) or isinstance(function, type):
+            raise self._refusal(
+                "this is not a function", "function", function, "Write connect(function, User), the function first."
+            )
+        if is_asynchronous(function):
+            raise self._refusal(
+                "a receiver of a signal is asynchronous",
+                "function",
+                function,
+                "Signals are sent inside of a write and cannot wait: connect a def. Start a task in it for the rest.",
+            )
+        for model in models:
+            if not (isinstance(model, type) and issubclass(model, KvModel)):
+                raise self._refusal("this is not a model class", "models", model, "Give classes: connect(f, User).")
+        return models
+
+    def _refusal(self, message: str, argument: str, value: Any, hint: str) -> InvalidArgumentError:
+        shown = getattr(value, "__name__", value)
+        return InvalidArgumentError(message, argument=argument, value=shown, hint=hint)
+
+    def __repr__(self) -> str:
+        return f"<signal {self._name} connections={len(self.connections)}>"
+
+
+class Signal(_Registry):
+    """A signal whose receivers take the object: of inserts and removals."""
+
+    __slots__ = ()
+
+    @overload
+    def connect(self, function: Callable[[KvModel], R], /) -> Callable[[KvModel], R]: ...
+    @overload
+    def connect(self, function: Callable[[M], R], model: type[M], /, *models: type[M]) -> Callable[[M], R]: ...
+    def connect(self, function: Callable[[Any], R], /, *models: type[Any]) -> Callable[[Any], R]:
+        """Call a function for every record of these models, and of classes that derive from them.
+
+        Args:
+            function: takes the object. It is held until it is disconnected; connecting it again adds models.
+            models: model classes, abstract ones too; none: every model.
+
+        Returns:
+            The function, so that ``@signal.connect`` may stand above it.
+
+        Raises:
+            InvalidArgumentError: the function is asynchronous or none, or something is no model class.
+        """
+        self._connect(function, models)
+        return function
+
+    def __call__(self, model: type[M], /, *models: type[M]) -> Callable[[Callable[[M], R]], Callable[[M], R]]:
+        """``connect`` as a decorator with models: ``@db.signals.after_insert(User)``."""
+
+        def connected(function: Callable[[M], R]) -> Callable[[M], R]:
+            self._connect(function, (model, *models))
+            return function
+
+        return connected
+
+    def disconnect(self, function: Callable[[Any], object], /, *models: type[Any]) -> bool:
+        """No longer call a function.
+
+        Args:
+            function: one that was connected.
+            models: only for these of the models that it was connected for; none: for all.
+
+        Returns:
+            Whether it was connected so. A write that has begun may still call it.
+        """
+        return self._disconnect(function, models)
+
+
+class ChangeSignal(_Registry):
+    """A signal whose receivers take the object and the one before: of updates."""
+
+    __slots__ = ()
+
+    @overload
+    def connect(self, function: Callable[[KvModel, KvModel], R], /) -> Callable[[KvModel, KvModel], R]: ...
+    @overload
+    def connect(self, function: Callable[[M, M], R], model: type[M], /, *models: type[M]) -> Callable[[M, M], R]: ...
+    def connect(self, function: Callable[[Any, Any], R], /, *models: type[Any]) -> Callable[[Any, Any], R]:
+        """Call a function for every change of a record of these models, and of classes that derive from them.
+
+        Args:
+            function: takes the object and the one before. It is held until it is disconnected; connecting it again
+                adds models.
+            models: model classes, abstract ones too; none: every model.
+
+        Returns:
+            The function, so that ``@signal.connect`` may stand above it.
+
+        Raises:
+            InvalidArgumentError: the function is asynchronous or none, or something is no model class.
+        """
+        self._connect(function, models)
+        return function
+
+    def __call__(self, model: type[M], /, *models: type[M]) -> Callable[[Callable[[M, M], R]], Callable[[M, M], R]]:
+        """``connect`` as a decorator with models: ``@db.signals.after_update(User)``."""
+
+        def connected(function: Callable[[M, M], R]) -> Callable[[M, M], R]:
+            self._connect(function, (model, *models))
+            return function
+
+        return connected
+
+    def disconnect(self, function: Callable[[Any, Any], object], /, *models: type[Any]) -> bool:
+        """No longer call a function.
+
+        Args:
+            function: one that was connected.
+            models: only for these of the models that it was connected for; none: for all.
+
+        Returns:
+            Whether it was connected so. A write that has begun may still call it.
+        """
+        return self._disconnect(function, models)
+
+
+class Signals:
+    """The six signals of one database; as ``db.signals``.
+
+    Receivers run after the method of the model of the same name, in the order in which they were connected, for
+    writes through this database only. ``before_*`` run in every attempt of a write, ``after_*`` once after its commit.
+
+    Examples:
+        >>> from kvmodels import Database, KvModel, PrimaryKey
+        >>> class City(KvModel, collection="cities"):
+        ...     id: PrimaryKey[int]
+        ...     name: str
+        >>> db = Database("memory://", models=[City])
+        >>> @db.signals.before_insert(City)
+        ... def capitalize(city: City) -> None:
+        ...     city.name = city.name.capitalize()
+        >>> db[City].create(id=1, name="oslo").name
+        'Oslo'
+        >>> db.signals.before_insert.disconnect(capitalize)
+        True
+    """
+
+    __slots__ = (
+        "_resolved",
+        "after_insert",
+        "after_remove",
+        "after_update",
+        "before_insert",
+        "before_remove",
+        "before_update",
+    )
+
+    def __init__(self) -> None:
+        self._resolved: dict[type[Any], Hooks | None] = {}
+        lock = threading.Lock()
+        self.before_insert: Final = Signal("before_insert", lock, self._forget)
+        self.before_update: Final = ChangeSignal("before_update", lock, self._forget)
+        self.before_remove: Final = Signal("before_remove", lock, self._forget)
+        self.after_insert: Final = Signal("after_insert", lock, self._forget)
+        self.after_update: Final = ChangeSignal("after_update", lock, self._forget)
+        self.after_remove: Final = Signal("after_remove", lock, self._forget)
+
+    def _forget(self) -> None:
+        self._resolved = {}
+
+    def hooks_of(self, schema: ModelSchema) -> Hooks | None:
+        """What runs for the records of a model, methods first; None when nothing does. Cost: a look into a dict."""
+        # Held while it is filled: a connection that is made meanwhile puts another one in its place.
+        resolved = self._resolved
+        if schema.model in resolved:
+            return resolved[schema.model]
+        own = schema.hooks or Hooks()
+        found = {name: getattr(own, name) + self._receivers(name, schema.model) for name in HOOK_NAMES}
+        hooks = Hooks(**found) if any(found.values()) else None
+        resolved[schema.model] = hooks
+        return hooks
+
+    def _receivers(self, name: HookName, model: type[Any]) -> tuple[Callable[..., object], ...]:
+        registry: _Registry = getattr(self, name)
+        return tuple(one.function for one in registry.connections if one.hears(model))
+
+    def __repr__(self) -> str:
+        connected = [f"{name}={len(getattr(self, name).connections)}" for name in HOOK_NAMES]
+        return f"<{type(self).__name__} {' '.join(connected)}>"

@@ -1,0 +1,425 @@
+"""A transaction: its reads, answered from one snapshot and what it has written; its writes, kept for one commit.
+
+Every flow of the library runs in a transaction unchanged: ``through`` answers what it reads, and ``execute`` hands its
+write over to ``take``. At the end ``prepared`` compiles all changes to one atomic operation, which checks everything
+that was read.
+
+Rules of this module: the time of a transaction is that of its beginning, as that of its snapshot, so that two reads of
+one record agree on whether it has expired. On an engine without snapshots, a key that is seen in two versions, or a
+header that changes, ends the transaction with a conflict at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from typing import Any, NoReturn, TypeVar
+
+from kvmodels.catalog.keyspace import HEADER_KEY
+from kvmodels.core.keys import decode_key
+from kvmodels.core.operations import (
+    AtomicWrite,
+    Follow,
+    GuardFailed,
+    Mutation,
+    ReadRange,
+    ReadResult,
+    Row,
+    Set,
+    point,
+)
+from kvmodels.errors import (
+    ClosedError,
+    InvalidArgumentError,
+    KvModelsError,
+    TransactionAbortedError,
+    TransactionConflictError,
+)
+from kvmodels.flows.context import Context, HeaderView, read_header
+from kvmodels.flows.effects import Flow, Now, Read, Sleep, now, read
+from kvmodels.flows.kv.queue import NewMessage
+from kvmodels.flows.kv.store_format import StoreFormat
+from kvmodels.flows.split_reads import fits_one_read, read_all, split_ranges
+from kvmodels.flows.transaction.guards import Guards
+from kvmodels.flows.transaction.overlay import Overlay
+from kvmodels.flows.transaction.reads import ReadSet, noting, version_of, within
+from kvmodels.flows.transaction.records import WrittenRecords
+from kvmodels.flows.transaction.rerun import Rerun
+from kvmodels.flows.transaction.unchecked import is_unchecked, unchecked
+from kvmodels.flows.writing.operation import Operation, Seen
+from kvmodels.indexing.budget import check_budget
+from kvmodels.indexing.changes import Compiled, NeedRows
+from kvmodels.indexing.compiler import compile_write
+from kvmodels.schema.instances import PendingStamp
+
+R = TypeVar("R")
+T = TypeVar("T")
+
+
+class TransactionFlows:
+    """The state of one transaction, and the flows that it consists of.
+
+    ``begin`` is run first; ``begin``, ``through``, ``check``, ``guard``, ``prepared`` and ``changed`` are run in the
+    snapshot of the transaction if the engine has any.
+
+    Args:
+        shared: the context of the database.
+        form: packs keys and values of raw writes.
+        attempt: how often the transaction was begun, this time included.
+    """
+
+    def __init__(self, shared: Context, form: StoreFormat, attempt: int = 1) -> None:
+        self._shared = shared
+        self.form = form
+        self.attempt = attempt
+        self.limits = form.limits_within(shared.limits)
+        self.context = replace(shared, view=None, transaction=self)
+        self.now_ms = 0
+        self.ended = False
+        self._settled = False
+        self.aborted_by: BaseException | None = None
+        """What has left an inner part, so that nothing may be committed."""
+        self.met: TransactionConflictError | None = None
+        """A conflict that was found before the commit; nothing can be committed after it."""
+        self.rerun: Rerun | None = None
+        """Runs the function again after a conflict. Its transaction leaves keys to those whose turn it is."""
+        self.contended: tuple[bytes, ...] = ()
+        """The keys of the conflict that has ended the transaction."""
+        self._overlay = Overlay(PendingStamp())
+        self._reads = ReadSet(shared.limits)
+        self._records = WrittenRecords(shared.codec, self._overlay)
+        self._guards = Guards()
+        self._versionstamped: dict[bytes, Set] = {}
+        self._messages: list[tuple[NewMessage, StoreFormat]] = []
+        self.hooks: list[Callable[[], object]] = []
+
+    # --- reading ----------------------------------------------------------------------------------------------
+
+    def begin(self) -> Flow[None]:
+        """Take the time, and the header of the snapshot."""
+        self.now_ms = yield from now()
+        found = yield from read((point(HEADER_KEY),))
+        rows, view = found.ranges[0], self._shared.view
+        stamp = rows[0].versionstamp if rows else None
+        if view is not None and view.versionstamp == stamp:
+            self.context.view = view
+            return
+        self.context.view = yield from read_header(self.context)
+        if stamp is not None and (view is None or view.versionstamp is None or view.versionstamp < stamp):
+            self._shared.view = self.context.view  # the next transaction need not read it again
+
+    @property
+    def view(self) -> HeaderView:
+        """The header that the whole transaction is planned with."""
+        assert self.context.view is not None, "a transaction is begun before it is used"
+        return self.context.view
+
+    def through(self, flow: Flow[T]) -> Flow[T]:
+        """Run a flow in the transaction: its reads are answered here, and it cannot commit by itself.
+
+        Raises:
+            ClosedError: the transaction has ended.
+            InvalidArgumentError: the flow commits, or waits for commits of others.
+            TransactionConflictError: on an engine without snapshots, what was read before has changed.
+        """
+        self.require_open()
+        step: Callable[[Any], Any] = flow.send
+        answer: Any = None
+        try:
+            while True:
+                try:
+                    request = step(answer)
+                except StopIteration as done:
+                    result: T = done.value
+                    return result
+                step = flow.send
+                try:
+                    answer = yield from self._answer(request)
+                except KvModelsError as error:
+                    step, answer = flow.throw, error
+        finally:
+            flow.close()
+            answer = None  # an error kept here would hold its traceback, and this frame, in a cycle
+
+    def _answer(self, request: Any) -> Flow[Any]:
+        if isinstance(request, Read):
+            return (yield from self._read(request))
+        if isinstance(request, Now):
+            return self.now_ms
+        if isinstance(request, Sleep):
+            yield request
+            return None
+        raise InvalidArgumentError(
+            "this cannot be done in a transaction, because it commits by itself or waits for others",
+            hint="Do it on the database, before or after the transaction; raw writes and messages go through tx.kv.",
+        )
+
+    def _read(self, request: Read) -> Flow[ReadResult | GuardFailed]:
+        guard = request.guard
+        if guard is not None and guard.versionstamp != self.view.versionstamp:
+            return GuardFailed(self.view.versionstamp)
+        if self.rerun is not None and self.rerun.will_write:
+            self._leave_turns([one.start for one in request.ranges if one.end is None])
+        expired = request.include_expired
+        if not self.context.traits.snapshots and not self._reads_once(request.ranges):
+            return (yield from self._read_apart(request))
+        if not self._overlay:
+            asked: list[ReadRange] = []
+            result = yield from self._base(request.ranges, expired, noting(request.follow, asked))
+            self._note_all(request.ranges, result.ranges)
+            self._note_all(asked, result.followed)
+            return result
+        found, versionstamp = yield from self._merged(request.ranges, expired)
+        further = [] if request.follow is None else [*request.follow(found)]
+        followed = (yield from self._merged(further, expired))[0] if further else []
+        return ReadResult(found, followed, versionstamp)
+
+    def _reads_once(self, ranges: Sequence[ReadRange]) -> bool:
+        """Whether the engine takes these ranges in one read, with those rows that the transaction hides."""
+        widened = [*map(self._overlay.widened, ranges)]
+        return len(ranges) <= 1 or fits_one_read(self.context.limits, widened, guarded=True)
+
+    def _read_apart(self, request: Read) -> Flow[ReadResult | GuardFailed]:
+        """Read the ranges in several reads; without snapshots each is of a state of its own, also to the read set."""
+        ranges, found = [*request.ranges], list[list[Row]]()
+        for chunk in split_ranges(self.context.limits, map(self._overlay.widened, ranges), guarded=True):
+            some = ranges[len(found) : len(found) + len(chunk)]
+            result = yield from self._read(request._replace(ranges=some))
+            if isinstance(result, GuardFailed):
+                return result
+            found += result.ranges
+        return ReadResult(found, [], b"")
+
+    def _merged(self, ranges: Sequence[ReadRange], expired: bool) -> Flow[tuple[list[list[Row]], bytes]]:
+        """The present rows of ranges: those of the snapshot with what was written since."""
+        overlay, now_ms = self._overlay, None if expired else self.now_ms
+        base = yield from self._base([overlay.widened(one) for one in ranges], expired, None)
+        merged = [overlay.merged(one, rows, now_ms) for one, rows in zip(ranges, base.ranges, strict=True)]
+        for one, stored, rows in zip(ranges, base.ranges, merged, strict=True):
+            last = rows[-1].key if one.end is not None and one.limit is not None and len(rows) == one.limit else None
+            counted = [row for row in stored if not overlay.decides(row.key) and within(row.key, last, one.reverse)]
+            if one.end is None and overlay.decides(one.start):
+                continue
+            self._note_all((one,), (counted,))
+        return merged, base.versionstamp
+
+    def _base(self, ranges: Sequence[ReadRange], expired: bool, follow: Follow | None) -> Flow[ReadResult]:
+        if self.context.traits.snapshots:  # whose header does not change
+            return (yield from read(ranges, include_expired=expired, follow=follow))
+        found = yield from read_all(self.context.limits, ranges, self.view.guard, include_expired=expired)
+        if found is None:
+            self._stop((HEADER_KEY,))
+        self._reads.next_state()
+        return ReadResult(found, [], b"")
+
+    def _note_all(self, ranges: Sequence[ReadRange], found: Sequence[Sequence[Row]]) -> None:
+        if is_unchecked(self):
+            return
+        for one, rows in zip(ranges, found, strict=True):
+            for row in rows:
+                self._note(row.key, row)
+            if one.end is None and not rows:
+                self._note(one.start, None)
+
+    def _note(self, key: bytes, row: Row | None) -> None:
+        alive = row is not None and (row.expire_at is None or row.expire_at > self.now_ms)
+        if not self._reads.note(key, row if alive else None):
+            self._stop((key,))
+
+    def unchecked(self) -> AbstractContextManager[None]:
+        """Return a block in which what is read is not checked by the commit."""
+        self.require_open()
+        return unchecked(self)
+
+    # --- writing ----------------------------------------------------------------------------------------------
+
+    def take(self, operation: Operation[R]) -> Flow[R]:
+        """Carry out a write of records as a part of the transaction; called by ``execute``."""
+        view = self.view
+        for schema in operation.schemas:
+            live = view.live[schema.collection]
+            obstacle = live.refused or live.read_only
+            if obstacle is not None:
+                raise obstacle
+        keys = sorted(set(operation.keys(view)))
+        self._leave_turns(keys)  # now, and not only at the commit: the rest of the run would be in vain
+        # Not of the snapshot alone: this flow is run by ``through``.
+        result = yield from read([point(key) for key in keys], include_expired=True)
+        rows = {key: found[0] if found else None for key, found in zip(keys, result.ranges, strict=True)}
+        before = self._records.versions(keys)
+        proposal = operation.propose(Seen(view, rows, self.now_ms))
+        if self._records.versions(keys) != before:
+            raise InvalidArgumentError(
+                "a function that changes a record has written this record in its transaction",
+                argument="function",
+                hint="Change the object that the function is given.",
+            )
+        if not proposal.changes and proposal.beside is None:
+            return proposal.done(b"")
+        return self._records.take(operation, proposal)
+
+    def wrote(self, key: bytes) -> bool:
+        """Whether the transaction has stored the record of this key."""
+        return self._records.has(key)
+
+    def write(self, mutation: Mutation) -> None:
+        """Add a raw write."""
+        self.require_open()
+        if isinstance(mutation, Set) and mutation.versionstamped:
+            self._versionstamped[mutation.key] = mutation
+        else:
+            self._overlay.write(mutation, PendingStamp())
+
+    def enqueue(self, message: NewMessage, form: StoreFormat) -> None:
+        """Add a message to the queue of the store, or to that of the namespace that the form is confined to."""
+        self.require_open()
+        self._messages.append((message, form))
+
+    def check(self, key: bytes, versionstamp: bytes | None) -> Flow[None]:
+        """Make the commit depend on the version of a key that was seen elsewhere.
+
+        What the transaction itself has written there is of no concern, as little as the order of the calls is in an
+        atomic operation; but an entry that was read of its own writes may be given, and says nothing.
+
+        Raises:
+            TransactionConflictError: it has another version already.
+        """
+        self.require_open()
+        found = yield from self._base((point(key),), False, None)
+        stored = found.ranges[0][0] if found.ranges[0] else None
+        present = self._overlay.row(key, stored, self.now_ms)
+        if present is not stored and version_of(present) == versionstamp:
+            return
+        if version_of(stored) != versionstamp:
+            self._stop((key,))
+        self._note(key, stored)
+
+    def guard(self, name: str, parts: tuple[Any, ...], shared: bool = False) -> Flow[None]:
+        """Conflict with other transactions that take the same guard; with ``shared``, only with exclusive ones.
+
+        Raises:
+            KeyTooLargeError: name and parts together are too long.
+        """
+        self.require_open()
+        yield from self._guards.take(name, parts, shared, self.context.limits)
+
+    # --- the end ----------------------------------------------------------------------------------------------
+
+    def prepared(self) -> Flow[AtomicWrite | None]:
+        """The one atomic operation of the transaction; None when nothing was written.
+
+        Raises:
+            TransactionConflictError: a conflict was met before.
+            TransactionAbortedError: an inner part failed; its cause is what that part has raised.
+            UniqueViolationError: two records, or one and a record of others, want one value.
+            LimitExceededError: it is too large for one operation.
+        """
+        self.require_open()
+        if self.met is not None:
+            raise self.met  # first: what was made of two states is to be run again, also if an inner part failed of it
+        if self.aborted_by is not None:
+            raise TransactionAbortedError(
+                "an inner part of the transaction failed, so it cannot be committed"
+            ) from self.aborted_by
+        # From here on nothing is taken in any more: what another thread would write now would be lost.
+        self.ended = True
+        write = yield from self._operation()
+        if write is not None:
+            self._leave_turns([check.key for check in write.checks if check.key != HEADER_KEY])
+        if self.rerun is not None:
+            self.rerun.prepared(write)
+        return write
+
+    def _operation(self) -> Flow[AtomicWrite | None]:
+        if not (self._overlay or self._records or self._guards or self._versionstamped or self._messages):
+            return None
+        records = yield from self._compiled()
+        checks = {check.key: check for check in records.checks}
+        checks |= self._guards.checks()
+        checks |= {check.key: check for check in [*self._reads.checks(self.view.live.values(), checks)]}
+        marks = self._guards.marks(self.context.codec)
+        for message, _ in self._messages:
+            # A message that could not be given up in the end would be tried for ever.
+            check_budget(AtomicWrite(mutations=message.dead_letters), self.limits)
+        time = (yield from now()) if self._messages else 0
+        arrivals = [message.arrival(form, time) for message, form in self._messages]
+        raw = (*self._overlay.mutations(), *self._versionstamped.values())
+        write = AtomicWrite((*checks.values(),), (*records.mutations, *raw, *marks, *arrivals))
+        check_budget(write, self.context.limits, self.view.live.values())
+        return write
+
+    def _leave_turns(self, keys: Sequence[bytes]) -> None:
+        """Leave keys that are to be checked to the transaction whose turn it is, instead of defeating it."""
+        if self.rerun is not None:
+            taken = self.rerun.ticket.taken(keys)
+            if taken:
+                self._stop(taken)
+
+    def _compiled(self) -> Flow[AtomicWrite]:
+        changes = self._records.changes()
+        rows: dict[bytes, Row | None] = {}
+        while True:
+            compiled = compile_write(
+                changes,
+                rows,
+                header=self.view.guard,
+                codec=self.context.codec,
+                now_ms=self.now_ms,
+                max_key_bytes=self.context.limits.max_key_bytes,
+            )
+            if isinstance(compiled, Compiled):
+                return compiled.write
+            if not isinstance(compiled, NeedRows):
+                raise self._records.refused(compiled)
+            keys = sorted(compiled.keys)
+            found = yield from self._base([point(key) for key in keys], True, None)
+            rows |= {key: stored[0] if stored else None for key, stored in zip(keys, found.ranges, strict=True)}
+
+    def changed(self) -> Flow[None]:
+        """Whether everything that was read still holds, for an engine without snapshots.
+
+        Raises:
+            TransactionConflictError: it does not, so that what was made of it need not be true.
+        """
+        for chunk in split_ranges(self.context.limits, map(point, self._reads.keys()), guarded=False):
+            found = yield from read(chunk)
+            rows = [(one.start, stored[0] if stored else None) for one, stored in zip(chunk, found.ranges, strict=True)]
+            failed = self._reads.changed(rows)
+            if failed:
+                self._stop(failed)
+
+    def commit(self, versionstamp: bytes) -> list[Callable[[], object]]:
+        """The operation was applied: objects get their versions; returns what is to run now, in order."""
+        self._settled = True
+        return [*self._records.commit(versionstamp), *self.hooks]
+
+    def fail(self) -> None:
+        """Nothing was written: objects of the caller are as they were. After a commit this does nothing."""
+        self.ended = True
+        self.aborted_by = None  # its traceback holds the frame of the block, which holds this
+        if not self._settled:
+            self._settled = True
+            self._records.fail()
+
+    def require_open(self) -> None:
+        """Refuse a use after the end. Raises ClosedError."""
+        if self.ended:
+            raise ClosedError(
+                "the transaction has ended",
+                hint="Begin another one with db.transaction(); query sets of a transaction end with it.",
+            )
+
+    def conflict(self, keys: Sequence[bytes]) -> TransactionConflictError:
+        """The error for keys that others have written."""
+        self.contended = tuple(keys)
+        return TransactionConflictError(
+            "what the transaction has read was written by others before its commit",
+            failed_checks=tuple(decode_key(key) for key in keys),
+            attempts=self.attempt,
+        )
+
+    def _stop(self, keys: Sequence[bytes]) -> NoReturn:
+        # Also when the caller goes on after the error: what he does then rests on two states.
+        self.met = self.met or self.conflict(keys)
+        raise self.met

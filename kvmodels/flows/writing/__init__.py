@@ -1,0 +1,12 @@
+"""Writes of single records: attempts, retries, hooks and upserts."""
+
+from __future__ import annotations
+
+from kvmodels._support.lazy_modules import deferred_modules
+
+__getattr__ = deferred_modules(
+    __name__,
+    "records",
+    "token",
+    "upsert",
+)

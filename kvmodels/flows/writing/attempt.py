@@ -1,0 +1,402 @@
+"""Carry out one logical write: read, propose, compile, commit, and try again after a conflict.
+
+The first attempt guesses where its operation allows it: it goes without a read, or with one that no guard protects, and
+takes unique values for free. Its commit checks all of that. Every later attempt goes by what it has read.
+
+Every decision to fail is taken on one snapshot of header, records, slots and token, so an error is true at one
+moment. On engines that may lose answers one token goes with all attempts: each checks that it is absent and sets it
+to its number. After a lost answer nothing but success may be reported until the token is burned
+(``flows/writing/token.py``), because the lost commit may still arrive.
+
+Rules of this module: bounded by attempts and deadline (``RetryPolicy``); no decision about records or indexes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+from kvmodels.catalog.keyspace import HEADER_KEY
+from kvmodels.core.keys import decode_key
+from kvmodels.core.operations import AtomicWrite, Committed, Conflict, ReadRange, ReadResult, Removal, Row
+from kvmodels.errors import CommitUnknownError, KvModelsError, ReadOnlyError, RetriesExhaustedError
+from kvmodels.flows.context import Context, HeaderView, header_view, reload_header
+from kvmodels.flows.effects import Commit, Flow, ReadToChange, Remove, now, sleep
+from kvmodels.flows.split_reads import read_together
+from kvmodels.flows.writing.operation import Operation, Proposal, Seen, run_after
+from kvmodels.flows.writing.token import Token, settled, token_row_attempt
+from kvmodels.indexing.budget import check_budget
+from kvmodels.indexing.changes import NeedRows, Violation
+from kvmodels.indexing.compiler import compile_simple, compile_write
+from kvmodels.indexing.simple import record_writer
+
+R = TypeVar("R")
+
+_new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
+
+
+class _Done(NamedTuple, Generic[R]):
+    result: R
+    written: bool = True
+    after: tuple[Callable[[], object], ...] = ()
+
+
+def execute(context: Context, operation: Operation[R]) -> Flow[R]:
+    """Run one logical write until it is committed or cannot be.
+
+    Args:
+        context: shared by the flows of the database.
+        operation: the write.
+
+    Raises:
+        RetriesExhaustedError: every attempt met a conflict, or the deadline passed.
+        CommitUnknownError: an answer was lost and the token could not be burned before the deadline.
+        Whatever ``operation.propose`` raises.
+
+    Atomicity: one commit, or in a transaction a part of its commit. Cost: an attempt is at most two reads and one
+    commit.
+    """
+    if context.transaction is not None:
+        joined: R = yield from context.transaction.take(operation)
+        return joined
+    started = context.monotonic()
+    failed: tuple[bytes, ...] | None = None
+    view = context.view or (yield from reload_header(context))
+    if _may_guess(context, operation, view):
+        guess = None if operation.compiled is None else operation.compiled(view)
+        if guess is None:
+            rows: dict[bytes, Row | None] | None = None
+            row: Row | None = None
+            if operation.reads:
+                (key,) = operation.keys(view)
+                ranges = (_new(ReadRange, (key, None, None, False, False)),)
+                found: ReadResult = yield _new(ReadToChange, (ranges, None, True, None))
+                row = found[0][0][0] if found[0][0] else None
+                rows = {key: row}
+                del found
+            now_ms = (yield from now()) if operation.timed or (row is not None and row[4] is not None) else 0
+            guess = _guess(context, operation, _new(Seen, (view, rows, now_ms)))
+            del rows, row  # the garbage collector visits everything that many waiting tasks keep
+        if guess is not None:
+            proposal, write = guess
+            try:
+                outcome: Committed | Conflict = yield (
+                    _new(Remove, (write,)) if isinstance(write, Removal) else _new(Commit, (write,))
+                )
+            except ReadOnlyError:
+                if not isinstance(write, Removal):
+                    raise
+                outcome = Conflict(())  # where the record is absent, the store need not be writable
+            if isinstance(outcome, Committed):
+                result: R = proposal[1](outcome[0])
+                if proposal[4]:
+                    run_after(proposal[4])
+                return result
+            failed = _failed_keys(write, outcome)
+    return (yield from _carried_out(_Run(context, operation, started), failed))
+
+
+def _may_guess(context: Context, operation: Operation[R], view: HeaderView) -> bool:
+    """Return whether the first attempt can rest on assumptions that its commit checks."""
+    if context.traits.may_lose_answers or not (operation.guesses or not operation.reads):
+        return False
+    for schema in operation.schemas:
+        live = view.live[schema.collection]
+        if live.refused is not None or live.read_only is not None:
+            return False
+        if operation.reads and record_writer(live, view.guard, context.codec) is None:
+            return False  # the compiler needs more rows than that of the record
+    return True
+
+
+def _guess(context: Context, operation: Operation[R], seen: Seen) -> tuple[Proposal[R], AtomicWrite] | None:
+    """Return what to commit by assumptions; None where the state of the store must be read.
+
+    Only a success of that commit is final. Where the assumptions lead to an error, or to no write at all, the attempt
+    is made again under the guard of the header.
+    """
+    try:
+        proposal = operation.propose(seen)
+        changes = proposal[0]
+        compiled: AtomicWrite | NeedRows | None = None
+        if proposal[5] is None:  # of unique slots nothing is read: each is taken for free
+            compiled = compile_simple(changes, None, seen[0].guard, context.codec)
+        if compiled is None:
+            compiled = _compiled(context, operation, proposal, seen)
+        if compiled is None or isinstance(compiled, NeedRows):
+            return None
+        check_budget(compiled, context.limits, [change[0] for change in changes])
+    except KvModelsError:
+        if seen[1] is None:
+            raise
+        return None
+    return proposal, compiled
+
+
+def _failed_keys(write: AtomicWrite | Removal, outcome: Conflict) -> tuple[bytes, ...] | None:
+    """Return the keys of the checks that failed; None where a removal met no record that it can remove."""
+    if isinstance(write, AtomicWrite):
+        return tuple([write.checks[position].key for position in outcome.failed_checks])
+    return (write.check.key,) if outcome.failed_checks else None
+
+
+def _compiled(
+    context: Context, operation: Operation[R], proposal: Proposal[R], seen: Seen
+) -> AtomicWrite | NeedRows | None:
+    """Compile what an attempt proposes; return None when there is nothing to write.
+
+    Raises:
+        KvModelsError: a unique slot is taken, or an index cannot hold a value.
+    """
+    changes, beside = proposal.changes, proposal.beside
+    if not changes and beside is None:
+        return None
+    compiled = compile_write(
+        changes,
+        seen.rows,
+        header=seen.view.guard,
+        codec=context.codec,
+        now_ms=seen.now_ms,
+        max_key_bytes=context.limits.max_key_bytes,
+    )
+    if isinstance(compiled, Violation):
+        raise operation.refused(compiled)
+    if isinstance(compiled, NeedRows):
+        return compiled
+    write = compiled.write
+    if beside is None:
+        return write
+    return AtomicWrite((*write.checks, *beside.checks), (*write.mutations, *beside.mutations))
+
+
+def _carried_out(run: _Run[R], failed: tuple[bytes, ...] | None) -> Flow[R]:
+    """Return the result of the attempt that succeeds; ``failed`` has the keys of the checks that failed in a guess."""
+    try:
+        done = yield from _attempts(run, failed)
+    except Exception:
+        raise
+    except BaseException as interruption:
+        run.annotate(interruption)
+        raise
+    if done.after:
+        run_after(done.after)
+    return done.result
+
+
+def _attempts(run: _Run[R], failed: tuple[bytes, ...] | None) -> Flow[_Done[R]]:
+    """Make attempts until one succeeds or none may follow; return what it ended with."""
+    while True:
+        try:
+            outcome = yield from (run.attempt() if failed is None else run.refused(failed))
+        except Exception:
+            applied = yield from run.settle()
+            if applied is None:
+                raise
+            return applied
+        failed = None
+        if outcome is not None:
+            # That nothing had to be written is no success either while an earlier attempt may still be applied.
+            applied = None if outcome.written else (yield from run.settle())
+            return applied or outcome
+        exhausted = run.exhausted()
+        if exhausted is None:
+            yield from run.pause()
+            continue
+        applied = (yield from run.settle()) or (yield from run.diagnose())
+        if applied is None:
+            raise exhausted
+        return applied
+
+
+class _Run(Generic[R]):
+    """The state of one logical write over its attempts."""
+
+    def __init__(self, context: Context, operation: Operation[R], started: float) -> None:
+        self._context = context
+        self._operation = operation
+        self._started = started
+        self._attempts = 0
+        self._failed: tuple[Any, ...] = ()
+        self._proposals: dict[int, Proposal[R]] = {}
+        self.token = Token(context.new_token(), context.retry.deadline_s) if context.traits.may_lose_answers else None
+        self.lost = False
+        """An answer was lost or is not that of the first delivery: the operation may be applied, or may still be."""
+
+    # --- one attempt ------------------------------------------------------------------------------------------
+
+    def attempt(self) -> Flow[_Done[R] | None]:
+        """Make one attempt; return None when it met a conflict."""
+        self._attempts += 1
+        compiled = yield from self._compiled(must_read=self._operation.reads or self._attempts > 1)
+        if compiled is None or isinstance(compiled, _Done):
+            return compiled
+        return (yield from self._commit(*compiled))
+
+    def refused(self, failed: tuple[bytes, ...]) -> Flow[None]:
+        """Count an attempt that met a conflict."""
+        self._attempts += 1
+        yield from self._refused(failed)
+
+    def diagnose(self) -> Flow[_Done[R] | None]:
+        """After the last conflict: one look at what is stored now, which raises the error that explains it."""
+        compiled = yield from self._compiled(must_read=True)
+        return compiled if isinstance(compiled, _Done) else None
+
+    def _compiled(self, *, must_read: bool) -> Flow[tuple[Proposal[R], AtomicWrite | None] | _Done[R] | None]:
+        """What to commit; the result when an earlier attempt was applied; None when the header changed."""
+        view = yield from self._writable_view()
+        keys = set(self._operation.keys(view))
+        proposed: tuple[Proposal[R], Any] | None = None
+        while True:
+            if must_read:
+                rows = yield from self._read(view, keys)
+                if rows is None:
+                    return None
+                finished = self._finished(rows)
+                if finished is not None:
+                    return finished
+            else:
+                rows = None
+            seen = Seen(view, rows, (yield from self._now(rows)))
+            # Time passes between two reads: a record may have expired, although its row is still the same.
+            wanted = sorted(self._operation.keys(view))
+            basis = None if rows is None else [(rows[key], seen.live_row(key) is None) for key in wanted]
+            if proposed is None or proposed[1] != basis:
+                proposed = self._operation.propose(seen), basis
+            compiled = _compiled(self._context, self._operation, proposed[0], seen)
+            if isinstance(compiled, NeedRows):
+                keys |= compiled.keys
+                must_read = True
+                continue
+            if compiled is not None and self.token is not None:
+                value = self.token.row(self._context, self._attempts, (yield from now()))
+                compiled = self.token.attach(compiled, value)
+            if compiled is not None:
+                check_budget(compiled, self._context.limits, [change.live for change in proposed[0].changes])
+            return proposed[0], compiled
+
+    def _writable_view(self) -> Flow[HeaderView]:
+        view = yield from header_view(self._context)
+        if any(_obstacle(view, schema.collection) for schema in self._operation.schemas):
+            view = yield from reload_header(self._context)
+            for schema in self._operation.schemas:
+                obstacle = _obstacle(view, schema.collection)
+                if obstacle is not None:
+                    raise obstacle
+        return view
+
+    def _read(self, view: HeaderView, keys: set[bytes]) -> Flow[dict[bytes, Row | None] | None]:
+        """Physical rows of all keys at one moment under the header that the attempt was planned with."""
+        wanted = sorted(keys if self.token is None else keys | {self.token.key})
+        rows = yield from read_together(self._context.limits, wanted, view.guard)
+        if rows is None:
+            yield from reload_header(self._context)
+        return rows
+
+    def _now(self, rows: dict[bytes, Row | None] | None) -> Flow[int]:
+        if self._operation.timed or any(row and row.expire_at is not None for row in (rows or {}).values()):
+            return (yield from now())
+        return 0
+
+    def _commit(self, proposal: Proposal[R], write: AtomicWrite | None) -> Flow[_Done[R] | None]:
+        """Commit; return None after a conflict."""
+        if write is None:
+            return _Done(proposal.done(b""), written=False)
+        self._proposals[self._attempts] = proposal
+        try:
+            outcome: Committed | Conflict = yield _new(Commit, (write,))
+        except CommitUnknownError:
+            if self.token is None:
+                raise
+            self.lost = True
+            return None
+        except Exception:
+            raise
+        except BaseException:
+            self.lost = True  # it may be on its way
+            raise
+        if isinstance(outcome, Committed):
+            return _Done(proposal.done(outcome.versionstamp), after=proposal.after)
+        yield from self._refused(tuple([write.checks[position].key for position in outcome.failed_checks]))
+        return None
+
+    def _refused(self, failed: tuple[bytes, ...]) -> Flow[None]:
+        """Learn from the checks that did not hold."""
+        self._failed = failed
+        if self.token is not None and (self.token.key in self._failed or not self._failed):
+            # The token is there already: this was the second delivery of an operation that was applied. So no error
+            # may be reported before the token was looked at.
+            self.lost = True
+        if HEADER_KEY in self._failed or not self._failed:
+            yield from reload_header(self._context)
+
+    # --- between attempts -------------------------------------------------------------------------------------
+
+    def exhausted(self) -> RetriesExhaustedError | None:
+        """The error when there may be no further attempt."""
+        elapsed = self._context.monotonic() - self._started
+        policy = self._context.retry
+        # An attempt without a read only guesses: what it met may be a row that has expired, or another header.
+        informed = self._attempts if self._operation.reads else self._attempts - 1
+        if informed < min(policy.attempts, self._operation.attempts or policy.attempts) and elapsed < policy.deadline_s:
+            return None
+        return RetriesExhaustedError(
+            "every attempt met a conflict",
+            attempts=self._attempts,
+            elapsed_s=round(elapsed, 6),
+            failed_checks=tuple(decode_key(key) for key in self._failed),
+        )
+
+    def pause(self) -> Flow[None]:
+        """Wait before the next attempt, with full jitter, and not beyond the deadline.
+
+        The second attempt follows at once: the first may have gone without a read, and then its conflict says
+        nothing of contention.
+        """
+        policy = self._context.retry
+        left = policy.deadline_s - (self._context.monotonic() - self._started)
+        seconds = min(policy.pause(self._attempts, self._context.random()), left)
+        if seconds > 0:
+            yield from sleep(seconds)
+
+    def settle(self) -> Flow[_Done[R] | None]:
+        """Before a failure is reported: make sure that no lost commit of this operation was or will be applied.
+
+        Returns:
+            None when the failure is true; the result of the attempt that was applied after all otherwise.
+        """
+        if not self.lost or self.token is None:
+            return None
+        row = yield from settled(self._context, self.token, self._started)
+        if row is not None:
+            return self._result_of(row)
+        # Burned: whatever is still under way is refused, so there is nothing left to ask for or to look at.
+        self.lost, self.token = False, None
+        return None
+
+    def annotate(self, error: BaseException) -> None:
+        """Tell an interruption by which token the outcome can be asked for, if it is not certain."""
+        if self.lost and self.token is not None:
+            error.add_note(f"kvmodels: db.outcome({self.token.text!r}) tells whether the operation was applied")
+
+    def _finished(self, rows: dict[bytes, Row | None]) -> _Done[R] | None:
+        """The result when an earlier attempt turns out to have been applied."""
+        row = rows.get(self.token.key) if self.token is not None else None
+        return None if row is None else self._result_of(row)
+
+    def _result_of(self, row: Row) -> _Done[R]:
+        attempt = token_row_attempt(self._context, row)
+        if attempt is None:
+            burned, self.lost, self.token = self.token, False, None
+            raise CommitUnknownError(
+                "the token of an operation was burned while it ran",
+                token=burned.text if burned else None,
+                hint="Somebody called db.outcome(token), which gave the operation up; nothing was written.",
+            )
+        proposal = self._proposals[attempt]
+        return _Done(proposal.done(row.versionstamp), after=proposal.after)
+
+
+def _obstacle(view: HeaderView, collection: str) -> KvModelsError | None:
+    live = view.live[collection]
+    return live.refused or live.read_only

@@ -1,0 +1,193 @@
+"""Validate and encode objects into changes of records, and give them their state after the commit.
+
+Rules of this module: pure. An object of the caller is changed only after the commit: then it holds the validated
+values and the state that was stored. A deadline is carried over unless the caller gives another one.
+"""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+from kvmodels.catalog.keyspace import RecordLayout
+from kvmodels.core.operations import Row
+from kvmodels.errors import InvalidValueError, KvModelsError, UniqueViolationError
+from kvmodels.flows.arguments import require_no_counters
+from kvmodels.flows.context import Context
+from kvmodels.flows.hydration.rows import document_of, shown_key
+from kvmodels.flows.writing.operation import Seen
+from kvmodels.indexing.changes import RecordChange, Violation
+from kvmodels.schema.compile.record_codec import Prepared
+from kvmodels.schema.definition.definition import Document, ModelSchema
+from kvmodels.schema.instances import ObjectState, set_loaded, set_stored
+
+_new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
+
+
+class Keep(Enum):
+    """The deadline of the record stays as it is."""
+
+    KEEP = "keep"
+
+
+KEEP: Final = Keep.KEEP
+
+Deadline = int | None | Keep
+"""Milliseconds from now until a record expires, None for never, KEEP for no change: ``Meta.ttl`` for a new record."""
+
+
+class Pending(NamedTuple):
+    """A validated and encoded object on its way into the store.
+
+    ``instance`` is the object of the caller; ``fresh`` the copy that hooks and time fields have changed in its place,
+    None when nothing did.
+    """
+
+    schema: ModelSchema
+    layout: RecordLayout
+    instance: Any
+    prepared: Prepared
+    document: Document
+    value: bytes
+    encoding: int
+    key_values: tuple[Any, ...]
+    pk: bytes
+    fresh: Any = None
+
+
+def pending(context: Context, schema: ModelSchema, instance: Any) -> Pending:
+    """Validate and encode an object.
+
+    Raises:
+        pydantic.ValidationError: the object does not satisfy its model.
+        InvalidValueError: a value cannot be stored, or not in an index; the field is named.
+        NonIdempotentValidatorError: a validator changes its own output.
+    """
+    prepared = schema.prepare(instance)
+    _, _, document, key_values, _ = prepared
+    value, encoding = encoded(context, schema, document)
+    layout = context.layouts[schema.collection]
+    pk = layout.pack(key_values)
+    return _new(Pending, (schema, layout, instance, prepared, document, value, encoding, key_values, pk, None))
+
+
+def encoded(context: Context, schema: ModelSchema, document: Document) -> tuple[bytes, int]:
+    """The bytes of a document that was prepared, and the number of their encoding.
+
+    Raises:
+        InvalidValueError: a value cannot be stored; the field is named.
+    """
+    try:
+        return context.codec.encode_document(document)
+    except InvalidValueError as error:
+        error.model = schema.name
+        error.field = _field_in(error.path)
+        raise
+
+
+_FIELD = re.compile(r"\$\.(\w+)")
+
+
+def _field_in(path: str | None) -> str | None:
+    """The field at the head of the path of a value in a document, such as ``$.tags[2]``."""
+    found = _FIELD.match(path or "")
+    return found[1] if found else None
+
+
+def record_change(
+    context: Context,
+    item: Pending,
+    seen: Seen,
+    old: Row | None,
+    deadline: Deadline,
+    *,
+    before: Document | None = None,
+) -> RecordChange:
+    """Return the change that stores an object over the row that was read.
+
+    Args:
+        context: shared by the flows of the database.
+        item: the object.
+        seen: the rows of the attempt.
+        old: the row that is replaced; None for an insert.
+        deadline: of the record.
+        before: the document of the row, if the caller has decoded it.
+
+    Raises:
+        InvalidArgumentError: a deadline for a record that is counted.
+    """
+    schema, _, _, _, document, value, encoding, _, pk, _ = item
+    view, _, now_ms = seen
+    expire_at: int | None
+    if deadline is KEEP:
+        # An expired row is none: the record is a new one.
+        expire_at = None if old is None else old[4]
+        if old is None or (expire_at is not None and expire_at <= now_ms):
+            expire_at = None if schema.ttl_ms is None else now_ms + schema.ttl_ms
+    elif deadline is None:
+        expire_at = None
+    else:
+        require_no_counters(schema)
+        expire_at = now_ms + deadline
+    if old is not None and before is None:
+        before = document_of(context, old)
+    live = view.live[schema.collection]
+    return _new(RecordChange, (live, pk, old, before, document, value, encoding, expire_at, False, None, False, None))
+
+
+def stored(item: Pending, change: RecordChange, versionstamp: bytes) -> Any:
+    """Give the caller's object its validated values and its state, after the commit; return it."""
+    schema, layout, instance, prepared, _, value, encoding, _, pk, fresh = item
+    schema.accept(instance, prepared)
+    if fresh is not None:
+        _take_over(instance, fresh)
+    row = layout.prefix + pk, value, encoding, versionstamp, change.expire_at
+    if prepared.unknown:
+        set_loaded(instance, layout.unpack, pk, row, prepared.unknown)
+    else:
+        set_stored(instance, layout.unpack_key, row)
+    return instance
+
+
+def _take_over(instance: Any, fresh: Any) -> None:
+    """What hooks have done to a copy besides its values: private attributes, extra fields that they took away."""
+    instance.__pydantic_fields_set__.update(fresh.__pydantic_fields_set__)
+    if fresh.__pydantic_private__ is not None:
+        object.__setattr__(instance, "__pydantic_private__", fresh.__pydantic_private__)
+    if instance.__pydantic_extra__:
+        for name in instance.__pydantic_extra__.keys() - fresh.__pydantic_extra__.keys():
+            del instance.__pydantic_extra__[name]
+
+
+def state_after(item: Pending, change: RecordChange, versionstamp: bytes) -> ObjectState:
+    """The state of an object that was stored."""
+    return ObjectState(
+        versionstamp=versionstamp,
+        value=item.value,
+        encoding=item.encoding,
+        expire_at=change.expire_at,
+        key=item.key_values,
+        unknown=item.prepared.unknown,
+    )
+
+
+def refused(violation: Violation) -> KvModelsError:
+    """The error for a unique slot that another record holds."""
+    change, index = violation.change, violation.index
+    live = change.live
+    values = index.layout.columns_in(violation.slot)
+    return UniqueViolationError(
+        "a unique index already holds these values",
+        model=live.schema.name,
+        index=index.stored.name,
+        fields=index.definition.fields,
+        values=values,
+        existing_key=shown_key(live.layout.unpack(violation.owner)),
+        key=shown_key(live.layout.unpack(change.pk)),
+    )
+
+
+def needs_clock(schema: ModelSchema, expire_in: Deadline) -> bool:
+    """Whether a new record gets a deadline."""
+    return (schema.ttl_ms if isinstance(expire_in, Keep) else expire_in) is not None

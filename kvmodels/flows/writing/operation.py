@@ -1,0 +1,124 @@
+"""One logical write as data: the keys that it reads, and the changes that it proposes in each attempt.
+
+Rules of this module: data only. ``propose`` is pure and is called again with the rows that a later attempt has read; an
+exception that it raises ends the operation with nothing written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Generic, NamedTuple, TypeVar
+
+from kvmodels.core.operations import AtomicWrite, Removal, Row
+from kvmodels.errors import KvModelsError
+from kvmodels.flows.context import HeaderView
+from kvmodels.indexing.changes import RecordChange, Violation
+from kvmodels.schema.definition.definition import ModelSchema
+from kvmodels.schema.instances import ObjectState
+
+R = TypeVar("R")
+
+
+class Seen(NamedTuple):
+    """The header and the physical rows that one attempt goes by; ``rows`` is None when nothing was read.
+
+    ``now_ms`` is the clock of the engine when any of the rows has a deadline or the operation sets one, else 0.
+    """
+
+    view: HeaderView
+    rows: Mapping[bytes, Row | None] | None
+    now_ms: int
+
+    def row(self, key: bytes) -> Row | None:
+        """The physical row of a key that the operation asked for."""
+        return self.rows[key] if self.rows is not None else None
+
+    def live_row(self, key: bytes) -> Row | None:
+        """The same, None when it has expired."""
+        row = None if self.rows is None else self.rows[key]
+        return None if row is None or (row.expire_at is not None and row.expire_at <= self.now_ms) else row
+
+
+class Proposal(NamedTuple, Generic[R]):
+    """The record changes of one attempt and what to return once they are committed at a versionstamp.
+
+    No changes, and nothing beside them: nothing is written, ``done`` is called at once with an empty versionstamp.
+
+    Attributes:
+        changes: one per record.
+        done: called once, after the commit, with its versionstamp; gives objects of the caller what was stored.
+        result: what the verb returns in a transaction, before the commit; called with the versionstamp that stands
+            for it, and leaves objects of the caller as they are. None: the write cannot be part of a transaction.
+        states: at a versionstamp, the object of the caller that each of the changes stores, with the state that it
+            has once that is committed; None for the state of one that is removed. Not given: there are no objects.
+        after: hooks to run once after the commit, see ``run_after``.
+        beside: checks and mutations of keys of the library that are committed in the same operation, as the progress
+            of a bulk write; they are committed without changes as well. Never in a transaction.
+    """
+
+    changes: tuple[RecordChange, ...]
+    done: Callable[[bytes], R]
+    result: Callable[[bytes], R] | None = None
+    states: Callable[[bytes], Sequence[tuple[Any, ObjectState | None]]] | None = None
+    after: tuple[Callable[[], object], ...] = ()
+    beside: AtomicWrite | None = None
+
+
+class Operation(NamedTuple, Generic[R]):
+    """One logical write.
+
+    Attributes:
+        schemas: the collections that it writes.
+        keys: the keys whose rows ``propose`` looks at, given the header.
+        propose: the changes for what was seen; raises typed errors.
+        refused: the error for a unique slot that another record holds.
+        reads: False when the first attempt may go without a read, because every assumption is checked by the commit.
+        guesses: the first attempt may read its only key without the guard of the header, and take every unique value
+            for free, because the commit checks both. An error under such assumptions is not raised: the attempt is
+            repeated without them.
+        timed: the operation sets a deadline, so it needs the clock.
+        attempts: the most attempts, if fewer than the policy of the database allows: the caller has something better to
+            do then than to try again.
+        compiled: from the header to a proposal without changes and its compiled write, for a first attempt that needs
+            no ``propose``; it gives None where it needs one.
+    """
+
+    schemas: Sequence[ModelSchema]
+    keys: Callable[[HeaderView], Sequence[bytes]]
+    propose: Callable[[Seen], Proposal[R]]
+    refused: Callable[[Violation], KvModelsError]
+    reads: bool = True
+    timed: bool = False
+    attempts: int | None = None
+    guesses: bool = False
+    compiled: Callable[[HeaderView], tuple[Proposal[R], AtomicWrite | Removal] | None] | None = None
+
+
+def always(result: R) -> Callable[[bytes], R]:
+    """A ``Proposal.done`` that does not look at the versionstamp."""
+
+    def done(_: bytes) -> R:
+        return result
+
+    return done
+
+
+def run_after(functions: Iterable[Callable[[], object]]) -> None:
+    """Run what is to be run after a commit, all of it; the first error goes on to the caller when that is done.
+
+    Raises:
+        Exception: what the first function that failed raised, with a note that the write was committed, and a note
+            for every other one that failed.
+    """
+    first: Exception | None = None
+    for function in functions:
+        try:
+            function()
+        except Exception as error:  # noqa: BLE001 - functions of the user raise anything; it is raised below
+            if first is None:
+                first = error
+                first.add_note("kvmodels: the write was committed before this was raised")
+            else:
+                first.add_note(f"kvmodels: after the commit this was raised too: {error!r}")
+    if first is not None:
+        raise first

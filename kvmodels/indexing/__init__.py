@@ -1,0 +1,1 @@
+"""Index maintenance: the write compiler, index entries, aggregates and budgets; pure."""

@@ -1,0 +1,153 @@
+"""The budget of one atomic operation: sizes are measured on encoded bytes before anything is sent.
+
+Rules of this module: pure; an operation over a limit is refused whole, never split.
+
+Source of the way of counting: Deno's ``ext/kv/lib.rs``, ``atomic_write``: the keys of checks and mutations, and for
+a mutation with a value its key again and the value; the second sum counts the keys of such mutations once.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+from kvmodels.catalog.collection import LiveCollection
+from kvmodels.core.keys import decode_key
+from kvmodels.core.operations import Apply, Arithmetic, AtomicWrite, Delete, Set
+from kvmodels.errors import KeyTooLargeError, OperationTooLargeError, ValueTooLargeError
+from kvmodels.limits import Limits
+
+U64_BYTES = 8
+_CHECKS_OF_A_RECORD: Final = 2
+"""Of its header and of the row."""
+
+_TOO_MANY_CHECKS: Final = "too many checks in one operation"
+_TOO_MANY_MUTATIONS: Final = "too many mutations in one operation"
+_TOO_LARGE: Final = "the operation is too large"
+_KEYS_TOO_LARGE: Final = "the keys of the operation are too large"
+
+
+def least_of(limits: Limits) -> int:
+    """So many bytes are under every limit, for ``is_small``; none if not even two checks are."""
+    if limits.max_checks < _CHECKS_OF_A_RECORD or limits.max_mutations < 1:
+        return -1
+    return min(limits.max_key_bytes, limits.max_value_bytes, limits.max_operation_bytes, limits.max_operation_key_bytes)
+
+
+def is_small(write: AtomicWrite, least: int) -> bool:
+    """Whether ``check_budget`` certainly lets an operation pass that sets one row.
+
+    Nothing of it is longer than all of it, so one comparison is enough where all of it is under the least limit.
+
+    Args:
+        write: the operation.
+        least: what ``least_of`` gives.
+    """
+    checks, mutations = write
+    mutation = mutations[0] if len(mutations) == 1 else None
+    if not isinstance(mutation, Set) or len(checks) > _CHECKS_OF_A_RECORD:
+        return False
+    size = 2 * len(mutation[0]) + len(mutation[1])
+    for check in checks:
+        size += len(check[0])
+    return size <= least
+
+
+def check_budget(write: AtomicWrite, limits: Limits, collections: Iterable[LiveCollection] = ()) -> None:
+    """Refuse an operation that the engine would not take.
+
+    Args:
+        collections: those whose records are written, to name the index of a key or value that is too large, or that
+            most keys of the operation belong to.
+
+    Raises:
+        KeyTooLargeError, ValueTooLargeError, OperationTooLargeError: the limit, the size, the maximum and whose it is.
+
+    Complexity: O(checks + mutations).
+    """
+    checks, mutations = write
+    if len(checks) > limits.max_checks:
+        raise _too_large(_TOO_MANY_CHECKS, "max_checks", len(checks), limits, _most(write, collections))
+    if len(mutations) > limits.max_mutations:
+        raise _too_large(_TOO_MANY_MUTATIONS, "max_mutations", len(mutations), limits, _most(write, collections))
+    largest_key, largest_value = limits.max_key_bytes, limits.max_value_bytes
+    operation_bytes = key_bytes = 0
+    for check in checks:
+        size = len(check[0])
+        if size > largest_key:
+            raise _key_too_large(check[0], limits, collections)
+        operation_bytes += size
+    for mutation in mutations:
+        size = len(mutation.key)
+        if size > largest_key:
+            raise _key_too_large(mutation.key, limits, collections)
+        if isinstance(mutation, Set):  # first, because most are
+            value_size = len(mutation[1])
+        elif isinstance(mutation, Delete):
+            operation_bytes += size
+            continue
+        else:
+            value_size = _value_size(mutation)
+        if value_size > largest_value:
+            raise _value_too_large(mutation, value_size, limits, collections)
+        operation_bytes += size + size + value_size
+        key_bytes += size
+    if operation_bytes > limits.max_operation_bytes:
+        raise _too_large(_TOO_LARGE, "max_operation_bytes", operation_bytes, limits, _most(write, collections))
+    if key_bytes > limits.max_operation_key_bytes:
+        raise _too_large(_KEYS_TOO_LARGE, "max_operation_key_bytes", key_bytes, limits, _most(write, collections))
+
+
+def _too_large(message: str, limit: str, size: int, limits: Limits, index: str | None) -> OperationTooLargeError:
+    return OperationTooLargeError(
+        message, limit=limit, size=size, maximum=getattr(limits, limit), limits=limits.whose(limit), index=index
+    )
+
+
+def _index_of(key: bytes, collections: Iterable[LiveCollection]) -> str | None:
+    """The index that a key is an entry or counter of."""
+    for live in collections:
+        for index in live.maintained:
+            if key.startswith(index.layout.prefix):
+                return f"{live.schema.collection}.{index.stored.name}"
+    return None
+
+
+def _most(write: AtomicWrite, collections: Iterable[LiveCollection]) -> str | None:
+    """The index to which more than half of the keys belong that an operation writes; None if there is none."""
+    known = list({id(live): live for live in collections}.values())
+    counts = Counter(_index_of(mutation.key, known) for mutation in write.mutations)
+    name, count = counts.most_common(1)[0] if counts else (None, 0)
+    return name if 2 * count > len(write.mutations) else None
+
+
+def _value_size(mutation: Arithmetic | Apply) -> int:
+    return U64_BYTES if isinstance(mutation, Arithmetic) else mutation.size
+
+
+def _value_too_large(
+    mutation: Set | Arithmetic | Apply, size: int, limits: Limits, collections: Iterable[LiveCollection]
+) -> ValueTooLargeError:
+    return ValueTooLargeError(
+        "a value is too large",
+        limit="max_value_bytes",
+        size=size,
+        maximum=limits.max_value_bytes,
+        limits=limits.whose("max_value_bytes"),
+        key=decode_key(mutation.key),
+        index=_index_of(mutation.key, collections),
+    )
+
+
+def _key_too_large(key: bytes, limits: Limits, collections: Iterable[LiveCollection]) -> KeyTooLargeError:
+    index = _index_of(key, collections)
+    return KeyTooLargeError(
+        "a key is too large" if index is None else "a value is too long for its index",
+        limit="max_key_bytes",
+        size=len(key),
+        maximum=limits.max_key_bytes,
+        limits=limits.whose("max_key_bytes"),
+        key=decode_key(key),
+        index=index,
+    )

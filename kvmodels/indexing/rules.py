@@ -1,0 +1,116 @@
+"""The rules of optimistic concurrency control, one small function each.
+
+- R1, complete read set: every slot whose content or absence influenced the operation is checked (``slot_check``).
+- R2, the record is the lock: its versionstamp guards all entries derived from it (``record_check``).
+- R3, the header is the schema lock: every write checks it (``header_check``), every read through an index carries
+  it as guard (``HeaderView.guard``).
+- R4, one compiler: builds, repair and touches go through ``compile_write`` like every user write.
+- R5, self-fencing: every operation checks a key that it writes, so that a second delivery is refused
+  (``record_check`` for an insert, ``token_check``, ``progress_check``, the progress row of a build). The row of a
+  shared guard is set without a check; where deliveries can repeat, the token of its transaction fences it.
+
+Counters are the one exception of R1: an addition does not depend on what is there, so it is never checked, and writers
+of one group do not meet. That each record is added once and taken away once follows from R2: its versionstamp says
+whether it is counted (``is_counted``), and every commit that counts a record sets it (``must_touch``).
+
+Rules of this module: pure, and each function states one rule, so that a test can take one away and see the harm.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from kvmodels.catalog.collection import LiveIndex
+from kvmodels.core.operations import Check, Guard, Row
+from kvmodels.indexing.changes import RecordChange
+
+_new: Final = tuple[Any, ...].__new__
+"""Makes a named tuple as its own constructor does, without the call of it: a write asks for several checks."""
+
+
+def header_check(header: Guard) -> Check | None:
+    """R3: the index states that this operation was compiled for must still hold."""
+    return Check(header.key, header.versionstamp, physical=True)
+
+
+def record_check(key: bytes, old: Row | None, now_ms: int) -> Check | None:
+    """R2, and R5 for an insert: the record is what the entries to delete were computed from, or still absent.
+
+    A record that was alive must be so at the commit: one that has expired since is absent and must not come back.
+    """
+    if old is None:
+        return _new(Check, (key, None, True))
+    alive = old.expire_at is not None and not is_expired(old, now_ms)
+    return _new(Check, (key, old.versionstamp, not alive))
+
+
+def slot_check(key: bytes, row: Row | None) -> Check | None:
+    """R1: a slot that was read, free or not, must still be as it was."""
+    return _new(Check, (key, row.versionstamp if row else None, True))
+
+
+def listing_check(row: Row) -> Check | None:
+    """R2 for a build: the record that it lists as a violation is still the one that the index cannot hold."""
+    return Check(row.key, row.versionstamp, physical=True)
+
+
+def token_check(key: bytes) -> Check | None:
+    """R5 for engines that lose answers: a logical operation is applied at most once, whatever it writes."""
+    return Check(key, None, physical=True)
+
+
+def progress_check(key: bytes, versionstamp: bytes | None) -> Check | None:
+    """R5 for a bulk write: the row that says what is done is as it was when this batch was chosen."""
+    return Check(key, versionstamp, physical=True)
+
+
+def predates_fence(change: RecordChange, index: LiveIndex) -> bool:
+    """Whether the record was last written at or before the fence of a build, so that its entries may be missing.
+
+    The builder skips every record that is newer than the fence: its writer knew the index.
+    """
+    return change.old is not None and index.fence is not None and change.old.versionstamp <= index.fence
+
+
+def is_counted(change: RecordChange, index: LiveIndex, *, listed: bool) -> bool:
+    """Whether the record as read is in the counters of an aggregate index, so that it must be taken out of them.
+
+    A record is counted exactly if its versionstamp is above the fence: its last writer, or the builder, added it in
+    the very commit that set it. In an index that is READABLE every record is. Never counted is a record with a
+    deadline, nor one that the index under construction lists as a violation.
+    """
+    old = change.old
+    if old is None or listed or old.expire_at is not None:
+        return False
+    return index.fence is None or old.versionstamp > index.fence
+
+
+def must_touch(index: LiveIndex) -> bool:
+    """Whether a build sets every record that it indexes, although the record stays as it is.
+
+    Copies carry the versionstamp of their record, and counters are told by it; see ``is_counted``.
+    """
+    return index.definition.store == "record" or index.definition.aggregates is not None
+
+
+def same_deadline(change: RecordChange) -> bool:
+    """Whether the entries of the record keep their deadline; a record and its entries share one."""
+    return change.old is not None and change.old.expire_at == change.expire_at
+
+
+def owns_nothing(change: RecordChange, now_ms: int) -> bool:
+    """Whether the record as read has no claim to any unique slot, so that the owner of each must be looked at.
+
+    A record that has expired is absent, and its slots may have gone to others. A document that lies under the key of
+    another record was put there by another program; the slots of its values belong to the record that it is of.
+    """
+    if change.old is None:
+        return False
+    return is_expired(change.old, now_ms) or (
+        change.old_document is not None and not change.live.layout.names(change.old_document, change.key)
+    )
+
+
+def is_expired(row: Row, now_ms: int) -> bool:
+    """Whether a physical row is absent for everybody but the compiler."""
+    return row.expire_at is not None and row.expire_at <= now_ms

@@ -1,0 +1,315 @@
+"""Compile writes of records whose indexes are complete and simple, by what can be decided once per header.
+
+``compile_in_full`` asks of every change whether an index is being built, whether two records of the commit want one
+slot, what has a deadline and what an entry holds. Of most writes every answer is known beforehand. This module is the
+branch of ``compile_write`` for those; it compiles the very same operation, which a test compares.
+
+Rules of this module: pure; the checks are those of ``kvmodels.indexing.rules``. None means: compile in full.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+from kvmodels._support import switches
+from kvmodels.catalog.collection import LiveCollection
+from kvmodels.catalog.keyspace import EntryLayout
+from kvmodels.codecs.msgpack import MsgpackCodec, ValueCodec
+from kvmodels.core.keys import decode_key
+from kvmodels.core.operations import AtomicWrite, Check, Delete, Guard, Mutation, Removal, Row, Set
+from kvmodels.errors import DecodeError, KvModelsError
+from kvmodels.indexing import rules
+from kvmodels.indexing.changes import RecordChange
+from kvmodels.indexing.entries import RAW_BYTES
+from kvmodels.limits import Limits
+from kvmodels.schema.definition.definition import Column, Document
+
+LARGEST_AWAITED: Final = 1 << 16
+"""Maximum bytes of a record that is decoded while every other writer waits: a tenth of a millisecond at most."""
+
+_new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
+_NO_ENTRY: Final = (b"", False)
+PART_IS_STORED: Final = frozenset({"int", "str", "uuid", "ulid"})
+"""Codecs of which the part of a key is the value that the document stores."""
+
+_LARGEST: Final = 1 << 63
+"""Every column of integers holds one of a smaller magnitude."""
+
+UNREADABLE: Final = (KvModelsError, LookupError, TypeError, ValueError, AttributeError)
+"""What packing raises for a document that an index cannot hold."""
+
+_Entries = list[tuple[bytes, bool]]
+"""The key that a document has in each index, in their order, and whether it is a slot; an empty key for nothing."""
+
+_Parts = tuple[list[Check], list[Mutation], list[bytes]]
+"""Checks, mutations, and the slots that are claimed."""
+
+_Index = tuple[Callable[[Document], bytes], bool, EntryLayout]
+"""The keys that documents have in an index as far as ``packed_columns`` gives them, and whether they are slots."""
+
+_NOTHING: Final[_Entries] = []
+_UNREAD: Final[Any] = object()
+
+
+def record_writer(live: LiveCollection, header: Guard, codec: ValueCodec) -> RecordWriter | None:
+    """Return the compiled writer of a collection; None if one of its indexes is not simple, or not complete.
+
+    It is kept in ``live.compiled``.
+    """
+    known = live.compiled.writer
+    if isinstance(known, RecordWriter) and known.live is live and known.header == header:
+        return known
+    if not switches.fast_kinds:
+        return None
+    if not all(index.readable and index.fence is None and index.layout.is_plain for index in live.maintained):
+        return None
+    made = live.compiled.writer = RecordWriter(live, header, codec)
+    return made
+
+
+def _entry(index: _Index, document: Document, pk: bytes) -> tuple[bytes, bool]:
+    """Return the entry of a document in an index; it raises one of ``UNREADABLE``."""
+    columns, unique, layout = index
+    key = columns(document)
+    if key:
+        return (key, True) if unique else (key + pk, False)
+    keys = layout.keys(document, pk)  # it has a None
+    return keys[0] if keys else _NO_ENTRY
+
+
+def _same(columns: Iterable[Column]) -> Callable[[Document, Document], bool]:
+    """Return a function that tells whether two documents certainly have one entry in an index of plain fields.
+
+    Equal strings are packed to the same bytes, and never refused: a stored one has no lone surrogate. So are equal
+    integers of a column of integers, unless they are too large. Of other values nothing is known, because only their
+    codec decides what is equal (0.0 and -0.0) and what it refuses.
+    """
+    fields = tuple({column.field: column.codec.name == "int" for column in columns}.items())
+
+    def same(before: Document, after: Document) -> bool:
+        for name, takes_int in fields:
+            old, new = before[name], after[name]
+            if old != new:
+                return False
+            if type(new) is str:
+                continue
+            if not takes_int or type(new) is not int or type(old) is not int or not -_LARGEST < new < _LARGEST:
+                return False
+        return True
+
+    return same
+
+
+class RecordWriter:
+    """Compiles writes of single records of one collection, as long as the header does not change.
+
+    Every slot that a record claims is taken for free, which the operation checks. Rows and documents have no deadline.
+
+    Args:
+        live: a collection of which every maintained index is readable and simple.
+        header: of which ``live`` was made.
+        codec: encodes the values of slots.
+    """
+
+    __slots__ = (
+        "_codec",
+        "_compared",
+        "_encode",
+        "_header",
+        "_indexes",
+        "_longest",
+        "_pack",
+        "_parts",
+        "_prefix",
+        "_same_entries",
+        "header",
+        "live",
+    )
+
+    def __init__(self, live: LiveCollection, header: Guard, codec: ValueCodec) -> None:
+        self.live = live
+        self.header = header
+        check = rules.header_check(header)
+        self._header: tuple[Check, ...] = () if check is None else (check,)
+        self._prefix = live.layout.prefix
+        self._pack = live.layout.document_packer()
+        self._codec = codec
+        self._longest = 0
+        # Of the parts of a key nothing is shared, so no pass needs to look for it.
+        self._encode = codec.encode_list if isinstance(codec, MsgpackCodec) else codec.encode
+        primary_key = live.schema.primary_key
+        stored = all(column.codec.name in PART_IS_STORED for column in primary_key)
+        self._parts = tuple(column.field for column in primary_key) if stored else ()
+        self._same_entries = _same(column for index in live.maintained for column in index.definition.columns)
+        self._indexes: tuple[_Index, ...] = tuple(
+            (index.layout.packed_columns(), index.definition.unique, index.layout) for index in live.maintained
+        )
+        self._compared = tuple(
+            (_same(index.definition.columns), one) for index, one in zip(live.maintained, self._indexes, strict=True)
+        )
+
+    def compiled(self, changes: Sequence[RecordChange], rows: Mapping[bytes, Row | None] | None) -> AtomicWrite | None:
+        """Compile the changes of some records; return None where they meet at a key, or one is not simple.
+
+        Args:
+            changes: as of ``compile_write``.
+            rows: as of ``compile_write``; a slot that is claimed must be free in them.
+        """
+        if len(changes) == 1:
+            parts = self._parts_of(changes[0])
+            if parts is None or (rows is not None and not _all_free(parts[2], rows)):
+                return None
+            return _new(AtomicWrite, ((*self._header, *parts[0]), (*parts[1],)))
+        checks = [*self._header]
+        mutations: list[Mutation] = []
+        for change in changes:
+            parts = self._parts_of(change)
+            if parts is None:
+                return None
+            more, writes, claimed = parts
+            if rows is not None and not _all_free(claimed, rows):
+                return None
+            checks += more
+            mutations += writes
+        if len({mutation[0] for mutation in mutations}) < len(mutations):
+            return None
+        return _new(AtomicWrite, ((*checks,), (*mutations,)))
+
+    def _parts_of(self, change: RecordChange) -> _Parts | None:
+        live, pk, old, before, document, value, encoding, expire_at, rewrite, only, tolerant, _ = change
+        if live is not self.live or expire_at is not None or rewrite or only is not None or tolerant:
+            return None
+        try:
+            if old is None:
+                if document is None:
+                    return None
+                entries = [_entry(index, document, pk) for index in self._indexes]
+                return self._stored(pk, None, _NOTHING, entries, document, value=(value, encoding))
+            if old[4] is not None or before is None or self._pack(before) != pk:
+                return None
+            if document is None:
+                return self._removed(pk, old, [_entry(index, before, pk) for index in self._indexes])
+            return self._replaced(pk, old, before, document, value=(value, encoding))
+        except UNREADABLE:
+            return None
+
+    def _replaced(
+        self, pk: bytes, old: Row, before: Document, document: Document, *, value: tuple[bytes, int]
+    ) -> _Parts:
+        """Compile the replacement of a document; only indexes of which a column has another value are looked at."""
+        if self._same_entries(before, document):
+            return self._stored(pk, old, _NOTHING, _NOTHING, document, value=value)
+        changed = [index for is_same, index in self._compared if not is_same(before, document)]
+        gone = [_entry(index, before, pk) for index in changed]
+        entries = [_entry(index, document, pk) for index in changed]
+        return self._stored(pk, old, gone, entries, document, value=value)
+
+    def _stored(
+        self,
+        pk: bytes,
+        old: Row | None,
+        before: _Entries,
+        after: _Entries,
+        document: Document,
+        *,
+        value: tuple[bytes, int],
+    ) -> _Parts:
+        """Compile a record that is stored, without the check of the header.
+
+        Args:
+            pk: its packed primary key.
+            old: the row as read; None to insert it.
+            before: entries of the document of that row, in the indexes of ``after``; none for an insert.
+            after: entries of the new document.
+            document: the new document.
+            value: its bytes and the number of their encoding.
+        """
+        key = self._prefix + pk
+        check = rules.record_check(key, old, 0)
+        checks = [] if check is None else [check]
+        mutations: list[Mutation] = [_new(Set, (key, *value, None, False))]
+        claimed: list[bytes] = []
+        released: list[bytes] = []
+        for position, entry in enumerate(after):
+            entry_key, slot = entry
+            if before:
+                gone = before[position]
+                if gone == entry:
+                    continue
+                if gone[1]:
+                    released.append(gone[0])
+            else:
+                gone = _NO_ENTRY
+            if slot:
+                claimed.append(entry_key)
+            elif entry_key:
+                mutations.append(_new(Set, (entry_key, b"", RAW_BYTES, None, False)))
+            if gone[0] and not gone[1]:
+                mutations.append(_new(Delete, (gone[0],)))
+        if claimed:
+            # As entry_value does, which takes the key apart again.
+            parts = [document[field] for field in self._parts] or [*decode_key(pk)]
+            owner, owner_encoding = self._encode(parts)
+            for slot_key in claimed:
+                check = rules.slot_check(slot_key, None)
+                if check is not None:
+                    checks.append(check)
+                mutations.append(_new(Set, (slot_key, owner, owner_encoding, None, False)))
+        if released:
+            mutations.extend([_new(Delete, (slot_key,)) for slot_key in released])
+        return checks, mutations, claimed
+
+    def _removed(self, pk: bytes, old: Row, before: _Entries) -> _Parts:
+        key = self._prefix + pk
+        check = rules.record_check(key, old, 0)
+        keys = [key, *_in_order(before)]
+        return [] if check is None else [check], [_new(Delete, (one,)) for one in keys], []
+
+    def removal(self, pk: bytes, limits: Limits) -> Removal | None:
+        """Return the removal of a record that the engine reads itself in the transaction of the commit.
+
+        None if so many keys may be over one of the limits, however short they are, and with a codec that may run code
+        of the program, which must not run while every other writer waits.
+        """
+        if not self._longest:
+            if not self._header or len(self._indexes) >= limits.max_mutations or limits.max_checks < 2:
+                return None
+            # Counted are the keys of both checks, of the record and of each entry.
+            self._longest = min(limits.max_key_bytes, limits.max_operation_bytes // (len(self._indexes) + 3))
+        (header,) = self._header or (None,)
+        if header is None or len(header.key) > self._longest or type(self._codec) is not MsgpackCodec:
+            return None
+        return _new(Removal, (header, self._prefix + pk, self._entry_keys))
+
+    def _entry_keys(self, key: bytes, value: bytes, encoding: int) -> list[bytes] | None:
+        """Return the keys of the entries of a record, for a ``Removal``; None where it must be compiled in full."""
+        if len(value) > LARGEST_AWAITED:
+            return None
+        pk = key[len(self._prefix) :]
+        try:
+            document = self._codec.decode_unchecked(value, encoding, key)
+            if self._pack(document) != pk:
+                return None
+            keys = _in_order([_entry(index, document, pk) for index in self._indexes])
+        except (DecodeError, *UNREADABLE):
+            return None
+        longest = self._longest
+        if len(key) > longest:
+            return None
+        for one in keys:
+            if len(one) > longest:
+                return None
+        return keys
+
+
+def _in_order(entries: _Entries) -> list[bytes]:
+    """Return the keys of entries in the order in which they are removed: slots last."""
+    keys = [entry_key for entry_key, slot in entries if entry_key and not slot]
+    keys += [entry_key for entry_key, slot in entries if slot]
+    return keys
+
+
+def _all_free(claimed: Sequence[bytes], rows: Mapping[bytes, Row | None]) -> bool:
+    """Return whether all slots were read and are free."""
+    return all(rows.get(key, _UNREAD) is None for key in claimed)

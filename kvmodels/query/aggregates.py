@@ -1,0 +1,630 @@
+"""Aggregate functions (Count, Sum, Avg, Min, Max) and the accumulators that compute them in one pass.
+
+An int sum is exact at any size. A Decimal sum is exact: it is added without rounding to the context of the caller. A
+float sum is exact inside (in units of the smallest float there is, as one int) and rounded once, at the end: its error
+is half a unit in the last place at most, in whichever order the values come, as with ``math.fsum``, and memory does
+not grow with the number of values. A timedelta is summed as whole microseconds.
+
+Rules of this module: pure. A function names a column, and takes its values as comparisons see them: of a folded field
+the folded value. None is not counted, summed or compared. The sum, the average and the extremes of no values are None,
+as in SQL and Django; only their count is 0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import field as dataclass_field
+from dataclasses import replace
+from datetime import timedelta
+from decimal import MAX_EMAX, MIN_EMIN, Context, Decimal, Inexact
+from enum import Enum
+from fractions import Fraction
+from typing import Any, ClassVar, Final, Protocol
+
+from kvmodels._support.naming import show_public_path
+from kvmodels._support.slotted_dataclass import INTERNAL, dataclass
+from kvmodels.codecs.columns.registry import ColumnOrder
+from kvmodels.errors import InvalidArgumentError, InvalidValueError, UnknownLookupError
+from kvmodels.query.projection import FieldName, field_of
+from kvmodels.query.query import Query
+from kvmodels.schema.definition.definition import ColumnSource, ModelSchema
+from kvmodels.schema.filters.operands import PRIMARY_KEY
+
+_SMALLEST_FLOAT: Final = 2**1074
+"""The denominator of the smallest positive float; that of every other float divides it."""
+_MICROSECOND: Final = timedelta(microseconds=1)
+_MOST_DIGITS: Final = 100_000
+"""Digits of a sum of Decimals: without a bound, 1e99999999999 and 1 would ask for more memory than there is."""
+_EXACT: Final = Context(prec=_MOST_DIGITS, Emax=MAX_EMAX, Emin=MIN_EMIN, traps=[Inexact])
+_DECIMAL_DIGITS: Final = 28
+"""Digits of an average of Decimals, as of Python's own context; more if the sum has more."""
+
+
+class Accumulator(Protocol):
+    """Takes values one by one and has a result at any time."""
+
+    def add(self, value: Any) -> None:
+        """Take one more value, which may be None."""
+        ...
+
+    def result(self) -> Any:
+        """What the values so far come to."""
+        ...
+
+
+class Counting:
+    """The number of values that are not None."""
+
+    __slots__ = ("_count",)
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def add(self, value: Any) -> None:
+        """Count a value, unless it is None."""
+        if value is not None:
+            self._count += 1
+
+    def result(self) -> int:
+        """How many there were."""
+        return self._count
+
+
+class Extreme:
+    """The least value, or the greatest, in the order of a column.
+
+    Args:
+        part_of: value to a part, which sorts as the values do; None for a value that has no place in the order (NaN),
+            which is passed over. It raises InvalidValueError for values that Python cannot compare.
+        greatest: the greatest instead of the least.
+    """
+
+    __slots__ = ("_greatest", "_part", "_part_of", "_value")
+
+    def __init__(self, part_of: Callable[[Any], bytes | None], *, greatest: bool) -> None:
+        self._part_of = part_of
+        self._greatest = greatest
+        self._part: bytes | None = None
+        self._value: Any = None
+
+    def add(self, value: Any) -> None:
+        """Compare one more value; of equal ones the first stays."""
+        if value is None:
+            return
+        part = self._part_of(value)
+        if part is None:
+            return
+        if self._part is None or (part > self._part if self._greatest else part < self._part):
+            self._part, self._value = part, value
+
+    def result(self) -> Any:
+        """The extreme value; None when there was none."""
+        return self._value
+
+
+class Summing:
+    """The exact sum of values of one kind, or their average.
+
+    Args:
+        kind: of the values: ``int``, ``float``, ``decimal`` or ``timedelta``.
+        mean: the average instead of the sum.
+    """
+
+    __slots__ = ("_count", "_kind", "_mean", "_special", "_total")
+
+    def __init__(self, kind: str, *, mean: bool = False) -> None:
+        self._kind = kind
+        self._mean = mean
+        self._count = 0
+        self._special = 0.0
+        self._total: Any = Decimal(0) if kind == "decimal" else 0
+
+    def add(self, value: Any) -> None:
+        """Add one more value."""
+        if value is None:
+            return
+        self._count += 1
+        if self._kind == "int":
+            self._total += int(value)
+        elif self._kind == "timedelta":
+            self._total += value // _MICROSECOND
+        elif self._kind == "decimal":
+            self._total = _exact_sum(self._total, value)
+        elif math.isfinite(value):
+            numerator, denominator = value.as_integer_ratio()
+            self._total += numerator * (_SMALLEST_FLOAT // denominator)
+        else:
+            self._special += value  # infinities of both signs make NaN, as they do in IEEE 754
+
+    def result(self) -> Any:
+        """The sum or the average; None when there was no value.
+
+        Raises:
+            InvalidValueError: see ``summed`` and ``average``.
+        """
+        if not self._count:
+            return None
+        if self._kind == "float" and (self._special or math.isnan(self._special)):
+            return self._special
+        return average(self._kind, self._total, self._count) if self._mean else summed(self._kind, self._total)
+
+
+def _exact_sum(one: Decimal, other: Decimal) -> Decimal:
+    try:
+        return _EXACT.add(one, other)
+    except Inexact:
+        raise InvalidValueError(
+            "the exact sum of Decimals has too many digits",
+            type="Decimal",
+            hint=f"At most {_MOST_DIGITS:,} digits are added up: leave out values of such different sizes.",
+        ) from None
+
+
+def summed(kind: str, total: Any) -> Any:
+    """A sum as a value of its kind: of an exact int total (units of the smallest float; microseconds).
+
+    Raises:
+        InvalidValueError: a timedelta cannot be so long.
+    """
+    if kind == "timedelta":
+        return _duration(total)
+    return _ratio(total, _SMALLEST_FLOAT) if kind == "float" else total
+
+
+def average(kind: str, total: Any, count: int) -> Any:
+    """The average of ``count`` values, one or more, of an exact total: of int a float, else of the kind of the values.
+
+    Rounded once: a float to the nearest, a timedelta to the nearest microsecond (halves to even), a Decimal to 28
+    digits or as many as the sum has.
+
+    Raises:
+        InvalidValueError: a timedelta cannot be so long, or no float is so large.
+    """
+    if kind == "decimal":
+        digits = len(total.as_tuple().digits)
+        return Context(prec=max(_DECIMAL_DIGITS, digits), traps=[]).divide(total, Decimal(count))
+    if kind == "timedelta":
+        return _duration(round(Fraction(total, count)))
+    if kind == "float":
+        return _ratio(total, _SMALLEST_FLOAT * count)
+    try:
+        return total / count
+    except OverflowError:
+        raise InvalidValueError(
+            "an average is larger than a float can be",
+            type="int",
+            hint="Ask for Sum and Count, and divide them as your program needs it.",
+        ) from None
+
+
+def _ratio(numerator: int, denominator: int) -> float:
+    try:
+        return numerator / denominator  # of two ints: rounded once
+    except OverflowError:
+        return math.inf if numerator > 0 else -math.inf
+
+
+def _duration(microseconds: int) -> timedelta:
+    try:
+        return timedelta(microseconds=microseconds)
+    except OverflowError:
+        raise InvalidValueError(
+            "a sum of durations is longer than a timedelta can be",
+            type="timedelta",
+            hint="Sum fewer records at once, or store the durations as numbers.",
+        ) from None
+
+
+_LAST: Final = b"\xfe"
+"""Begins the part of a value that has no place in the order, such as NaN: behind all others."""
+
+_SUMMED: Final[Mapping[str, str]] = {
+    "int": "int",
+    "number": "int",
+    "float": "float",
+    "decimal": "decimal",
+    "timedelta": "timedelta",
+}
+"""The kind of sum of each column codec that has one, by its name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregate:
+    """Base of the aggregation functions.
+
+    Attributes:
+        field: the field that is looked at: ``"age"``, ``"address.city"``, ``User.age``, a computed column.
+    """
+
+    field: FieldName
+    function: ClassVar[str] = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Count(Aggregate):
+    """The number of records, or of those whose field is not None.
+
+    Args:
+        field: a field; None for every record.
+
+    Examples:
+        >>> from kvmodels import Count, Database, KvModel, PrimaryKey
+        >>> class Guest(KvModel, collection="guests"):
+        ...     id: PrimaryKey[int]
+        ...     email: str | None = None
+        >>> guests = Database("memory://", models=[Guest])[Guest]
+        >>> _ = guests.bulk_create([Guest(id=1, email="ada@x.org"), Guest(id=2)])
+        >>> guests.aggregate(Count(), reachable=Count("email"))
+        {'count': 2, 'reachable': 1}
+    """
+
+    field: FieldName | None = None  # type: ignore[assignment]
+    function: ClassVar[str] = "count"
+
+
+@dataclass(frozen=True, slots=True)
+class Sum(Aggregate):
+    """The sum of a field of ints, floats, Decimals or timedeltas; None when there is no value.
+
+    Exact for int, Decimal and timedelta; a float sum is rounded once, at the end.
+
+    Args:
+        field: the field.
+
+    Examples:
+        >>> from kvmodels import Database, KvModel, PrimaryKey, Sum
+        >>> class Sale(KvModel, collection="sales"):
+        ...     id: PrimaryKey[int]
+        ...     price: float
+        >>> sales = Database("memory://", models=[Sale])[Sale]
+        >>> _ = sales.bulk_create([Sale(id=number, price=0.1) for number in range(10)])
+        >>> sales.aggregate(Sum("price")), sales.filter(id__gt=100).aggregate(Sum("price"))
+        ({'price__sum': 1.0}, {'price__sum': None})
+    """
+
+    function: ClassVar[str] = "sum"
+
+
+@dataclass(frozen=True, slots=True)
+class Min(Aggregate):
+    """The least value of a field, None left out; None when there is no value.
+
+    Args:
+        field: a field of any type that a column can have.
+
+    Examples:
+        >>> from kvmodels import Database, Indexed, KvModel, Min, PrimaryKey
+        >>> class Parcel(KvModel, collection="parcels"):
+        ...     id: PrimaryKey[int]
+        ...     weight: Indexed[int]
+        >>> parcels = Database("memory://", models=[Parcel])[Parcel]
+        >>> _ = parcels.bulk_create([Parcel(id=number, weight=number * 3 % 7) for number in range(1, 7)])
+        >>> parcels.aggregate(lightest=Min("weight"))
+        {'lightest': 1}
+        >>> print(parcels.explain_aggregate(lightest=Min("weight")))
+        Parcel: the end of index weight for lightest
+    """
+
+    function: ClassVar[str] = "min"
+
+
+@dataclass(frozen=True, slots=True)
+class Max(Aggregate):
+    """The greatest value of a field, None left out; None when there is no value.
+
+    Args:
+        field: a field of any type that a column can have.
+
+    Examples:
+        >>> from kvmodels import Database, KvModel, Max, PrimaryKey
+        >>> class Bid(KvModel, collection="bids"):
+        ...     id: PrimaryKey[int]
+        ...     amount: int | None = None
+        >>> bids = Database("memory://", models=[Bid])[Bid]
+        >>> _ = bids.bulk_create([Bid(id=1, amount=5), Bid(id=2), Bid(id=3, amount=7)])
+        >>> bids.aggregate(Max("amount"))
+        {'amount__max': 7}
+    """
+
+    function: ClassVar[str] = "max"
+
+
+@dataclass(frozen=True, slots=True)
+class Avg(Aggregate):
+    """The average of a field of ints, floats, Decimals or timedeltas; None when there is no value.
+
+    Of ints it is a float, otherwise of the type of the field; the exact sum is divided and rounded once.
+
+    Args:
+        field: the field.
+
+    Examples:
+        >>> from kvmodels import Avg, Database, KvModel, PrimaryKey
+        >>> class Mark(KvModel, collection="marks"):
+        ...     id: PrimaryKey[int]
+        ...     points: int
+        >>> marks = Database("memory://", models=[Mark])[Mark]
+        >>> _ = marks.bulk_create([Mark(id=1, points=3), Mark(id=2, points=4)])
+        >>> marks.aggregate(Avg("points"))
+        {'points__avg': 3.5}
+    """
+
+    function: ClassVar[str] = "avg"
+
+
+@dataclass(frozen=True, slots=True)
+class Measure:
+    """One aggregation function of a query, checked.
+
+    Attributes:
+        label: the key of its result.
+        function: ``count``, ``sum``, ``min``, ``max`` or ``avg``.
+        field: the name as the schema has it; None for the number of records.
+        source: the column; None for the number of records, and for a field that cannot be a column.
+        nullable: values may be None.
+    """
+
+    label: str
+    function: str
+    field: str | None
+    source: ColumnSource | None = dataclass_field(metadata=INTERNAL)
+    nullable: bool
+
+    @property
+    def kind(self) -> str:
+        """The kind of its sum; only for ``sum`` and ``avg``."""
+        assert self.source is not None  # they have columns
+        return _SUMMED[self.source.codec.name]
+
+    def accumulator(self) -> Accumulator:
+        """A new accumulator of its values."""
+        if self.function == "count":
+            return Counting()
+        assert self.source is not None  # only a count goes without a column
+        if self.function in ("min", "max"):
+            order = ColumnOrder(self.source.codec, field=self.field)
+            return Extreme(order.of_value, greatest=self.function == "max")
+        return Summing(self.kind, mean=self.function == "avg")
+
+    def value_of(self, values: Mapping[str, Any]) -> Any:
+        """The value that it takes from the fields of one record; for the number of records anything but None."""
+        if self.field is None:
+            return True
+        value = values[self.field]
+        if value is None or self.source is None or self.function == "count":
+            return value
+        if self.function in ("min", "max"):
+            return normalised(self.source, value)
+        # A folded field is summed as it is, as the counters of an aggregate index are.
+        return value.value if isinstance(value, Enum) else value
+
+
+@dataclass(frozen=True, slots=True)
+class GroupColumn:
+    """One column to group by.
+
+    Attributes:
+        label: its key in the rows.
+        source: the column.
+        order: value to a part, None included, which sorts as the values do, None first.
+    """
+
+    label: str
+    source: ColumnSource = dataclass_field(metadata=INTERNAL)
+    order: ColumnOrder = dataclass_field(metadata=INTERNAL)
+
+    def part(self, value: Any, order: ColumnOrder | None = None) -> bytes:
+        """The part of a value, by an order of its own if one is given; equal values have one part, NaN the last."""
+        part = (order or self.order).of_value(value)
+        return _LAST + repr(value).encode() if part is None else part
+
+    def values_of(self, values: Mapping[str, Any]) -> list[Any]:
+        """The values of one record: one, or of a column with several each one once."""
+        value = values[self.source.name]
+        if not self.source.many or value is None:
+            return [normalised(self.source, value)]
+        distinct: dict[bytes, Any] = {}
+        for element in value:
+            if element is not None:
+                folded = normalised(self.source, element)
+                distinct.setdefault(self.part(folded), folded)
+        return list(distinct.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """The records of a query in groups, and what is asked of each.
+
+    Attributes:
+        query: the records.
+        columns: what they are grouped by, as the caller named it.
+        measures: the results.
+    """
+
+    query: Query = dataclass_field(metadata=INTERNAL)
+    columns: tuple[GroupColumn, ...]
+    measures: tuple[Measure, ...] = ()
+
+    @property
+    def order(self) -> tuple[tuple[GroupColumn, bool], ...]:
+        """The columns in the order of the groups, each with "descending": first those that the query is ordered by."""
+        asked = dict(self.query.directions)
+        named = {column.source.name: column for column in self.columns}
+        first = [(named[field], descending) for field, descending in asked.items()]
+        rest = [(column, self.query.reverse) for name, column in named.items() if name not in asked]
+        return (*first, *rest)
+
+    def strict_orders(self) -> list[ColumnOrder | None]:
+        """For one pass: orders that refuse values that Python cannot compare, of the columns that are ordered by."""
+        asked = dict(self.query.directions)
+        model = self.query.schema.name
+        return [
+            ColumnOrder(column.source.codec, model=model, field=column.source.name)
+            if column.source.name in asked
+            else None
+            for column in self.columns
+        ]
+
+    def measured(self, given: Sequence[Any], named: Mapping[str, Any]) -> Grouping:
+        """With these functions; raises what ``measures_of`` raises.
+
+        Raises:
+            InvalidArgumentError: a result has the name of a field that is grouped by, too.
+        """
+        measures = measures_of(self.query.schema, given, named)
+        labels = {column.label for column in self.columns}
+        for measure in measures:
+            if measure.label in labels:
+                raise InvalidArgumentError(
+                    "a result has the name of a field that is grouped by",
+                    argument="functions",
+                    value=measure.label,
+                    hint="Give the result another name.",
+                )
+        return replace(self, measures=measures)
+
+    def summary(self, name: str) -> str:
+        """What is asked for in one line."""
+        fields = ", ".join(column.label for column in self.columns)
+        results = f" for {', '.join(measure.label for measure in self.measures)}" if self.measures else ""
+        return f"{self.query.summary(name)[:-1]} grouped by {fields}{results}>"
+
+
+def normalised(source: ColumnSource, value: Any) -> Any:
+    """A value of a field as its column has it: folded, if the field is."""
+    return value if value is None or source.normalise is None else source.normalise(value)
+
+
+def measures_of(schema: ModelSchema, given: Sequence[Any], named: Mapping[str, Any]) -> tuple[Measure, ...]:
+    """The checked functions of one ``aggregate()``.
+
+    Raises:
+        InvalidValueError: something that is no aggregation function.
+        InvalidArgumentError: no function at all, or two results of one name.
+        UnknownFieldError: no such field.
+        UnknownLookupError: a field that has no such function.
+    """
+    measures: dict[str, Measure] = {}
+    for label, function in [*((None, item) for item in given), *named.items()]:
+        measure = _measure(schema, label, function)
+        if measure.label in measures:
+            raise InvalidArgumentError(
+                "two results have one name",
+                argument="functions",
+                value=measure.label,
+                hint=f"Give one of them a name of its own: aggregate(other={type(function).__name__}(...)).",
+            )
+        measures[measure.label] = measure
+    if not measures:
+        raise InvalidArgumentError(
+            "nothing is asked for",
+            argument="functions",
+            value=(),
+            hint='Give functions: aggregate(Count(), total=Sum("price")).',
+        )
+    return tuple(measures.values())
+
+
+def fields_of(measures: Iterable[Measure], columns: Iterable[GroupColumn] = ()) -> tuple[str, ...]:
+    """The fields of a record that the functions and the groups look at, each once."""
+    names = [column.source.name for column in columns]
+    names += [measure.field for measure in measures if measure.field is not None]
+    return tuple(dict.fromkeys(names))
+
+
+def grouping_of(query: Query, given: Sequence[FieldName]) -> Grouping:
+    """The records of a query by the values of these fields.
+
+    Raises:
+        InvalidArgumentError: no field, one field twice, two fields with several values each, a slice has been taken,
+            or the query is ordered by another field.
+        UnknownFieldError, InvalidValueError: no such field, or something that names none.
+        UnknownLookupError: a field that cannot be a column.
+    """
+    columns = tuple(_group_column(query.schema, field) for field in given)
+    names = [column.source.name for column in columns]
+    if not columns or len(set(names)) < len(names) or sum(column.source.many for column in columns) > 1:
+        raise InvalidArgumentError(
+            "records are grouped by one or more different fields, of which one may have several values",
+            argument="fields",
+            value=tuple(names),
+            hint='Name each field once: group_by("country", "kind"). Without groups, call aggregate() itself.',
+        )
+    if query.sliced:
+        raise InvalidArgumentError(
+            "a query cannot be changed once a slice has been taken",
+            argument="group_by",
+            hint="Take the slice of the rows: itertools.islice(groups, 10) reads no further.",
+        )
+    ordered = [field for field, _ in query.directions]
+    if not set(ordered) <= set(names):
+        raise InvalidArgumentError(
+            "groups are ordered by their own fields",
+            argument="order_by",
+            value=tuple(ordered),
+            expected=tuple(names),
+            hint="Order by fields that are grouped by, or sort the rows.",
+        )
+    return Grouping(replace(query, fields=None, distinct=False), columns)
+
+
+def _measure(schema: ModelSchema, label: str | None, function: Any) -> Measure:
+    if not isinstance(function, Aggregate) or type(function) is Aggregate:
+        raise InvalidValueError(
+            "this is not an aggregation function",
+            model=schema.name,
+            field=label,
+            type=function.__name__ if isinstance(function, type) else type(function).__name__,
+            hint='Give Count(), Sum("price"), Min("age"), Max("age") or Avg("age").',
+        )
+    name = function.function
+    if isinstance(function, Count) and function.field is None:
+        return Measure(label or name, name, None, None, nullable=False)
+    field = _single(schema, field_of(schema, function.field))
+    source = schema.source(field)
+    _require_function(schema, name, field, source)
+    nullable = field in schema.nullable_fields if source is None else source.nullable
+    written = function.field if isinstance(function.field, str) else field
+    return Measure(label or f"{written.replace('.', '__')}__{name}", name, field, source, nullable)
+
+
+def _single(schema: ModelSchema, field: str) -> str:
+    """The field of a primary key of one field; the name stays otherwise."""
+    return schema.primary_key[0].field if field == PRIMARY_KEY and len(schema.primary_key) == 1 else field
+
+
+def _require_function(schema: ModelSchema, function: str, field: str, source: ColumnSource | None) -> None:
+    if function == "count":
+        fits = field in schema.fields or (source is not None and not source.many)
+    elif function in ("sum", "avg"):
+        fits = source is not None and not source.many and source.codec.name in _SUMMED
+    else:
+        fits = source is not None and not source.many
+    if not fits:
+        raise UnknownLookupError(
+            "this function does not exist for this field",
+            model=schema.name,
+            field=field,
+            lookup=function,
+            hint="Sum and Avg take fields of int, float, Decimal and timedelta, Min and Max fields of one value that "
+            "can be in an index, Count any field.",
+        )
+
+
+def _group_column(schema: ModelSchema, given: FieldName) -> GroupColumn:
+    name = _single(schema, field_of(schema, given))
+    source = schema.source(name)
+    if source is None:
+        raise UnknownLookupError(
+            "records cannot be grouped by this field",
+            model=schema.name,
+            field=name,
+            lookup="group_by",
+            hint="Group by a field of a type that an index can hold.",
+        )
+    label = given if isinstance(given, str) else name
+    return GroupColumn(label, source, ColumnOrder(source.codec, mixes=True))
+
+
+show_public_path(Avg, Count, Max, Min, Sum)

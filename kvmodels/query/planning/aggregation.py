@@ -1,0 +1,567 @@
+"""Plans of ``aggregate()`` and ``group_by()``: counters, an end of an index, or one pass.
+
+In this order: counters of an aggregate index that keep them; for the least and the greatest value, the end of an index
+that has the field behind columns with one value; else one pass over the records of the query, or over the entries of
+an index that hold all that is looked at. Groups come from counters, else from an index that has the records of each
+group side by side, else, where ``sort_in_memory(limit)`` permits it, from one pass with all groups in memory.
+
+An aggregate index serves a query if the values of its columns decide everything that is asked: each part of the filter
+is about one of its columns, or follows from its condition (``where=``). Then the totals of the query are the totals of
+the counters whose group passes, and a group of the query is one counter group, or several that are added up.
+
+Rules of this module: pure; a pass is planned by the planner of queries, so the same permissions are asked for. A column
+with several values counts a record once for each of them, so it must be bound to one value, or be grouped by without a
+condition on it. An index that leaves out None serves a query that excludes None. A line of code that a refusal shows
+can be pasted: with it the groups are served.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import field, replace
+from typing import Final, Literal, NamedTuple
+
+from kvmodels._support.slotted_dataclass import INTERNAL, dataclass
+from kvmodels.catalog.catalogue import IndexState
+from kvmodels.catalog.collection import LiveCollection, LiveIndex
+from kvmodels.core.keys import split_key
+from kvmodels.core.operations import after_prefix
+from kvmodels.errors import IndexNotReadyError, InvalidArgumentError, NoUsableIndexError
+from kvmodels.query.aggregates import Grouping, Measure, fields_of
+from kvmodels.query.planning.branches import Branch, ColumnTerm, branches_of, shape_of
+from kvmodels.query.planning.planner import plan_query
+from kvmodels.query.planning.refusals import is_one, unused_name
+from kvmodels.query.plans import Analysis, KeyRange, QueryPlan
+from kvmodels.query.query import Query
+from kvmodels.schema.compile.indexes import is_summed
+from kvmodels.schema.declare.expressions import Order
+from kvmodels.schema.definition.definition import Column, IndexDefinition, ModelSchema
+from kvmodels.schema.filters.predicate import EVERYTHING, Condition, Spans, conditions_of, contains
+
+COUNT: Final = "count"
+
+EVERY_RECORD: Final = Measure(COUNT, COUNT, None, None, nullable=False)
+"""The number of records."""
+
+Directions = Sequence[tuple[str, bool]]
+"""Fields, each with "descending"."""
+
+_MOST_GROUPS: Final = 1_000
+"""The most groups that are named one by one; beyond, they are read as a range and passed over where they do not fit."""
+
+
+@dataclass(frozen=True, slots=True)
+class CounterPlan:
+    """The counters that answer a query.
+
+    Attributes:
+        index: the aggregate index.
+        groups: packed prefixes of complete groups, whose counters are read by key; empty when ranges are read.
+        ranges: packed key ranges of counters, ascending.
+        tests: positions of columns with the spans of the parts that pass, for ranges.
+        places: the position in the index of each column that the query groups by, in the order of the groups.
+        ordered: the counters come in the order of the groups; otherwise groups must be put together in memory.
+        reverse: the ranges are read from their end.
+    """
+
+    index: LiveIndex = field(metadata=INTERNAL)
+    groups: tuple[bytes, ...] = field(metadata=INTERNAL)
+    ranges: tuple[KeyRange, ...] = field(metadata=INTERNAL)
+    tests: tuple[tuple[int, Spans], ...] = field(metadata=INTERNAL)
+    places: tuple[int, ...] = field(metadata=INTERNAL)
+    ordered: bool
+    reverse: bool
+
+    @property
+    def name(self) -> str:
+        """Name of the index."""
+        return self.index.definition.name
+
+    def parts_in(self, key: bytes) -> Sequence[bytes] | None:
+        """The packed columns in the key of a counter, and its kind; None for a group that does not pass."""
+        prefix = self.index.layout.prefix
+        parts = split_key(key[len(prefix) :])
+        passes = all(contains(spans, parts[at]) for at, spans in self.tests)
+        return parts if passes else None
+
+
+class _Fit(NamedTuple):
+    """What an aggregate index does for a query: spans of its columns, places and direction as in ``CounterPlan``.
+
+    ``reverse`` is None when the counters do not come in the order of the groups.
+    """
+
+    name: str
+    spans: list[Spans]
+    places: tuple[int, ...]
+    reverse: bool | None
+
+
+def kinds_of(definition: IndexDefinition, measure: Measure) -> tuple[str, ...] | None:
+    """The counters that a result is made of, besides the number of records; None if the index does not keep it."""
+    if measure.function == "count" and (measure.field is None or not measure.nullable):
+        return ()
+    assert definition.aggregates is not None  # it is an aggregate index
+    column = next((column for column in definition.aggregates.sums if column.field == measure.field), None)
+    if column is None or measure.function in ("min", "max"):
+        return None
+    present = (f"present:{column.field}",) if column.nullable else ()
+    if measure.function == "count":
+        return present
+    return (f"sum:{column.field}", f"sum:{column.field}:high", *present)
+
+
+def counter_plan(
+    query: Query, live: LiveCollection, measures: Sequence[Measure], order: Directions = ()
+) -> CounterPlan | None:
+    """The counters of the first aggregate index that keeps all these results for this query; None if there is none.
+
+    Args:
+        query: the filter; its order and its slice are not looked at.
+        live: the collection with the indexes that are readable now.
+        measures: the results.
+        order: the fields to group by and whether they descend, in the order of the groups; nothing for totals.
+    """
+    definitions = [index.definition for index in live.readable.values()]
+    # One that has the groups in order needs no memory; then fewer columns are fewer counters.
+    fits = sorted(_fits(query, definitions, measures, order), key=lambda fit: (fit.reverse is None, len(fit.spans)))
+    return _plan(live.readable[fits[0].name], fits[0]) if fits else None
+
+
+def unready_counters(
+    query: Query, live: LiveCollection, measures: Sequence[Measure], order: Directions = ()
+) -> str | None:
+    """The name of the first aggregate index that would answer if it were readable; None if there is none."""
+    waiting = [query.schema.indexes[name] for name in live.states]
+    return next((fit.name for fit in _fits(query, waiting, measures, order)), None)
+
+
+def _fits(
+    query: Query, definitions: Iterable[IndexDefinition], measures: Sequence[Measure], order: Directions
+) -> list[_Fit]:
+    """The aggregate indexes that answer."""
+    candidates = [
+        definition
+        for definition in definitions
+        if definition.aggregates is not None
+        and query.using in (None, definition.name)
+        and all(kinds_of(definition, measure) is not None for measure in measures)
+    ]
+    branches = branches_of(query.schema, query.where) if candidates else None
+    if branches is None or len(branches) != 1:
+        return []
+    found = (_fit(query, branches[0], definition, order) for definition in candidates)
+    return [fit for fit in found if fit is not None]
+
+
+def _fit(query: Query, branch: Branch, definition: IndexDefinition, order: Directions) -> _Fit | None:
+    names = [column.field for column in definition.columns]
+    grouped = [field for field, _ in order]
+    terms = _terms(query, branch, definition)
+    if terms is None or not set(grouped) <= set(names):
+        return None
+    if not all(_sees_all(query.schema, definition, column, terms, grouped) for column in definition.columns):
+        return None
+    spans = [_spans(terms, column) for column in definition.columns]
+    places = tuple(names.index(name) for name in grouped)
+    return _Fit(definition.name, spans, places, _direction(definition, spans, places, order))
+
+
+def _terms(query: Query, branch: Branch, definition: IndexDefinition) -> Mapping[str, list[ColumnTerm]] | None:
+    """The terms on the columns of the index; None if something else must be tested on the records."""
+    guaranteed: set[int] = set()
+    if definition.where is not None:
+        partials = shape_of(query, branch, [branch], [definition], None).stem.partials
+        if not partials:
+            return None
+        guaranteed.update(partials[0].parts)
+    terms: dict[str, list[ColumnTerm]] = {}
+    names = {column.field for column in definition.columns}
+    for term in branch.terms:
+        if term.field in names:
+            terms.setdefault(term.field, []).append(term)
+    answered = guaranteed.union(at for group in terms.values() for term in group for at in term.at)
+    return terms if len(answered) == len(branch.parts) else None
+
+
+def _sees_all(
+    schema: ModelSchema,
+    definition: IndexDefinition,
+    column: Column,
+    terms: Mapping[str, list[ColumnTerm]],
+    grouped: Sequence[str],
+) -> bool:
+    """Whether the column leaves out no record of the query, and counts none twice in one group."""
+    group = terms.get(column.field, [])
+    source = schema.source(column.field)
+    if source is None or source.codec.name != column.codec.name or source.nullable != column.nullable:
+        return False
+    if column.many:
+        if column.field in grouped:
+            return not group
+        return len(group) == 1 and len(group[0].spans(column)) == 1 and group[0].spans(column)[0].point
+    skips = definition.nulls == "skip" and column.nullable
+    return not skips or any(term.excludes_none for term in group)
+
+
+def _spans(terms: Mapping[str, list[ColumnTerm]], column: Column) -> Spans:
+    group = terms.get(column.field)
+    return group[0].spans(column) if group else EVERYTHING
+
+
+def _direction(
+    definition: IndexDefinition, spans: Sequence[Spans], places: Sequence[int], order: Directions
+) -> bool | None:
+    """Whether counters are read backwards to come in the order of the groups; None if they do not come in it."""
+    free = [at for at in range(len(spans)) if not (len(spans[at]) == 1 and spans[at][0].point)]
+    asked = {at: descending for at, (_, descending) in zip(places, order, strict=True) if at in free}
+    if free[: len(asked)] != list(asked):
+        return None
+    turned = {descending is not definition.columns[at].descending for at, descending in asked.items()}
+    return None if len(turned) > 1 else turned == {True}
+
+
+def _plan(index: LiveIndex, fit: _Fit) -> CounterPlan:
+    spans, places = fit.spans, fit.places
+    heads = [index.layout.prefix]
+    bound = 0
+    for column_spans in spans:
+        points = all(span.point for span in column_spans)
+        if not points or len(heads) * len(column_spans) > _MOST_GROUPS:
+            break
+        heads = [head + span.start for head in heads for span in column_spans]
+        bound += 1
+    ordered, backwards = fit.reverse is not None, bool(fit.reverse)
+    if bound == len(spans):
+        return CounterPlan(index, tuple(heads), (), (), places, ordered, backwards)
+    last = spans[bound]
+    if last is EVERYTHING:
+        ranges = tuple(KeyRange(head, after_prefix(head)) for head in heads)
+    else:
+        ranges = tuple(KeyRange(head + span.start, head + span.end) for head in heads for span in last)
+    tests = tuple((at, spans[at]) for at in range(bound + 1, len(spans)) if spans[at] is not EVERYTHING)
+    return CounterPlan(index, (), ranges, tests, places, ordered, backwards)
+
+
+def no_groups(grouping: Grouping, refusal: NoUsableIndexError | None) -> NoUsableIndexError:
+    """The error, with the index to add.
+
+    Args:
+        grouping: what is asked for.
+        refusal: the planner's own, of the records in the order of the groups; None when it was not asked, because a
+            record may be in several groups.
+    """
+    query = grouping.query
+    conditions = (condition for predicate in query.where for condition in conditions_of(predicate))
+    return NoUsableIndexError(
+        "no index has the groups of this query side by side",
+        model=query.schema.name,
+        filters=tuple(dict.fromkeys(condition.field for condition in conditions)),
+        order=tuple(("-" if down else "") + column.source.name for column, down in grouping.order),
+        candidates=tuple(query.schema.indexes),
+        hint=_hint(grouping, refusal),
+    )
+
+
+def _hint(grouping: Grouping, refusal: NoUsableIndexError | None) -> str:
+    ways: list[str] = []
+    totals = _totals(grouping)
+    if totals is not None:
+        ways.append(f"Add {totals} to the indexes of {grouping.query.schema.name}.Meta to count while writing.")
+    if refusal is not None and refusal.hint is not None:
+        ways.append(refusal.hint)
+    if not any("sort_in_memory" in way for way in ways):
+        ways.append("Call .sort_in_memory(limit=…) to hold so many groups in memory.")
+    return " Or: ".join(ways)
+
+
+def _totals(grouping: Grouping) -> str | None:
+    """The aggregate index that would have these groups in this order; None if no such index can."""
+    query = grouping.query
+    branches = branches_of(query.schema, query.where)
+    if query.using is not None or branches is None or len(branches) != 1:
+        return None
+    sums = _sums(grouping.measures)
+    columns = _columns(grouping, branches[0])
+    if sums is None or columns is None:
+        return None
+    options = _quoted(columns)
+    if sums:
+        options += f", sums=({_quoted(sums)}{',' if len(sums) == 1 else ''})"
+    name = "_".join([*(column.replace(".", "_") for column in columns), "totals"])
+    return f"AggregateIndex({options}{unused_name(query.schema, name)})"
+
+
+def _columns(grouping: Grouping, branch: Branch) -> list[str] | None:
+    """First what the filter binds to one value, then the groups in their order, then what else it compares."""
+    if sum(len(term.at) for term in branch.terms) < len(branch.parts):
+        return None  # something that must be tested on records
+    if len({descending for _, descending in grouping.order}) > 1:
+        return None  # groups of counters have no directions of their own
+    groups = [column.source.name for column, _ in grouping.order]
+    several = sum(column.source.many for column in grouping.columns) + sum(term.many for term in branch.terms)
+    if several > 1 or any(term.many and not is_one(term) for term in branch.terms):
+        return None
+    bound = [term.field for term in branch.terms if is_one(term)]
+    return list(dict.fromkeys([*bound, *groups, *(term.field for term in branch.terms)]))
+
+
+def _sums(measures: Iterable[Measure]) -> list[str] | None:
+    """The fields whose sums are needed; None for a result that no counter gives."""
+    sums: dict[str, None] = {}
+    for measure in measures:
+        if measure.function in ("min", "max"):
+            return None
+        if measure.field is None or (measure.function == "count" and not measure.nullable):
+            continue
+        if measure.source is None or measure.source.many or not is_summed(measure.source):
+            return None
+        sums[measure.field] = None
+    return list(sums)
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(f'"{name}"' for name in names)
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """A least or greatest value that is the first in an order.
+
+    Attributes:
+        measure: the result.
+        query: the first record with a value.
+        plan: how it is read.
+    """
+
+    measure: Measure
+    query: Query = field(metadata=INTERNAL)
+    plan: QueryPlan
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """A pass over records: what is asked for, and how it is read."""
+
+    query: Query = field(metadata=INTERNAL)
+    plan: QueryPlan
+
+
+@dataclass(frozen=True, slots=True)
+class AggregatePlan:
+    """Where the results of an ``aggregate()`` come from; what ``explain_aggregate()`` returns.
+
+    Attributes:
+        counted: results that are read from counters.
+        counters: which counters; None when there are none.
+        ends: results that are the first value of an index.
+        passed: results of one pass over the records.
+        rows: the pass; None when there is none.
+        analysis: what running it took, after ``explain_aggregate(…, analyze=True)``.
+    """
+
+    schema: ModelSchema = field(metadata=INTERNAL)
+    counted: tuple[Measure, ...] = ()
+    counters: CounterPlan | None = None
+    ends: tuple[End, ...] = ()
+    passed: tuple[Measure, ...] = ()
+    rows: Pass | None = None
+    analysis: Analysis | None = field(default=None, compare=False)
+
+    def __str__(self) -> str:
+        return f"{self.schema.name}: " + "\n  ".join(self._lines())
+
+    @property
+    def through_index(self) -> bool:
+        """Whether no record is walked in the order of the primary key, only behind entries."""
+        plans = [end.plan for end in self.ends] + ([self.rows.plan] if self.rows is not None else [])
+        return all(scan.index is not None for plan in plans for scan in plan.scans)
+
+    def _lines(self) -> Iterator[str]:
+        if self.counters is not None:
+            yield f"counters of index {self.counters.name} for {_labels(self.counted)}"
+        for end in self.ends:
+            of = "the primary key" if end.plan.index is None else f"index {end.plan.index}"
+            yield f"the end of {of} for {end.measure.label}"
+        if self.rows is not None:
+            yield f"one pass for {_labels(self.passed)}"
+            yield from str(self.rows.plan).splitlines()
+        if self.analysis is not None:
+            yield _took(self.analysis)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupPlan:
+    """Where the rows of a ``group_by()`` come from; what ``Groups.explain()`` returns.
+
+    Attributes:
+        source: ``counters``; ``index``: the records of each group lie side by side; ``memory``: all groups are held.
+        counters: which counters; None when there are none.
+        rows: the pass over the records; None when counters are read.
+        limit: the most groups that are held in memory; None when they come in order.
+        analysis: what running it took, after ``explain(analyze=True)``.
+    """
+
+    grouping: Grouping
+    source: Literal["counters", "index", "memory"]
+    counters: CounterPlan | None = None
+    rows: Pass | None = None
+    limit: int | None = None
+    analysis: Analysis | None = field(default=None, compare=False)
+
+    @property
+    def through_index(self) -> bool:
+        """As in ``AggregatePlan``."""
+        return self.rows is None or all(scan.index is not None for scan in self.rows.plan.scans)
+
+    @property
+    def index(self) -> str | None:
+        """Name of the only index that is read; None: the records, or several indexes."""
+        if self.counters is not None:
+            return self.counters.name
+        return self.rows.plan.index if self.rows else None
+
+    def __str__(self) -> str:
+        return f"{self.grouping.query.schema.name}: " + "\n  ".join(self._lines())
+
+    def _lines(self) -> Iterator[str]:
+        fields = ", ".join(column.label for column in self.grouping.columns)
+        if self.counters is not None:
+            yield f"counters of index {self.counters.name}, grouped by {fields}"
+        elif self.limit is None:
+            yield f"records in the order of {fields}, one group at a time"
+        else:
+            yield f"one pass, grouped by {fields}"
+        if self.limit is not None:
+            yield f"holds up to {self.limit} groups in memory"
+        if self.rows is not None:
+            yield from str(self.rows.plan).splitlines()
+        if self.analysis is not None:
+            yield _took(self.analysis)
+
+
+def _took(analysis: Analysis) -> str:
+    return f"took        {analysis}"
+
+
+def _labels(measures: Iterable[Measure]) -> str:
+    return ", ".join(measure.label for measure in measures)
+
+
+# --- totals -----------------------------------------------------------------------------------------------------
+
+
+def plan_aggregate(query: Query, live: LiveCollection, measures: tuple[Measure, ...]) -> AggregatePlan:
+    """Where the results of an aggregate come from.
+
+    Raises:
+        InvalidArgumentError: the query is for distinct values.
+        NoUsableIndexError, IndexNotReadyError: records must be read, and see ``plan_query``.
+    """
+    if query.distinct and query.fields is not None:
+        raise InvalidArgumentError(
+            "distinct values are not aggregated",
+            argument="distinct",
+            hint="Leave out distinct(), or take the values and compute with them.",
+        )
+    schema = query.schema
+    if not query.sliced:
+        counted = tuple(measure for measure in measures if measure.function not in ("min", "max"))
+        counters = counter_plan(query, live, counted) if counted else None
+        ends = [_end(query, live, measure) for measure in measures if measure.function in ("min", "max")]
+        found = tuple(end for end in ends if end is not None)
+        if len(found) == len(ends) and (counters is not None or not counted):
+            return AggregatePlan(schema, counted, counters, found)
+    fields = fields_of(measures)
+    rows = replace(query, fields=fields) if query.sliced else _unordered(query, fields)
+    try:
+        return AggregatePlan(schema, passed=measures, rows=Pass(rows, plan_query(rows, live)))
+    except NoUsableIndexError:
+        refuse_unready(query, live, measures)
+        raise
+
+
+def refuse_unready(
+    query: Query, live: LiveCollection, measures: Sequence[Measure], order: Sequence[tuple[str, bool]] = ()
+) -> None:
+    """Where nothing else answers: name the aggregate index that would, if it were built.
+
+    Raises:
+        IndexNotReadyError: there is one.
+    """
+    name = unready_counters(query, live, measures, order)
+    if name is not None:
+        raise IndexNotReadyError(
+            "the aggregate index that would answer this is not readable",
+            model=query.schema.name,
+            index=name,
+            state=live.states[name].value,
+            hint=_advice(live, name),
+        )
+
+
+def _advice(live: LiveCollection, name: str) -> str | None:
+    if name in live.replaced:
+        return "Another release has replaced this index: run that release."
+    state = live.states[name]
+    if state is IndexState.SUPERSEDED:
+        return "A newer release has changed the records that the index is made of: run that release."
+    if state is IndexState.OUTDATED or live.unraised:
+        return "Run db.apply(), which rewrites the records that an upgrade changes."
+    return None
+
+
+def _unordered(query: Query, fields: tuple[str, ...]) -> Query:
+    """The query in whatever order is best, because the order makes no difference."""
+    return replace(query, fields=fields, order=(), reverse=False, sort_limit=None, distinct=False)
+
+
+def _end(query: Query, live: LiveCollection, measure: Measure) -> End | None:
+    """The first record in the order of a field; None where more than the first row might have to be read."""
+    assert measure.field is not None  # only a count goes without a field
+    present = (Condition(measure.field, "isnull", False),) if measure.nullable else ()
+    first = replace(
+        _unordered(query, (measure.field,)),
+        where=(*query.where, *present),
+        order=(Order(measure.field, descending=measure.function == "max"),),
+        scan_allowed=False,
+        stop=1,
+    )
+    try:
+        plan = plan_query(first, live)
+    except NoUsableIndexError:
+        return None
+    if plan.matches is not None or any(scan.matches is not None or scan.fans_out for scan in plan.scans):
+        return None
+    return End(measure, first, plan) if plan.combine in ("scan", "merge", "nothing") else None
+
+
+# --- groups -----------------------------------------------------------------------------------------------------
+
+
+def plan_groups(grouping: Grouping, live: LiveCollection) -> GroupPlan:
+    """Where the rows of a grouped query come from.
+
+    Raises:
+        NoUsableIndexError: no index has the groups in order, and ``sort_in_memory()`` was not called.
+        IndexNotReadyError: see ``plan_query``.
+    """
+    query, limit = grouping.query, grouping.query.sort_limit
+    order = [(column.source.name, descending) for column, descending in grouping.order]
+    counters = counter_plan(query, live, grouping.measures, order)
+    if counters is not None and (counters.ordered or limit is not None):
+        return GroupPlan(grouping, "counters", counters, limit=None if counters.ordered else limit)
+    fields = fields_of(grouping.measures, grouping.columns)
+    refusal: NoUsableIndexError | None = None
+    if not any(column.source.many for column in grouping.columns):
+        columns = tuple(Order(name, descending) for name, descending in order)
+        rows = replace(_unordered(query, fields), order=columns)
+        try:
+            return GroupPlan(grouping, "index", rows=Pass(rows, plan_query(rows, live)))
+        except NoUsableIndexError as error:
+            refusal = error
+    if limit is not None:
+        rows = _unordered(query, fields)
+        return GroupPlan(grouping, "memory", rows=Pass(rows, plan_query(rows, live)), limit=limit)
+    refuse_unready(query, live, grouping.measures, order)
+    raise no_groups(grouping, refusal) from refusal

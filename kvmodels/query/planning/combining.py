@@ -1,0 +1,296 @@
+"""Decide which accesses answer a query, and how they combine: rules in a fixed order, no statistics.
+
+A filter whose parts all hold is answered by one access, or by the intersection of several. The best access is: at most
+one row; then more columns bound to one value; then more columns bound to several values or a range; then more answered
+by the condition of the index; then no fan-out; then no record to read; then the primary key, then the order of
+declaration. An intersection is taken if no single access binds as many single values, each of its indexes is bound
+completely, and the order is that of the primary key.
+
+A filter with alternatives needs an access for each of them. They are one scan when they read ranges of one index and
+test the same; a merge when their rows come in one order; and otherwise, where no order is asked for, one after the
+other. All that is chosen only if its weakest access binds more than the best access to the whole filter, which then
+tests the alternatives.
+
+Rules of this module: pure and deterministic; a decision is a function of the shape of the query and of the paths.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from math import prod
+from typing import NamedTuple
+
+from kvmodels.query.planning.accesses import (
+    Access,
+    Asked,
+    Directions,
+    Path,
+    accesses,
+    complete_order,
+    covers,
+    direction,
+    either_way,
+    provided,
+    turned,
+)
+from kvmodels.query.planning.branches import MAX_PRODUCT, BranchShape, QueryShape
+from kvmodels.query.plans import Combine
+from kvmodels.schema.definition.definition import ModelSchema
+
+_Cost = tuple[int, ...]
+_BINDING = 3
+"""So many leading items of a cost say how much is bound; a union must win by them."""
+
+
+class ScanChoice(NamedTuple):
+    """An access and the alternative that it answers; None: the whole filter."""
+
+    branch: int | None
+    access: Access
+
+
+class Decision(NamedTuple):
+    """Which accesses answer a query.
+
+    Attributes:
+        combine: as in ``QueryPlan``; a scan of several steps reads the ranges of all of them in one walk.
+        steps: the accesses.
+        order: the complete order of what comes out, empty when there is none.
+        full_scan: everything is read and tested.
+        sorted: what comes out must be sorted in memory.
+        common: so many parts at the beginning of all alternatives are the same.
+    """
+
+    combine: Combine
+    steps: tuple[ScanChoice, ...]
+    order: Directions
+    full_scan: bool = False
+    sorted: bool = False
+    common: int = 0
+
+    @property
+    def single(self) -> bool:
+        """Whether one access finds at most one row."""
+        return len(self.steps) == 1 and self.steps[0].access.single
+
+    @property
+    def cost(self) -> _Cost:
+        """How much is bound, by the access that binds least; of an intersection, by all together."""
+        costs = [step.access.cost for step in self.steps]
+        if self.combine != "intersect":
+            return max(costs)[:_BINDING]
+        equal = sum(len(step.access.equal) for step in self.steps)
+        return (True, -equal, 0)
+
+
+def decide(schema: ModelSchema, shape: QueryShape, paths: Sequence[Path]) -> Decision | None:
+    """The way to answer a query, or None when there is none.
+
+    Args:
+        schema: the model.
+        shape: of the query.
+        paths: what may be read.
+
+    An order that only a sort in memory gives is taken last, and reading everything after that.
+    """
+    ordered = Asked.of(schema, shape)
+    loose = Asked.of(schema, shape, ordered=False) if shape.sorts and shape.order else None
+    found = _served(ordered, shape, paths)
+    if found is None and loose is not None:
+        found = _sorted(_served(loose, shape, paths))
+    if found is None and shape.scans:
+        found = _everything(ordered, shape, paths)
+        if found is None and loose is not None:
+            found = _sorted(_everything(loose, shape, paths))
+    return found
+
+
+def _served(asked: Asked, shape: QueryShape, paths: Sequence[Path]) -> Decision | None:
+    whole = _conjunction(asked, shape.stem, paths)
+    if shape.branches is None or len(shape.branches) == 1:
+        return whole
+    union = _union(asked, shape, paths)
+    if union is None or (whole is not None and (whole.single or whole.cost <= union.cost)):
+        return whole
+    return union
+
+
+def _sorted(decision: Decision | None) -> Decision | None:
+    return None if decision is None else decision._replace(sorted=True)
+
+
+def _everything(asked: Asked, shape: QueryShape, paths: Sequence[Path]) -> Decision | None:
+    usable = (access for access in accesses(asked, paths, shape.stem) if not access.split)
+    access = next(usable, None)
+    if access is None:
+        return None
+    return Decision("scan", (ScanChoice(None, access),), access.order, full_scan=True)
+
+
+# --- all of -----------------------------------------------------------------------------------------------------
+
+
+def _conjunction(asked: Asked, branch: BranchShape, paths: Sequence[Path]) -> Decision | None:
+    usable = accesses(asked, paths, branch)
+    permitted = [access for access in usable if access.permitted]
+    best = min(permitted, key=_cost, default=None)  # min() keeps the first of equals: the declaration order
+    chosen = _intersection(branch, permitted, best)
+    if chosen:
+        served = frozenset[int]().union(*(access.served for access in chosen))
+        rest = [field for at, fields in enumerate(branch.parts) if at not in served for field in fields]
+        steps = tuple(ScanChoice(None, _tested(asked, access, rest)) for access in chosen)
+        return Decision("intersect", steps, chosen[0].order)
+    if best is None:
+        return None
+    if best.split:
+        order = complete_order(asked, best, best.equal - best.split)
+        return None if order is None else Decision("merge", (ScanChoice(None, best),), order)
+    return Decision("scan", (ScanChoice(None, best),), best.order)
+
+
+def _cost(access: Access) -> _Cost:
+    return access.cost
+
+
+def _tested(asked: Asked, access: Access, fields: Iterable[str]) -> Access:
+    """The access when these fields are tested on what it finds."""
+    return access._replace(covers=not access.fans_out and covers(asked, access.path, fields))
+
+
+def _intersection(branch: BranchShape, permitted: Iterable[Access], best: Access | None) -> list[Access]:
+    """Scans in the order of the primary key that together bind more single values than any one; else none."""
+    if best is None or best.single:
+        return []
+    left = {number for number, term in enumerate(branch.terms) if term.points and term.size == 1}
+    if len(left) <= len(left.intersection(best.bound)):
+        return []
+    candidates = [access for access in permitted if _in_key_order(branch, access)]
+    chosen: list[Access] = []
+    while candidates:
+        access = max(candidates, key=lambda access: len(left.intersection(access.bound)))  # the first of equals
+        if not left.intersection(access.bound) or (chosen and access.reverse is not chosen[0].reverse):
+            break
+        left.difference_update(access.bound)
+        chosen.append(access)
+        candidates.remove(access)
+    bound = {number for access in chosen for number in access.bound}
+    singles = [number for number in bound if branch.terms[number].points]
+    better = len(singles) > sum(branch.terms[number].points for number in set(best.bound))
+    return chosen if len(chosen) > 1 and better else []
+
+
+def _in_key_order(branch: BranchShape, access: Access) -> bool:
+    """Whether all columns of an index are bound to one value, so that its rows come in the order of the primary key."""
+    definition = access.path.definition
+    if definition is None or definition.unique or access.lists or access.split:
+        return False
+    ranges = all(branch.terms[number].size == 1 for number in access.bound)
+    return ranges and all(column.field in access.equal for column in definition.columns)
+
+
+# --- any of -----------------------------------------------------------------------------------------------------
+
+
+def _union(asked: Asked, shape: QueryShape, paths: Sequence[Path]) -> Decision | None:
+    """An access for every alternative, combined in the best way that the order allows."""
+    branches = shape.branches or ()
+    options = [_permitted(asked, branch, paths) for branch in branches]
+    if not all(options):
+        return None
+    best = [accesses_of[0] for accesses_of in options]
+    united = _united(asked, shape, best)
+    if united is not None:
+        return united
+    # What is sorted afterwards needs no common order, and a plan has only one.
+    merged = None if asked.sorts else _merged(asked, shape, options)
+    if merged is not None or asked.order:
+        return merged
+    # What an earlier scan accepts is dropped, so a later one tests the filters of all before it.
+    fields: list[str] = []
+    chosen: list[Access] = []
+    for branch, access in zip(branches, best, strict=True):
+        fields += (field for part in branch.parts for field in part)
+        chosen.append(_tested(asked, access, fields) if chosen else access)
+    return Decision("concatenate", _steps(chosen), ())
+
+
+def _permitted(asked: Asked, branch: BranchShape, paths: Sequence[Path]) -> list[Access]:
+    return sorted((access for access in accesses(asked, paths, branch) if access.permitted), key=_cost)
+
+
+def _steps(chosen: Iterable[Access]) -> tuple[ScanChoice, ...]:
+    return tuple(ScanChoice(number, access) for number, access in enumerate(chosen))
+
+
+def _united(asked: Asked, shape: QueryShape, best: Sequence[Access]) -> Decision | None:
+    """One walk over the ranges of all alternatives, if they read one index and what is tested is the same."""
+    first = best[0]
+    if any(access.path is not first.path or access.split for access in best):
+        return None
+    branches = shape.branches or ()
+    for branch, access in zip(branches, best, strict=True):
+        if any(at not in access.served for at in range(shape.common, len(branch.parts))):
+            return None
+    equal = _constant(shape, best)
+    walk = first._replace(equal=equal, single=False, lists=(), reverse=False, order=())
+    reverse = direction(asked, walk)
+    if reverse is None:
+        return None
+    walks = [access._replace(equal=equal, single=False, lists=(), reverse=reverse) for access in best]
+    order = () if walk.fans_out else turned(provided(asked.schema, walk), reverse=reverse)
+    return Decision("scan", _steps(walks), order, common=shape.common)
+
+
+def _of_all(shape: QueryShape, branch: BranchShape) -> frozenset[str]:
+    """Fields of terms that are the same in all alternatives."""
+    return frozenset(term.field for term in branch.terms if all(at < shape.common for at in term.at))
+
+
+def _merged(asked: Asked, shape: QueryShape, options: Sequence[Sequence[Access]]) -> Decision | None:
+    """Scans in one common order; where no order is asked for, only if nothing is lost by it."""
+    branches = shape.branches or ()
+    constant = _constant(shape, [accesses_of[0] for accesses_of in options])
+    ways = [_ways(asked, accesses_of, constant) for accesses_of in options]
+    found: Decision | None = None
+    for way in ways[0]:
+        chosen = [others[way] for others in ways if way in others]
+        if len(chosen) < len(ways):
+            continue
+        scans = sum(prod(count for field, count in access.lists if field in access.split) for access in chosen)
+        lost = any(
+            access.cost[:_BINDING] > accesses_of[0].cost[:_BINDING]
+            for access, accesses_of in zip(chosen, options, strict=True)
+        )
+        if scans > MAX_PRODUCT or (lost and not asked.order):
+            continue
+        if not all(access.complete for access in chosen):
+            fields = [field for branch in branches for part in branch.parts for field in part]
+            chosen = [_tested(asked, access, fields) for access in chosen]
+        decision = Decision("merge", _steps(chosen), way[0])
+        if found is None or decision.cost < found.cost:
+            found = decision
+    return found
+
+
+_Way = tuple[Directions, bool]
+"""A complete order, and whether it is read from the end: such rows compare alike."""
+
+
+def _ways(asked: Asked, accesses_of: Sequence[Access], constant: frozenset[str]) -> dict[_Way, Access]:
+    """The best access for each way to put rows in order."""
+    ways: dict[_Way, Access] = {}
+    for access in accesses_of:
+        for turned_access in either_way(asked, access):
+            order = complete_order(asked, turned_access, constant & (access.equal - access.split))
+            if order is not None:
+                ways.setdefault((order, turned_access.reverse), turned_access)
+    return ways
+
+
+def _constant(shape: QueryShape, best: Sequence[Access]) -> frozenset[str]:
+    """Fields that all alternatives bind to the same one value."""
+    branches = shape.branches or ()
+    bound = [
+        _of_all(shape, branch) & (access.equal - access.split) for branch, access in zip(branches, best, strict=True)
+    ]
+    return bound[0].intersection(*bound[1:])

@@ -1,0 +1,123 @@
+"""Page cursors: continuation tokens that only the same query over the same indexes accepts.
+
+A cursor names the indexes that are read with their generations, the hash of the plan (operands included) and a place
+between two results, and ends in a digest, so that a changed character is noticed. It is not encrypted and not signed:
+it shows the key of one result to whoever holds it, and it gives no access that the query does not give.
+
+Rules of this module: pure. A cursor is refused or means exactly the position it was made for; it never gives a wrong
+page in silence.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, urlsafe_b64encode
+from binascii import Error as Base64Error
+from hashlib import sha256
+from typing import Any, Final, NamedTuple, cast
+
+import msgpack
+
+from kvmodels.catalog.collection import LiveCollection
+from kvmodels.errors import IndexChangedError, InvalidCursorError, NoUsableIndexError
+from kvmodels.query.planning.planner import plan_query
+from kvmodels.query.plans import QueryPlan
+from kvmodels.query.query import Query
+
+_FORMAT: Final = 2
+_DIGEST_BYTES: Final = 8
+
+
+class _Cursor(NamedTuple):
+    indexes: list[list[Any]]
+    plan_hash: str
+    mark: bytes
+
+
+def cursor_after(plan: QueryPlan, mark: bytes) -> str:
+    """Return the cursor of a position between two results of a plan; ``flows/execution/positions.py`` makes marks."""
+    read = {scan.index or "": scan.generation for scan in plan.scans}
+    payload = msgpack.packb([_FORMAT, [[name, number] for name, number in sorted(read.items())], plan.hash, mark])
+    return urlsafe_b64encode(payload + _digest(payload)).decode().rstrip("=")
+
+
+def resumed(query: Query, live: LiveCollection, cursor: str) -> tuple[QueryPlan, bytes]:
+    """The plan that a cursor was made with, and the mark of its place.
+
+    Raises:
+        InvalidCursorError: not a cursor, a changed one, or one of another query.
+        IndexChangedError: an index was rebuilt or dropped since.
+    """
+    made = _decoded(cursor)
+    for name, generation in made.indexes:
+        if name and name not in query.schema.indexes:
+            raise _invalid("it names an index that the model does not have")
+        _require_generation(live, name, generation)
+    try:
+        # With the indexes that were used and no others: one that was built since might be chosen instead.
+        plan = plan_query(query, live, through=frozenset(name for name, _ in made.indexes))
+    except NoUsableIndexError:
+        raise _invalid("it was made by another query") from None
+    if plan.hash != made.plan_hash:
+        raise _invalid("it was made by another query")
+    return plan, made.mark
+
+
+def is_same_index(live: LiveCollection, plan: QueryPlan) -> bool:
+    """Whether the indexes of a plan are still the same ones, and readable."""
+    return all(_has_generation(live, scan.index or "", scan.generation) for scan in plan.scans)
+
+
+def require_same_index(live: LiveCollection, plan: QueryPlan) -> None:
+    """Between two batches: the indexes that are being read must still be the same ones, and readable.
+
+    Raises:
+        IndexChangedError: one was rebuilt or dropped.
+    """
+    for scan in plan.scans:
+        _require_generation(live, scan.index or "", scan.generation)
+
+
+def _has_generation(live: LiveCollection, index: str, generation: int) -> bool:
+    readable = live.readable.get(index)
+    return not index or (readable is not None and readable.stored.generation == generation)
+
+
+def _require_generation(live: LiveCollection, index: str, generation: int) -> None:
+    if not _has_generation(live, index, generation):
+        raise IndexChangedError(
+            "the index was rebuilt or dropped while it was being read", model=live.schema.name, index=index
+        )
+
+
+def _digest(payload: bytes) -> bytes:
+    return sha256(payload).digest()[:_DIGEST_BYTES]
+
+
+def _decoded(cursor: Any) -> _Cursor:
+    # Cursors come back from outside, so everything about them is checked before it is used.
+    if not isinstance(cursor, str):
+        raise _invalid("it is not a text")
+    try:
+        data = b64decode(cursor + "=" * (-len(cursor) % 4), altchars=b"-_", validate=True)
+    except (Base64Error, ValueError):
+        raise _invalid("it is not base64") from None
+    payload, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
+    if not payload or _digest(payload) != digest:
+        raise _invalid("it was changed or cut off")
+    try:
+        number, *parts = msgpack.unpackb(payload)
+        made = _Cursor(*parts)
+    except (ValueError, TypeError):
+        raise _invalid("it is not a cursor of this release") from None
+    known = number == _FORMAT and [type(part) for part in made] == [list, str, bytes]
+    if not known or not all(_names_index(pair) for pair in made.indexes):
+        raise _invalid("it is not a cursor of this release")
+    return made
+
+
+def _names_index(pair: list[Any]) -> bool:
+    return isinstance(cast("object", pair), list) and [type(part) for part in pair] == [str, int]
+
+
+def _invalid(reason: str) -> InvalidCursorError:
+    return InvalidCursorError("the cursor does not belong to this query", reason=reason)

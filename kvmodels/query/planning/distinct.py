@@ -1,0 +1,187 @@
+"""How distinct values are found: side by side in an index, from value to value, or one pass with all of them in memory.
+
+Rules of this module: pure. Values are equal as Python compares them; NaN is equal to itself, and values of different
+types are different. A folded field is not read in the order of its index, because equal folds may be different values.
+"""
+
+from __future__ import annotations
+
+from dataclasses import is_dataclass, replace
+from functools import partial
+from typing import Any, Final, cast
+
+from pydantic import BaseModel
+
+from kvmodels._support.slotted_dataclass import dataclass
+from kvmodels.catalog.collection import LiveCollection
+from kvmodels.codecs.columns.registry import ColumnOrder
+from kvmodels.errors import InvalidArgumentError, NoUsableIndexError
+from kvmodels.query.planning.planner import plan_query
+from kvmodels.query.plans import Distinct, QueryPlan, Scan
+from kvmodels.query.query import Query
+from kvmodels.schema.declare.expressions import Order
+from kvmodels.schema.definition.definition import ColumnSource
+from kvmodels.schema.filters.predicate import conditions_of
+
+_LAST: Final = b"\xfe"
+"""Begins the sort key of a value that has no place in the order, such as NaN: behind all others."""
+
+
+@dataclass(frozen=True, slots=True)
+class DistinctPlan:
+    """How distinct values are found.
+
+    Attributes:
+        query: the records, in the order of the values or in any.
+        plan: how they are read.
+        limit: the most values that are held in memory; None when equal ones lie side by side.
+    """
+
+    query: Query
+    plan: QueryPlan
+    limit: int | None
+
+
+def is_distinct(query: Query) -> bool:
+    """Whether equal results must be told apart: not for objects, and not for values with the whole primary key."""
+    if not query.distinct or query.fields is None:
+        return False
+    return not {column.field for column in query.schema.primary_key} <= set(query.fields)
+
+
+def plan_distinct(query: Query, live: LiveCollection) -> DistinctPlan:
+    """How the distinct values of a query are found; its slice is not looked at.
+
+    Raises:
+        InvalidArgumentError: the query is ordered by a field that is not among the values.
+        NoUsableIndexError: no index has equal values side by side, and ``sort_in_memory()`` was not called.
+        IndexNotReadyError: see ``plan_query``.
+    """
+    fields = query.fields or ()
+    ordered = [field for field, _ in query.directions]
+    if not set(ordered) <= set(fields):
+        raise InvalidArgumentError(
+            "distinct values are ordered by fields that are among them",
+            argument="order_by",
+            value=tuple(ordered),
+            expected=fields,
+            hint="Take the field into values() too, or leave out its order.",
+        )
+    plain = replace(query, order=(), reverse=False, start=0, stop=None, sort_limit=None, distinct=False)
+    refusal: NoUsableIndexError | None = None
+    if all(_side_by_side(query.schema.source(field)) for field in fields):
+        beside = replace(plain, order=_order(query))
+        try:
+            return DistinctPlan(beside, plan_query(beside, live), None)
+        except NoUsableIndexError as error:
+            refusal = error
+    if query.sort_limit is not None:
+        return DistinctPlan(plain, plan_query(plain, live), query.sort_limit)
+    raise _refused(query, live, refusal) from refusal
+
+
+def _order(query: Query) -> tuple[Order, ...]:
+    """Every field that is asked for: first those that the query is ordered by."""
+    asked = dict(query.directions)
+    rest = [(field, query.reverse) for field in query.fields or () if field not in asked]
+    return tuple(Order(field, descending) for field, descending in (*asked.items(), *rest))
+
+
+def _side_by_side(source: ColumnSource | None) -> bool:
+    return source is not None and not source.many and source.normalise is None
+
+
+def _refused(query: Query, live: LiveCollection, refusal: NoUsableIndexError | None) -> NoUsableIndexError:
+    """The error; the planner's own one, when it has been asked for the order, has the line to add."""
+    conditions = (condition for predicate in query.where for condition in conditions_of(predicate))
+    return NoUsableIndexError(
+        "no index has equal values side by side",
+        model=query.schema.name,
+        filters=tuple(dict.fromkeys(condition.field for condition in conditions)),
+        order=tuple(("-" if order.descending else "") + order.field for order in _order(query)),
+        candidates=tuple(name for name in query.schema.indexes if name in live.readable),
+        hint=refusal.hint
+        if refusal
+        else "Values of folded fields, of several values, and of types that no index can hold are told apart in "
+        "memory: call .sort_in_memory(limit=...) with the most different values to hold.",
+    )
+
+
+# --- jumps ------------------------------------------------------------------------------------------------------
+
+
+def jump_parts(plan: QueryPlan, fields: tuple[str, ...]) -> int | None:
+    """How many parts of a key, behind the prefix, hold the values; None where rows cannot be passed over."""
+    if plan.combine != "scan" or plan.scans[0].fans_out:
+        return None
+    return _parts(plan.scans[0], fields)
+
+
+def told_apart(distinct: DistinctPlan) -> Distinct:
+    """How equal values are told apart, for people."""
+    if distinct.limit is not None:
+        return "holds"
+    return "passes" if jump_parts(distinct.plan, distinct.query.fields or ()) is None else "jumps"
+
+
+def _parts(scan: Scan, fields: tuple[str, ...]) -> int | None:
+    names = [column.field for column in scan.columns]
+    if not set(fields) <= set(names):
+        return None
+    return max(names.index(field) for field in fields) + 1
+
+
+# --- values -----------------------------------------------------------------------------------------------------
+
+
+def distinct_key(values: dict[str, Any]) -> tuple[Any, ...]:
+    """Something hashable that is equal for equal values."""
+    return tuple([_frozen(value) for value in values.values()])
+
+
+def _frozen(value: Any) -> Any:
+    kind = _kind(value)
+    if isinstance(value, (list, tuple)):
+        items = cast("list[Any]", value)
+        return (kind, tuple([_frozen(item) for item in items]))
+    if isinstance(value, (set, frozenset)):
+        members = cast("set[Any]", value)
+        return (kind, frozenset([_frozen(item) for item in members]))
+    if issubclass(kind, dict):
+        pairs = [(_frozen(key), _frozen(item)) for key, item in value.items()]
+        return (kind, frozenset(pairs))
+    if isinstance(value, BaseModel) or is_dataclass(kind):
+        return (kind, _frozen(vars(value)))
+    return (kind, repr(value) if value != value else value)  # NaN is not equal to itself
+
+
+def _kind(value: Any) -> type[Any]:
+    kind: type[Any] = value.__class__
+    return kind
+
+
+def in_order(query: Query, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Distinct values that were held in memory, in the order that is asked for.
+
+    A folded field is ordered by what the fold gives. Fields that have no order do not take part; without any that has
+    one: in the order in which they were found.
+
+    Raises:
+        InvalidValueError: Python cannot compare values of a field that the query is ordered by.
+    """
+    asked = dict(query.directions)
+    for order in reversed(_order(query)):  # sorts are stable: the last one decides
+        source = query.schema.source(order.field)
+        if source is not None and not source.many:
+            model, mixes = query.schema.name, order.field not in asked
+            column = ColumnOrder(source.codec, model=model, field=order.field, mixes=mixes)
+            found.sort(key=partial(_part, source, column), reverse=order.descending)
+    return found
+
+
+def _part(source: ColumnSource, order: ColumnOrder, values: dict[str, Any]) -> bytes:
+    value = values[source.name]
+    if value is not None and source.normalise is not None:
+        value = source.normalise(value)
+    part = order.of_value(value)
+    return _LAST + repr(value).encode() if part is None else part

@@ -1,0 +1,394 @@
+"""Choose how to answer a query: which ranges of which indexes are read, how they combine, what is tested.
+
+The choice is made in two steps. The *decision* (``query/planning/combining.py``) depends on the shape of the query
+alone, and is kept in ``CompiledCollection.plans`` while the header holds. With the operands it becomes a *plan*. So a
+remembered decision gives the very plan that deciding anew gives.
+
+Rules of this module: pure and deterministic. An order comes from an index, or from a sort in memory that was permitted,
+or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import product
+from typing import Any, NamedTuple
+
+from kvmodels.catalog.catalogue import IndexState
+from kvmodels.catalog.collection import LiveCollection
+from kvmodels.codecs.columns.base import descending
+from kvmodels.core.keys import key_successor
+from kvmodels.core.operations import after_prefix
+from kvmodels.errors import IndexNotReadyError
+from kvmodels.query.matching import matcher, packed_key
+from kvmodels.query.planning.accesses import Path, index_path, paths_of
+from kvmodels.query.planning.branches import (
+    Branch,
+    ColumnTerm,
+    QueryShape,
+    branch_of,
+    branches_of,
+    can_match,
+    shape_of,
+)
+from kvmodels.query.planning.combining import Decision, ScanChoice, decide
+from kvmodels.query.planning.refusals import no_usable_index
+from kvmodels.query.plans import KeyRange, QueryPlan, Scan, Sort
+from kvmodels.query.query import Query
+from kvmodels.schema.definition.definition import Column, IndexDefinition, ModelSchema
+from kvmodels.schema.filters.predicate import AnyOf, Condition, Conjunction, Span, ascending_column
+
+
+class _AlternativePlans(NamedTuple):
+    """A filter taken apart: the whole of it, and its branches (None: too many)."""
+
+    stem: Branch
+    branches: Sequence[Branch] | None
+
+
+def plan_query(query: Query, live: LiveCollection, *, through: frozenset[str] | None = None) -> QueryPlan:
+    """Plan a query over a collection.
+
+    Args:
+        query: what is asked for.
+        live: the collection with the indexes that are readable now.
+        through: the names of the only indexes to consider, ``""`` for the primary key; None for all of them. A page
+            that follows another one is read through the same indexes.
+
+    Raises:
+        NoUsableIndexError: nothing serves the filter or the order, and ``allow_scan()`` was not called or does not
+            help; the hint has the line to add to the model.
+        IndexNotReadyError: an index is declared that would serve, and it is not built.
+    """
+    alternatives = None if query.stop is not None and query.start >= query.stop else _alternatives(query)
+    if alternatives is None:
+        return QueryPlan(query.schema, "nothing", (), _names(query.directions), query.start, query.stop)
+    shape = shape_of(query, *alternatives, _partials(live), through)
+    # Classes that share a collection may have fields of one name and several types.
+    known: Any = shape if query.schema.variants is None else (query.schema.model, shape)
+    decision = live.compiled.plans.get(known)
+    if not isinstance(decision, Decision):
+        decision = _decided(query.schema, shape, paths_of(live, shape))
+        if decision is None:
+            raise _refusal(query, live, shape, alternatives)
+        live.compiled.keep_plan(known, decision)
+    return _Planning(query, alternatives, decision).plan()
+
+
+def _decided(schema: ModelSchema, shape: QueryShape, paths: Sequence[Path]) -> Decision | None:
+    """The decision; by the index on the classes of a collection only when no other index narrows the query down.
+
+    Where nothing but the class narrows it down, nobody has asked for the order of an index: the results come in that of
+    the primary key.
+    """
+    variants = schema.variants
+    if variants is None or not variants.where or shape.using is not None:
+        return decide(schema, shape, paths)
+    decision = decide(schema, shape, [path for path in paths if path.name != variants.discriminator])
+    if decision is not None and decision.full_scan:
+        decision = None
+    if not shape.order and (decision is None or _by_class_alone(decision, shape, variants.discriminator)):
+        keys = tuple((column.field, shape.reverse) for column in schema.primary_key)
+        decision = decide(schema, shape._replace(order=keys, sorts=False, scans=False), paths)
+    return decision or decide(schema, shape, paths)
+
+
+def _by_class_alone(decision: Decision, shape: QueryShape, discriminator: str) -> bool:
+    """Whether all that its accesses answer is of which classes the records are."""
+    for step in decision.steps:
+        branch = shape.stem if step.branch is None or shape.branches is None else shape.branches[step.branch]
+        if any(branch.parts[at] != (discriminator,) for at in step.access.served):
+            return False
+    return True
+
+
+def _alternatives(query: Query) -> _AlternativePlans | None:
+    """The filter taken apart; None when no record can match."""
+    stem = branch_of(query.schema, query.where)
+    if not can_match(stem):
+        return None
+    if not any(isinstance(part, AnyOf) for part in query.where):
+        return _AlternativePlans(stem, (stem,))
+    branches = branches_of(query.schema, query.where)
+    if branches is None:
+        return _AlternativePlans(stem, None)
+    if not branches:
+        return None
+    return _AlternativePlans(branches[0] if len(branches) == 1 else stem, branches)
+
+
+def _partials(live: LiveCollection) -> Sequence[IndexDefinition]:
+    return [index.definition for index in live.readable.values() if index.definition.where is not None]
+
+
+def _names(order: Iterable[tuple[str, bool]]) -> tuple[str, ...]:
+    return tuple(f"-{field}" if descending else field for field, descending in order)
+
+
+# --- from decisions to plans ------------------------------------------------------------------------------------
+
+
+class _Planning:
+    """Puts the operands of a query into a decision."""
+
+    __slots__ = ("_alternatives", "_decision", "_query")
+
+    def __init__(self, query: Query, alternatives: _AlternativePlans, decision: Decision) -> None:
+        self._query = query
+        self._alternatives = alternatives
+        self._decision = decision
+
+    def plan(self) -> QueryPlan:
+        """The plan."""
+        query, decision = self._query, self._decision
+        scans, tested = self._scans()
+        sort = self._sort() if decision.sorted else None
+        return QueryPlan(
+            schema=query.schema,
+            combine=decision.combine,
+            scans=scans,
+            order=_names(decision.order) if sort is None else _sorted_names(sort),
+            start=query.start,
+            stop=query.stop,
+            full_scan=decision.full_scan,
+            tested=tested,
+            matches=matcher(query.schema, tested) if tested else None,
+            sort=sort,
+        )
+
+    def _scans(self) -> tuple[tuple[Scan, ...], Conjunction]:
+        """The scans, and what must be tested on the records of all of them."""
+        steps = self._decision.steps
+        combine = self._decision.combine
+        if combine == "concatenate":
+            last = len(steps) - 1
+            return tuple(self._branch_scan(step, last=number == last) for number, step in enumerate(steps)), ()
+        if combine == "scan" and len(steps) > 1:
+            return self._united()
+        if combine == "merge":
+            scans = tuple(scan for step in steps for scan in self._split(step))
+            if len(steps) == 1:
+                return scans, self._rest(steps)
+            return scans, self._query.where if any(self._rest((step,)) for step in steps) else ()
+        return tuple(self._scan(step, self._ranges(step)) for step in steps), self._rest(steps)
+
+    def _branch(self, step: ScanChoice) -> Branch:
+        branches = self._alternatives.branches
+        return self._alternatives.stem if step.branch is None or branches is None else branches[step.branch]
+
+    def _rest(self, steps: Sequence[ScanChoice]) -> Conjunction:
+        """What none of the accesses to one branch answers."""
+        parts = self._branch(steps[0]).parts
+        if len(steps) == 1:
+            served = steps[0].access.served
+            return () if len(served) == len(parts) else _others(parts, served)
+        return _others(parts, frozenset[int]().union(*(step.access.served for step in steps)))
+
+    def _scan(self, step: ScanChoice, ranges: tuple[KeyRange, ...]) -> Scan:
+        access, parts = step.access, self._branch(step).parts
+        path, served = access.path, access.served
+        definition = path.definition
+        return Scan(
+            index=definition.name if definition else None,
+            generation=path.generation,
+            prefix=path.prefix,
+            columns=path.columns,
+            unique=definition is not None and definition.unique,
+            ranges=ranges,
+            reverse=access.reverse,
+            copies=definition is None or definition.store == "record",
+            covers=access.covers,
+            fans_out=access.fans_out,
+            order=_names(access.order),
+            served=parts if len(served) == len(parts) else tuple(parts[at] for at in sorted(served)),
+        )
+
+    def _branch_scan(self, step: ScanChoice, *, last: bool) -> Scan:
+        """One scan of a concatenation."""
+        scan, rest, schema = self._scan(step, self._ranges(step)), self._rest((step,)), self._query.schema
+        return replace(
+            scan,
+            tested=rest,
+            matches=matcher(schema, rest),
+            accepts=None if last else matcher(schema, self._branch(step).parts),
+        )
+
+    def _united(self) -> tuple[tuple[Scan, ...], Conjunction]:
+        """One scan over the ranges of several branches, which differ in nothing that is tested."""
+        steps, decision = self._decision.steps, self._decision
+        served = steps[0].access.served.intersection(*(step.access.served for step in steps[1:]))
+        common = self._branch(steps[0]).parts[: decision.common]
+        scan = self._scan(steps[0], _united(key_range for step in steps for key_range in self._ranges(step)))
+        tested = _others(common, served)
+        answered = tuple(part for part in self._query.where if part not in tested)
+        return (replace(scan, served=answered, order=_names(decision.order)),), tested
+
+    def _split(self, step: ScanChoice) -> Iterable[Scan]:
+        """A scan for each combination of values of the columns that are split."""
+        access = step.access
+        if not access.split:
+            yield self._scan(step, self._ranges(step))
+            return
+        fields = [field for field, _ in access.lists if field in access.split]
+        terms = {term.field: term for term in self._terms(step)}
+        counts = [range(len(terms[field].compared)) for field in fields]
+        listed = {field: terms[field].listed() for field in fields}
+        for places in product(*counts):
+            chosen = dict(zip(fields, places, strict=True))
+            values = tuple((field, listed[field][at]) for field, at in chosen.items() if at in listed[field])
+            yield replace(self._scan(step, self._ranges(step, chosen)), values=values)
+
+    def _sort(self) -> Sort:
+        """What to sort by: the order that was asked for, then the primary key."""
+        query, schema = self._query, self._query.schema
+        assert query.sort_limit is not None  # the decision depends on it
+        order = dict(query.directions)
+        for key in schema.primary_key:
+            order.setdefault(key.field, query.reverse)
+        columns: list[Column] = []
+        for field, down in order.items():
+            source = schema.source(field)
+            assert source is not None  # the query was refused otherwise
+            column = ascending_column(source, is_nullable=source.nullable)
+            columns.append(replace(column, codec=descending(column.codec), descending=True) if down else column)
+        return Sort(tuple(columns), query.sort_limit)
+
+    # --- ranges -----------------------------------------------------------------------------------------------
+
+    def _terms(self, step: ScanChoice) -> list[ColumnTerm]:
+        terms = self._branch(step).terms
+        return [terms[number] for number in step.access.bound]
+
+    def _ranges(self, step: ScanChoice, chosen: Mapping[str, int] | None = None) -> tuple[KeyRange, ...]:
+        """The key ranges of an access; ``chosen`` has the number of the one value of each split field."""
+        access = step.access
+        path = access.path
+        if access.by_keys:
+            return self._keys(step)
+        terms = self._terms(step)
+        if access.single and all(term.plain for term in terms):
+            values = [column.codec.pack(term.value) for column, term in zip(path.columns, terms, strict=True)]
+            return (KeyRange(path.prefix + b"".join(values), None),)
+        prefixes = [_Prefix(path.prefix, null=False)]
+        last: Sequence[Span] = ()
+        complete = 0
+        for column, term in zip(path.columns, terms, strict=False):
+            spans = term.spans(column)
+            if chosen is not None and column.field in chosen:
+                at = chosen[column.field]
+                spans = (spans[-1 - at if column.descending else at],)
+            if not all(span.point for span in spans):
+                last = spans
+                break
+            null = column.codec.pack(None) if column.nullable else None
+            prefixes = [
+                _Prefix(prefix.packed + span.start, prefix.null or span.start == null)
+                for prefix in prefixes
+                for span in spans
+            ]
+            complete += 1
+        return _key_ranges(path, prefixes, last, complete == len(path.columns))
+
+    def _keys(self, step: ScanChoice) -> tuple[KeyRange, ...]:
+        """The records of a list of composite primary keys; further lists are tested."""
+        branch, prefix = self._branch(step), step.access.path.prefix
+        assert branch.keys is not None  # the access is by it
+        listed = branch.parts[branch.keys]
+        assert isinstance(listed, Condition)  # so is an "in"
+        keys = sorted({packed_key(self._query.schema, values) for values in listed.operand})
+        return tuple(KeyRange(prefix + key, None) for key in keys)
+
+
+class _Prefix(NamedTuple):
+    """The packed beginning of keys in which the columns so far have certain values."""
+
+    packed: bytes
+    null: bool
+
+
+def _key_ranges(path: Path, prefixes: Sequence[_Prefix], last: Sequence[Span], complete: bool) -> tuple[KeyRange, ...]:
+    if last:
+        return tuple(KeyRange(prefix.packed + s.start, prefix.packed + s.end) for prefix in prefixes for s in last)
+    # With None in a column, a unique index with distinct nulls has a row per record, as an index that is not unique.
+    several = path.definition is not None and path.definition.unique and path.definition.nulls == "distinct"
+    return tuple(
+        KeyRange(prefix.packed, None)
+        if complete and not (prefix.null and several)
+        else KeyRange(prefix.packed, after_prefix(prefix.packed))
+        for prefix in prefixes
+    )
+
+
+def _united(ranges: Iterable[KeyRange]) -> tuple[KeyRange, ...]:
+    """Ascending and disjoint: what lies in another range is left out."""
+    united: list[KeyRange] = []
+    for start, end in sorted(ranges, key=_edges):
+        last = united[-1] if united else None
+        if last is None or start >= (last.end or key_successor(last.start)):
+            united.append(KeyRange(start, end))
+        elif last.end is None or (end is not None and end > last.end):
+            united[-1] = KeyRange(last.start, end if end is not None else last.end)
+    return tuple(united)
+
+
+def _edges(key_range: KeyRange) -> tuple[bytes, bytes]:
+    return key_range.start, key_range.end or key_range.start
+
+
+def _others(parts: Conjunction, places: frozenset[int]) -> Conjunction:
+    return tuple(part for at, part in enumerate(parts) if at not in places)
+
+
+def _sorted_names(sort: Sort) -> tuple[str, ...]:
+    return _names((column.field, column.descending) for column in sort.columns)
+
+
+# --- refusals ---------------------------------------------------------------------------------------------------
+
+
+def _refusal(query: Query, live: LiveCollection, shape: QueryShape, alternatives: _AlternativePlans) -> Exception:
+    """Why there is no plan: an index that would serve is not built, or there is none."""
+    if shape.within is None:
+        name = _unready(query, live, alternatives)
+        if name is not None:
+            return IndexNotReadyError(
+                "the index that would serve this query is not readable",
+                model=query.schema.name,
+                index=name,
+                state=live.states[name].value,
+                hint=_advice(live, name),
+            )
+    return no_usable_index(query, live, shape, *alternatives)
+
+
+def _unready(query: Query, live: LiveCollection, alternatives: _AlternativePlans) -> str | None:
+    """The first index that is not readable of those that would serve."""
+    waiting = [schema for name, schema in live.schema.indexes.items() if name in live.states]
+    waiting = [
+        definition for definition in waiting if definition.aggregates is None and query.using in (None, definition.name)
+    ]
+    if not waiting:
+        return None
+    partials = [*_partials(live), *(definition for definition in waiting if definition.where is not None)]
+    shape = shape_of(query, *alternatives, partials, None)
+    paths = [*paths_of(live, shape), *(index_path(live, definition, b"", 0) for definition in waiting)]
+    decision = decide(query.schema, shape, paths)
+    used = [step.access.path.name for step in decision.steps] if decision else []
+    return next((name for name in used if name in live.states), None)
+
+
+def _advice(live: LiveCollection, name: str) -> str:
+    state = live.states[name]
+    if name in live.replaced:
+        return "Another release has replaced this index: run that release, or call .allow_scan() to read all records."
+    if state is IndexState.PENDING:
+        return "Resolve the violations of the index and run db.build_indexes() again, or call .allow_scan()."
+    if state is IndexState.SUPERSEDED:
+        return "A newer release has changed the records that the index is made of: run that release."
+    if state is IndexState.OUTDATED or live.unraised:
+        return "Run db.apply(), which rewrites the records that an upgrade changes, or call .allow_scan() until then."
+    build = "Run db.build_indexes(), or call .allow_scan() to read all records until then."
+    if state is IndexState.DISABLED:  # the store does not tell an index that is new from one that was dropped
+        return f"{build} If a newer release has dropped the index, run that release instead."
+    return build

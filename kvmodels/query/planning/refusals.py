@@ -1,0 +1,338 @@
+"""Refused queries: the reason why no index serves a query, and a line of code that adds one.
+
+The columns of a suggested index are those with one value or a list of values, then those of the order; without an
+order, a column with a range comes last.
+
+Rules of this module: pure; only names of fields, lookups and indexes are shown, never operands. A line that is shown
+can be pasted: with it the query is served, or its next alternative is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from kvmodels.catalog.collection import LiveCollection
+from kvmodels.errors import NoUsableIndexError
+from kvmodels.query.planning.accesses import Asked, Directions, accesses, paths_of
+from kvmodels.query.planning.branches import MAX_BRANCHES, Branch, BranchShape, ColumnTerm, Guarantee, QueryShape
+from kvmodels.query.planning.combining import decide
+from kvmodels.query.query import Query
+from kvmodels.schema.definition.definition import IndexDefinition, ModelSchema
+from kvmodels.schema.filters.operands import PRIMARY_KEY
+from kvmodels.schema.filters.predicate import Condition, conditions_of
+
+
+class Suggestion(NamedTuple):
+    """What to add to a model.
+
+    Attributes:
+        text: "add …", with the code.
+        conflict: a field with a range, and the field to order by first: no index gives both.
+    """
+
+    text: str
+    conflict: tuple[str, str] | None = None
+
+
+def suggested(schema: ModelSchema, branch: Branch, order: Directions) -> Suggestion | None:
+    """The index for a branch in an order; None if no index can serve it."""
+    terms = _Terms(branch)
+    if order:
+        return _in_order(schema, terms, order)
+    bound = [term.field for term in terms.lists]
+    if bound and not terms.elements:
+        bound += [term.field for term in terms.ranges[:1]]
+    elif not bound and terms.first is not None:
+        bound = [terms.first.field]
+    return _adding(schema, [(field, False) for field in bound])
+
+
+def _in_order(schema: ModelSchema, terms: _Terms, order: Directions) -> Suggestion | None:
+    wanted = _without_key(schema, order, {term.field for term in terms.lists if is_one(term)})
+    ordered = {field for field, _ in wanted}
+    bound = [term.field for term in terms.lists if term.field not in ordered or is_one(term)]
+    if not bound:
+        bound = [term.field for term in terms.elements if _is_list(term)][:1]
+    rest = tuple((field, down) for field, down in wanted if field not in bound)
+    columns = (*((field, False) for field in bound), *rest)
+    if not bound and terms.first is None and terms.tested:
+        return None
+    leading = {term.field for term in (*terms.lists, *terms.ranges, *terms.wide)}
+    if bound or terms.first is None or (rest and rest[0][0] in leading):
+        return _adding(schema, columns)
+    return Suggestion(_addition(schema, rest or order), (terms.first.field, order[0][0]))
+
+
+def for_order(schema: ModelSchema, order: Directions) -> Suggestion | None:
+    """The index that has all records in an order; None if it is that of the primary key."""
+    return _adding(schema, _without_key(schema, order, set()))
+
+
+class _Terms:
+    """What a branch says about columns, by how an index can use it."""
+
+    __slots__ = ("elements", "lists", "ranges", "tested", "wide")
+
+    def __init__(self, branch: Branch) -> None:
+        single = [term for term in branch.terms if not term.many]
+        self.lists = [term for term in single if term.narrows and _is_list(term)]
+        self.ranges = [term for term in single if term.narrows and term not in self.lists]
+        # What leaves out single values only serves where nothing else is left to test.
+        self.wide = [term for term in single if not term.narrows and len(term.at) == len(branch.parts)]
+        elements = [term for term in branch.terms if term.many and (term.narrows or len(branch.parts) == 1)]
+        self.elements = sorted(elements, key=_is_list, reverse=True)
+        self.tested = bool(branch.parts)
+
+    @property
+    def first(self) -> ColumnTerm | None:
+        """The best one for the first column of an index."""
+        by_element = self.elements[:1]
+        listed = [term for term in by_element if _is_list(term)]
+        return next(iter((*self.lists, *listed, *self.ranges, *by_element, *self.wide)), None)
+
+
+def _adding(schema: ModelSchema, columns: Sequence[tuple[str, bool]]) -> Suggestion | None:
+    return Suggestion(_addition(schema, columns)) if columns else None
+
+
+def _is_list(term: ColumnTerm) -> bool:
+    return term.plain or all(span.point for span in term.compared)
+
+
+def is_one(term: ColumnTerm) -> bool:
+    """Whether a term leaves one value."""
+    return term.plain or (len(term.compared) == 1 and term.compared[0].point)
+
+
+def _without_key(schema: ModelSchema, order: Directions, equal: set[str]) -> Directions:
+    """The order without what every index gives: the primary key behind its columns."""
+    keys = [column.field for column in schema.primary_key if column.field not in equal]
+    wanted = dict[str, bool]()
+    for field, down in order:
+        if all(key in wanted for key in keys):
+            break
+        if field not in equal:
+            wanted.setdefault(field, down)
+    steps = list(wanted.items())
+    for at in range(len(steps)):
+        rest = steps[at:]
+        turns = {down for _, down in rest}
+        plain = turns == {False} or (at == 0 and len(turns) == 1)
+        if plain and [field for field, _ in rest] == keys[: len(rest)]:
+            return tuple(steps[:at])
+    return tuple(steps)
+
+
+def _addition(schema: ModelSchema, columns: Sequence[tuple[str, bool]]) -> str:
+    # Never "declare the field as Indexed[...]": that line would lose the default and whatever else the field declares.
+    names = ", ".join(f'"{"-" if descending else ""}{name}"' for name, descending in columns)
+    name = "_".join(field.replace(".", "_") for field, _ in columns)
+    return f"add Index({names}{unused_name(schema, name)}) to the indexes of {schema.name}.Meta"
+
+
+def unused_name(schema: ModelSchema, name: str) -> str:
+    """The argument for a name, where the one that an index would get is taken."""
+    if name not in schema.indexes:
+        return ""
+    number = 2
+    while f"{name}_{number}" in schema.indexes:
+        number += 1
+    return f', name="{name}_{number}"'
+
+
+_EVERYTHING = BranchShape((), (), None, ())
+
+
+def no_usable_index(
+    query: Query, live: LiveCollection, shape: QueryShape, stem: Branch, branches: Sequence[Branch] | None
+) -> NoUsableIndexError:
+    """The error, with the candidates and with the index to add.
+
+    Args:
+        query: what is asked for.
+        live: the collection.
+        shape: of the query.
+        stem, branches: its filter; ``branches`` None: it has too many alternatives.
+    """
+    schema = query.schema
+    return NoUsableIndexError(
+        "no index serves this query",
+        model=schema.name,
+        filters=tuple(dict.fromkeys(_lookup(c) for part in query.where for c in conditions_of(part))),
+        order=tuple(("-" if down else "") + field for field, down in query.directions),
+        candidates=(
+            "primary key",
+            *(_described(index) for index in schema.indexes.values() if index.name in live.readable),
+        ),
+        hint=_Refusal(query, live, shape).hint(stem, branches),
+    )
+
+
+def _lookup(condition: Condition) -> str:
+    lookup: str = condition.lookup
+    if condition.any:
+        lookup = {"exact": "contains", "in": "contains_any"}.get(lookup, f"any__{lookup}")
+    elif lookup == "exact":
+        return condition.field
+    return f"{condition.field}__{lookup}"
+
+
+def _described(index: IndexDefinition) -> str:
+    columns = ", ".join(f"{'-' if column.descending else ''}{column.field}" for column in index.columns)
+    described = index.name if columns in (index.name, "") else f"{index.name} on {columns}"
+    extra = [
+        word
+        for word, holds in (
+            ("unique", index.unique),
+            ("without None", index.nulls == "skip"),
+            ("partial", index.where is not None),
+            ("several values", index.fans_out),
+            ("totals", index.aggregates is not None),
+        )
+        if holds
+    ]
+    return described + (f" ({', '.join(extra)})" if extra else "")
+
+
+class _Refusal:
+    """Finds out what is missing."""
+
+    __slots__ = ("_branches", "_live", "_query", "_scan", "_shape")
+
+    def __init__(self, query: Query, live: LiveCollection, shape: QueryShape) -> None:
+        self._query = query
+        self._live = live
+        self._shape = shape
+        self._branches: Sequence[Branch] = ()
+        self._scan = f"call .allow_scan() to read all of {query.schema.collection!r}"
+
+    def hint(self, stem: Branch, branches: Sequence[Branch] | None) -> str:
+        """What to do."""
+        if self._query.using is not None:
+            return self._forced(self._query.using)
+        if branches is None:
+            return (
+                f"The filter has more than {MAX_BRANCHES} alternatives: write those about one field as one list, "
+                f"add a condition that an index answers, or {self._scan}."
+            )
+        self._branches = branches
+        branch = self._unserved(branches) or stem
+        return self._of(branch)
+
+    def _is_served(self, branch: BranchShape, order: Directions) -> bool:
+        shape = self._shape._replace(stem=branch, branches=(branch,), order=order, scans=False, sorts=False)
+        return decide(self._query.schema, shape, paths_of(self._live, shape)) is not None
+
+    def _unserved(self, branches: Sequence[Branch]) -> Branch | None:
+        """The first alternative that has no index; of those that all have one, the first without the order."""
+        shapes = self._shape.branches or ()
+        for order in ((), self._shape.order):
+            for branch, shape in zip(branches, shapes, strict=True):
+                if not self._is_served(shape, order):
+                    return branch
+        return None
+
+    def _sorting(self) -> str | None:
+        """The permission that is enough if only the order is missing."""
+        shape = self._shape._replace(order=(), reverse=False, sorts=False)
+        if not shape.order and decide(self._query.schema, shape, paths_of(self._live, shape)) is not None:
+            return "call .sort_in_memory(limit=…) to sort what is found" if self._shape.order else None
+        return None
+
+    def _of(self, branch: Branch) -> str:
+        query = self._query
+        suggestion = suggested(query.schema, branch, query.directions)
+        sorting = self._sorting()
+        otherwise = sorting or (None if query.scan_allowed else self._scan)
+        if suggestion is None:
+            return self._unindexed(branch, otherwise)
+        if suggestion.conflict is not None:
+            return self._conflict(suggestion, suggestion.conflict, branch, sorting)
+        addition = suggestion.text if otherwise is None else f"{suggestion.text}, or {otherwise}"
+        partial = self._conditional(branch)
+        if partial is not None:
+            return f"{partial}: filter by that as well. Otherwise {addition}."
+        return f"{addition[0].upper()}{addition[1:]}."
+
+    def _conditional(self, branch: Branch) -> str | None:
+        """The partial index that would serve it, if the filter said what its records satisfy."""
+        described = dict(zip(map(id, self._branches), self._shape.branches or (), strict=False))
+        shape = described.get(id(branch), self._shape.stem)
+        for index in self._live.readable.values():
+            definition = index.definition
+            if definition.where is None or any(one.name == definition.name for one in shape.partials):
+                continue
+            said = shape._replace(partials=(*shape.partials, Guarantee(definition.name, (), narrows=False)))
+            if self._is_served(said, self._shape.order):
+                return f"The index {definition.name!r} has only records with {definition.where.text}"
+        return None
+
+    def _conflict(self, suggestion: Suggestion, fields: tuple[str, str], branch: Branch, sorting: str | None) -> str:
+        ranged, ordered = fields
+        source = self._query.schema.source(ranged)
+        ways = [] if source is None or source.many else [f"order by {ranged!r} first"]
+        by_itself = None if sorting else suggested(self._query.schema, branch, ())
+        if by_itself is not None:
+            sorting = f"{by_itself.text} and call .sort_in_memory(limit=…)"
+        read_through = self._scanning(suggestion)
+        ways += [way for way in (read_through, sorting) if way]
+        return f"No index gives a range of {ranged!r} in the order of {ordered!r}: {', or '.join(ways)}."
+
+    def _scanning(self, suggestion: Suggestion | None) -> str:
+        """What it takes to read everything in the order."""
+        missing = None if suggestion is None or self._is_served(_EVERYTHING, self._shape.order) else suggestion.text
+        scan = None if self._query.scan_allowed else self._scan
+        return " and ".join(step for step in (missing, scan) if step)
+
+    def _unindexed(self, branch: Branch, otherwise: str | None) -> str:
+        conditions = [condition for part in branch.parts for condition in conditions_of(part)]
+        if not conditions:
+            return f"Otherwise {otherwise or self._scan}."
+        way = self._scanning(for_order(self._query.schema, self._query.directions))
+        fields = ", ".join(dict.fromkeys(repr(condition.field) for condition in conditions))
+        if all(self._query.schema.source(c.field) is not None for c in conditions if c.field != PRIMARY_KEY):
+            return f"No index answers such a comparison of {fields}: {way}."
+        return f"The type of {fields} cannot be indexed: {way}."
+
+    # --- using_index ------------------------------------------------------------------------------------------
+
+    def _forced(self, name: str) -> str:
+        title = "The primary key" if name == PRIMARY_KEY else f"The index {name!r}"
+        reason = self._why_not(self._query.schema.indexes.get(name))
+        return f"{title} cannot serve it: {reason}. Leave out using_index() to let the planner choose."
+
+    def _why_not(self, definition: IndexDefinition | None) -> str:
+        shapes = self._shape.branches or (self._shape.stem,)
+        for shape in shapes:
+            reason = None if definition is None else _incomplete(definition, shape)
+            reason = reason or self._unusable(shape)
+            if reason is not None:
+                return reason
+        return "its alternatives do not come in one order"
+
+    def _unusable(self, shape: BranchShape) -> str | None:
+        paths = paths_of(self._live, self._shape)
+        ordered = Asked.of(self._query.schema, self._shape)
+        found = list(accesses(ordered, paths, shape))
+        if any(access.permitted for access in found):
+            return None
+        loose = accesses(Asked.of(self._query.schema, self._shape, ordered=False), paths, shape)
+        if not found and loose:
+            return "it does not give the order that is asked for"
+        return "the filter binds none of its columns from the left, so all of it would be read"
+
+
+def _incomplete(definition: IndexDefinition, shape: BranchShape) -> str | None:
+    """Why an index lacks records of a branch."""
+    if definition.aggregates is not None:
+        return "it holds totals and no records"
+    if definition.where is not None and all(partial.name != definition.name for partial in shape.partials):
+        return f"the filter does not say what its records satisfy, {definition.where.text or 'a condition'}"
+    for column in definition.columns:
+        terms = [term for term in shape.terms if term.field == column.field]
+        if column.many and not terms:
+            return f"it has no entry for a record without any {column.field!r}, and the filter asks for none of them"
+        if definition.nulls == "skip" and column.nullable and not any(term.excludes_none for term in terms):
+            return f"it leaves out records whose {column.field!r} is None"
+    return None

@@ -1,0 +1,10 @@
+"""Drivers: the only modules in which a flow meets an engine."""
+
+from __future__ import annotations
+
+from kvmodels._support.lazy_modules import deferred_modules
+
+__getattr__ = deferred_modules(
+    __name__,
+    "sync",
+)

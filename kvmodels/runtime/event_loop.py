@@ -1,0 +1,391 @@
+"""The asynchronous driver: runs flows in an event loop without keeping it.
+
+Rules of this module: those of ``kvmodels.runtime.sync``, from which it is apart because asyncio takes a fifth of the
+time of a whole import, and a synchronous program has no use for it.
+
+What cancellation of ``arun`` leaves behind:
+
+- a read is abandoned; when its thread is running, it ends by itself and its rows are dropped;
+- waiting for a commit of others ends at once, and no thread is left waiting;
+- a commit that still waits for its thread is withdrawn: nothing is applied;
+- a commit that has been started is awaited to its end, and the CancelledError carries a note that says
+  ``applied``, ``not applied`` or ``unknown``, since a half-known state is what a caller cannot repair.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Coroutine
+from functools import partial
+from typing import Any, TypeVar, cast
+
+from kvmodels._support.turns import RECHECK_S as TURN_RECHECK_S
+from kvmodels.core.operations import GuardFailed
+from kvmodels.engines.contract import Engine, QueuedCommit, Snapshot
+from kvmodels.engines.shared.commit_signal import RECHECK_S
+from kvmodels.engines.shared.group_commit import outcome_note
+from kvmodels.errors import EngineError, KvModelsError
+from kvmodels.flows.effects import (
+    AGAIN,
+    AnyFlow,
+    Commit,
+    Count,
+    Flow,
+    OneLookup,
+    OneRequest,
+    Read,
+    ReadChanges,
+    ReadToChange,
+    Remove,
+    Request,
+    Sleep,
+    TakePlace,
+    TakeTurn,
+    WaitForCommit,
+    steps_of,
+)
+from kvmodels.runtime.sync import leave_place, perform, read_one_row, tell
+from kvmodels.runtime.threads import (
+    EngineThreads,
+    close_at_once,
+    closing_threads,
+    count_at_once,
+    may_read,
+    read_at_once,
+    read_in_turn,
+    settle,
+    submit,
+    submit_call,
+    threads_of,
+)
+
+T = TypeVar("T")
+
+
+def arun(
+    engine: Engine,
+    flow: AnyFlow[T],
+    *,
+    snapshot: Snapshot | None = None,
+    sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
+) -> Coroutine[Any, Any, T]:
+    """Run a flow to its end in the running event loop.
+
+    An engine that waits for nothing (trait ``blocking`` false) is called directly; another one in threads that
+    belong to the engine: one for its commits, which it serialises anyway, and a few for its reads, so that
+    waiting commits never keep a read from running. Of an embedded engine, small reads that wait for nothing are
+    carried out in the event loop, and operations that wait to be committed hold no thread and share transactions.
+
+    Args:
+        engine: answers the reads and commits of the flow.
+        flow: a generator that has not been started, or the one read that it would be.
+        snapshot: where the flow reads, without guards; None for the present state at each read.
+        sleep: waits for a number of seconds; tests inject their own.
+
+    Returns:
+        What the flow returns.
+
+    Raises:
+        KvModelsError: what the engine raised and the flow did not handle, or what the flow raised.
+        asyncio.CancelledError: the task was cancelled; after a started commit it carries a note with the outcome.
+    """
+    if snapshot is None:
+        if isinstance(flow, OneLookup):
+            return _run_lookup(engine, flow, sleep)
+        if isinstance(flow, OneRequest):
+            return _run_one(engine, flow, sleep)
+        return _run_through(engine, flow, snapshot, sleep)
+    return _run_through(engine, steps_of(flow), snapshot, sleep)
+
+
+async def _run_lookup(engine: Engine, one: OneLookup[T], sleep: Callable[[float], Awaitable[object]]) -> T:
+    reader = engine.capabilities.point_reader
+    if reader is None or one.lookup.load is None:
+        return await _run_one(engine, one.one_request(), sleep)
+    if not may_read():
+        await asyncio.sleep(0)
+    found: T = read_one_row(reader, one, at_once=True)
+    return await _run_one(engine, one.one_request(guessed=True), sleep) if found is AGAIN else found
+
+
+async def _run_one(engine: Engine, one: OneRequest[T], sleep: Callable[[float], Awaitable[object]]) -> T:
+    threads = threads_of(engine) if engine.capabilities.traits.blocking else None
+    request = one.request
+    found = perform(engine, request) if threads is None else await _perform_beside(engine, threads, request, None)
+    if type(found) is not GuardFailed:
+        result: T = one.answer(found)
+        if result is not AGAIN:
+            return result
+    assert one.otherwise is not None  # there was a guard, or an answer that needs it
+    return await _run_through(engine, one.otherwise(), None, sleep)
+
+
+async def _run_through(
+    engine: Engine, flow: Flow[T], snapshot: Snapshot | None, sleep: Callable[[float], Awaitable[object]]
+) -> T:
+    capabilities = engine.capabilities
+    threads = threads_of(engine) if capabilities.traits.blocking else None
+    queued = None if threads is None or capabilities.embedded is None else (capabilities.embedded, threads)
+    answer: Any = None
+    member: QueuedCommit | None
+    failed = False
+    try:
+        while True:
+            try:
+                request = flow.throw(answer) if failed else flow.send(answer)
+            except StopIteration as done:
+                return cast("T", done.value)
+            answer, failed, member = None, False, None
+            try:
+                if queued is not None and (type(request) is Commit or type(request) is Remove):
+                    member, answered = submit(*queued, request[0])
+                    del request  # what many tasks keep while they wait, the collector visits
+                    await answered
+                    answer = member.result()
+                elif type(request) is Sleep:
+                    await sleep(request.seconds)
+                elif type(request) is WaitForCommit or type(request) is TakeTurn:
+                    answer = await _wait(engine, request)
+                elif threads is None:
+                    answer = perform(engine, request, snapshot)
+                else:
+                    if type(request) is ReadToChange and snapshot is None and capabilities.turn_readers is not None:
+                        answer = read_in_turn(capabilities.turn_readers, threads, request)
+                    if answer is None:
+                        answer = await _perform_beside(engine, threads, request, snapshot)
+            except KvModelsError as error:
+                answer, failed = error, True
+            except BaseException as interruption:
+                if member is not None and isinstance(interruption, asyncio.CancelledError):
+                    await settle(member, interruption)
+                tell(flow, interruption)
+                raise
+    finally:
+        flow.close()
+        answer = None  # as in run
+
+
+async def aclose(engine: Engine) -> None:
+    """Close an engine without blocking the event loop, and give its threads back.
+
+    Commits that were queued before are carried out first. Cancelling does not stop the closing. If there is no thread
+    for it, the event loop waits: a store that stays open keeps its file and its locks.
+    """
+    if not engine.capabilities.traits.blocking:
+        engine.close()
+        return
+    threads = closing_threads(engine)
+    try:
+        closing = asyncio.wrap_future(submit_call(threads.commits.submit, engine.close))
+    except EngineError:
+        engine.close()
+        return
+    await asyncio.wait((closing,))
+    closing.result()
+
+
+async def run_to_end(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """Run a coroutine that cleans up to its end, and only then raise a cancellation that came meanwhile.
+
+    Args:
+        make: returns the coroutine; called again if something else than this task has cancelled it, as a loop that is
+            shut down cancels all tasks.
+
+    Returns:
+        What the coroutine returns.
+
+    Raises:
+        asyncio.CancelledError: the task was cancelled meanwhile; the coroutine has ended.
+    """
+    cancelled: asyncio.CancelledError | None = None
+    while True:
+        # A task of its own: a scope of anyio cancels again at every turn of the loop, and a second attempt inside of
+        # this task would never get further than the first one.
+        cleaning = asyncio.create_task(make())
+        while not cleaning.done():
+            try:
+                await asyncio.wait((cleaning,))
+            except asyncio.CancelledError as error:
+                cancelled = cancelled or error
+        if not cleaning.cancelled():
+            break
+    if cancelled is None:
+        return cleaning.result()
+    if (failure := cleaning.exception()) is not None:
+        cancelled.add_note(f"the cleaning up has failed: {failure}")
+    try:
+        raise cancelled
+    finally:
+        del cancelled, cleaning, failure  # the error holds this frame, which must not hold the error
+
+
+async def in_thread(function: Callable[..., T], *arguments: Any) -> T:
+    """Call a function that may block in a thread of the event loop.
+
+    Args:
+        function: what is called.
+        arguments: of the function.
+
+    Returns:
+        What the function returns.
+
+    Raises:
+        EngineError: no thread could be started, and the function is not called; and what the function raises.
+    """
+    run_in_executor = asyncio.get_running_loop().run_in_executor
+    return await asyncio.wrap_future(submit_call(partial(run_in_executor, None), function, *arguments))
+
+
+async def apin(engine: Engine) -> Snapshot:
+    """A snapshot of the engine, made without blocking the event loop.
+
+    Raises:
+        UnsupportedError: the engine has no snapshots; and what the engine raises.
+    """
+    if not engine.capabilities.traits.blocking:
+        return engine.snapshot()
+    threads = threads_of(engine)
+    embedded = engine.capabilities.embedded
+    if embedded is not None and (pinned := embedded.snapshot_at_once()) is not None:
+        return pinned
+    # If the task is cancelled meanwhile, nobody holds the snapshot that the thread makes, and its finalizer closes it.
+    return await asyncio.wrap_future(submit_call(threads.reads.submit, engine.snapshot))
+
+
+def aleave_place(engine: Engine) -> None:
+    """Let other processes write again, when the commits that have been started are through.
+
+    Nobody waits for it, so cancelling prevents nothing: the thread for commits also takes the place, one by one.
+    """
+    try:
+        submit_call(threads_of(engine).commits.submit, leave_place, engine)
+    except EngineError:  # no thread can be started: this may have to wait for a commit of another thread
+        leave_place(engine)
+
+
+async def arelease(engine: Engine, snapshot: Snapshot) -> None:
+    """Close a snapshot without blocking the event loop: it waits for a read that a cancelled task has left behind."""
+    if not engine.capabilities.traits.blocking:
+        snapshot.close()
+        return
+    threads = threads_of(engine)
+    if engine.capabilities.embedded is not None and close_at_once(snapshot):
+        return
+    try:
+        closing = submit_call(threads.reads.submit, snapshot.close)
+    except EngineError:
+        snapshot.close()  # as in aclose
+        return
+    await asyncio.wrap_future(closing)
+
+
+async def _wait(engine: Engine, request: WaitForCommit | TakeTurn) -> bytes | bool:
+    """Wait for other writers without a thread."""
+    if isinstance(request, TakeTurn):
+        return await _wait_for_turn(request)
+    return await _wait_for_commit(engine, request)
+
+
+async def _wait_for_commit(engine: Engine, request: WaitForCommit) -> bytes:
+    """Wait without a thread: the engine wakes the loop, and only asking what it holds may need one."""
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + request.seconds
+    stamp = await _present_versionstamp(engine)
+    if stamp > request.after or request.seconds <= 0:
+        return stamp
+    woken = asyncio.Event()
+
+    def wake() -> None:
+        # A closed loop refuses the call, and then nobody waits in it.
+        with contextlib.suppress(RuntimeError):
+            loop.call_soon_threadsafe(woken.set)
+
+    unsubscribe = engine.subscribe(wake)
+    try:
+        while True:
+            woken.clear()
+            stamp = await _present_versionstamp(engine)
+            remaining = deadline - loop.time()
+            if stamp > request.after or remaining <= 0:
+                return stamp
+            with contextlib.suppress(TimeoutError):  # the end of a slice: the loop above asks again
+                # Not wait_for(): in Python 3.11 it loses a cancellation that comes together with the call.
+                async with asyncio.timeout(min(remaining, RECHECK_S)):
+                    await woken.wait()
+    finally:
+        unsubscribe()
+
+
+async def _wait_for_turn(request: TakeTurn) -> bool:
+    """Wait without a thread: whoever grants the turn wakes the loop."""
+    ticket, seconds = request
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + seconds
+    woken = asyncio.Event()
+
+    def wake() -> None:
+        with contextlib.suppress(RuntimeError):  # as in _wait_for_commit
+            loop.call_soon_threadsafe(woken.set)
+
+    ticket.wake = wake
+    while not ticket.look():
+        remaining = deadline - loop.time()
+        if remaining <= 0:
+            return False
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(min(remaining, TURN_RECHECK_S)):  # as in _wait_for_commit
+                await woken.wait()
+        woken.clear()
+    return True
+
+
+async def _present_versionstamp(engine: Engine) -> bytes:
+    if not engine.capabilities.traits.blocking:
+        return engine.wait_for_commit(b"", 0)
+    return await asyncio.wrap_future(submit_call(threads_of(engine).reads.submit, engine.wait_for_commit, b"", 0))
+
+
+async def _perform_beside(engine: Engine, threads: EngineThreads, request: Request, snapshot: Snapshot | None) -> Any:
+    """Carry out what may block, without keeping the event loop."""
+    if isinstance(request, Commit | Remove | TakePlace):
+        return await _commit_in_thread(threads, engine, request)
+    embedded = engine.capabilities.embedded
+    if embedded is not None and isinstance(request, Read | Count):
+        if not may_read():
+            await asyncio.sleep(0)
+        found: Any
+        if isinstance(request, Read):
+            found = read_at_once(embedded, request, snapshot)
+        else:
+            found = count_at_once(embedded, request, snapshot)
+        if found is not None:
+            return found
+    if isinstance(request, Read | Count | ReadChanges):
+        return await asyncio.wrap_future(submit_call(threads.reads.submit, perform, engine, request, snapshot))
+    return engine.now_ms()  # a clock is read, nothing waits
+
+
+async def _commit_in_thread(threads: EngineThreads, engine: Engine, request: Commit | Remove | TakePlace) -> Any:
+    future = submit_call(threads.commits.submit, perform, engine, request)
+    waiter = asyncio.wrap_future(future)
+    try:
+        # Not shield(): it reports an error that comes after a cancellation to the loop as if nobody had seen it.
+        await asyncio.wait((waiter,))
+    except asyncio.CancelledError as cancelled:
+        if future.cancel():
+            if isinstance(request, TakePlace):
+                raise
+            cancelled.add_note("the commit was not applied: it had not been started")
+            raise
+        while not waiter.done():
+            try:
+                await asyncio.wait((waiter,))
+            except asyncio.CancelledError:
+                # The first cancellation is raised below, once the outcome is known; a second one adds nothing.
+                continue
+        outcome = waiter.exception() or waiter.result()
+        if not isinstance(request, TakePlace):
+            cancelled.add_note(outcome_note(outcome))
+        raise
+    return waiter.result()

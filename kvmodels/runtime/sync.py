@@ -1,0 +1,217 @@
+"""The synchronous driver: carries out the requests of a flow with an engine, in the calling thread.
+
+Rules of this module: a driver performs requests and decides nothing else. Errors of the library are thrown into
+the flow, so that it can handle them; every other exception closes the flow and goes on. KeyboardInterrupt and
+cancellation pass through the flow, which may add a note with the token of an operation whose answer was lost.
+Whatever happens, the flow is closed when the driver returns, and no lock is held.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final, TypeVar, cast
+
+from kvmodels._support import switches
+from kvmodels.core.operations import GuardFailed, Likely, ReadRange, ReadResult, row_of
+from kvmodels.engines.contract import Engine, PointReader, Snapshot
+from kvmodels.errors import ClosedError, DecodeError, KvModelsError
+from kvmodels.flows.effects import (
+    AGAIN,
+    AnyFlow,
+    Commit,
+    Count,
+    Flow,
+    OneLookup,
+    OneRequest,
+    Read,
+    ReadChanges,
+    ReadRow,
+    Remove,
+    Request,
+    Sleep,
+    TakePlace,
+    TakeTurn,
+    WaitForCommit,
+    steps_of,
+)
+
+T = TypeVar("T")
+
+_new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
+
+
+def run(
+    engine: Engine,
+    flow: AnyFlow[T],
+    *,
+    snapshot: Snapshot | None = None,
+    sleep: Callable[[float], object] = time.sleep,
+) -> T:
+    """Run a flow to its end in this thread.
+
+    Args:
+        engine: answers the reads and commits of the flow.
+        flow: a generator that has not been started, or the one read that it would be.
+        snapshot: where the flow reads, without guards; None for the present state at each read.
+        sleep: waits for a number of seconds; tests inject their own.
+
+    Returns:
+        What the flow returns.
+
+    Raises:
+        KvModelsError: what the engine raised and the flow did not handle, or what the flow raised.
+
+    Examples:
+        >>> from kvmodels.engines.memory.engine import MemoryEngine
+        >>> from kvmodels.flows.effects import commit, read
+        >>> from kvmodels.core.operations import AtomicWrite, Set, point
+        >>> def write_and_read():
+        ...     yield from commit(AtomicWrite(mutations=(Set(b"k", b"v", 3),)))
+        ...     found = yield from read([point(b"k")])
+        ...     return found.ranges[0][0].value
+        >>> run(MemoryEngine(), write_and_read())
+        b'v'
+    """
+    if snapshot is None:
+        if type(flow) is OneLookup:
+            reader = engine.capabilities.point_reader
+            alone = reader is not None and flow.lookup.load is not None
+            result: T = read_one_row(reader, flow) if reader is not None and alone else AGAIN
+            if result is AGAIN:
+                result = _look_up(engine, flow, guessed=alone)
+            if result is not AGAIN:
+                return result
+            flow = flow.lookup.otherwise(flow.given)
+        elif type(flow) is OneRequest:
+            request, answer, otherwise = flow
+            found = perform(engine, request)
+            if type(found) is not GuardFailed:
+                result = answer(found)
+                if result is not AGAIN:
+                    return result
+            assert otherwise is not None  # there was a guard, or an answer that needs it
+            flow = otherwise()
+    return _run_through(engine, steps_of(flow), snapshot, sleep)
+
+
+def _look_up(engine: Engine, one: OneLookup[T], *, guessed: bool) -> T:
+    """Look a record up by a read; AGAIN where the guard did not hold, or another record was guessed.
+
+    With ``guessed`` a record was guessed before, and was not the wanted one.
+    """
+    lookup, key, given = one
+    follow = lookup.follow
+    if guessed and isinstance(follow, Likely):
+        follow = follow.follow
+    found = engine.read((_new(ReadRange, (key, None, None, False, False)),), lookup.guard, follow=follow)
+    again: T = AGAIN
+    return again if isinstance(found, GuardFailed) else lookup.answer(found, key, given)
+
+
+def read_one_row(reader: PointReader, one: OneLookup[T], *, at_once: bool = False) -> T:
+    """Look a record up by its row alone; return AGAIN where an ordinary read must decide.
+
+    Args:
+        reader: of the engine.
+        one: the lookup; its ``load`` is not None.
+        at_once: whether the engine may wait for nothing.
+    """
+    lookup, key, given = one
+    follow, load, again = lookup.follow, lookup.load, cast("T", AGAIN)
+    row = reader.row_at_key(key, lookup.guard, follow, at_once)
+    if not row:
+        return again if row is None else lookup.absent(given)
+    assert load is not None
+    try:
+        found = load(row, key)
+    except DecodeError:
+        found = None  # it may be another record than the wanted one, which the read can tell
+    if found is not None:
+        return found
+    if isinstance(follow, Likely):
+        follow.misses += 1
+    return again
+
+
+def _run_through(engine: Engine, flow: Flow[T], snapshot: Snapshot | None, sleep: Callable[[float], object]) -> T:
+    step: Callable[[Any], Request] = flow.send
+    answer: Any = None
+    try:
+        while True:
+            try:
+                request = step(answer)
+            except StopIteration as done:
+                result: T = done.value
+                return result
+            step = flow.send
+            try:
+                if type(request) is Commit:
+                    answer = engine.commit(request.write)
+                elif type(request) is Sleep:
+                    sleep(request.seconds)
+                    answer = None
+                else:
+                    answer = perform(engine, request, snapshot)
+            except KvModelsError as error:
+                step, answer = flow.throw, error
+            except BaseException as interruption:
+                tell(flow, interruption)
+                raise
+    finally:
+        flow.close()
+        answer = None  # an error kept here would hold its traceback, and this frame, in a cycle
+
+
+def tell(flow: Flow[Any], interruption: BaseException) -> None:
+    """Let a flow note on a KeyboardInterrupt or a cancellation what it knows of the outcome; it cannot go on."""
+    if not isinstance(interruption, Exception):
+        with suppress(StopIteration):
+            flow.throw(interruption)
+
+
+def leave_place(engine: Engine) -> None:
+    """Let other processes write again; see ``effects.TakePlace``."""
+    with suppress(ClosedError):
+        reserver = engine.capabilities.write_reserver
+        assert reserver is not None  # a flow takes the place only where there is one
+        reserver.leave_place()
+
+
+def perform(engine: Engine, request: Request, snapshot: Snapshot | None = None) -> Any:
+    """Carry out one request in this thread; raises what the engine raises."""
+    if isinstance(request, Read):
+        ranges, guard, include_expired, follow = request
+        if snapshot is not None:
+            return snapshot.read(ranges, include_expired=include_expired, follow=follow)
+        if type(request) is ReadRow and (alone := _row_alone(engine, ranges[0][0])) is not None:
+            return alone
+        return engine.read(ranges, guard, include_expired=include_expired, follow=follow)
+    if type(request) is Count:
+        ranges, guard = request
+        return engine.count(ranges, guard) if snapshot is None else snapshot.count(ranges)
+    if type(request) is Commit:
+        return engine.commit(request.write)
+    if type(request) is Remove:
+        remover = engine.capabilities.remover
+        assert remover is not None  # ``Context.removes``
+        return remover.remove(request.removal)
+    if type(request) is TakeTurn:
+        return request.ticket.wait(request.seconds)
+    if type(request) is TakePlace:
+        reserver = engine.capabilities.write_reserver
+        assert reserver is not None  # ``Context.placed``
+        return reserver.take_place(request.seconds)
+    if type(request) is WaitForCommit:
+        return engine.wait_for_commit(request.after, request.seconds)
+    if type(request) is ReadChanges:
+        return engine.changes(request.one, request.after)
+    return engine.now_ms()
+
+
+def _row_alone(engine: Engine, key: bytes) -> ReadResult | None:
+    """Read one row with the prepared statement of the next lookup; None where an ordinary read must decide."""
+    reader = engine.capabilities.point_reader if switches.fast_kinds else None
+    row: Any = None if reader is None else reader.row_at_key(key, None, None, False)
+    return None if row is None else ReadResult([[row_of(row)] if row else []], [], b"")

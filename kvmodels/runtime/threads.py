@@ -1,0 +1,396 @@
+"""How an event loop uses an engine that may block: with threads of the engine's own, and without where it can.
+
+Rules of this module: a task that waits for a commit holds no thread. The operations of an embedded engine wait in its
+queue; one thread carries them out, many in one transaction, and the answers of a transaction wake the loop once.
+A read that waits for nothing is carried out by the loop itself; after some in a row other tasks have their turn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Final, TypeVar, cast
+
+from kvmodels.core.operations import AtomicWrite, Counted, GuardFailed, ReadResult, Removal
+from kvmodels.engines.contract import (
+    CommitQueue,
+    EmbeddedEngine,
+    EmbeddedSnapshot,
+    Engine,
+    QueuedCommit,
+    Snapshot,
+    TurnReader,
+    TurnReaderFactory,
+)
+from kvmodels.engines.shared.commit_signal import RECHECK_S
+from kvmodels.engines.shared.group_commit import outcome_note
+from kvmodels.engines.shared.threads import START_FAILURES, missing_thread
+from kvmodels.errors import EngineError
+from kvmodels.flows.effects import Count, Read, ReadToChange
+
+T = TypeVar("T")
+
+_new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
+
+READ_THREADS: Final = 4
+"""Threads that read from one blocking engine; SQLite gains nothing beyond, since rows are decoded under the GIL."""
+
+READS_AT_ONCE: Final = 16
+"""Reads that a task carries out in the event loop before others have their turn."""
+
+
+class EngineThreads:
+    """The threads of one engine: one for its commits, a few for its reads. They end when the object is forgotten."""
+
+    __slots__ = ("__weakref__", "_lead_lock", "_leads", "commits", "reads")
+
+    def __init__(self) -> None:
+        # Not the default executor of the loop: it is shared with code that may wait for us, and queueing there
+        # would let reads of one slow engine keep those of another from running.
+        self.commits = ThreadPoolExecutor(1, thread_name_prefix="kvmodels-commit")
+        self.reads = ThreadPoolExecutor(READ_THREADS, thread_name_prefix="kvmodels-read")
+        self._leads = False
+        self._lead_lock = threading.Lock()
+
+    def lead(self, committer: CommitQueue) -> None:
+        """Have the thread for commits carry out everything that is in the queue, or will be until it comes to it.
+
+        Raises:
+            EngineError: the thread could not be started; the next call tries again.
+        """
+        # The lock is for two loops: one must not rely on a start of the other one that then fails.
+        with self._lead_lock:
+            if not self._leads:
+                self._leads = True
+                try:
+                    self.commits.submit(self._lead, committer)
+                except START_FAILURES as failure:
+                    self._leads = False
+                    raise missing_thread(failure) from failure
+
+    def _lead(self, committer: CommitQueue) -> None:
+        while True:
+            # Before it looks into the queue: what comes later has itself carried out by another call.
+            self._leads = False
+            try:
+                committer.lead()
+            except BaseException:
+                if committer.waiting:
+                    continue  # here, because another call might get no thread
+                raise
+            return
+
+
+class _LoopState:
+    """What one event loop waits for: answers to commits; and how much the task that reads has read in a row.
+
+    Attributes:
+        loop: by a weak reference.
+        expected: what is done when a member is answered; see ``expect``.
+        leaders: the queues that are to be carried out; see ``lead``.
+    """
+
+    __slots__ = ("_answered", "_called", "_reader", "_reads", "_turn_readers", "expected", "leaders", "loop")
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.loop = weakref.ref(loop)
+        self._answered: deque[QueuedCommit] = deque()
+        self._called = False
+        self.expected: dict[QueuedCommit, asyncio.Future[None]] = {}
+        self.leaders: dict[EngineThreads, CommitQueue] = {}
+        self._turn_readers: dict[EngineThreads, TurnReader] = {}
+        self._reader = 0
+        self._reads = 0
+
+    def lead(self, threads: EngineThreads, committer: CommitQueue) -> None:
+        """Have a queue carried out when the tasks that are ready have had their turn.
+
+        At once, the thread would begin with the first of many operations, and then both threads would take the
+        interpreter from each other at every statement. To be called in the loop, as the next four.
+        """
+        if not self.leaders:
+            asyncio.get_running_loop().call_soon(self.start_leaders)
+        self.leaders[threads] = committer
+
+    def start_leaders(self) -> None:
+        """Have the queues carried out now; operations for which there is no thread get the error as their answer."""
+        leaders, self.leaders = self.leaders, {}
+        for threads, committer in leaders.items():
+            try:
+                threads.lead(committer)
+            except EngineError as error:
+                self._refuse(threads, committer, error)
+
+    def _refuse(self, threads: EngineThreads, committer: CommitQueue, error: EngineError) -> None:
+        """Withdraw the operations of this loop that are in a queue, and answer them with an error."""
+        carried_out = False
+        for member in [member for member in self.expected if member.committer is committer]:
+            if member.withdraw():
+                # Each its own error: two tasks must not add their tracebacks to one object.
+                member.outcome = missing_thread(error.__cause__ or error)
+                self._answered.append(member)
+            else:
+                carried_out = True
+        self._hand_out()
+        if carried_out:
+            # By a thread that commits for itself. If it is interrupted, it puts them back for the next leader.
+            asyncio.get_running_loop().call_later(RECHECK_S, self.lead, threads, committer)
+
+    def turn_reader(self, threads: EngineThreads, readers: TurnReaderFactory) -> TurnReader:
+        """Return the reader of the tasks that are ready now; it is closed when they have had their turn."""
+        reader = self._turn_readers.get(threads)
+        if reader is None:
+            reader = readers.turn_reader()
+            if not self._turn_readers:
+                asyncio.get_running_loop().call_soon(self.close_turn_readers)
+            self._turn_readers[threads] = reader
+        return reader
+
+    def close_turn_readers(self) -> None:
+        """Close the read transactions of this turn."""
+        readers, self._turn_readers = self._turn_readers, {}
+        for reader in readers.values():
+            reader.close()
+
+    def expect(self, member: QueuedCommit) -> asyncio.Future[None]:
+        """A future that is done when the member is answered."""
+        future = self.expected[member] = asyncio.get_running_loop().create_future()
+        return future
+
+    def forget(self, member: QueuedCommit) -> None:
+        """Nobody waits for the member any more."""
+        self.expected.pop(member, None)
+
+    def may_read(self) -> bool:
+        """See the function of this name."""
+        reader = id(asyncio.current_task())  # of a task that has ended, the next one may have it: a pause too early
+        if reader != self._reader:
+            self._reader, self._reads = reader, 0
+        self._reads += 1
+        if self._reads <= READS_AT_ONCE:
+            return True
+        self._reads = 0
+        return False
+
+    def answered(self, member: QueuedCommit) -> None:
+        """Note an answer; in the thread of the leader."""
+        self._answered.append(member)
+
+    def call(self) -> None:
+        """Have the loop hand out the answers that were noted; in the thread of the leader, once for a group."""
+        loop = self.loop()
+        if loop is not None and self._answered and not self._called:
+            self._called = True
+            with contextlib.suppress(RuntimeError):  # a closed loop refuses the call, and then nobody waits in it
+                loop.call_soon_threadsafe(self._hand_out)
+
+    def _hand_out(self) -> None:
+        self._called = False  # first: an answer that is noted from here on either is seen below, or calls again
+        while self._answered:
+            future = self.expected.pop(self._answered.popleft(), None)
+            if future is not None and not future.done():
+                future.set_result(None)
+
+
+def submit_call(executor: Callable[..., object], function: Callable[..., T], *arguments: Any) -> Future[T]:
+    """Hand a call to an executor; it is not carried out if this raises.
+
+    Args:
+        executor: ``submit`` of an executor.
+        function: what is called in one of its threads.
+        arguments: of the function.
+
+    Raises:
+        EngineError: no thread could be started.
+    """
+    future: Future[T] = Future()
+    try:
+        executor(_carry_out, future, function, arguments)
+    except START_FAILURES as failure:
+        # The executor has put the call into its queue before, where a thread that is started later finds it.
+        if future.cancel():
+            raise missing_thread(failure) from failure
+    return future
+
+
+def _carry_out(future: Future[T], function: Callable[..., T], arguments: tuple[Any, ...]) -> None:
+    if future.set_running_or_notify_cancel():
+        try:
+            result = function(*arguments)
+        except BaseException as error:  # noqa: BLE001 - raised where the call came from
+            future.set_exception(error)
+            del future  # the error holds this frame, which must not hold the error
+        else:
+            future.set_result(result)
+
+
+def submit(
+    engine: EmbeddedEngine, threads: EngineThreads, write: AtomicWrite | Removal
+) -> tuple[QueuedCommit, asyncio.Future[None]]:
+    """Have an operation committed, with others; the caller awaits the future, then calls ``result`` of the operation.
+
+    A caller that is cancelled meanwhile calls ``settle``. This is no coroutine, because each of many waiting tasks
+    would keep one more.
+
+    Args:
+        engine: commits the operation.
+        threads: its threads.
+        write: the operation.
+    """
+    loop = asyncio.get_running_loop()
+    state = _loops.of(loop)
+    member = engine.submit(write, state)
+    answered = state.expected[member] = loop.create_future()
+    if threads not in state.leaders:
+        state.lead(threads, member.committer)
+    return member, answered
+
+
+async def settle(member: QueuedCommit, cancelled: asyncio.CancelledError) -> None:
+    """Withdraw an operation that is waited for no longer, or wait for its outcome; note which on the cancellation."""
+    state = _loops.of(asyncio.get_running_loop())
+    if member.withdraw():
+        state.forget(member)
+        cancelled.add_note("the commit was not applied: it had not been started")
+        return
+    while member.outcome is None:
+        # The first cancellation is raised by the caller, once the outcome is known; a second one adds nothing.
+        with contextlib.suppress(asyncio.CancelledError):
+            await state.expect(member)
+    cancelled.add_note(outcome_note(member.outcome))
+
+
+def may_read() -> bool:
+    """Whether the present task may read in the event loop without a pause; false once after so many reads in a row."""
+    return _loops.of(asyncio.get_running_loop()).may_read()
+
+
+def read_in_turn(readers: TurnReaderFactory, threads: EngineThreads, request: ReadToChange) -> ReadResult | None:
+    """Read the row that a commit will check, in the event loop; None if it must be read in another way.
+
+    Args:
+        readers: of the engine.
+        threads: its threads.
+        request: names the row.
+    """
+    state = _loops.of(asyncio.get_running_loop())
+    rows = state.turn_reader(threads, readers).rows(request[0][0][0])
+    return None if rows is None else _new(ReadResult, ([rows], (), b""))
+
+
+def read_at_once(engine: EmbeddedEngine, request: Read, snapshot: Snapshot | None) -> ReadResult | GuardFailed | None:
+    """Read from an embedded engine, or from a snapshot of it, without a thread; None when that would keep the loop."""
+    if snapshot is not None:
+        return cast("EmbeddedSnapshot", snapshot).read_at_once(
+            request.ranges, include_expired=request.include_expired, follow=request.follow
+        )
+    return engine.read_at_once(
+        request.ranges, request.guard, include_expired=request.include_expired, follow=request.follow
+    )
+
+
+def count_at_once(engine: EmbeddedEngine, request: Count, snapshot: Snapshot | None) -> Counted | GuardFailed | None:
+    """Count in an embedded engine, or in a snapshot of it, without a thread; None when that would keep the loop."""
+    if snapshot is not None:
+        return cast("EmbeddedSnapshot", snapshot).count_at_once(request.ranges)
+    return engine.count_at_once(request.ranges, request.guard)
+
+
+def close_at_once(snapshot: Snapshot) -> bool:
+    """Close a snapshot of an embedded engine without a thread; false when that would keep the loop."""
+    return cast("EmbeddedSnapshot", snapshot).close_at_once()
+
+
+class _LoopStates:
+    """The state of every event loop in use; an entry goes with its loop."""
+
+    __slots__ = ("_last", "_loops")
+
+    def __init__(self) -> None:
+        self._last: _LoopState | None = None
+        self._loops: weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, _LoopState] = weakref.WeakKeyDictionary()
+
+    def of(self, loop: asyncio.AbstractEventLoop) -> _LoopState:
+        last = self._last
+        if last is not None and last.loop() is loop:
+            return last
+        state = self._loops.get(loop)
+        if state is None:
+            # Two threads may come here at once, but with two loops.
+            state = self._loops.setdefault(loop, _LoopState(loop))
+        self._last = state
+        return state
+
+
+def _nothing() -> None:
+    """What a reference gives whose object is gone."""
+
+
+_NO_THREADS: Final[tuple[Callable[[], Engine | None], Callable[[], EngineThreads | None]]] = (_nothing, _nothing)
+
+
+class _ThreadsByEngine:
+    """The threads of every blocking engine in use; an entry goes with its engine."""
+
+    __slots__ = ("_last", "_lock", "_threads")
+
+    _last: tuple[Callable[[], Engine | None], Callable[[], EngineThreads | None]]
+
+    def __init__(self) -> None:
+        self.forget_all()
+
+    def of(self, engine: Engine) -> EngineThreads:
+        known, its_threads = self._last
+        if known() is engine:
+            last = its_threads()
+            if last is not None:
+                return last
+        threads = self._threads.get(engine)
+        if threads is not None:
+            # Weak both: an engine that nobody uses goes, and its threads with it. One step, which no thread comes into.
+            self._last = weakref.ref(engine), weakref.ref(threads)
+            return threads
+        with self._lock:
+            threads = self._threads.get(engine)
+            if threads is None:
+                threads = self._threads[engine] = EngineThreads()
+            return threads
+
+    def forget(self, engine: Engine) -> None:
+        with self._lock:
+            self._threads.pop(engine, None)
+            self._last = _NO_THREADS
+
+    def forget_all(self) -> None:
+        # In a forked child the executors are there but their threads are not: a call would wait for ever instead
+        # of raising the engine's ClosedError. The lock is new, since a lost thread may have been holding it.
+        self._lock = threading.Lock()
+        self._last = _NO_THREADS
+        self._threads: weakref.WeakKeyDictionary[Engine, EngineThreads] = weakref.WeakKeyDictionary()
+
+
+_loops = _LoopStates()
+_threads = _ThreadsByEngine()
+
+
+def threads_of(engine: Engine) -> EngineThreads:
+    """The threads of a blocking engine, which are made when they are needed."""
+    return _threads.of(engine)
+
+
+def closing_threads(engine: Engine) -> EngineThreads:
+    """The threads of an engine that is to be closed: what waits goes first, and they end when they have done it."""
+    _loops.of(asyncio.get_running_loop()).start_leaders()
+    threads = _threads.of(engine)
+    _threads.forget(engine)
+    return threads
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_threads.forget_all)

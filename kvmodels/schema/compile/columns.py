@@ -1,0 +1,516 @@
+"""Columns of a model by name: fields, paths through nested models, and computed columns with their functions.
+
+The values of a computed column are made of the validated object when it is written, and stored with it; what is
+written, compared and indexed later is the stored value. So a function is called once per write and never while reading
+records.
+
+Rules of this module: a name is resolved when it is asked for, from the annotations alone, so that models which contain
+themselves have as many paths as are used; answers are remembered, up to a bound, because names come from queries.
+A function of the user may raise and return anything; whatever it does wrong is an InvalidValueError that names model
+and column, before anything is written. It is never given None, nor anything by which it could change the object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import deepcopy
+from dataclasses import replace
+from functools import partial, wraps
+from inspect import signature
+from typing import Any, Final, NamedTuple, cast, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel
+
+from kvmodels._support import suggest as spelling
+from kvmodels.codecs.columns.base import ColumnCodec, descending, nullable
+from kvmodels.codecs.columns.registry import column_codec, column_codec_named
+from kvmodels.errors import InvalidValueError, KvModelsError, ModelDefinitionError
+from kvmodels.schema.declare.annotations import Plain, is_union, plain, type_name
+from kvmodels.schema.declare.declarations import Index, KeyFunction, fold_of
+from kvmodels.schema.declare.expressions import is_root
+from kvmodels.schema.declare.markers import EntryMarker, Stored
+from kvmodels.schema.definition.definition import Column, ColumnSource, Computed
+from kvmodels.schema.definition.values import computed_path
+
+MOST_REMEMBERED: Final = 1_000
+"""Names; a model that contains itself has endlessly many."""
+
+DEEPEST_PATH: Final = 32
+"""Names in a path; a longer one is unknown."""
+
+
+class Leaf(NamedTuple):
+    """What stands at the end of a path: codec of one value, whether it may be None, whether there may be several."""
+
+    codec: ColumnCodec
+    nullable: bool
+    many: bool
+
+
+class Sources:
+    """Resolves names to column sources, for one model.
+
+    Args:
+        model: name of the model, for errors.
+        fields: the annotations of its fields.
+        computed: the sources of its computed columns and folded fields, by name.
+    """
+
+    __slots__ = ("_fields", "_known", "_model")
+
+    def __init__(self, model: str, fields: Mapping[str, Plain], computed: Mapping[str, ColumnSource]) -> None:
+        self._model = model
+        self._fields = fields
+        self._known: dict[str, ColumnSource] = dict(computed)
+
+    def __call__(self, name: str) -> ColumnSource | None:
+        """The source of a name, or None; see ``ModelSchema.source``. Cost: one dict lookup after the first time."""
+        known = self._known.get(name)
+        if known is None:
+            known = stored_source(self._model, self._fields, name)
+            if known is not None and len(self._known) < MOST_REMEMBERED:
+                self._known[name] = known
+        return known
+
+
+def stored_source(model: str, fields: Mapping[str, Plain], name: str) -> ColumnSource | None:
+    """The source of a field or a path as it is stored, even if the field is folded; None if it cannot be a column."""
+    names = tuple(name.split("."))
+    inner = fields.get(names[0])
+    leaf = leaf_of(inner, names[1:]) if inner is not None and len(names) <= DEEPEST_PATH else None
+    if leaf is None:
+        return None
+    return ColumnSource(name, names, naming(leaf.codec, model, name), leaf.nullable, leaf.many)
+
+
+def leaf_of(inner: Plain, names: tuple[str, ...] = ()) -> Leaf | None:
+    """What stands at a path below an annotation; None when there is nothing, or nothing that can be a column."""
+    if any(isinstance(mark, Stored) for mark in inner.metadata):
+        return None
+    element = element_of(inner)
+    if element is not None:
+        leaf = None if element_of(element) is not None else leaf_of(element, names)
+        return None if leaf is None else Leaf(leaf.codec, inner.nullable, True)
+    if not names:
+        codec = _codec_of(inner)
+        return None if codec is None else Leaf(codec, inner.nullable, False)
+    leaves = [leaf_of(below, names[1:]) if below is not None else None for below in fields_named(inner, names[0])]
+    found = [leaf for leaf in leaves if leaf is not None]
+    if not found or len(found) < len(leaves) or len({(leaf.codec.name, leaf.many) for leaf in found}) > 1:
+        return None
+    codec = found[0].codec
+    if any(leaf.codec is not codec for leaf in found):
+        # Two Enums of texts, say: what they have in common are the texts.
+        codec = column_codec_named(codec.name) or codec
+    return Leaf(codec, inner.nullable or any(leaf.nullable for leaf in found), found[0].many)
+
+
+def fields_named(inner: Plain, name: str) -> Iterator[Plain | None]:
+    """The field of a name in the nested model of an annotation, or in each model of a union; None where it lacks it."""
+    for model in models_of(inner.annotation):
+        info = model.model_fields.get(name)
+        yield None if info is None else plain(info.annotation, info.metadata)
+
+
+def models_of(annotation: Any) -> tuple[type[BaseModel], ...]:
+    """The nested models that values of an annotation are objects of; none if they may be anything else."""
+    members = get_args(annotation) if is_union(annotation) else (annotation,)
+    classes = [plain(member).annotation for member in members]
+    if all(isinstance(cls, type) and issubclass(cls, BaseModel) and not is_root(cls) for cls in classes):
+        return tuple(classes)
+    return ()
+
+
+def element_of(inner: Plain) -> Plain | None:
+    """The annotation of the elements of a list, set, frozenset or ``tuple[T, ...]``; None for anything else.
+
+    Examples:
+        >>> element_of(plain(list[int])), element_of(plain(tuple[int, int])), element_of(plain(str))
+        (Plain(annotation=<class 'int'>, metadata=(), nullable=False), None, None)
+    """
+    kind, arguments = get_origin(inner.annotation), get_args(inner.annotation)
+    variadic = kind is tuple and len(arguments) == 2 and arguments[1] is Ellipsis
+    return plain(arguments[0]) if (kind in (list, set, frozenset) and arguments) or variadic else None
+
+
+def _codec_of(inner: Plain) -> ColumnCodec | None:
+    try:
+        return column_codec(inner.annotation, inner.metadata)
+    except ModelDefinitionError:
+        return None  # values of several types, or KeyNumber on a text: no column
+
+
+def value_at(fields: Mapping[str, Plain], name: str) -> tuple[Plain, bool] | None:
+    """The annotation of a field or path, of whatever type, for a function of its value; and whether it may be None.
+
+    None for an unknown one, and for a path through a list or a union of models, where it is no single value.
+    """
+    first, *names = name.split(".")
+    inner = fields.get(first)
+    is_nullable = inner is not None and inner.nullable
+    for part in names[:DEEPEST_PATH]:
+        below = list(fields_named(inner, part)) if inner is not None else []
+        inner = below[0] if len(below) == 1 else None
+        is_nullable = is_nullable or (inner is not None and inner.nullable)
+    return None if inner is None else (inner, is_nullable)
+
+
+def nearest(fields: Mapping[str, Plain], more: Iterable[str], name: str) -> str | None:
+    """The known name, field or path most like an unknown one; None if there is none like it."""
+    names = name.split(".")
+    known = [*fields, *more]
+    for position, part in enumerate(names):
+        close = spelling.get_close_matches(part, known, 1)
+        if not close:
+            return None
+        names[position] = close[0]
+        inner = _inside(value_at(fields, ".".join(names[: position + 1])))
+        known = (
+            [] if inner is None else [field for model in models_of(inner.annotation) for field in model.model_fields]
+        )
+    return ".".join(names)
+
+
+def _inside(value: tuple[Plain, bool] | None) -> Plain | None:
+    if value is None:
+        return None
+    return element_of(value[0]) or value[0]
+
+
+def column_of(source: ColumnSource, *, is_descending: bool = False) -> Column:
+    """The column of an index that is made of a source."""
+    codec = nullable(source.codec) if source.nullable else source.codec
+    codec = descending(codec) if is_descending else codec
+    return Column(source.name, codec, is_descending, source.nullable, source.many, source.path)
+
+
+def naming(codec: ColumnCodec, model: str, field: str) -> ColumnCodec:
+    """The codec with model and field in its errors, which by itself it cannot know."""
+
+    def named(pack: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+        @wraps(pack)
+        def packed(value: Any) -> bytes:
+            try:
+                return pack(value)
+            except InvalidValueError as error:
+                raise InvalidValueError(
+                    error.message, model=model, field=field, path=error.path, type=error.type, hint=error.hint
+                ) from None
+
+        return packed
+
+    return replace(
+        codec,
+        pack=named(codec.pack),
+        pack_stored=named(codec.pack_stored),
+        pack_prefix=codec.pack_prefix and named(codec.pack_prefix),
+    )
+
+
+_PLAIN: Final = frozenset((bool, int, float, str, bytes))
+"""Types that a document stores as they are, and whose values nobody can change."""
+
+
+class ComputedValues:
+    """Makes the values of the computed columns of one model.
+
+    Args:
+        model: name of the model, for errors.
+        sources: its computed columns and folded fields.
+    """
+
+    __slots__ = ("_columns",)
+
+    def __init__(self, model: str, sources: Iterable[ColumnSource]) -> None:
+        self._columns = tuple(
+            (source.computed.stored_as, _stored_value(model, source, source.computed))
+            for source in sources
+            if source.computed is not None
+        )
+
+    def of(self, values: Mapping[str, Any]) -> dict[str, Any]:
+        """What a document stores, by the names that the columns are stored under.
+
+        Args:
+            values: the validated values of the object, by field name.
+
+        Raises:
+            InvalidValueError: a function raised, or returned what its column cannot hold.
+        """
+        return {stored_as: make(values) for stored_as, make in self._columns}
+
+
+def _stored_value(model: str, source: ColumnSource, computed: Computed) -> Callable[[Mapping[str, Any]], Any]:
+    read = _arguments(computed.of)
+
+    def made(values: Mapping[str, Any]) -> Any:
+        arguments = read(values)
+        if any(argument is None for argument in arguments):
+            return None
+        try:
+            if computed.folds and computed.many:
+                items = [computed.function(item) for item in arguments[0] if item is not None]
+                return _several(source.codec, computed, items)
+            # Of lists and models a copy: the document has the same ones in it.
+            result = computed.function(*[one if type(one) in _PLAIN else deepcopy(one) for one in arguments])
+            if result is None and source.nullable and not computed.folds:
+                return None
+            return (
+                _several(source.codec, computed, result) if computed.many else _single(source.codec, computed, result)
+            )
+        except InvalidValueError as error:
+            error.model, error.field = model, source.name
+            raise
+        except Exception as error:
+            raise InvalidValueError(
+                "the function of a computed column failed",
+                model=model,
+                field=source.name,
+                type=type(error).__name__,
+                hint="It must take every value that its fields may have, except None.",
+            ) from error
+
+    return made
+
+
+def failed_function(error: KvModelsError) -> str | None:
+    """The name of the type of what a function of the user raised, if that is why a document could not be made."""
+    if isinstance(error, InvalidValueError) and error.message == "the function of a computed column failed":
+        return error.type
+    return None
+
+
+def _arguments(names: tuple[str, ...]) -> Callable[[Mapping[str, Any]], list[Any]]:
+    if all("." not in name for name in names):
+        return lambda values: [values[name] for name in names]
+    paths = [name.split(".") for name in names]
+    return lambda values: [_attribute(values[first], rest) for first, *rest in paths]
+
+
+def _attribute(value: Any, names: list[str]) -> Any:
+    for name in names:
+        if value is None:
+            return None
+        value = getattr(value, name)
+    return value
+
+
+def _single(codec: ColumnCodec, computed: Computed, result: Any) -> Any:
+    codec.pack(result)  # refuses what the column cannot hold
+    if computed.to_stored is not None:
+        return computed.to_stored(result)
+    kind: type[Any] = result.__class__
+    if codec.name == "float" and kind is int:
+        return float(result)
+    if kind in _PLAIN:
+        return result
+    if kind is bytearray:
+        return bytes(result)
+    raise InvalidValueError(
+        "a subclass of a storable type cannot be stored",
+        type=kind.__name__,
+        hint="It would come back as its base type: convert it (of an Enum, return .value).",
+    )
+
+
+def _several(codec: ColumnCodec, computed: Computed, results: Any) -> list[Any]:
+    if not isinstance(results, (list, tuple, set, frozenset)):
+        raise InvalidValueError(
+            "a computed column with several values takes a list, set, frozenset or tuple",
+            type=type(results).__name__,
+            hint="The function must return what its annotation says.",
+        )
+    # Sorted and without duplicates, so that the stored bytes do not depend on the order of a set.
+    parts = {codec.pack(item): item for item in cast("list[Any]", results) if item is not None or computed.folds}
+    return [_single(codec, computed, parts[part]) for part in sorted(parts)]
+
+
+def folded_field(model: str, field: str, inner: Plain, marks: Iterable[EntryMarker[Any]]) -> ColumnSource | None:
+    """The source of a field that ``key=`` folds, or None if no marker does.
+
+    Raises:
+        ModelDefinitionError: two different functions, a type that is no column, or a text function on another type.
+    """
+    functions = [(mark.key, mark.version) for mark in marks if mark.key is not None]
+    if not functions:
+        return None
+    key, version = functions[0]
+    assert key is not None
+    _require_arity(model, field, key, (field,))
+    refused = partial(ModelDefinitionError, model=model, field=field, option=f"key={_shown(key)}")
+    if any(other != functions[0] for other in functions):
+        raise refused(
+            "a field is folded by two different functions",
+            hint="Comparisons of a field have one meaning: give every marker of the field the same key= and version=. "
+            "Other functions belong into Meta: Index(field, key=..., name=...).",
+        )
+    stored = stored_source(model, {field: inner}, field)
+    if stored is None:
+        return None  # refused with its index, which says what a column may be
+    fold = fold_of(key)
+    if fold is not None and not _is_text(stored.codec):
+        raise refused(
+            "a function of texts folds a field of another type",
+            hint="str.casefold, str.lower and str.upper fold fields of type str.",
+        )
+    computed = Computed(
+        name=field,
+        stored_as=f"{field}~{fold or version}",
+        of=(field,),
+        function=key,
+        codec=stored.codec,
+        many=stored.many,
+        to_stored=stored.codec.to_stored,
+        folds=True,
+    )
+    return replace(stored, path=computed_path(computed.stored_as), computed=computed, normalise=key)
+
+
+def declared_column(model: str, fields: Mapping[str, Plain], index: Index) -> tuple[ColumnSource, bool]:
+    """The computed column that an index of ``Meta`` names, and whether its index is descending.
+
+    Raises:
+        ModelDefinitionError: no name, a name that is taken or cannot be a keyword, an unknown field, a direction of one
+            of several fields, or a function that does not say what type it returns.
+    """
+    key = index.key
+    assert key is not None
+    name = _column_name(model, fields, index)
+    names = tuple(field.removeprefix("-") for field in index.fields)
+    is_descending = index.fields[0].startswith("-")
+    if len(names) > 1 and any(field.startswith("-") for field in index.fields):
+        raise ModelDefinitionError(
+            "one of several fields of a computed column has a direction",
+            model=model,
+            option=repr(index),
+            hint="The fields are the arguments of the function; order the column in another index: "
+            f'Index("-{name}", name=...).',
+        )
+    is_nullable = _may_be_none(model, fields, index, names)
+    leaf = _returned(model, fields, index, names)
+    _require_arity(model, name, key, names)
+    codec = naming(leaf.codec, model, name)
+    computed = Computed(
+        name=name,
+        # With the fields: a function of other ones makes other values, although its version may stay.
+        stored_as=f"{name}({','.join(names)})~{fold_of(key) or index.version}",
+        of=names,
+        function=key,
+        codec=codec,
+        many=leaf.many,
+        to_stored=codec.to_stored,
+    )
+    source = ColumnSource(
+        name=name,
+        path=computed_path(computed.stored_as),
+        codec=codec,
+        nullable=is_nullable or leaf.nullable,
+        many=leaf.many,
+        computed=computed,
+    )
+    return source, is_descending
+
+
+def _may_be_none(model: str, fields: Mapping[str, Plain], index: Index, names: tuple[str, ...]) -> bool:
+    """Whether any of the values that a function takes may be None; an unknown one is refused."""
+    is_nullable = False
+    for field in names:
+        value = value_at(fields, field)
+        if value is None:
+            raise ModelDefinitionError(
+                "an index names a field that does not exist",
+                model=model,
+                field=field,
+                option=repr(index),
+                suggestion=nearest(fields, (), field),
+                hint="The function of a computed column takes the values of fields, or of paths to one value.",
+            )
+        is_nullable = is_nullable or value[1]
+    return is_nullable
+
+
+def _require_arity(model: str, column: str, key: KeyFunction, names: tuple[str, ...]) -> None:
+    """Refuse a function that cannot be called with the values of its fields.
+
+    Raises:
+        ModelDefinitionError: it takes fewer or more arguments, or one that must be named.
+    """
+    try:
+        parameters = signature(key)
+    except (ValueError, TypeError):
+        return  # a builtin that does not tell what it takes
+    try:
+        parameters.bind(*names)
+    except TypeError as error:
+        raise ModelDefinitionError(
+            "the function of a computed column does not take the values of its fields",
+            model=model,
+            field=column,
+            option=f"key={_shown(key)}",
+            suggestion=", ".join(names),
+            hint="It is called with the values of the fields that are listed, in order, and with nothing else.",
+        ) from error
+
+
+def _column_name(model: str, fields: Mapping[str, Plain], index: Index) -> str:
+    name = index.name
+    refused = partial(ModelDefinitionError, model=model, option=repr(index))
+    if name is None:
+        raise refused("a computed column has no name", hint='Write name="initial": queries compare it by that name.')
+    if name in fields or name == "pk":
+        raise refused(
+            "a computed column has the name of a field",
+            field=name,
+            hint="Give it another name=; to fold the field itself write key= in its marker.",
+        )
+    if not isinstance(cast("Any", name), str) or not name.isidentifier() or "__" in name:
+        raise refused(
+            "the name of a computed column cannot be a keyword of filter",
+            hint="Use a Python identifier without a double underscore, because queries write filter(name=...).",
+        )
+    return name
+
+
+def _returned(model: str, fields: Mapping[str, Plain], index: Index, names: tuple[str, ...]) -> Leaf:
+    key = index.key
+    assert key is not None
+    refused = partial(ModelDefinitionError, model=model, field=index.name, option=f"key={_shown(key)}")
+    if index.returns is None and fold_of(key) is not None:
+        source = stored_source(model, fields, names[0])
+        if len(names) > 1 or source is None or source.many or not _is_text(source.codec):
+            raise refused(
+                "a function of texts folds a field of another type",
+                hint="str.casefold, str.lower and str.upper take one field of type str.",
+            )
+        return Leaf(source.codec, False, False)
+    annotation = index.returns if index.returns is not None else _return_annotation(key)
+    if annotation is None:
+        raise refused(
+            "the function of a computed column does not say what it returns",
+            hint="Annotate its return type, or write returns=str.",
+        )
+    leaf = leaf_of(plain(annotation))
+    if leaf is None:
+        raise refused(
+            "what the function of a computed column returns cannot be in a key or index",
+            suggestion=type_name(annotation),
+            hint="A column is of a type such as str, int, date or Decimal, or a list of one; say which by returns=.",
+        )
+    return leaf
+
+
+def _return_annotation(key: KeyFunction) -> Any:
+    """The annotation of what a function returns; None if there is none, or if it names what does not exist."""
+    function: Any = key if hasattr(key, "__code__") or isinstance(key, type) else getattr(key, "__call__", key)  # noqa: B004
+    try:
+        return get_type_hints(function, include_extras=True).get("return")
+    except (NameError, TypeError, AttributeError):
+        return None
+
+
+def _is_text(codec: ColumnCodec) -> bool:
+    return codec.name == "str" and codec.to_stored is None
+
+
+def _shown(key: Any) -> str:
+    return str(getattr(key, "__qualname__", repr(key)))

@@ -1,0 +1,340 @@
+"""KvModel, the class that models derive from, and its metaclass.
+
+Rules of this module: a model is a plain pydantic model with three more things: query attributes on the class, the
+state of a stored object in a slot, and a schema compiled when the class is created. Query attributes come from the
+metaclass's ``__getattr__`` and are never stored on the class, where pydantic and FastAPI would take them for defaults.
+"""
+
+from __future__ import annotations
+
+from inspect import currentframe
+from sys import modules
+from types import FrameType
+from typing import TYPE_CHECKING, Any, ClassVar, Self, Unpack, dataclass_transform
+
+import pydantic
+from pydantic import BaseModel, ConfigDict, PrivateAttr
+from pydantic._internal import _fields as pydantic_fields
+from pydantic._internal._model_construction import ModelMetaclass
+from pydantic.fields import FieldInfo
+
+from kvmodels._support.naming import show_public_path
+from kvmodels.errors import DoesNotExist, ModelDefinitionError, MultipleObjectsReturned
+from kvmodels.schema.compile import options
+from kvmodels.schema.compile import partial_model as partials
+from kvmodels.schema.compile import schema as compiling
+from kvmodels.schema.declare import hooks
+from kvmodels.schema.declare.expressions import FieldRef, MultiFieldRef, reference
+from kvmodels.schema.declare.hooks import check_hooks, no_hook
+from kvmodels.schema.declare.markers import Field, refuse_marker_default
+from kvmodels.schema.declare.time_fields import AutoNow, AutoNowAdd, Version
+from kvmodels.schema.definition import definition
+from kvmodels.schema.instances import (
+    FIELDS_SET,
+    STATE_SLOT,
+    PendingStamp,
+    late_fields_set,
+    set_state,
+    state_of,
+    with_state_of,
+)
+
+_OPTIONS = "__kv_options__"
+_KEYWORDS = "__kv_keywords__"
+
+_SPECIFIERS = ((AutoNow, "datetime = AutoNow"), (AutoNowAdd, "datetime = AutoNowAdd"), (Version, "int = Version"))
+
+# Asks every parent for an attribute of the name of each field, and takes an answer for a default that is shadowed.
+_FIELD_COLLECTOR = pydantic_fields.__name__
+
+
+@dataclass_transform(
+    kw_only_default=True, field_specifiers=(Field, AutoNow, AutoNowAdd, Version, pydantic.Field, PrivateAttr)
+)
+class KvModelMeta(ModelMetaclass):
+    """Metaclass of models: checks and compiles a new class; ``User.age`` is a query attribute."""
+
+    # No __new__: pydantic resolves annotations in the namespace of the frame that calls its own, and a frame in
+    # between would hide classes defined inside of a function. For the same reason no variable is set while a class
+    # is being created: nothing could unset it when that fails.
+
+    def __init__(cls, *args: Any, **kwargs: Any) -> None:  # noqa: N805 - the object of a metaclass is a class
+        super().__init__(*args, **kwargs)
+        if any(isinstance(base, KvModelMeta) for base in cls.__bases__):
+            _finish(cls)
+
+    if not TYPE_CHECKING:  # else checkers would take every attribute of a class for one that exists
+
+        def __getattr__(cls, name: str) -> Any:  # noqa: N805
+            if name in cls.__dict__.get("__pydantic_fields__", ()) and not _asked_by_pydantic(currentframe()):
+                return _reference(cls, name)
+            if _tells_classes(cls, name) and not _asked_by_pydantic(currentframe()):
+                return FieldRef(name, cls)
+            return super().__getattr__(name)
+
+
+def _reference(cls: type[Any], name: str) -> FieldRef[Any] | MultiFieldRef[Any]:
+    schema: definition.ModelSchema | None = cls.__dict__.get(compiling.SCHEMA_ATTRIBUTE)
+    if schema is None:
+        return reference(cls, name)
+    source = schema.source(name)
+    one: FieldRef[Any] = FieldRef(name, cls)
+    several: MultiFieldRef[Any] = MultiFieldRef(name, cls)
+    return several if source is not None and source.many else one
+
+
+def _tells_classes(cls: type[Any], name: str) -> bool:
+    """Whether it is the field by which classes are told, which the first class need not declare."""
+    given = (base.__dict__.get(_OPTIONS) for base in cls.__mro__)
+    return any(one is not None and one.discriminator == name for one in given)
+
+
+def _asked_by_pydantic(frame: FrameType | None) -> bool:
+    caller = frame and frame.f_back
+    return caller is not None and caller.f_globals.get("__name__") == _FIELD_COLLECTOR
+
+
+class KvModel(BaseModel, metaclass=KvModelMeta, defer_build=True):
+    """A pydantic model whose objects are records of a collection.
+
+    Class keywords: ``collection`` (the class name in snake_case, unless given), ``abstract``, ``discriminator`` (the
+    field that tells classes apart which derive from this one and share its collection), and the settings of
+    pydantic's ``ConfigDict``. ``class Meta`` may hold ``indexes``,
+    ``schema_version``, ``upgrades``, ``trust_validators`` and ``ttl`` too.
+
+    Examples:
+        >>> from kvmodels import Field, Indexed, KvModel, PrimaryKey, Unique
+        >>> class User(KvModel, collection="users"):
+        ...     id: PrimaryKey[int]
+        ...     email: Unique[str]
+        ...     age: Indexed[int | None] = Field(default=None)
+        >>> ada = User(id=1, email="ada@x.org")
+        >>> ada.pk, ada.is_persisted
+        (1, False)
+        >>> User.age >= 18
+        Comparison(field='age', lookup='gte', operand=18, model=<class '...User'>)
+    """
+
+    __slots__ = (STATE_SLOT,)
+
+    DoesNotExist: ClassVar[type[DoesNotExist]] = DoesNotExist
+    MultipleObjectsReturned: ClassVar[type[MultipleObjectsReturned]] = MultipleObjectsReturned
+
+    def __init_subclass__(
+        cls,
+        *,
+        collection: str | None = None,
+        abstract: bool = False,
+        discriminator: str | None = None,
+        **kwargs: Unpack[ConfigDict],
+    ) -> None:
+        # Before pydantic collects the fields, because it only warns of such a name.
+        for field, annotation in cls.__dict__.get("__annotations__", {}).items():  # noqa: RUF063 - never evaluates
+            if "ClassVar" not in str(annotation):
+                _refuse_reserved(cls.__name__, field)
+            _refuse_specifier(cls, field, annotation)
+        # pydantic has taken the settings of ConfigDict out, so what is left here is known to nobody.
+        options.check_class_keywords(cls.__name__, kwargs)
+        keywords = {"collection": collection, "abstract": abstract, "discriminator": discriminator}
+        type.__setattr__(cls, _KEYWORDS, {k: v for k, v in keywords.items() if v is not None and v is not False})
+        super().__init_subclass__()
+
+    @property
+    def pk(self) -> Any:
+        """The primary key: its value, or the tuple of its values if several fields make it up.
+
+        Raises:
+            ModelDefinitionError: the class is abstract.
+        """
+        values = compiling.schema_of(type(self)).primary_key_of(self)
+        return values[0] if len(values) == 1 else values
+
+    @property
+    def versionstamp(self) -> str | None:
+        """The version of the stored record that this object was read from or written as: 20 hex digits, or None.
+
+        None too for what a transaction has written, until that is committed.
+        """
+        state = state_of(self)
+        return None if state is None or isinstance(state.versionstamp, PendingStamp) else state.versionstamp.hex()
+
+    @property
+    def is_persisted(self) -> bool:
+        """Whether the object was read from a store or written to one (and not detached since)."""
+        return state_of(self) is not None
+
+    @classmethod
+    def partial(cls) -> type[Any]:
+        """The model whose every field may be left out, for the body of a PATCH request; made once per class.
+
+        It has the types, constraints, aliases and validators of the single fields, and no defaults: a field that was
+        not given has no value. Fields that the library sets are not in it. ``patch(key, body)`` takes its objects.
+
+        Returns:
+            A subclass of ``PartialModel`` named ``UserPatch`` for ``User``; type checkers know nothing of its fields.
+
+        Examples:
+            >>> from kvmodels import Database, KvModel, PrimaryKey
+            >>> class Hero(KvModel, collection="heroes"):
+            ...     id: PrimaryKey[int]
+            ...     name: str
+            ...     age: int = 0
+            >>> heroes = Database("memory://", models=[Hero])[Hero]
+            >>> _ = heroes.create(id=1, name="Ada", age=36)
+            >>> HeroPatch = Hero.partial()
+            >>> body = HeroPatch(name="Eve")
+            >>> body.model_dump()
+            {'name': 'Eve'}
+            >>> heroes.patch(1, body)
+            Hero(id=1, name='Eve', age=36)
+        """
+        return partials.partial_model(cls)
+
+    @no_hook
+    def before_insert(self) -> None:
+        """Called before the record is inserted, with a copy of the object in every attempt: what it changes is stored.
+
+        Hooks may be overridden, and may call ``super()``. An exception aborts the write.
+        """
+
+    @no_hook
+    def before_update(self, old: Any) -> None:
+        """Called before the record is changed, or gets another primary key, as ``before_insert``.
+
+        Args:
+            old: the object as it is stored, of this class.
+        """
+
+    @no_hook
+    def before_remove(self) -> None:
+        """Called before the record is removed, with the object as it is stored, in every attempt."""
+
+    @no_hook
+    def after_insert(self) -> None:
+        """Called once, after the commit that inserted the record, with the object of the caller."""
+
+    @no_hook
+    def after_update(self, old: Any) -> None:
+        """Called once, after the commit that changed the record, with the object of the caller.
+
+        Args:
+            old: the object as it was stored, of this class.
+        """
+
+    @no_hook
+    def after_remove(self) -> None:
+        """Called once, after the commit that removed the record, with the object as it was stored."""
+
+    if not TYPE_CHECKING:  # else checkers would take every attribute for one that exists
+
+        def __getattr__(self, name: str) -> Any:
+            fields = late_fields_set(self) if name == FIELDS_SET else None
+            return super().__getattr__(name) if fields is None else fields
+
+    def __copy__(self) -> Self:
+        return with_state_of(self, super().__copy__())
+
+    def __deepcopy__(self, memo: dict[int, Any] | None = None) -> Self:
+        return with_state_of(self, super().__deepcopy__(memo))
+
+    def __getstate__(self) -> dict[Any, Any]:
+        return {**super().__getstate__(), STATE_SLOT: state_of(self)}
+
+    def __setstate__(self, state: dict[Any, Any]) -> None:
+        super().__setstate__(state)
+        if state.get(STATE_SLOT) is not None:
+            set_state(self, state[STATE_SLOT])
+
+
+def _refuse_reserved(model: str, field: str) -> None:
+    if not field.startswith("_") and (hasattr(KvModel, field) or hasattr(KvModelMeta, field)):
+        raise ModelDefinitionError(
+            "a field has the name of an attribute of every model",
+            model=model,
+            field=field,
+            hint="Rename it; alias= keeps the old name for input and output.",
+        )
+    hooks.refuse_verb_keyword(model, field)
+
+
+def _refuse_specifier(cls: type[Any], field: str, annotation: object) -> None:
+    """Pydantic would take the function for the type of the field, and fail on a name inside of it."""
+    if isinstance(annotation, str):  # as all are in a module that postpones them
+        annotation = getattr(modules.get(cls.__module__), annotation, None)
+    for specifier, text in _SPECIFIERS:
+        if annotation is specifier:
+            raise ModelDefinitionError(
+                "a field has a function as its type, which stands for its value",
+                model=cls.__name__,
+                field=field,
+                option=specifier.__name__,
+                hint=f"Write {field}: {text}().",
+            )
+
+
+def _refuse_default(model: str, field: str, info: FieldInfo) -> None:
+    """Refuse a default that was meant as a declaration: a marker, or a function that was not called."""
+    refuse_marker_default(model, field, info)
+    for function in (AutoNow, AutoNowAdd, Version, Field, pydantic.Field):
+        if info.default is function:
+            raise ModelDefinitionError(
+                "the default of a field is a function that must be called",
+                model=model,
+                field=field,
+                option=function.__name__,
+                hint=f"Write {field}: type = {function.__name__}().",
+            )
+
+
+def _refuse_shadowed(cls: type[Any]) -> None:
+    """A method or property of a parent would hide the query attribute of a field."""
+    for field in cls.__pydantic_fields__:
+        for base in cls.__mro__:
+            if field in base.__dict__:
+                raise ModelDefinitionError(
+                    "a field has the name of a method or attribute of a parent class",
+                    model=cls.__name__,
+                    field=field,
+                    option=f"{base.__name__}.{field}",
+                    hint="Rename one of them.",
+                )
+
+
+def _finish(cls: type[Any]) -> None:
+    """Resolve the options of a new class, give it its own exceptions, and compile it if its annotations are known."""
+    parents = [base for base in cls.__mro__[1:] if _OPTIONS in base.__dict__]
+    for field, info in cls.__pydantic_fields__.items():
+        _refuse_reserved(cls.__name__, field)
+        _refuse_default(cls.__name__, field, info)
+    _refuse_shadowed(cls)
+    check_hooks(cls)
+    origin = cls.__pydantic_generic_metadata__["origin"]
+    resolved = options.resolve_options(
+        cls,
+        cls.__dict__[_KEYWORDS],
+        [base.__dict__[_OPTIONS] for base in parents],
+        origin.__dict__[_OPTIONS] if origin else None,
+    )
+    type.__setattr__(cls, _OPTIONS, resolved)
+    for name in ("DoesNotExist", "MultipleObjectsReturned"):
+        type.__setattr__(cls, name, _own_exception(cls, name))
+    # A generic class is compiled when it is used without its parameters, if ever: an index of a type variable has no
+    # column type, and is meant for the parametrised class.
+    if not resolved.abstract and cls.__pydantic_complete__ and not cls.__pydantic_generic_metadata__["parameters"]:
+        compiling.schema_of(cls)
+
+
+def _own_exception(cls: type[Any], name: str) -> type[Exception]:
+    bases = dict.fromkeys(getattr(base, name) for base in cls.__bases__ if isinstance(base, KvModelMeta))
+    namespace = {
+        "__module__": cls.__module__,
+        "__qualname__": f"{cls.__qualname__}.{name}",
+        "__doc__": f"``{name}`` of {cls.__name__}.",
+    }
+    return type(name, tuple(bases), namespace)
+
+
+# Nobody makes objects of this class, and what pydantic needs to build a first one takes it as long to load as the rest
+# of this library; a program that declares no model need not wait for that. Models themselves are built at once.
+del KvModel.model_config["defer_build"]
+show_public_path(KvModel)

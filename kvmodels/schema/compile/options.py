@@ -1,0 +1,335 @@
+"""What a class says about itself besides its fields: class keywords, ``class Meta``, and what it inherits of them.
+
+Rules of this module: every name is known or refused with a suggestion; what can be judged without the fields is
+judged here. A collection belongs to one class and is never inherited.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from datetime import timedelta
+from typing import Any, cast
+
+from pydantic import ConfigDict
+
+from kvmodels._support import suggest as spelling
+from kvmodels._support.slotted_dataclass import dataclass
+from kvmodels.errors import ModelDefinitionError
+from kvmodels.schema.declare.declarations import DeclaredIndex
+from kvmodels.schema.definition.upgrades import Upgrade, declared_upgrades, marked_functions
+
+CLASS_KEYWORDS = ("collection", "abstract", "discriminator")
+LONGEST_TTL_S = 1e11
+"""About 3,000 years, which a timedelta still holds."""
+
+META_OPTIONS = (
+    "abstract",
+    "collection",
+    "discriminator",
+    "indexes",
+    "schema_version",
+    "trust_validators",
+    "ttl",
+    "upgrades",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """The options of one class, resolved.
+
+    Attributes:
+        abstract: the class only passes fields and options on; it has no collection and no repository.
+        collection: first part of the key of every record; empty for an abstract class.
+        indexes: indexes declared in ``Meta``, those of abstract parents first.
+        schema_version: 1 or more; written into every record when it is above 1.
+        trust_validators: skip the proof that validators are idempotent.
+        ttl_ms: milliseconds for which a new record lives unless its insert says otherwise; None for ever.
+        upgrades: the steps from older schema versions, those of abstract parents too, by version.
+        discriminator: the field that tells the classes of one collection apart, of which this is one; None: there are
+            no others.
+    """
+
+    abstract: bool
+    collection: str
+    indexes: tuple[DeclaredIndex, ...]
+    schema_version: int
+    trust_validators: bool
+    ttl_ms: int | None
+    upgrades: tuple[Upgrade, ...] = ()
+    discriminator: str | None = None
+
+
+def check_class_keywords(model: str, keywords: Iterable[str]) -> None:
+    """Refuse class keywords that neither this library nor pydantic knows.
+
+    Raises:
+        ModelDefinitionError: one does not exist; a similar one is suggested.
+    """
+    known = (*CLASS_KEYWORDS, *ConfigDict.__annotations__)
+    for name in keywords:
+        raise ModelDefinitionError(
+            "a keyword of a model class does not exist",
+            model=model,
+            option=name,
+            suggestion=_closest(name, known),
+            hint="Keywords are collection, abstract, discriminator and the settings of pydantic's ConfigDict.",
+        )
+
+
+def check_name(model: str, what: str, name: Any) -> str:
+    """A collection or index name that can be part of a key.
+
+    Raises:
+        ModelDefinitionError: not a text, empty, with ``~`` or a lone surrogate in it, or reserved.
+    """
+    if not isinstance(name, str) or not name or "~" in name or name.startswith("__kvmodels__") or not _encodable(name):
+        raise ModelDefinitionError(
+            "a name cannot be used in keys",
+            model=model,
+            option=f"{what} {name!r}",
+            hint="Use a text without ~ and surrogates that does not begin with __kvmodels__.",
+        )
+    return name
+
+
+def _encodable(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def resolve_options(
+    cls: type[Any], keywords: Mapping[str, Any], parents: Iterable[ModelOptions], origin: ModelOptions | None
+) -> ModelOptions:
+    """The options of a class.
+
+    Args:
+        cls: the class; its own ``Meta`` is read, not those of its parents.
+        keywords: the class keywords of this library that were given.
+        parents: options of its model parents in method resolution order.
+        origin: for a parametrised generic such as ``Box[int]``, the options of ``Box``.
+
+    Raises:
+        ModelDefinitionError: an option does not exist, is given twice, or has a value that it does not take.
+    """
+    name = cls.__name__
+    declared = _declared(cls, keywords)
+    parents = tuple(parents)
+    united = [parent for parent in parents if parent.discriminator is not None]
+    _refuse_own_options(name, declared, united)
+    if united:
+        declared["schema_version"] = united[0].schema_version
+    if origin is not None:
+        declared.setdefault("abstract", origin.abstract)
+        declared.setdefault("schema_version", origin.schema_version)
+    abstract = _boolean(name, declared, "abstract", default=False)
+    if abstract and "collection" in declared:
+        raise ModelDefinitionError(
+            "an abstract model has no collection",
+            model=name,
+            option="collection",
+            hint="Give the collection to the classes that derive from it.",
+        )
+    inherited = [parent for parent in parents if parent.abstract or parent is origin or parent in united]
+    trusts = any(parent.trust_validators for parent in parents)
+    declared.setdefault("ttl", _inherited_ttl(inherited))
+    version = _version(name, declared)
+    return ModelOptions(
+        abstract=abstract,
+        collection="" if abstract else _united_collection(united) or _collection(name, declared),
+        indexes=tuple(
+            dict.fromkeys(index for parent in reversed(inherited) for index in parent.indexes)
+            | dict.fromkeys(_indexes(name, declared))
+        ),
+        schema_version=version,
+        trust_validators=_boolean(name, declared, "trust_validators", default=trusts),
+        ttl_ms=_lifetime(name, declared),
+        upgrades=_upgrades(cls, declared, parents, inherited, version),
+        discriminator=united[0].discriminator if united else _discriminator(name, declared),
+    )
+
+
+def _declared(cls: type[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
+    """What a class itself says, in its ``Meta`` and its keywords."""
+    declared = _meta(cls)
+    for key, value in keywords.items():
+        if key in declared:
+            raise ModelDefinitionError(
+                "an option is given twice",
+                model=cls.__name__,
+                option=key,
+                hint="Give it as class keyword or in Meta.",
+            )
+        declared[key] = value
+    return declared
+
+
+def _refuse_own_options(model: str, declared: Mapping[str, Any], united: list[ModelOptions]) -> None:
+    """A class that shares a collection has what belongs to the collection from the class that it derives from."""
+    given = [
+        option for option in ("collection", "discriminator", "schema_version", "ttl", "upgrades") if option in declared
+    ]
+    if united and given:
+        raise ModelDefinitionError(
+            "an option belongs to the first class of a collection with several",
+            model=model,
+            option=given[0],
+            hint="Leave it out: the class is stored in the collection of the class that it derives from.",
+        )
+    if len({parent.collection for parent in united if parent.collection}) > 1:
+        raise ModelDefinitionError(
+            "a class derives from classes of two collections",
+            model=model,
+            option="discriminator",
+            hint="Derive it from one of them.",
+        )
+    if "discriminator" in declared and declared.get("abstract") is True:
+        raise ModelDefinitionError(
+            "an abstract model has no collection",
+            model=model,
+            option="discriminator",
+            hint="Leave out abstract: without a Literal field of that name it has no records of its own anyway.",
+        )
+
+
+def _united_collection(united: Iterable[ModelOptions]) -> str:
+    return next((parent.collection for parent in united if parent.collection), "")
+
+
+def _discriminator(model: str, declared: Mapping[str, Any]) -> str | None:
+    name = declared.get("discriminator")
+    if name is None or (isinstance(name, str) and name.isidentifier()):
+        return name
+    raise ModelDefinitionError(
+        "a discriminator is no name of a field",
+        model=model,
+        option="discriminator",
+        hint='Write discriminator="kind", and kind: Literal["circle"] = "circle" in each class.',
+    )
+
+
+def _meta(cls: type[Any]) -> dict[str, Any]:
+    meta: type[Any] | None = cls.__dict__.get("Meta")
+    if meta is None:
+        return {}
+    # `class Meta(Base.Meta)` is allowed, but what Base declared there reaches this class by the rules above.
+    of_parents = {base.__dict__.get("Meta") for base in cls.__mro__[1:]}
+    options: dict[str, Any] = {}
+    for part in reversed([part for part in meta.__mro__ if part is not object and part not in of_parents]):
+        options.update((key, value) for key, value in vars(part).items() if not key.startswith("__"))
+    for key in options:
+        if key not in META_OPTIONS:
+            raise ModelDefinitionError(
+                "an option of Meta does not exist",
+                model=cls.__name__,
+                option=key,
+                suggestion=_closest(key, META_OPTIONS),
+                hint=f"Options of Meta are {', '.join(META_OPTIONS)}.",
+            )
+    return options
+
+
+def _collection(model: str, declared: Mapping[str, Any]) -> str:
+    return check_name(model, "collection", declared.get("collection", _snake_case(model)))
+
+
+def _snake_case(name: str) -> str:
+    """``HTTPRequest2Log`` is ``http_request2_log``, and ``Box[int]`` is ``box_int``."""
+    words = re.sub(r"[^\w]+", "_", name).strip("_")
+    words = re.sub(r"(.)([A-Z][a-z]+)", r"\1_\2", words)
+    return re.sub(r"_+", "_", re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", words)).lower()
+
+
+def _indexes(model: str, declared: Mapping[str, Any]) -> tuple[DeclaredIndex, ...]:
+    indexes = declared.get("indexes", ())
+    if isinstance(indexes, (list, tuple)):
+        found = cast("list[Any]", indexes)
+        if all(isinstance(index, DeclaredIndex) for index in found):
+            return tuple(found)
+    raise ModelDefinitionError(
+        "Meta.indexes is not a tuple of indexes",
+        model=model,
+        option="indexes",
+        hint='Write indexes = (Index("country", "-elevation"),), with the comma.',
+    )
+
+
+def _boolean(model: str, declared: Mapping[str, Any], option: str, *, default: bool) -> bool:
+    value = declared.get(option, default)
+    if not isinstance(value, bool):
+        raise ModelDefinitionError("an option takes True or False", model=model, option=option, hint="Give a bool.")
+    return value
+
+
+def _version(model: str, declared: Mapping[str, Any]) -> int:
+    version = declared.get("schema_version", 1)
+    if type(version) is not int or version < 1:
+        raise ModelDefinitionError(
+            "a schema version is not a whole number from 1 on",
+            model=model,
+            option="schema_version",
+            hint="Count it up by one with every incompatible change.",
+        )
+    return version
+
+
+def _upgrades(
+    cls: type[Any],
+    declared: Mapping[str, Any],
+    parents: Iterable[ModelOptions],
+    inherited: Iterable[ModelOptions],
+    version: int,
+) -> tuple[Upgrade, ...]:
+    """Those of the class, of its abstract parents and of mixins; a collection of a parent has upgrades of its own."""
+    if any(parent.discriminator is not None for parent in parents) and any(marked_functions(cls)):
+        raise ModelDefinitionError(
+            "a class that shares a collection has an upgrade of its own",
+            model=cls.__name__,
+            option="upgrade",
+            hint="Declare it in the first class of the collection: the function sees the discriminator.",
+        )
+    own = {id(parent) for parent in inherited}
+    foreign = {id(parent) for parent in parents} - own
+    classes = [base for base in cls.__mro__ if id(base.__dict__.get("__kv_options__")) not in foreign]
+    of_parents = dict.fromkeys(one for parent in inherited for one in parent.upgrades)
+    found = declared_upgrades(cls, classes, declared.get("upgrades", ()), of_parents)
+    beyond = [one for one in found if one.to > version]
+    if not beyond or _boolean(cls.__name__, dict(declared), "abstract", default=False):
+        return found
+    if {"schema_version", "upgrades"} & declared.keys() or any(marked_functions(cls)):
+        raise ModelDefinitionError(
+            "an upgrade leads to a higher schema version than the declared one",
+            model=cls.__name__,
+            option=f"to={beyond[0].to}",
+            hint=f"Write schema_version = {beyond[-1].to} in Meta.",
+        )
+    return tuple(one for one in found if one.to <= version)  # of a parent, whose versions are not those of the class
+
+
+def _inherited_ttl(parents: Iterable[ModelOptions]) -> timedelta | None:
+    """That of the nearest parent that has one."""
+    return next((timedelta(milliseconds=one.ttl_ms) for one in parents if one.ttl_ms is not None), None)
+
+
+def _lifetime(model: str, declared: Mapping[str, Any]) -> int | None:
+    ttl = declared.get("ttl")
+    if ttl is None:
+        return None
+    seconds = ttl.total_seconds() if isinstance(ttl, timedelta) else ttl
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float)) or not 0 < seconds <= LONGEST_TTL_S:
+        raise ModelDefinitionError(
+            "a lifetime is no positive number of seconds",
+            model=model,
+            option="ttl",
+            hint="Write ttl = 3600 or ttl = timedelta(hours=1), or leave it out to keep records for ever.",
+        )
+    return max(1, round(seconds * 1_000))
+
+
+def _closest(name: str, known: Iterable[str]) -> str | None:
+    close = spelling.get_close_matches(name, tuple(known), 1)
+    return close[0] if close else None

@@ -1,0 +1,152 @@
+"""The partial model of a model: every field may be left out, for the body of a PATCH request.
+
+Rules of this module: made of what the class declares, once per class. A field that was not given has no value at all,
+neither a default nor None, so that nothing that a client did not send can be taken for something that it did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from inspect import signature
+from typing import Annotated, Any, Final
+
+import pydantic
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+from pydantic_core import PydanticUndefined
+
+from kvmodels.errors import InvalidArgumentError
+from kvmodels.schema.declare.markers import FieldMarker
+from kvmodels.schema.declare.time_fields import automatic_of
+from kvmodels.schema.storage.forms import require_no_fields
+
+_PARTIAL: Final = "__kv_partial__"
+
+# What is kept of a FieldInfo besides type and metadata; not default, exclude and frozen, which a change has no use for.
+_KEPT: Final = (
+    "alias",
+    "alias_priority",
+    "validation_alias",
+    "serialization_alias",
+    "title",
+    "description",
+    "examples",
+    "discriminator",
+    "deprecated",
+    "json_schema_extra",
+    "repr",
+)
+
+
+class PartialModel(BaseModel):
+    """Base of partial models: a field that was not given is no attribute, and is in no dump."""
+
+    def model_post_init(self, _context: Any, /) -> None:
+        """Take away what stands for fields that were not given."""
+        for name in self.__pydantic_fields__.keys() - self.__pydantic_fields_set__:
+            vars(self).pop(name, None)
+
+
+def partial_model(model: type[BaseModel]) -> type[PartialModel]:
+    """The partial model of a class; see ``KvModel.partial``."""
+    known: type[PartialModel] | None = model.__dict__.get(_PARTIAL)
+    if known is None:
+        known = _made(model)
+        type.__setattr__(model, _PARTIAL, known)
+    return known
+
+
+def _made(model: type[BaseModel]) -> type[PartialModel]:
+    if not model.__pydantic_complete__:
+        model.model_rebuild()
+    fields: dict[str, Any] = {
+        name: (_annotation(info), _optional(info))
+        for name, info in model.__pydantic_fields__.items()
+        if automatic_of(info) is None
+    }
+    config = model.model_config.copy()
+    config |= {"title": None, "frozen": False, "validate_default": False}
+    base = type("PartialModel", (PartialModel,), {"model_config": config, "__module__": model.__module__})
+    return pydantic.create_model(
+        f"{model.__name__}Patch",
+        __base__=base,
+        __module__=model.__module__,
+        __doc__=f"Changes of {model.__name__}: fields that are left out stay as they are.",
+        __validators__=dict(_validators(model, fields)),
+        **fields,
+    )
+
+
+def _annotation(info: FieldInfo) -> Any:
+    metadata = [mark for mark in info.metadata if not isinstance(mark, FieldMarker)]
+    return Annotated[(info.annotation, *metadata)] if metadata else info.annotation
+
+
+def _optional(info: FieldInfo) -> Any:
+    given = {name: getattr(info, name) for name in _KEPT}
+    kept = {name: value for name, value in given.items() if value is not None and value is not PydanticUndefined}
+    # A factory and no default, which the description of the interface would show.
+    return pydantic.Field(default_factory=_nothing, **kept)
+
+
+def _nothing() -> None:
+    """Stands for a field that is not given, until ``model_post_init`` takes it away."""
+
+
+def _validators(model: type[BaseModel], fields: Iterable[str]) -> Iterator[tuple[str, Any]]:
+    """The validators of single fields; those of the whole model would miss the fields that are left out."""
+    for name, decorator in model.__pydantic_decorators__.field_validators.items():
+        info = decorator.info
+        of = [field for field in fields if field in info.fields or "*" in info.fields]
+        if not of:
+            continue
+        options: dict[str, Any] = {}
+        if info.json_schema_input_type is not PydanticUndefined:
+            options["json_schema_input_type"] = info.json_schema_input_type
+        decorate: Any = pydantic.field_validator  # its overloads are for modes that are known beforehand
+        yield name, decorate(*of, mode=info.mode, **options)(_static(decorator.func))
+
+
+def _static(function: Callable[..., Any]) -> Any:
+    """The same function, without a class that pydantic would look for: it is bound to that of the model already."""
+
+    def one(value: Any) -> Any:
+        return function(value)
+
+    def two(value: Any, second: Any) -> Any:
+        return function(value, second)
+
+    def three(value: Any, handler: Any, info: Any) -> Any:
+        return function(value, handler, info)
+
+    # pydantic decides by the number of parameters whether to tell what is being validated.
+    adapted: tuple[Any, ...] = (one, two, three)
+    return staticmethod(adapted[len(signature(function).parameters) - 1])
+
+
+def sent_values(body: Any, changes: dict[str, Any]) -> dict[str, Any]:
+    """The changes that a body and keywords ask for, by field name; a keyword counts more than the body.
+
+    Args:
+        body: a pydantic model, of which the fields count that were given; or None.
+        changes: new values by field name.
+
+    Raises:
+        InvalidArgumentError: the body is something else.
+        InvalidValueError: an extra field of the body has the name of one of its fields.
+    """
+    if body is None:
+        return changes
+    if not isinstance(body, BaseModel):
+        raise InvalidArgumentError(
+            "the body of a change is no pydantic model",
+            argument="body",
+            value=type(body).__name__,
+            hint="Give the changes as keywords, patch(key, **changes), or an object of the model's partial().",
+        )
+    values = body.__dict__
+    fields = type(body).model_fields
+    sent = {name: values[name] for name in fields if name in body.model_fields_set}
+    extra = body.__pydantic_extra__ or {}
+    require_no_fields(type(body).__name__, extra, fields, path="$")
+    return {**sent, **extra, **changes}

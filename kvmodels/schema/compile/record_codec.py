@@ -1,0 +1,450 @@
+"""Objects to stored documents and back, for one model: validate, encode, prove idempotent; reconcile, decode, validate.
+
+Rules of this module: pydantic's ValidationError is not wrapped on the way in, and is a DecodeError on the way out.
+Nothing is put back into the caller's object before the write has succeeded. A document that is decoded belongs to the
+object afterwards. The paths of a model with plain fields run without any Python code per field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from operator import attrgetter
+from typing import Any, Final, NamedTuple, NoReturn, cast
+
+from pydantic import BaseModel, ValidationError
+
+from kvmodels._support import switches
+from kvmodels.errors import (
+    DecodeError,
+    InvalidArgumentError,
+    InvalidValueError,
+    KvModelsError,
+    NonIdempotentValidatorError,
+)
+from kvmodels.schema.compile.columns import ComputedValues
+from kvmodels.schema.definition.definition import ColumnSource, Document, ModelSchema, Straight
+from kvmodels.schema.definition.upgrades import Upgrades, version_of
+from kvmodels.schema.definition.values import COMPUTED, RESERVED_FIELD, same_stored, unchanged
+from kvmodels.schema.filters.changes import evaluated, keeps_extra, unknown_field
+from kvmodels.schema.instances import all_are_new, unknown_of
+from kvmodels.schema.storage.composites import must_be_stored
+from kvmodels.schema.storage.forms import Form, Function, extra_path, refused_time_path, require_no_fields
+
+_new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
+_EXTRA: Final = attrgetter("__pydantic_extra__")
+
+
+class Prepared(NamedTuple):
+    """An object made ready for a write, which has not happened yet.
+
+    Attributes:
+        values: the validated values by field name.
+        extra: the validated extra fields of a model with ``extra="allow"``, else None.
+        document: what is stored.
+        primary_key: values of the primary key.
+        unknown: stored fields that the class does not know, as the object's state has them.
+    """
+
+    values: dict[str, Any]
+    extra: dict[str, Any] | None
+    document: Document
+    primary_key: tuple[Any, ...]
+    unknown: Mapping[str, Any]
+
+
+class PreparedMany(NamedTuple):
+    """New objects made ready for one write, which has not happened yet; a ``Prepared`` for each would cost more.
+
+    Attributes:
+        values: the validated values of each by field name.
+        documents: what is stored of each; the very same dicts where values are stored as they are.
+        keeps_identity: ``accept`` must look at each of them, because containers keep their identity.
+    """
+
+    values: list[dict[str, Any]]
+    documents: list[Document]
+    keeps_identity: bool
+
+
+class RecordCodec:
+    """Encodes and decodes the objects of one model.
+
+    Args:
+        model: the model class, complete.
+        forms: storage forms of its fields, in declaration order.
+        primary_key: names of the primary key fields.
+        computed: computed columns and folded fields, whose values are stored in every document.
+        schema_version: what is written under ``$kv`` when it is above 1.
+        proves: whether a document is decoded and encoded again before it is written, because they do.
+        upgrades: what is applied to a document of an older schema version before it is decoded.
+    """
+
+    def __init__(
+        self,
+        model: type[BaseModel],
+        forms: Mapping[str, Form],
+        *,
+        primary_key: tuple[str, ...],
+        computed: tuple[ColumnSource, ...],
+        schema_version: int,
+        proves: bool,
+        upgrades: Upgrades | None = None,
+    ) -> None:
+        self._model = model
+        self._name = model.__name__
+        self._validate: Callable[..., Any] = model.__pydantic_validator__.validate_python
+        self._names = dict.fromkeys(forms).keys()
+        self._count = len(forms)
+        self._encoders = _named(forms, "encode")
+        self._decoders = _named(forms, "decode")
+        self._revalidators = _named(forms, "revalidate")
+        self._mutable = tuple(name for name, form in forms.items() if form.mutable)
+        self._required = tuple(name for name, info in model.model_fields.items() if must_be_stored(info))
+        self._key_values = _taking(primary_key)
+        self._computed = ComputedValues(model.__name__, computed) if computed else None
+        self._schema_version = schema_version
+        self._proves = proves
+        self._upgrades = upgrades
+        self._keeps_extra = model.model_config.get("extra") == "allow"
+        self._is_bare = not self._revalidators and not proves
+        self._is_stored_as_is = not self._encoders and not self._keeps_extra and schema_version == 1
+
+    @property
+    def straight(self) -> Straight:
+        """The parts of ``decode`` for a document that stores exactly the declared fields."""
+        marked = self._schema_version > 1 or self._computed is not None
+        return Straight(self._names, self._decoders, self._validate, self._schema_version, marked)
+
+    def primary_key_of(self, instance: Any) -> tuple[Any, ...]:
+        """Values of the primary key of an object, as they are in it now."""
+        return self._key_values(instance.__dict__)
+
+    def encode(self, instance: Any) -> Document:
+        """The document of an object; see ``prepare``."""
+        return self.prepare(instance).document
+
+    def prepare(self, instance: Any) -> Prepared:
+        """Validate the present values of an object and encode them; the object itself is left as it is.
+
+        Raises:
+            pydantic.ValidationError: a value is not valid.
+            InvalidValueError: an object of another class, a value that cannot be stored, an extra with the name of a
+                field, or a computed column whose function failed or returned what the column cannot hold; the field or
+                column is named.
+            NonIdempotentValidatorError: reading would change what is written.
+        """
+        if instance.__class__ is not self._model:
+            raise InvalidValueError(
+                "this is not an object of the model",
+                model=self._name,
+                type=type(instance).__name__,
+                hint="Use the repository of the object's own class.",
+            )
+        present = instance.__dict__
+        is_bare = self._is_bare and switches.fast_kinds
+        try:
+            if not is_bare or present.keys() != self._names or instance.__pydantic_extra__:
+                present = self._present(instance)
+            validated = self._validate(present, by_alias=False, by_name=True)
+            values = validated.__dict__
+            plain = self._is_stored_as_is and switches.fast_kinds and len(values) == self._count
+            document = values.copy() if plain else self._document(validated)
+        except RecursionError:
+            raise InvalidValueError(
+                "an object contains itself or is nested too deeply",
+                model=self._name,
+                hint="Store a reference, such as the primary key, instead of the object.",
+            ) from None
+        if self._proves:
+            self._prove(document)
+        if self._computed is not None:
+            # Of the validated values, because those are what a reader of the record will see.
+            document.setdefault(RESERVED_FIELD, {})[COMPUTED] = self._computed.of(values)
+        unknown = unknown_of(instance)
+        if unknown:
+            carried = {name: value for name, value in unknown.items() if name not in document}
+            if RESERVED_FIELD in unknown:
+                carried[RESERVED_FIELD] = {**unknown[RESERVED_FIELD], **document.get(RESERVED_FIELD, {})}
+            document.update(carried)
+        primary_key = self._key_values(values)
+        return _new(Prepared, (values, validated.__pydantic_extra__, document, primary_key, unknown))
+
+    def prepare_many(self, instances: Sequence[Any]) -> PreparedMany | None:
+        """What ``prepare`` gives for new objects, by columns; None where it must be asked for each of them.
+
+        That is so for objects that were stored, for models with functions of the user, computed columns or extra
+        fields, and where an object is not valid: then ``prepare`` says which.
+        """
+        if not (self._is_bare and switches.fast_kinds) or self._keeps_extra or self._computed is not None:
+            return None
+        if set(map(type, instances)) != {self._model} or not all_are_new(instances):
+            return None
+        validate = self._validate
+        try:
+            if any(map(_EXTRA, instances)):
+                return None
+            if self._is_stored_as_is:
+                values = [validate(one.__dict__, by_alias=False, by_name=True).__dict__ for one in instances]
+                documents = values
+            else:
+                validated = [validate(one.__dict__, by_alias=False, by_name=True) for one in instances]
+                values = [one.__dict__ for one in validated]
+                documents = [self._document(one) for one in validated]
+        except Exception:  # noqa: BLE001 - whatever it is, ``prepare`` raises it again
+            return None
+        if set(map(len, values)) != {self._count}:
+            return None
+        return PreparedMany(values, documents, keeps_identity=bool(self._mutable))
+
+    def accept(self, instance: Any, prepared: Prepared) -> None:
+        """Put the validated values into the caller's object, after the write has succeeded.
+
+        Containers and nested objects that validation left equal keep their identity, so that references to them which
+        the caller holds stay references into the object.
+        """
+        present = instance.__dict__
+        values = prepared.values
+        if self._mutable:
+            values = dict(values)
+            for name in self._mutable:
+                if name in present and unchanged(present[name], values[name]):
+                    values[name] = present[name]
+        # Not setattr: that would validate a second time, and fail on a frozen model.
+        present.update(values)
+        if prepared.extra and instance.__pydantic_extra__ is not None:
+            for name, value in prepared.extra.items():
+                if not unchanged(instance.__pydantic_extra__.get(name), value):
+                    instance.__pydantic_extra__[name] = value
+
+    def decode(self, document: Document, key: tuple[Any, ...]) -> tuple[Any, dict[str, Any]]:
+        """The validated object of a document, and the stored fields that the class does not know.
+
+        Args:
+            document: a document that nobody else uses; its containers may become those of the object.
+            key: values of the primary key, for errors.
+
+        Raises:
+            DecodeError: a field is missing and has no plain default, a stored value is not valid, or an upgrade failed.
+        """
+        if self._upgrades is not None:
+            upgraded = self._upgrades.apply(document, key)
+            if upgraded is not document:
+                return self._decoded_upgraded(upgraded, key)
+        return self._decoded(document, key)
+
+    def _decoded_upgraded(self, document: Document, key: tuple[Any, ...]) -> tuple[Any, dict[str, Any]]:
+        try:
+            return self._decoded(document, key)
+        except DecodeError as error:
+            raise DecodeError(
+                "what the upgrades make of a stored record is not a valid object of its model",
+                key=key,
+                model=self._name,
+                field=error.field,
+                reason=f"upgrade to {version_of(document)}: {error.reason}",
+                hint="Mend the upgrade functions, or the record with kv.unsafe().",
+            ) from error
+
+    def _decoded(self, document: Document, key: tuple[Any, ...]) -> tuple[Any, dict[str, Any]]:
+        unknown: dict[str, Any] = {}
+        if document.keys() != self._names:
+            document, unknown = self._reconciled(document, key)
+        elif self._decoders or self._proves:
+            document = dict(document)
+        name: str | None = None
+        try:
+            for name, decode in self._decoders:
+                if name in document:
+                    document[name] = decode(document[name])
+            name = None
+            return self._validate(document, by_alias=False, by_name=True), unknown
+        except ValidationError as error:
+            self._unreadable(key, _first_location(error) if name is None else name, _first_reason(error), error)
+        except KvModelsError as error:
+            self._unreadable(key, name, error.message, error)
+        except Exception as error:  # noqa: BLE001 - functions of the user may raise anything, and so may foreign data
+            self._unreadable(key, name, type(error).__name__, error)
+
+    def _present(self, instance: Any) -> dict[str, Any]:
+        present: dict[str, Any] = instance.__dict__
+        extra = instance.__pydantic_extra__
+        if present.keys() != self._names or extra or self._revalidators or self._proves:
+            present = {name: present[name] for name in self._names if name in present}
+            for name, revalidate in self._revalidators:
+                if name in present:
+                    present[name] = self._revalidated(name, revalidate, present[name])
+            if extra:
+                require_no_fields(self._name, extra, self._names, path="$")
+                present.update(extra)
+        return present
+
+    def _revalidated(self, name: str, revalidate: Function, value: Any) -> Any:
+        try:
+            return revalidate(value)
+        except InvalidValueError as error:
+            raise self._of_field(error, name, value) from error
+
+    def _of_field(self, error: InvalidValueError, name: str, value: Any) -> InvalidValueError:
+        """The error of a value inside of a field, with the field and, where it can be found, the path."""
+        path = error.path
+        if path is None:
+            inner = extra_path(value) or refused_time_path(value)
+            path = None if inner is None else f"$.{name}{inner}"
+        return InvalidValueError(
+            error.message, model=self._name, field=name, path=path, type=error.type, hint=error.hint
+        )
+
+    def _document(self, validated: Any) -> Document:
+        values = validated.__dict__
+        document = values.copy() if len(values) == self._count else {name: values[name] for name in self._names}
+        name = ""
+        try:
+            for name, encode in self._encoders:
+                document[name] = encode(document[name])
+        except InvalidValueError as error:
+            raise self._of_field(error, name, values[name]) from error
+        except (TypeError, ValueError, AttributeError, LookupError) as error:
+            raise InvalidValueError(
+                "a value cannot be stored in the form of its field",
+                model=self._name,
+                field=name,
+                type=type(document[name]).__name__,
+                hint="A validator returned another type than the annotation says, or the type's own function failed.",
+            ) from error
+        if self._keeps_extra and validated.__pydantic_extra__:
+            self._add_extra(document, validated.__pydantic_extra__)
+        if self._schema_version > 1:
+            document[RESERVED_FIELD] = {"v": self._schema_version}
+        return document
+
+    def _add_extra(self, document: Document, extra: Mapping[str, Any]) -> None:
+        require_no_fields(self._name, extra, self._names, path="$")
+        for name in extra:
+            if name.startswith(RESERVED_FIELD):
+                raise InvalidValueError(
+                    "the name of an extra field is reserved",
+                    model=self._name,
+                    field=name,
+                    hint="Names that begin with $kv belong to the library.",
+                )
+        document.update(extra)
+
+    def _prove(self, document: Document) -> None:
+        try:
+            # A copy, because a validator that changes a list in place would change the document with it.
+            again = self._document(self.decode(deepcopy(document), ())[0])
+        except (DecodeError, InvalidValueError) as error:
+            raise NonIdempotentValidatorError(
+                "a validator does not accept its own result", model=self._name, field=error.field
+            ) from error
+        for name in (*document, *again):
+            if name not in again or name not in document or not same_stored(document[name], again[name]):
+                raise NonIdempotentValidatorError("a validator changes its own result", model=self._name, field=name)
+
+    def _reconciled(self, document: Document, key: tuple[Any, ...]) -> tuple[Document, dict[str, Any]]:
+        reserved = document.get(RESERVED_FIELD)
+        unknown: dict[str, Any] = {}
+        if reserved is not None:
+            document = document.copy()
+            del document[RESERVED_FIELD]
+            unknown = self._reserved(reserved, key)
+            if document.keys() == self._names:
+                return document, unknown
+        for name in self._required:
+            if name not in document:
+                raise DecodeError(
+                    "a stored record lacks a field that has no plain default",
+                    key=key,
+                    model=self._name,
+                    field=name,
+                    reason="missing",
+                    hint="The record was written before the field existed: give the field a plain default (a "
+                    "default_factory only of list, dict, set, frozenset or tuple: another could give another value in "
+                    "every read), write an upgrade that fills it, or remove the record: repository.remove(key).",
+                )
+        if self._keeps_extra or document.keys() <= self._names:
+            return (dict(document) if reserved is None else document), unknown
+        unknown.update((name, value) for name, value in document.items() if name not in self._names)
+        return {name: value for name, value in document.items() if name in self._names}, unknown
+
+    def _reserved(self, reserved: Any, key: tuple[Any, ...]) -> dict[str, Any]:
+        if reserved.__class__ is dict and len(reserved) == 1 and COMPUTED in reserved:
+            return {}  # by far the most frequent form, which costs no loop
+        reserved = cast("dict[str, Any]", reserved) if type(reserved) is dict else {"v": None}
+        version = reserved.get("v", 1)
+        if type(version) is not int or not 1 <= version <= self._schema_version:
+            raise DecodeError(
+                "a stored record is of another schema version",
+                key=key,
+                model=self._name,
+                field=RESERVED_FIELD,
+                reason=f"stored {version!r}, declared {self._schema_version}",
+                hint="A newer version of the program wrote it: update this one.",
+            )
+        # Values of computed columns are made anew by every write, by the functions of the class that writes.
+        rest = {name: value for name, value in reserved.items() if name not in ("v", COMPUTED)}
+        return {RESERVED_FIELD: rest} if rest else {}
+
+    def _unreadable(self, key: tuple[Any, ...], field: str | None, reason: str, error: Exception) -> NoReturn:
+        raise DecodeError(
+            "a stored record is not a valid object of its model",
+            key=key,
+            model=self._name,
+            field=field,
+            reason=reason,
+            hint="Let the model accept what is stored (kv.get shows it), or remove the record: repository.remove(key).",
+        ) from error
+
+
+def apply_changes(schema: ModelSchema, instance: Any, changes: Mapping[str, Any]) -> None:
+    """Put new values into an object by field name; ``prepare`` validates them with all the others.
+
+    Not setattr: a model may be frozen, and ``validate_assignment`` would run the model's validators once per field,
+    on states in between that nobody asked for.
+
+    Raises:
+        UnknownFieldError: the model has no such field, and does not keep extra fields.
+        InvalidArgumentError: the library sets the field.
+        InvalidValueError: a term has no value for the object.
+    """
+    extra = instance.__pydantic_extra__
+    for name in changes:
+        if name not in schema.fields and (extra is None or not keeps_extra(schema, name)):
+            raise unknown_field(schema, name, "a change names a field that the model does not have")
+    for field in schema.time_fields:
+        if field.name in changes:
+            raise InvalidArgumentError(
+                "a change names a field that the library sets",
+                argument=field.name,
+                value=field.automatic,
+                hint="Leave it out: every write sets it.",
+            )
+    for name, value in evaluated(schema, instance, changes).items():
+        if name in schema.fields:
+            instance.__dict__[name] = value
+            instance.__pydantic_fields_set__.add(name)
+        elif extra is not None:
+            extra[name] = value
+
+
+def _named(forms: Mapping[str, Form], function: str) -> tuple[tuple[str, Function], ...]:
+    found = ((name, getattr(form, function)) for name, form in forms.items())
+    return tuple((name, apply) for name, apply in found if apply is not None)
+
+
+def _taking(names: tuple[str, ...]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
+    """What gives the values of some fields."""
+    if len(names) == 1:
+        (name,) = names
+        return lambda values: (values[name],)
+    return lambda values: tuple([values[name] for name in names])
+
+
+def _first_location(error: ValidationError) -> str | None:
+    location = error.errors(include_url=False, include_context=False, include_input=False)[0]["loc"]
+    return str(location[0]) if location else None
+
+
+def _first_reason(error: ValidationError) -> str:
+    return error.errors(include_url=False, include_context=False, include_input=False)[0]["type"]

@@ -1,0 +1,432 @@
+"""Compilation of a model class to its ``ModelSchema``: storage forms, columns and indexes.
+
+A record is validated again whenever it is read. A ``FutureDatetime`` that was valid when it was written is refused by
+pydantic a day later, and then the record cannot be read; the same happens to a ``FilePath`` whose file is removed. So
+types whose validation depends on the clock or the disk are refused. The schema that pydantic has compiled is searched
+for them, not the annotations, because it says what is validated however the type is spelt.
+
+Rules of this module: everything that can be wrong with a declaration is found here, before any object exists, and is
+a ModelDefinitionError that names model, field and option. The result depends on the class alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
+from enum import Enum
+from typing import Any, Final, NamedTuple, cast
+
+from pydantic.errors import PydanticUndefinedAnnotation
+from pydantic.fields import FieldInfo
+from pydantic.types import PathType
+
+from kvmodels._support.naming import short_repr
+from kvmodels.codecs.columns.base import ColumnCodec
+from kvmodels.codecs.columns.registry import column_codec
+from kvmodels.errors import ModelDefinitionError
+from kvmodels.schema.compile.columns import Sources, declared_column, folded_field, naming
+from kvmodels.schema.compile.indexes import Declarations
+from kvmodels.schema.compile.options import ModelOptions
+from kvmodels.schema.compile.record_codec import RecordCodec
+from kvmodels.schema.declare.annotations import Plain, has_validators, literal_values, plain, type_name
+from kvmodels.schema.declare.declarations import Index
+from kvmodels.schema.declare.hooks import model_hooks
+from kvmodels.schema.declare.markers import EntryMarker, FieldMarker, PrimaryKey, Stored
+from kvmodels.schema.declare.time_fields import TimeField, time_fields
+from kvmodels.schema.definition.definition import Column, ColumnSource, FieldStorage, IndexDefinition, ModelSchema
+from kvmodels.schema.definition.upgrades import Upgrades
+from kvmodels.schema.definition.values import RESERVED_FIELD
+from kvmodels.schema.storage.composites import must_be_stored
+from kvmodels.schema.storage.fields import FormBuilder
+from kvmodels.schema.storage.forms import Form
+
+_NOT_SCHEMAS: Final = frozenset(
+    {"cls", "config", "custom_error_context", "default", "expected", "members", "metadata", "serialization"}
+)
+"""Items of a schema that hold values or descriptions, which are not validated."""
+
+_PATH_TYPES: Final[Mapping[Any, str]] = {
+    PathType.validate_file: "FilePath",
+    PathType.validate_directory: "DirectoryPath",
+    PathType.validate_new: "NewPath",
+    PathType.validate_socket: "SocketPath",
+}
+
+
+class _Finding(NamedTuple):
+    """A type that cannot be stored: its name, what its validation looks at, and the type to declare instead."""
+
+    name: str
+    looks_at: str
+    plain: str
+
+
+def require_lasting_types(model: type[Any]) -> None:
+    """Refuse a model with a type whose validation looks at the clock, the disk or the installed modules.
+
+    Args:
+        model: the class, complete.
+
+    Raises:
+        ModelDefinitionError: a field has such a type, or a part of its type is one.
+    """
+    search = _Search(model.__pydantic_core_schema__)
+    for field, schema in search.fields():
+        for found in search.findings(schema):
+            raise ModelDefinitionError(
+                "the validation of a type depends on more than the value, so a stored record could become unreadable",
+                model=model.__name__,
+                field=field,
+                option=found.name,
+                hint=f"{found.name} looks at the {found.looks_at}. Declare {found.plain} here, and use {found.name} in "
+                "the model that validates the input. Records that are stored stay as they are.",
+            )
+
+
+class _Search:
+    """The compiled schema of one model, with the definitions that its parts refer to."""
+
+    def __init__(self, root: Mapping[str, Any]) -> None:
+        self._root = root
+        self._definitions: dict[str, Mapping[str, Any]] = {
+            one["ref"]: one for one in root.get("definitions", ()) if "ref" in one
+        }
+
+    def fields(self) -> Iterator[tuple[str | None, Any]]:
+        """The schema of each field by name, then everything else, which has none."""
+        node: Any = self._root
+        while node is not None and node.get("type") != "model-fields":
+            node = self._definitions.get(node["schema_ref"]) if "schema_ref" in node else node.get("schema")
+        if node is not None:
+            yield from node["fields"].items()
+        yield None, self._root
+
+    def findings(self, schema: Any) -> Iterator[_Finding]:
+        """The types in a schema that cannot be stored."""
+        seen: set[str] = set()
+        waiting: list[Any] = [schema]
+        while waiting:
+            node = waiting.pop()
+            if isinstance(node, (list, tuple)):
+                waiting += cast("list[Any]", node)
+            elif isinstance(node, dict):
+                node = cast("dict[str, Any]", node)
+                is_schema = isinstance(node.get("type"), str)  # else a dict of schemas by name, such as the fields
+                if is_schema:
+                    yield from _finding(node)
+                    reference = node.get("schema_ref")
+                    if reference is not None and reference not in seen:
+                        seen.add(reference)
+                        waiting.append(self._definitions.get(reference))
+                waiting += [part for key, part in node.items() if not (is_schema and key in _NOT_SCHEMAS)]
+
+
+def _finding(node: Mapping[str, Any]) -> Iterator[_Finding]:
+    if "now_op" in node:
+        yield _Finding(f"{node['now_op']}_{node['type']}".title().replace("_", ""), "clock", node["type"])
+    function: Any = node.get("function")
+    if not isinstance(function, dict):
+        return
+    function = cast("dict[str, Any]", function).get("function")
+    if function in _PATH_TYPES:
+        yield _Finding(_PATH_TYPES[function], "disk", "Path")
+    elif getattr(function, "__name__", "") == "import_string" and function.__module__.startswith("pydantic."):
+        yield _Finding("ImportString", "installed modules", "str")
+
+
+_OPTIONS = "__kv_options__"
+SCHEMA_ATTRIBUTE = "__kv_schema__"
+"""Where a class keeps its schema once it is compiled."""
+
+
+def schema_of(model: type[Any]) -> ModelSchema:
+    """The schema of a model class, compiled once; at the first use if its annotations named classes to come.
+
+    Raises:
+        ModelDefinitionError: not a model class, an abstract one, one whose annotations name classes that still do
+            not exist, or a declaration that ``compile_schema`` refuses.
+    """
+    schema: ModelSchema | None = getattr(model, "__dict__", {}).get(SCHEMA_ATTRIBUTE)
+    if schema is None:
+        schema = compile_schema(model)
+        type.__setattr__(model, SCHEMA_ATTRIBUTE, schema)
+    return schema
+
+
+def compile_schema(model: type[Any], shape: type[Any] | None = None) -> ModelSchema:
+    """Compile a model class; use ``schema_of``, which does it once.
+
+    Args:
+        model: the class.
+        shape: a pydantic model whose fields stand for those of the class.
+
+    Raises:
+        ModelDefinitionError: see ``schema_of``.
+    """
+    options = _options_of(model, may_be_abstract=shape is not None)
+    _complete(model)
+    if shape is None:  # else the fields are those of classes that were compiled before
+        require_lasting_types(model)
+    builder = FormBuilder(model.__name__)
+    builder.validators = has_validators(model)
+    fields = _Fields(model if shape is None else shape, builder)
+    computed = fields.folded()
+    directions = dict[str, bool]()
+    for index in options.indexes:
+        if isinstance(index, Index) and index.key is not None:
+            source, is_descending = declared_column(model.__name__, fields.plain, index)
+            computed.setdefault(source.name, source)  # a second one of the name is refused with its index
+            directions.setdefault(source.name, is_descending)
+    schema = _without_indexes(model, fields, computed, validators=builder.validators)
+    declarations = Declarations(schema, fields.plain, options.discriminator)
+    indexes = [declarations.of_field(field, mark) for field, mark in fields.entry_markers()]
+    indexes += [declarations.of_meta(index, directions) for index in options.indexes]
+    _check_discriminator(model, options)
+    return replace(schema, indexes=_by_name(model.__name__, indexes))
+
+
+def _check_discriminator(model: type[Any], options: ModelOptions) -> None:
+    """Refuse a class that could not be told from the others of its collection."""
+    name = options.discriminator
+    shares = any(base.__dict__[_OPTIONS].discriminator for base in model.__mro__[1:] if _OPTIONS in base.__dict__)
+    if name is not None and shares and not options.abstract and not tags_of(model, name):
+        tag = model.__name__.lower()
+        raise ModelDefinitionError(
+            "a class that shares its collection has no value to be told by",
+            model=model.__name__,
+            field=name,
+            hint=f'Write {name}: Literal["{tag}"] = "{tag}", or set abstract=True.',
+        )
+
+
+def tags_of(model: type[Any], discriminator: str) -> tuple[Any, ...]:
+    """The stored values of a Literal field by which the objects of a class are told; none if it is another field."""
+    info: FieldInfo | None = model.model_fields.get(discriminator)
+    values = () if info is None else literal_values(info.annotation)
+    return tuple(value.value if isinstance(value, Enum) else value for value in values)
+
+
+def _storage_of(fields: _Fields) -> dict[str, FieldStorage]:
+    return {
+        name: FieldStorage(name, form.type_name, form.encode, form.decode, name in fields.required)
+        for name, form in fields.forms.items()
+    }
+
+
+def _without_indexes(
+    model: type[Any], fields: _Fields, computed: Mapping[str, ColumnSource], *, validators: bool
+) -> ModelSchema:
+    """The schema as far as it does not depend on indexes, whose conditions are parsed by it."""
+    options = _options_of(model, may_be_abstract=True)
+    upgrades = _upgrades_of(model, fields)
+    records = RecordCodec(
+        model,
+        fields.forms,
+        primary_key=tuple(column.field for column in fields.primary_key),
+        computed=tuple(computed.values()),
+        schema_version=options.schema_version,
+        proves=validators and not options.trust_validators,
+        upgrades=upgrades,
+    )
+    return ModelSchema(
+        model=model,
+        name=model.__name__,
+        collection=options.collection,
+        fields=_storage_of(fields),
+        primary_key=fields.primary_key,
+        indexes={},
+        column_codecs=fields.codecs,
+        nullable_fields=frozenset(name for name, inner in fields.plain.items() if inner.nullable),
+        computed={name: source.computed for name, source in computed.items() if source.computed is not None},
+        source=Sources(model.__name__, fields.plain, computed),
+        schema_version=options.schema_version,
+        ttl_ms=options.ttl_ms,
+        encode=records.encode,
+        decode=records.decode,
+        primary_key_of=records.primary_key_of,
+        prepare=records.prepare,
+        accept=records.accept,
+        hooks=model_hooks(model),
+        time_fields=fields.time_fields(),
+        shape=fields.shape,
+        upgrade=None if upgrades is None else upgrades.apply,
+        touched={} if upgrades is None else upgrades.touched,
+        upgrades_to=frozenset[int]() if upgrades is None else upgrades.versions,
+        straight=records.straight,
+        prepare_many=records.prepare_many,
+    )
+
+
+def _upgrades_of(model: type[Any], fields: _Fields) -> Upgrades | None:
+    steps = _options_of(model, may_be_abstract=True).upgrades
+    if not steps:
+        return None
+    for column in fields.primary_key:
+        if any(column.field in step.touches for step in steps):
+            raise ModelDefinitionError(
+                "an upgrade touches the primary key",
+                model=model.__name__,
+                field=column.field,
+                hint="A record keeps its primary key. Write the records to a new collection.",
+            )
+    return Upgrades(model.__name__, steps)
+
+
+def _options_of(model: type[Any], *, may_be_abstract: bool) -> ModelOptions:
+    options: ModelOptions | None = getattr(model, "__dict__", {}).get(_OPTIONS)
+    if options is None:
+        raise ModelDefinitionError(
+            "this is not a model class",
+            model=getattr(model, "__name__", None) or short_repr(model),
+            hint="Give a class that derives from KvModel.",
+        )
+    if options.abstract and not may_be_abstract:
+        raise ModelDefinitionError(
+            "an abstract model has no records",
+            model=model.__name__,
+            option="abstract",
+            hint="Use a class that derives from it.",
+        )
+    return options
+
+
+def _complete(model: type[Any]) -> None:
+    if model.__pydantic_complete__:
+        return
+    try:
+        model.model_rebuild()
+    except PydanticUndefinedAnnotation as error:
+        raise ModelDefinitionError(
+            "an annotation names a class that does not exist",
+            model=model.__name__,
+            option=error.name,
+            hint="Define the class before the model is used, or call model_rebuild() where it is visible.",
+        ) from error
+
+
+class _Fields:
+    """The fields of one model: storage forms, columns and markers."""
+
+    def __init__(self, model: type[Any], builder: FormBuilder) -> None:
+        self.model = model.__name__
+        self.shape = model
+        infos = cast("dict[str, FieldInfo]", model.model_fields)
+        self.plain = {name: plain(info.annotation, info.metadata) for name, info in infos.items()}
+        self.markers = {name: tuple(self._markers_of(name, inner)) for name, inner in self.plain.items()}
+        self.forms: dict[str, Form] = {}
+        for name, info in infos.items():
+            builder.field = name
+            self.forms[name] = builder.form(info.annotation, info.metadata)
+        self.required = frozenset(name for name, info in infos.items() if must_be_stored(info))
+        self.codecs = {name: codec for name in infos if (codec := self._codec_of(name)) is not None}
+        self.primary_key = tuple(self._primary_key())
+
+    def _markers_of(self, field: str, inner: Plain) -> Iterator[FieldMarker[Any]]:
+        if field.startswith(RESERVED_FIELD):
+            raise self._error("the name of a field is reserved", field, hint="Choose one that does not begin with $kv.")
+        for nested in _nested_metadata(inner.annotation):
+            if _is_marker(nested):
+                raise self._error(
+                    "a marker stands inside of the type",
+                    field,
+                    option=_marker_name(nested),
+                    hint="Put it around the whole type of the field: Indexed[int | None].",
+                )
+        for mark in inner.metadata:
+            if _is_marker(mark):
+                yield mark() if isinstance(mark, type) else mark
+
+    def _codec_of(self, field: str) -> ColumnCodec | None:
+        inner = self.plain[field]
+        try:
+            codec = column_codec(inner.annotation, inner.metadata)
+        except ModelDefinitionError as error:
+            if not self.markers[field]:
+                return None  # not a column, and not asked to be one
+            raise self._error(error.message, field, option=error.option, hint=error.hint) from error
+        if codec is None or any(isinstance(mark, Stored) for mark in inner.metadata):
+            return None
+        return naming(codec, self.model, field)
+
+    def _primary_key(self) -> Iterator[Column]:
+        names = [name for name, marks in self.markers.items() if any(isinstance(mark, PrimaryKey) for mark in marks)]
+        if not names:
+            raise ModelDefinitionError(
+                "a model has no primary key",
+                model=self.model,
+                hint="Mark a field, id: PrimaryKey[ULID] = Field(default_factory=ULID), or set abstract=True.",
+            )
+        for name in names:
+            if self.plain[name].nullable:
+                raise self._error("a primary key field is optional", name, hint="A primary key is never None.")
+            if name not in self.codecs:
+                raise self._error(
+                    "a field of this type cannot be in a key or index",
+                    name,
+                    option=type_name(self.plain[name].annotation),
+                    hint="Columns are bool, int, float, str, bytes, UUID, ULID, date, datetime, time, timedelta, "
+                    "Decimal, IP addresses, and Enum and Literal of one of them; without Stored().",
+                )
+            yield Column(name, self.codecs[name], path=(name,))
+
+    def time_fields(self) -> tuple[TimeField, ...]:
+        """The fields that the library sets."""
+        types = {name: inner.annotation for name, inner in self.plain.items()}
+        return tuple(time_fields(self.shape, types, tuple(column.field for column in self.primary_key)))
+
+    def entry_markers(self) -> Iterator[tuple[str, EntryMarker[Any]]]:
+        """The markers that declare indexes, with their fields."""
+        for field, marks in self.markers.items():
+            for mark in marks:
+                if isinstance(mark, EntryMarker):
+                    yield field, mark
+
+    def folded(self) -> dict[str, ColumnSource]:
+        """The sources of the fields that ``key=`` in a marker folds."""
+        folded: dict[str, ColumnSource] = {}
+        for field, marks in self.markers.items():
+            entries = [mark for mark in marks if isinstance(mark, EntryMarker)]
+            source = folded_field(self.model, field, self.plain[field], entries)
+            if source is not None:
+                folded[field] = source
+            if source is not None and any(isinstance(mark, PrimaryKey) for mark in marks):
+                raise self._error(
+                    "a field of the primary key is folded",
+                    field,
+                    option="key",
+                    hint="Keys are compared as they are: fold the value in a validator, or declare "
+                    f'Index("{field}", key=..., name=...) in Meta.',
+                )
+        return folded
+
+    def _error(self, message: str, field: str, *, option: str | None = None, hint: str | None) -> ModelDefinitionError:
+        return ModelDefinitionError(message, model=self.model, field=field, option=option, hint=hint)
+
+
+def _is_marker(mark: Any) -> bool:
+    return isinstance(mark, FieldMarker) or (isinstance(mark, type) and issubclass(mark, FieldMarker))
+
+
+def _marker_name(mark: Any) -> str:
+    return mark.__name__ if isinstance(mark, type) else type(mark).__name__
+
+
+def _nested_metadata(annotation: Any) -> Iterator[Any]:
+    for argument in getattr(annotation, "__args__", ()):
+        inner = plain(argument)
+        yield from inner.metadata
+        yield from _nested_metadata(inner.annotation)
+
+
+def _by_name(model: str, indexes: Iterable[IndexDefinition]) -> dict[str, IndexDefinition]:
+    named: dict[str, IndexDefinition] = {}
+    for index in indexes:
+        if index.name in named:
+            raise ModelDefinitionError(
+                "two indexes have one name",
+                model=model,
+                option=index.name,
+                hint="Give one of them another name=.",
+            )
+        named[index.name] = index
+    return named

@@ -1,0 +1,1 @@
+"""Declarations: markers, indexes and expressions that a model class is written with."""

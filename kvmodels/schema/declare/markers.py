@@ -1,0 +1,427 @@
+"""The words that fields are declared with: PrimaryKey, Unique, Indexed, MultiIndexed, Stored and Field.
+
+Rules of this module: declarations are immutable metadata in ``Annotated`` and never touch pydantic's ``FieldInfo``,
+which is final. ``Unique[str]`` is ``Annotated[str, Unique()]`` at run time; to type checkers it is a descriptor, so
+that ``User.email`` is a ``FieldRef[str]`` and ``user.email`` a ``str``. What a declaration means is decided by
+``schema/compile/schema.py``; only what is wrong in itself is refused here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from inspect import signature
+from typing import Annotated, Any, ClassVar, Generic, Literal, Never, TypeVar, cast, get_args, overload
+
+import pydantic
+from pydantic.fields import FieldInfo
+from pydantic_core import CoreSchema, PydanticUndefined
+
+from kvmodels._support import suggest as spelling
+from kvmodels._support.naming import show_public_path
+from kvmodels.core.values import KeyNumber
+from kvmodels.errors import ModelDefinitionError
+from kvmodels.schema.declare.declarations import (
+    AggregateIndex,
+    DeclaredIndex,
+    Index,
+    KeyFunction,
+    Nulls,
+    Store,
+    UniqueConstraint,
+    check_condition,
+    check_entries,
+    check_fan_out,
+    check_flag,
+    check_function,
+    described,
+    refuse_unknown,
+)
+from kvmodels.schema.declare.expressions import Expression, FieldRef, MultiFieldRef
+
+__all__ = [
+    "AggregateIndex",
+    "EntryMarker",
+    "Field",
+    "FieldMarker",
+    "Index",
+    "Indexed",
+    "KeyNumber",
+    "MultiIndexed",
+    "PrimaryKey",
+    "Stored",
+    "Unique",
+    "UniqueConstraint",
+    "refuse_marker_default",
+]
+
+T = TypeVar("T")
+C = TypeVar("C")
+E = TypeVar("E")
+
+
+class FieldMarker(Generic[T]):
+    """Base of the markers of one field; a descriptor to type checkers, metadata at run time."""
+
+    __slots__ = ()
+
+    _is_base: ClassVar[bool] = True
+
+    def __class_getitem__(cls, item: Any) -> Any:
+        # Bases are parametrised below, by a type variable, in the ordinary sense of Generic.
+        is_base = "_is_base" in cls.__dict__
+        return cast("Any", super()).__class_getitem__(item) if is_base else Annotated[item, cls()]
+
+    def __set__(self, instance: Any, value: T) -> None:
+        raise ModelDefinitionError(
+            "a marker is the value of a class attribute",
+            model=type(instance).__name__,
+            option=type(self).__name__,
+            hint=f"Write it in the annotation: name: {type(self).__name__}[type].",
+        )
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: pydantic.GetCoreSchemaHandler) -> CoreSchema:
+        # Asked for a marker in metadata too, which changes nothing; as the type itself it is a forgotten argument.
+        if source is not cls:
+            return handler(source)
+        raise ModelDefinitionError(
+            "a marker stands without the type of its field",
+            option=cls.__name__,
+            hint=f"Write the type in brackets: {cls.__name__}[int], or Annotated[int, {cls.__name__}()].",
+        )
+
+    _shown: ClassVar[tuple[str, ...]] = ()
+    """Options that ``repr`` shows always; the others only where they are given."""
+
+    def __repr__(self) -> str:
+        options = ", ".join(f"{name}={value!r}" for name, value in described(self, self._shown))
+        return f"{type(self).__name__}({options})"
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and repr(self) == repr(other)
+
+    def __hash__(self) -> int:
+        return hash(repr(self))
+
+
+class _ValueMarker(FieldMarker[T]):
+    """Base of the markers of a field that is compared as one value."""
+
+    __slots__ = ()
+
+    _is_base = True
+
+    @overload
+    def __get__(self, instance: None, owner: type[Any]) -> FieldRef[T]: ...
+    @overload
+    def __get__(self, instance: object, owner: type[Any]) -> T: ...
+    def __get__(self, instance: object | None, owner: type[Any]) -> Any:
+        # A marker is never the value of a class attribute, so Python itself never asks. Whoever puts one there by
+        # hand gets the marker back, as for any other object.
+        return self
+
+
+class PrimaryKey(_ValueMarker[T]):
+    """The field, or with several such fields in declaration order the tuple of them, that identifies a record.
+
+    Examples:
+        >>> from typing import Annotated
+        >>> PrimaryKey[int] == Annotated[int, PrimaryKey()]
+        True
+    """
+
+    __slots__ = ()
+
+    def __init__(self, **unknown: Never) -> None:
+        refuse_unknown(PrimaryKey, unknown)
+
+
+class EntryMarker(FieldMarker[T]):
+    """Base of the markers that declare an index on their field, and what they have in common."""
+
+    __slots__ = ("include", "key", "name", "nulls", "store", "version", "where")
+
+    _is_base = True
+    _shown: ClassVar[tuple[str, ...]] = ("name", "nulls", "store")
+
+    name: str | None
+    nulls: Nulls
+    store: Store | None
+    key: KeyFunction | None
+    version: int | None
+    where: Expression | None
+    include: tuple[str, ...]
+
+    def _keep(
+        self, name: str | None, nulls: Nulls, store: Store | None, include: Sequence[str], allowed: tuple[str, ...]
+    ) -> None:
+        self.include = check_entries(type(self).__name__, nulls, store, include, allowed)
+        self.name = name
+        self.nulls = nulls
+        self.store = store
+
+    def _choose(self, key: KeyFunction | None, version: int | None, where: Expression | None) -> None:
+        check_function(type(self).__name__, key, version)
+        check_condition(type(self).__name__, where)
+        self.key = key
+        self.version = version
+        self.where = where
+
+
+class Indexed(EntryMarker[T], _ValueMarker[T]):
+    """A non-unique index on one field.
+
+    Args:
+        name: name of the index; the name of the field, unless given.
+        nulls: ``"distinct"`` keeps an entry for records whose field is None (they are found by ``field=None``),
+            ``"skip"`` keeps none.
+        store: ``"record"`` keeps a copy of the record in each entry: lists are read without a second step, and every
+            write of the record writes the entry too.
+        descending: order the entries from the largest value to the smallest; None comes last.
+        key: folds the field, as ``str.casefold`` does: every comparison and every order of the field is that of what
+            the function returns, with an index or without. It takes and returns values of the field's type.
+        version: a whole number from 1 on, to be counted up whenever ``key`` gives other results; not for
+            ``str.casefold``, ``str.lower`` and ``str.upper``.
+        where: only records of which this holds have entries, such as ``Q(deleted=False)``.
+        include: fields whose values each entry holds as well, so that they are read without the record.
+
+    Raises:
+        ModelDefinitionError: an option has a value that it does not take.
+    """
+
+    __slots__ = ("descending",)
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+        nulls: Literal["distinct", "skip"] = "distinct",
+        store: Store | None = None,
+        descending: bool = False,
+        key: KeyFunction | None = None,
+        version: int | None = None,
+        where: Expression | None = None,
+        include: Sequence[str] = (),
+        **unknown: Never,
+    ) -> None:
+        refuse_unknown(Indexed, unknown)
+        self._keep(name, nulls, store, include, ("distinct", "skip"))
+        self._choose(key, version, where)
+        self.descending = check_flag(Indexed.__name__, "descending", descending)
+
+
+class Unique(EntryMarker[T], _ValueMarker[T]):
+    """A unique index on one field: no two records have the same value.
+
+    Args:
+        name: name of the index; the name of the field, unless given.
+        nulls: ``"distinct"`` lets any number of records be None and keeps an entry for each, ``"skip"`` keeps none,
+            ``"equal"`` lets one record be None.
+        store: as for ``Indexed``.
+        key: as for ``Indexed``: ``str.casefold`` makes addresses unique whatever their case.
+        version: as for ``Indexed``.
+        where: only records of which this holds are compared with each other.
+        include: as for ``Indexed``.
+
+    Raises:
+        ModelDefinitionError: an option has a value that it does not take.
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+        nulls: Nulls = "distinct",
+        store: Store | None = None,
+        key: KeyFunction | None = None,
+        version: int | None = None,
+        where: Expression | None = None,
+        include: Sequence[str] = (),
+        **unknown: Never,
+    ) -> None:
+        refuse_unknown(Unique, unknown)
+        self._keep(name, nulls, store, include, get_args(Nulls))
+        self._choose(key, version, where)
+
+
+class MultiIndexed(EntryMarker[C]):
+    """An index on a field with several values: a list, set, frozenset or ``tuple[T, ...]``; an entry for each value.
+
+    Args:
+        name: name of the index; the name of the field, unless given.
+        nulls: what happens when the field itself is None; as for ``Indexed``. An empty list has no entry.
+        store: as for ``Indexed``.
+        key: as for ``Indexed``; it takes and returns single elements.
+        version: as for ``Indexed``.
+        where: as for ``Indexed``.
+        include: as for ``Indexed``.
+        max_fan_out: the most different elements of one record; 1,000 unless given.
+
+    Raises:
+        ModelDefinitionError: an option has a value that it does not take.
+
+    Examples:
+        >>> from typing import Annotated
+        >>> MultiIndexed[list[str]] == Annotated[list[str], MultiIndexed()]
+        True
+    """
+
+    __slots__ = ("max_fan_out",)
+
+    def __init__(
+        self,
+        *,
+        name: str | None = None,
+        nulls: Literal["distinct", "skip"] = "distinct",
+        store: Store | None = None,
+        key: KeyFunction | None = None,
+        version: int | None = None,
+        where: Expression | None = None,
+        include: Sequence[str] = (),
+        max_fan_out: int | None = None,
+        **unknown: Never,
+    ) -> None:
+        refuse_unknown(MultiIndexed, unknown)
+        self._keep(name, nulls, store, include, ("distinct", "skip"))
+        self._choose(key, version, where)
+        check_fan_out(MultiIndexed.__name__, max_fan_out)
+        self.max_fan_out = max_fan_out
+
+    @overload
+    def __get__(self: MultiIndexed[list[E]], instance: None, owner: type[Any]) -> MultiFieldRef[E]: ...
+    @overload
+    def __get__(self: MultiIndexed[set[E]], instance: None, owner: type[Any]) -> MultiFieldRef[E]: ...
+    @overload
+    def __get__(self: MultiIndexed[frozenset[E]], instance: None, owner: type[Any]) -> MultiFieldRef[E]: ...
+    @overload
+    def __get__(self: MultiIndexed[tuple[E, ...]], instance: None, owner: type[Any]) -> MultiFieldRef[E]: ...
+    @overload
+    def __get__(self: MultiIndexed[list[E] | None], instance: None, owner: type[Any]) -> MultiFieldRef[E]: ...
+    @overload
+    def __get__(self: MultiIndexed[set[E] | None], instance: None, owner: type[Any]) -> MultiFieldRef[E]: ...
+    @overload
+    def __get__(self: MultiIndexed[frozenset[E] | None], instance: None, owner: type[Any]) -> MultiFieldRef[E]: ...
+    @overload
+    def __get__(self: MultiIndexed[tuple[E, ...] | None], instance: None, owner: type[Any]) -> MultiFieldRef[E]: ...
+    @overload
+    def __get__(self, instance: object, owner: type[Any]) -> C: ...
+    def __get__(self, instance: object | None, owner: type[Any]) -> Any:
+        return self  # as for the other markers
+
+
+class Stored:
+    """How a type that the library does not know is stored, for ``Annotated[Money, Stored(encode, decode)]``.
+
+    Args:
+        encode: Python value to a value that a document can hold: None, bool, int, float, str, bytes, datetime,
+            a compiled pattern, or lists, dicts and sets of them. It is not called for None if the field is optional.
+        decode: the reverse; the result is validated by pydantic. ``decode(encode(value)) == value`` must hold.
+
+    Raises:
+        ModelDefinitionError: one of them cannot be called.
+    """
+
+    __slots__ = ("decode", "encode")
+
+    def __init__(self, encode: Callable[[Any], Any], decode: Callable[[Any], Any]) -> None:
+        for name, function in (("encode", encode), ("decode", decode)):
+            if not callable(function):
+                raise ModelDefinitionError(
+                    "a storage function cannot be called", option=name, hint="Write Stored(encode, decode)."
+                )
+        self.encode = encode
+        self.decode = decode
+
+
+def refuse_marker_default(model: str, field: str, info: FieldInfo) -> None:
+    """Refuse a field whose default is a word of a declaration, ``age: int = Indexed()``.
+
+    Args:
+        model: name of the class.
+        field: name of the field, with dots where it is one of a nested model.
+        info: the field.
+
+    Raises:
+        ModelDefinitionError: it is so.
+    """
+    for value in (info.default, info.default_factory):
+        kind = _declaring_class(value)
+        if kind is not None:
+            raise ModelDefinitionError(
+                "the default of a field is a marker or the declaration of an index",
+                model=model,
+                field=field,
+                option=kind.__name__,
+                hint=_remedy(kind, field),
+            )
+
+
+_DECLARING: tuple[type[Any], ...] = (FieldMarker, Stored, KeyNumber, DeclaredIndex)
+
+
+def _declaring_class(value: Any) -> type[Any] | None:
+    """The class of a marker or of the declaration of an index; None for any other value."""
+    metadata: tuple[Any, ...] = getattr(value, "__metadata__", ())  # of ``age: int = Indexed[int]``
+    kinds: list[type[Any]] = [part if isinstance(part, type) else part.__class__ for part in metadata or (value,)]
+    return next((kind for kind in kinds if issubclass(kind, _DECLARING)), None)
+
+
+def _remedy(kind: type[Any], field: str) -> str:
+    if kind is Stored:
+        return "Write it in the annotation: Annotated[type, Stored(encode, decode)]."
+    if kind is KeyNumber:
+        return "Write it in the annotation: Annotated[int, KeyNumber()]."
+    if "." in field:
+        return f'Give a plain default, and declare Index("{field}") in class Meta of the model.'
+    if issubclass(kind, DeclaredIndex):
+        return f"Write indexes = ({kind.__name__}(...),) in class Meta."
+    return f"Write it in the annotation: {field}: {kind.__name__}[type]."
+
+
+@cache
+def _field_keywords() -> tuple[str, ...]:
+    return tuple(name for name in signature(pydantic.Field).parameters if name != "extra")
+
+
+def Field(  # noqa: N802 - pydantic's name, which users know
+    *, default: Any = PydanticUndefined, default_factory: Callable[..., Any] | None = None, **pydantic_options: Any
+) -> Any:
+    """``pydantic.Field`` with every keyword passed through, typed so that marked fields can have defaults.
+
+    ``age: Indexed[int] = 18`` is refused by type checkers, because 18 is no descriptor; write
+    ``age: Indexed[int] = Field(default=18)``.
+
+    Args:
+        default: value of a field that is not given.
+        default_factory: makes that value; only list, dict, set, frozenset and tuple also fill in what a stored record
+            lacks, because others may give another value in every read.
+        pydantic_options: the other keywords of ``pydantic.Field``.
+
+    Returns:
+        What ``pydantic.Field`` returns.
+
+    Raises:
+        ModelDefinitionError: a keyword that ``pydantic.Field`` does not know.
+
+    Examples:
+        >>> Field(default=18, ge=0).default
+        18
+    """
+    for name in pydantic_options:
+        if name not in _field_keywords():
+            close = spelling.get_close_matches(name, _field_keywords(), 1)
+            raise ModelDefinitionError(
+                "an option of Field does not exist",
+                option=name,
+                suggestion=close[0] if close else None,
+                hint="Options are those of pydantic.Field; indexes are declared in the annotation.",
+            )
+    if default_factory is not None:
+        pydantic_options["default_factory"] = default_factory
+    return pydantic.Field(default, **pydantic_options)
+
+
+show_public_path(AggregateIndex, Field, Index, Indexed, MultiIndexed, PrimaryKey, Stored, Unique, UniqueConstraint)

@@ -1,0 +1,220 @@
+"""Fields that the library sets with every write: AutoNow, AutoNowAdd and Version.
+
+Each is the default factory of its field, so that pydantic takes a field with it for one that need not be given, and
+gives the value that an object has before it is stored for the first time.
+
+Rules of this module: values come from the clock of the engine and from the stored record, never from the caller;
+pydantic's ``FieldInfo`` is made by ``Field`` and not changed afterwards except for its metadata.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, date, datetime, timedelta
+from types import NoneType
+from typing import Any, Final, Literal, get_args
+
+from pydantic import AwareDatetime
+from pydantic.fields import FieldInfo
+
+from kvmodels._support.naming import show_public_path
+from kvmodels._support.slotted_dataclass import dataclass
+from kvmodels.errors import ModelDefinitionError
+from kvmodels.schema.declare.markers import Field
+
+EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
+Kind = Literal["AutoNow", "AutoNowAdd", "Version"]
+
+
+class Automatic:
+    """The default factory of a field that the library sets, which also says of which kind it is."""
+
+    __slots__ = ("_unset", "kind")
+
+    def __init__(self, kind: Kind) -> None:
+        self.kind = kind
+        self._unset: Any = 0 if kind == "Version" else EPOCH
+
+    def __call__(self) -> Any:
+        """The value before the first write."""
+        return self._unset
+
+    def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], Any]) -> Any:
+        # Asked while the validator of a class is made, that is before the first object of it.
+        if NoneType in get_args(source):
+            self._unset = None
+        elif source is date:
+            self._unset = EPOCH.date()
+        return handler(source)
+
+    def __repr__(self) -> str:
+        return f"{self.kind}()"
+
+
+@dataclass(frozen=True, slots=True)
+class TimeField:
+    """A field that is set with every write.
+
+    Attributes:
+        name: of the field.
+        automatic: what its kind is, and the value before the first write.
+        is_date: the field holds a day of UTC.
+    """
+
+    name: str
+    automatic: Automatic
+    is_date: bool
+
+    def first(self, now_ms: int) -> Any:
+        """The value in a new record."""
+        return 1 if self.automatic.kind == "Version" else self._moment(now_ms)
+
+    def next(self, stored: Any, now_ms: int, *, counted: bool = False) -> Any:
+        """The value in a record that is changed, after the one that is stored.
+
+        Args:
+            stored: the value before.
+            now_ms: the time of the write.
+            counted: ``stored`` is of the same commit, which is one change however often it writes the record.
+        """
+        if self.automatic.kind == "Version":
+            return stored if counted else (stored or 0) + 1
+        return stored if self.automatic.kind == "AutoNowAdd" else self._moment(now_ms)
+
+    def _moment(self, now_ms: int) -> Any:
+        moment = EPOCH + timedelta(milliseconds=now_ms)
+        return moment.date() if self.is_date else moment
+
+
+_AWARE: Any = AwareDatetime
+
+
+def automatic_of(info: FieldInfo) -> Automatic | None:
+    """What sets a field, if the library does."""
+    factory = info.default_factory
+    return factory if isinstance(factory, Automatic) else None
+
+
+def time_fields(model: type[Any], types: Mapping[str, Any], keys: tuple[str, ...]) -> Iterator[TimeField]:
+    """The fields of a model that the library sets.
+
+    Args:
+        model: the class.
+        types: the annotation of each field without None and Annotated.
+        keys: the fields of the primary key.
+
+    Raises:
+        ModelDefinitionError: a type that cannot hold the value, or a field of the primary key.
+    """
+    for name, info in model.model_fields.items():
+        automatic = automatic_of(info)
+        if automatic is None:
+            continue
+        allowed = (int,) if automatic.kind == "Version" else (datetime, date, _AWARE)
+        if types[name] not in allowed:
+            raise ModelDefinitionError(
+                "a field has a type that the library cannot set",
+                model=model.__name__,
+                field=name,
+                option=automatic.kind,
+                hint="Version() is for int." if automatic.kind == "Version" else "It is for datetime and date.",
+            )
+        if name in keys:
+            raise ModelDefinitionError(
+                "a field of the primary key changes by itself",
+                model=model.__name__,
+                field=name,
+                option=automatic.kind,
+                hint="A primary key never changes: use Field(default_factory=ULID), which holds the time too.",
+            )
+        yield TimeField(name, automatic, types[name] is date)
+
+
+def AutoNow(*, init: Literal[False] = False, **options: Any) -> Any:  # noqa: N802 - it stands for the value of a field
+    """The time of the last write, by the clock of the engine: UTC, to the millisecond.
+
+    It is set by every insert and every change, whatever the object holds; a build, a repair and a migration leave it
+    as it is. For ``datetime`` and ``date``. An object that was never stored has 1970-01-01, or None where the field is
+    optional, and so has a record that was stored before the field existed.
+
+    Args:
+        init: for type checkers: the constructor does not ask for the field.
+        options: keywords of ``Field`` but for defaults, such as ``description``.
+
+    Returns:
+        What ``Field`` returns.
+
+    Raises:
+        ModelDefinitionError: an option that does not exist, or a default.
+
+    Examples:
+        >>> from datetime import datetime
+        >>> from kvmodels import AutoNow, Database, Indexed, KvModel, PrimaryKey
+        >>> class Page(KvModel, collection="pages"):
+        ...     id: PrimaryKey[int]
+        ...     updated_at: Indexed[datetime] = AutoNow()
+        >>> pages = Database("memory://", models=[Page], clock=lambda: 1_000)[Page]
+        >>> pages.create(id=1).updated_at.isoformat()
+        '1970-01-01T00:00:01+00:00'
+    """
+    return _field("AutoNow", init, options)
+
+
+def AutoNowAdd(*, init: Literal[False] = False, **options: Any) -> Any:  # noqa: N802 - as above
+    """The time of the first write, by the clock of the engine; as ``AutoNow``, but later writes keep what is stored.
+
+    Args:
+        init: for type checkers: the constructor does not ask for the field.
+        options: keywords of ``Field`` but for defaults, such as ``description``.
+
+    Returns:
+        What ``Field`` returns.
+
+    Raises:
+        ModelDefinitionError: an option that does not exist, or a default.
+    """
+    return _field("AutoNowAdd", init, options)
+
+
+def Version(*, init: Literal[False] = False, **options: Any) -> Any:  # noqa: N802 - as above
+    """A number that counts the changes of a record: 1 after the insert, and one more with every commit that writes it.
+
+    For ``int``. An object that was never stored has 0, and so has a record that was stored before the field existed.
+
+    Args:
+        init: for type checkers: the constructor does not ask for the field.
+        options: keywords of ``Field`` but for defaults, such as ``description``.
+
+    Returns:
+        What ``Field`` returns.
+
+    Raises:
+        ModelDefinitionError: an option that does not exist, or a default.
+    """
+    return _field("Version", init, options)
+
+
+def _field(kind: Kind, init: object, options: dict[str, Any]) -> Any:
+    for name in ("default", "default_factory", "validate_default"):
+        if name in options:
+            raise _useless(kind, name)
+    if init is not False:
+        raise _useless(kind, "init")
+    automatic = Automatic(kind)
+    # Documents of an interface say with it that the value is not taken from a client.
+    options.setdefault("json_schema_extra", {"readOnly": True})
+    info: FieldInfo = Field(default_factory=automatic, **options)
+    info.metadata.append(automatic)
+    return info
+
+
+def _useless(kind: Kind, option: str) -> ModelDefinitionError:
+    return ModelDefinitionError(
+        "an option of a field that the library sets has no effect",
+        option=f"{kind}({option}=)",
+        hint="Leave it out: every write sets the value.",
+    )
+
+
+show_public_path(AutoNow, AutoNowAdd, Version)

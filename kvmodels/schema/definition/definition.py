@@ -1,0 +1,338 @@
+"""What a model declares, as frozen data: fields, primary key, columns and indexes.
+
+Rules of this module: data only, nothing is read from pydantic here (``schema/compile/model.py`` does that) and no key
+is built here (``catalog/keyspace.py`` does). An index is fully described by ``IndexDefinition.signature()``, so that a
+process can maintain an index from the stored catalogue alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, KeysView, Mapping, Sequence
+from dataclasses import field
+from hashlib import sha256
+from json import dumps
+from typing import Any, NamedTuple
+
+from kvmodels._support.slotted_dataclass import dataclass
+from kvmodels.codecs.columns.base import ColumnCodec
+from kvmodels.schema.declare.declarations import MAX_FAN_OUT, Nulls, Store
+from kvmodels.schema.declare.hooks import Hooks
+from kvmodels.schema.declare.time_fields import TimeField
+
+Document = dict[str, Any]
+"""A stored record: field NAME to stored value; see ``FieldStorage``."""
+
+
+@dataclass(frozen=True, slots=True)
+class FieldStorage:
+    """How the value of one field is stored: Python value to stored value and back.
+
+    ``encode`` and ``decode`` are None when the value is stored as it is. ``type_name`` goes into the catalogue.
+    ``required`` says that a document without the field cannot be read.
+    """
+
+    name: str
+    type_name: str
+    encode: Callable[[Any], Any] | None
+    decode: Callable[[Any], Any] | None
+    required: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """A column whose value a function makes of fields, and which the document stores under ``$kv`` and ``c``.
+
+    A folded field has one too, of its own name: its comparisons and its order are those of what the function gives.
+
+    Attributes:
+        name: of the column in queries: the name of the folded field, or the name that its index declares.
+        stored_as: the key under ``c``: name, of a named column the fields in parentheses, ``~`` and version, so that
+            two versions, or functions of other fields, never share a value.
+        of: the fields whose values the function takes, in order.
+        function: value or values to the value of the column; with several elements, for each element of the field.
+        codec: of the result, ascending, without None.
+        many: the column has several values: the field that is folded has, or the function returns a list.
+        to_stored: result to what the document stores; None: as it is.
+        folds: it belongs to the field ``name``: operands are given to the function too.
+    """
+
+    name: str
+    stored_as: str
+    of: tuple[str, ...]
+    function: Callable[..., Any]
+    codec: ColumnCodec
+    many: bool = False
+    to_stored: Callable[[Any], Any] | None = None
+    folds: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnSource:
+    """Something that can be compared and indexed: a field, a field of a nested model, a computed column.
+
+    Attributes:
+        name: ``"email"``, ``"address.city"``, or the name of a computed column.
+        path: the names to walk through stored maps; for a computed column ``("$kv", "c", stored_as)``.
+        codec: of one value, ascending, without None.
+        nullable: the value may be None: the field is optional, or a model on the way is.
+        many: there may be several values: a list, set, frozenset or ``tuple[T, ...]`` on the way, or at its end.
+        computed: how the value is made, if it is computed or folded.
+        normalise: what operands of a folded field are given to before they are compared; None: nothing.
+    """
+
+    name: str
+    path: tuple[str, ...]
+    codec: ColumnCodec
+    nullable: bool = False
+    many: bool = False
+    computed: Computed | None = None
+    normalise: Callable[[Any], Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """One column of a primary key or index: what it is taken from, its direction and the codec of its key part.
+
+    Attributes:
+        field: name of the field, of a path (``"address.city"``) or of a computed column.
+        codec: of one key part; it already includes None handling (``nullable``) and direction.
+        many: an entry for each distinct value; None for a field that is None; no entry at all when there is no value.
+        path: where the document stores it; ``(field,)`` unless it is nested or computed.
+    """
+
+    field: str
+    codec: ColumnCodec
+    descending: bool = False
+    nullable: bool = False
+    many: bool = False
+    path: tuple[str, ...] = ()
+
+    def signature(self) -> list[Any]:
+        """The description that the catalogue stores; the fifth item is there only for what is not a plain field."""
+        plain = [self.field, self.codec.name, "desc" if self.descending else "asc", self.nullable]
+        if self.path in ((), (self.field,)) and not self.many:
+            return plain
+        return [*plain, {"path": list(self.path or (self.field,)), "many": self.many}]
+
+
+class SpanTest(NamedTuple):
+    """Whether the value of a column lies in sorted spans of packed parts; see ``schema/spans.py``.
+
+    ``column`` is ascending, of one value, and holds None if its source does.
+    """
+
+    column: Column
+    spans: tuple[tuple[bytes, bytes], ...]
+
+    def signature(self) -> list[Any]:
+        """The description that the catalogue stores."""
+        return [self.column.signature(), [[start.hex(), end.hex()] for start, end in self.spans]]
+
+
+@dataclass(frozen=True, slots=True)
+class Partial:
+    """Which documents a partial index holds: those that pass every test of one alternative at least.
+
+    Packed spans and not operands, so that a process can maintain the index from the catalogue alone.
+
+    Attributes:
+        alternatives: the tests; each alternative has at most one per column, and at least one.
+        text: the condition as the model declares it, for people; no part of the identity.
+    """
+
+    alternatives: tuple[tuple[SpanTest, ...], ...]
+    text: str = field(default="", compare=False)
+
+    def signature(self) -> list[Any]:
+        """The description that the catalogue stores."""
+        return [[test.signature() for test in tests] for tests in self.alternatives]
+
+
+@dataclass(frozen=True, slots=True)
+class Aggregates:
+    """What an aggregate index keeps per group: always the number of records, and these sums.
+
+    Attributes:
+        sums: fields of int or timedelta columns; None is not added.
+    """
+
+    sums: tuple[Column, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class IndexDefinition:
+    """One secondary index: its columns in order and how its entries are kept.
+
+    Attributes:
+        where: only documents of which this holds have entries; None: all.
+        include: fields whose values each entry holds.
+        aggregates: counters per group of columns instead of entries.
+        max_fan_out: the most entries of one record, when a column has several values.
+    """
+
+    name: str
+    columns: tuple[Column, ...]
+    unique: bool = False
+    nulls: Nulls = "distinct"
+    store: Store | None = None
+    where: Partial | None = None
+    include: tuple[str, ...] = ()
+    aggregates: Aggregates | None = None
+    max_fan_out: int = MAX_FAN_OUT
+    _digest: str = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        text = dumps(self.signature(), sort_keys=True, separators=(",", ":"))
+        object.__setattr__(self, "_digest", sha256(text.encode()).hexdigest()[:16])
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The fields of the columns, in order."""
+        return tuple(column.field for column in self.columns)
+
+    @property
+    def fans_out(self) -> bool:
+        """Whether one record may have several entries."""
+        return any(column.many for column in self.columns)
+
+    def signature(self) -> dict[str, Any]:
+        """Everything that decides on the bytes of the entries, as plain data; later kinds only where they are used."""
+        signature: dict[str, Any] = {
+            "columns": [column.signature() for column in self.columns],
+            "unique": self.unique,
+            "nulls": self.nulls,
+            "store": self.store,
+        }
+        if self.where is not None:
+            signature["where"] = self.where.signature()
+        if self.include:
+            signature["include"] = list(self.include)
+        if self.aggregates is not None:
+            signature["sums"] = [column.signature() for column in self.aggregates.sums]
+        return signature
+
+    def hash(self) -> str:
+        """A short stable digest of the signature: two definitions with one hash have the same entries."""
+        return self._digest
+
+
+class Straight(NamedTuple):
+    """How a document of exactly the declared fields becomes an object, taken apart for those who read many.
+
+    Attributes:
+        names: the declared fields; whatever stores other ones is left to ``ModelSchema.decode``.
+        decoders: what is applied to the value of a field first.
+        validate: the document to the object.
+        schema_version: what the document must say that it is of.
+        marked: documents have a ``$kv``, which must hold nothing but the version and computed columns.
+    """
+
+    names: KeysView[str]
+    decoders: tuple[tuple[str, Callable[[Any], Any]], ...]
+    validate: Callable[..., Any]
+    schema_version: int
+    marked: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Variants:
+    """The classes of one collection, told apart by the value of one field.
+
+    Attributes:
+        discriminator: the field.
+        by_class: the schema of each class whose objects the model stands for.
+        by_tag: the same by the stored value of the discriminator.
+        where: what queries of the model ask for besides, because the collection may hold other classes too, those that
+            only another program knows included: predicates that all hold; empty for the first class, which finds all.
+        upgrade: as that of the model, if it touches the discriminator: a record is of the class that it then says.
+    """
+
+    discriminator: str
+    by_class: Mapping[type[Any], ModelSchema]
+    by_tag: Mapping[Any, ModelSchema]
+    where: tuple[Any, ...] = ()
+    upgrade: Callable[[Document, tuple[Any, ...]], Document] | None = None
+
+    def of_tag(self, tag: Any) -> ModelSchema | None:
+        """The schema of the class that a stored value of the discriminator says; None if it says none of these."""
+        return self.by_tag.get(tag) if type(tag) in (str, int, bool, bytes) else None
+
+    def of_document(self, document: Document) -> ModelSchema | None:
+        """The schema of the class that a stored document is of; None if it is none of these."""
+        return self.of_tag(self.tag_of(document))
+
+    def tag_of(self, document: Document) -> Any:
+        """What a stored document says of its class; None if it says nothing."""
+        if self.upgrade is not None:
+            document = self.upgrade(document, ())
+        return document.get(self.discriminator)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSchema:
+    """A model class compiled for storage; made once per class by ``schema/compile/model.py``.
+
+    Attributes:
+        model: the KvModel class (typed as ``type[Any]``, because this module knows no pydantic).
+        collection: first part of the key of every record.
+        fields: storage of every stored field by field name, in declaration order.
+        primary_key: columns of the primary key in declaration order; never nullable, never descending.
+        indexes: by index name, in declaration order.
+        column_codecs: the ascending codec, without None handling, of every field that can be a column of one value.
+        computed: computed columns and folded fields by name; their values are stored in every document.
+        source: the column source of a name: of a field, a path with dots or a computed column; None for a name that
+            is none of them, and for a type that cannot be a column. Answers are remembered.
+        schema_version: ``Meta.schema_version``, 1 unless declared.
+        ttl_ms: ``Meta.ttl``, the lifetime of a new record in milliseconds; None for ever.
+        encode: object to document: every field stored, defaults materialised, unknown stored fields added.
+        decode: document and primary key values to the validated object and the stored fields that the class does not
+            know; DecodeError names that key. The document belongs to the object afterwards.
+        primary_key_of: object to the tuple of its primary key values.
+        prepare: object to ``Prepared`` (values, extra, document, primary_key) of ``schema/compile/record_codec.py``:
+            validated again and encoded; the object is left as it is.
+        accept: puts the values of a ``Prepared`` into the object; to be called after the write has succeeded.
+        hooks: methods of the class that run before and after a write; None when it has none.
+        time_fields: fields that the library sets with every write.
+        shape: a pydantic model with the fields that may be asked for: the class itself, unless it shares a collection.
+        variants: the classes that objects may be of; None: they are of ``model``.
+        upgrade: document and primary key values to the document as the declared version stores it, the same one when
+            no upgrade is outstanding; None when the model has no upgrades. DecodeError names the key.
+        touched: by field, the highest version whose upgrade touches it.
+        upgrades_to: the versions that its upgrades lead to.
+        straight: the parts of ``decode`` for a document that needs nothing else; None: objects may be of several
+            classes.
+        prepare_many: new objects to their ``PreparedMany``, or None where ``prepare`` must be asked for each.
+        remembered: what parsing the names of lookups and orders has found, by name.
+    """
+
+    model: type[Any]
+    name: str
+    collection: str
+    fields: Mapping[str, FieldStorage]
+    primary_key: tuple[Column, ...]
+    indexes: Mapping[str, IndexDefinition]
+    column_codecs: Mapping[str, ColumnCodec]
+    nullable_fields: frozenset[str]
+    computed: Mapping[str, Computed]
+    source: Callable[[str], ColumnSource | None]
+    schema_version: int
+    ttl_ms: int | None
+    encode: Callable[[Any], Document]
+    decode: Callable[[Document, tuple[Any, ...]], tuple[Any, dict[str, Any]]]
+    primary_key_of: Callable[[Any], tuple[Any, ...]]
+    prepare: Callable[[Any], Any]
+    accept: Callable[[Any, Any], None]
+    hooks: Hooks | None = None
+    time_fields: tuple[TimeField, ...] = ()
+    upgrade: Callable[[Document, tuple[Any, ...]], Document] | None = None
+    touched: Mapping[str, int] = field(default_factory=dict[str, int])
+    upgrades_to: frozenset[int] = frozenset()
+    shape: type[Any] = object
+    variants: Variants | None = None
+    straight: Straight | None = None
+    prepare_many: Callable[[Sequence[Any]], Any] | None = None
+    remembered: dict[Any, Any] = field(default_factory=dict[Any, Any], init=False, compare=False, repr=False)
+
+    def variant_of(self, instance: object) -> ModelSchema:
+        """The schema of the very class of an object."""
+        return self if self.variants is None else self.variants.by_class.get(instance.__class__, self)

@@ -1,0 +1,289 @@
+"""Upgrade functions: how a record of an older schema version is read as one of the declared version.
+
+Rules of this module: a function gets the stored form of a document and gives that of the next version; it may change
+only the fields that it declares, because the entries of an index stand for the records as they are stored, and an
+index on other fields goes on being used. What is declared wrongly is refused when the class is created; what a
+function does wrongly is a DecodeError that names the record, and the record is left as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from copy import deepcopy
+from functools import partial
+from typing import Any, Final, NoReturn, cast
+
+from kvmodels._support.naming import short_repr, show_public_path
+from kvmodels._support.slotted_dataclass import dataclass
+from kvmodels.errors import DecodeError, ModelDefinitionError
+from kvmodels.schema.definition.definition import Document
+from kvmodels.schema.definition.values import COMPUTED, RESERVED_FIELD, same_stored
+
+_MARK: Final = "__kv_upgrade__"
+
+UpgradeFunction = Callable[[Document], Document]
+
+
+@dataclass(frozen=True, slots=True)
+class Upgrade:
+    """One step of the stored form of a model, for ``Meta.upgrades``; ``@upgrade`` declares the same on a function.
+
+    Args:
+        to: the schema version that the function leads to, 2 or more; it is applied to records of lower versions.
+        function: takes the stored fields of a record by name and returns them as the new version stores them. It must
+            depend on nothing else, because it runs in every read of a record that was not rewritten yet.
+        touches: names of all fields that it reads into, changes, adds or takes away.
+
+    Examples:
+        >>> def split(document):
+        ...     document["first"], _, document["last"] = document.pop("name").partition(" ")
+        ...     return document
+        >>> Upgrade(2, split, touches=("name", "first", "last")).to
+        2
+    """
+
+    to: int
+    function: UpgradeFunction
+    touches: tuple[str, ...] = ()
+
+
+def upgrade(
+    *, to: int, touches: Iterable[str]
+) -> Callable[
+    [Callable[..., Document] | staticmethod[[Document], Document] | classmethod[Any, [Document], Document]],
+    staticmethod[[Document], Document],
+]:
+    """Declare a function in the body of a model as the step to a schema version; see ``Upgrade``.
+
+    Args:
+        to: the schema version that the function leads to, 2 or more.
+        touches: names of all fields that it changes, adds or takes away.
+
+    Returns:
+        A decorator for a static or class method; a plain function becomes a static method.
+
+    Raises:
+        ModelDefinitionError: when the class is created: the version or the fields cannot be those of an upgrade.
+
+    Examples:
+        >>> from kvmodels import KvModel, PrimaryKey
+        >>> class Person(KvModel, collection="people"):
+        ...     id: PrimaryKey[int]
+        ...     email: str
+        ...
+        ...     class Meta:
+        ...         schema_version = 2
+        ...
+        ...     @upgrade(to=2, touches=("email",))
+        ...     @staticmethod
+        ...     def fold(document):
+        ...         return {**document, "email": document["email"].casefold()}
+        >>> Person.fold({"id": 1, "email": "Ada@X.org"})
+        {'id': 1, 'email': 'ada@x.org'}
+    """
+
+    def mark(function: Any) -> Any:
+        inner: Any = getattr(function, "__func__", function)
+        # As given: what is wrong with it is refused with the class, where the model can be named.
+        setattr(inner, _MARK, (to, touches))
+        return function if inner is not function else staticmethod(function)
+
+    return mark
+
+
+def marked_functions(cls: type[Any]) -> Iterator[tuple[str, tuple[int, Any]]]:
+    """The names in a class that ``@upgrade`` was written over, and what it left there.
+
+    What pydantic keeps in a class is not looked at, because that builds what is not built yet, and changes the class.
+    """
+    for name, value in vars(cls).items():
+        mark = None if name.startswith("__") else _marked(value)
+        if mark is not None:
+            yield name, mark
+
+
+def _marked(value: Any) -> tuple[int, Any] | None:
+    """What ``@upgrade`` left on an attribute of a class, through the decorators around the function."""
+    while value is not None and not hasattr(value, _MARK):
+        value = getattr(value, "__func__", None)
+    return getattr(value, _MARK, None)
+
+
+def declared_upgrades(
+    model: type[Any], classes: Iterable[type[Any]], listed: object, inherited: Iterable[Upgrade]
+) -> tuple[Upgrade, ...]:
+    """The upgrades of a class: those of ``Meta.upgrades`` and the marked functions of the classes, by version.
+
+    Args:
+        model: the class.
+        classes: whose functions count, the nearest first.
+        listed: ``Meta.upgrades``.
+        inherited: those of abstract parents, of which the marked functions are found in ``classes`` too.
+
+    Raises:
+        ModelDefinitionError: ``listed`` is no tuple of upgrades, or an upgrade is declared wrongly.
+    """
+    given = tuple(cast("Iterable[object]", listed)) if isinstance(listed, (tuple, list)) else (None,)
+    found = [one for one in given if isinstance(one, Upgrade)]
+    if len(found) < len(given):
+        raise ModelDefinitionError(
+            "what Meta lists as upgrades is not a tuple of them",
+            model=model.__name__,
+            option="upgrades",
+            hint="Give a tuple of Upgrade(version, function, touches=...), with the comma also behind a single one.",
+        )
+    found += [one for one in inherited if one not in found and not hasattr(one.function, _MARK)]
+    seen = set[str]()
+    for cls in classes:
+        for name, mark in marked_functions(cls):
+            if name not in seen:
+                found.append(Upgrade(mark[0], getattr(model, name), mark[1]))
+        seen |= vars(cls).keys()
+    checked = [_checked(model.__name__, one) for one in found]
+    versions = [one.to for one in checked]
+    if len(set(versions)) < len(versions):
+        raise ModelDefinitionError(
+            "two upgrades lead to one schema version",
+            model=model.__name__,
+            option=f"to={max(versions, key=versions.count)}",
+            hint="Make one function of them, or count the schema version up once more.",
+        )
+    return tuple(sorted(checked, key=lambda one: one.to))
+
+
+def _checked(model: str, one: Upgrade) -> Upgrade:
+    refused = partial(ModelDefinitionError, model=model)
+    to: object = one.to
+    if type(to) is not int or to < 2:
+        raise refused(
+            "an upgrade leads to no schema version",
+            option=f"to={short_repr(one.to)}",
+            hint="Records begin with version 1, so the first upgrade is the one to 2.",
+        )
+    if not callable(one.function):
+        raise refused(
+            "an upgrade has no function", option=f"to={to}", hint="Give a function from document to document."
+        )
+    touches = _texts(one.touches)
+    if not touches or not all(map(_is_field_name, touches)):
+        raise refused(
+            "an upgrade does not say which fields it touches",
+            option=f"touches={short_repr(one.touches)}",
+            hint='Name every field that it changes, adds or takes away: touches=("name",). A field of a nested model '
+            "belongs to the field that holds the model.",
+        )
+    return Upgrade(to, one.function, touches)
+
+
+def _texts(names: object) -> tuple[str, ...]:
+    """The items of a tuple or another iterable, if all of them are texts; a single text is none."""
+    if isinstance(names, str) or not isinstance(names, Iterable):
+        return ()
+    items = tuple(cast("Iterable[object]", names))
+    return cast("tuple[str, ...]", items) if all(isinstance(item, str) for item in items) else ()
+
+
+def _is_field_name(name: str) -> bool:
+    return bool(name) and "." not in name and not name.startswith(RESERVED_FIELD)
+
+
+def version_of(document: Mapping[str, Any]) -> int:
+    """The schema version of a stored document; 1 when it does not say, 0 when it says what is none.
+
+    Examples:
+        >>> version_of({"id": 1}), version_of({"id": 1, "$kv": {"v": 3}})
+        (1, 3)
+    """
+    reserved: Any = document.get(RESERVED_FIELD)
+    if reserved is None:
+        return 1
+    version: Any = cast("dict[str, Any]", reserved).get("v", 1) if type(reserved) is dict else 0
+    return version if type(version) is int else 0
+
+
+def _is_document(value: object) -> bool:
+    return type(value) is dict and all(isinstance(name, str) for name in cast("dict[object, object]", value))
+
+
+class Upgrades:
+    """The upgrades of one model, applied in their order.
+
+    Args:
+        model: name of the class, for errors.
+        steps: by version, ascending; one at least.
+    """
+
+    __slots__ = ("_latest", "_model", "_steps", "touched", "versions")
+
+    def __init__(self, model: str, steps: tuple[Upgrade, ...]) -> None:
+        self._model = model
+        self._steps = tuple((step, frozenset(step.touches)) for step in steps)
+        self._latest = steps[-1].to
+        self.touched: Mapping[str, int] = {name: step.to for step in steps for name in step.touches}
+        """By field, the highest version whose upgrade touches it."""
+        self.versions = frozenset(step.to for step in steps)
+
+    def apply(self, document: Document, key: tuple[Any, ...]) -> Document:
+        """The document as the declared version stores it; the very same one when no upgrade is outstanding.
+
+        Values of computed columns are left out, because they were made of the fields before: who needs one finds it
+        missing and makes the object.
+
+        Args:
+            document: as it is stored; it is not changed.
+            key: values of the primary key, for errors.
+
+        Raises:
+            DecodeError: a function raised, gave no document, or changed what it does not declare. The field is named
+                where it is known.
+        """
+        version = version_of(document)
+        if not 1 <= version < self._latest:
+            return document
+        reserved: Any = document.get(RESERVED_FIELD)
+        fields = {name: value for name, value in document.items() if name != RESERVED_FIELD}
+        for step, touches in self._steps:
+            if step.to > version:
+                fields = self._stepped(step, touches, fields, key)
+        kept = dict[str, Any](reserved or {})
+        kept.pop(COMPUTED, None)
+        return {**fields, RESERVED_FIELD: {**kept, "v": self._latest}}
+
+    def _stepped(self, step: Upgrade, touches: frozenset[str], before: Document, key: tuple[Any, ...]) -> Document:
+        try:
+            # A copy, so that what it changes in place is seen as a change, and not in the entries of the record.
+            after = step.function(deepcopy(before))
+        except Exception as error:  # noqa: BLE001 - functions of the user may raise anything
+            missing = error.args[0] if isinstance(error, KeyError) and error.args else None
+            field = missing if isinstance(missing, str) and missing in touches else None
+            self._failed(step, key, type(error).__name__, field=field, error=error)
+        if not _is_document(after):
+            self._failed(step, key, f"it gave {type(after).__name__}")
+        for name in before | after:  # in their order, so that it is always the same one that is named
+            if name in touches:
+                continue
+            if name not in after or name not in before or not same_stored(before[name], after[name]):
+                self._failed(step, key, f"it changed {name!r}, which it does not declare to touch", field=name)
+        return after
+
+    def _failed(
+        self,
+        step: Upgrade,
+        key: tuple[Any, ...],
+        reason: str,
+        *,
+        field: str | None = None,
+        error: Exception | None = None,
+    ) -> NoReturn:
+        raise DecodeError(
+            "an upgrade of a stored record failed",
+            key=key,
+            model=self._model,
+            field=field or (step.touches[0] if len(step.touches) == 1 else None),
+            reason=f"upgrade to {step.to}: {reason}",
+            hint="The record is as it was. Mend the function, or the record with kv.unsafe(): an upgrade must take "
+            "every record of the versions below its own.",
+        ) from error
+
+
+show_public_path(Upgrade, upgrade)

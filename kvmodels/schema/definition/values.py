@@ -1,0 +1,237 @@
+"""Access to the values in a stored document by column and by field, and their comparison.
+
+A column of one value is read as that value, or None. A column of several is read as None, when the list itself (or a
+model on the way to it) is None, or as a list of its elements. Elements that are None are no elements: they have no
+entry and match nothing, so that "is None" means the same for an entry, for a stored document and for an object.
+Stored values are compared by type and bits, live values by their content, because ``==`` gets both wrong.
+
+Rules of this module: works on stored documents. A document that lacks a column, or holds it in another form than its
+model stores, is a KeyError: the record must then be decoded and encoded again. A single field that is not a column is
+decoded by itself. Comparisons never raise and never call an ``__eq__`` of the user.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from copy import copy
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from operator import itemgetter
+from struct import pack
+from typing import Any, Final, cast
+from uuid import UUID
+
+import pydantic
+from pydantic import BaseModel
+from pydantic.fields import FieldInfo
+
+from kvmodels.core.ulid import ULID
+from kvmodels.schema.definition.definition import Column, Document, ModelSchema
+
+RESERVED_FIELD = "$kv"
+"""Key of a document under which the library keeps its own data: ``v``, the schema version when it is above 1, and
+``c``, the values of computed columns."""
+
+COMPUTED = "c"
+"""Key in the library's own data under which a document holds the values of computed columns."""
+
+_CONTAINERS: Final = (list, set, frozenset)
+
+Reader = Callable[[Document], Any]
+
+
+def computed_path(stored_as: str) -> tuple[str, ...]:
+    """Where a document holds the value of a computed column."""
+    return (RESERVED_FIELD, COMPUTED, stored_as)
+
+
+def stored_name(path: tuple[str, ...]) -> str | None:
+    """The name under which a computed column is stored, or None for the path of anything else."""
+    return path[2] if path[:2] == (RESERVED_FIELD, COMPUTED) else None
+
+
+def reader_of(column: Column) -> Reader:
+    """What reads a column out of a document; see ``reader``."""
+    return reader(column.path or (column.field,), many=column.many)
+
+
+def reader(path: tuple[str, ...], *, many: bool) -> Reader:
+    """What reads the value or the values at a path out of a document; it raises KeyError when they are not there.
+
+    Examples:
+        >>> city = reader(("address", "city"), many=False)
+        >>> city({"address": {"city": "Rome"}}), city({"address": None})
+        ('Rome', None)
+        >>> cities = reader(("homes", "city"), many=True)
+        >>> cities({"homes": [{"city": "Rome"}, {"city": None}, {"city": "Oslo"}]}), cities({"homes": None})
+        (['Rome', 'Oslo'], None)
+    """
+    if many:
+        return lambda document: _several(document, path)
+    if len(path) == 1:
+        return itemgetter(path[0])
+    if path[0] == RESERVED_FIELD:
+        return _computed(path[-1])
+    return lambda document: _one(document, path)
+
+
+def _computed(stored_as: str) -> Reader:
+    def read(document: Document) -> Any:
+        try:
+            return document[RESERVED_FIELD][COMPUTED][stored_as]
+        except TypeError:
+            raise KeyError(stored_as) from None
+
+    return read
+
+
+def _one(document: Document, path: tuple[str, ...]) -> Any:
+    value: Any = document
+    for name in path:
+        if value is None:
+            return None
+        if not isinstance(value, dict):
+            raise KeyError(name)
+        value = cast("dict[str, Any]", value)[name]
+    return value
+
+
+def _several(document: Document, path: tuple[str, ...]) -> list[Any] | None:
+    # The list of a computed column is at the end of its path, and nothing on the way to it is one.
+    found = _one(document, path) if path[0] == RESERVED_FIELD else _walk(document, path)
+    if found is not None and found.__class__ is not list:
+        raise KeyError(path[-1])
+    values: list[Any] | None = found
+    return values
+
+
+def _walk(value: Any, path: tuple[str, ...]) -> Any:
+    """The value at a path, or the list of those in all elements of the containers on the way and at its end."""
+    for position, name in enumerate(path):
+        if value is None:
+            return None
+        if isinstance(value, _CONTAINERS):
+            return _elements(_walk(item, path[position:]) for item in cast("list[Any]", value))
+        if not isinstance(value, dict):
+            raise KeyError(name)
+        value = cast("dict[str, Any]", value)[name]
+    return _elements(cast("list[Any]", value)) if isinstance(value, _CONTAINERS) else value
+
+
+def _elements(values: Iterable[Any]) -> list[Any]:
+    found: list[Any] = []
+    for value in values:
+        if value.__class__ is list:
+            found.extend(value)
+        elif value is not None:
+            found.append(value)
+    return found
+
+
+def field_reader(schema: ModelSchema, name: str) -> Callable[[Document], Any]:
+    """What reads a field of a stored document.
+
+    It raises KeyError if the document lacks the field, and TypeError, ValueError (pydantic's ValidationError is one) or
+    one of the library's errors if the stored value is not of the field.
+    """
+    storage = schema.fields[name]
+    if storage.encode is None and storage.decode is None:
+        return itemgetter(name)  # stored as it is
+    info = cast("FieldInfo", schema.shape.model_fields[name])
+    # A model of this one field, so that it is validated with the settings of the whole one. The copy is for pydantic,
+    # which completes the FieldInfo that it is given.
+    fields: Any = {name: (info.annotation, copy(info))}
+    part: type[BaseModel] = pydantic.create_model(schema.name, __config__=schema.model.model_config, **fields)
+    validate, decode = part.__pydantic_validator__.validate_python, storage.decode
+
+    def read(document: Document) -> Any:
+        stored = document[name]
+        given = {name: stored if decode is None else decode(stored)}
+        return validate(given, by_alias=False, by_name=True).__dict__[name]
+
+    return read
+
+
+_SCALARS = frozenset({bool, int, float, str, bytes, type(None), date, datetime, time, timedelta, Decimal, UUID, ULID})
+
+_EQUAL_AS_STORED = frozenset({bool, int, str, bytes, type(None), date, timedelta, UUID, ULID})
+"""Types of which equal values are the same value."""
+
+
+def same_stored(first: Any, second: Any) -> bool:
+    """Whether two stored values have the same bytes; ``1``, ``1.0`` and ``True`` differ, and NaN equals itself.
+
+    Examples:
+        >>> same_stored([float("nan")], [float("nan")]), same_stored({1}, {True}), same_stored(0.0, -0.0)
+        (True, False, False)
+    """
+    kind: type[Any] = first.__class__
+    if kind is not second.__class__:
+        return False
+    if kind is float:
+        return pack(">d", first) == pack(">d", second)
+    if kind is list:
+        return len(first) == len(second) and all(map(same_stored, first, second))
+    if kind is dict:
+        return len(first) == len(second) and all(
+            same_stored(k, other) and same_stored(v, w)
+            for (k, v), (other, w) in zip(first.items(), second.items(), strict=True)
+        )
+    if kind is set or kind is frozenset:
+        return set(map(_exact, first)) == set(map(_exact, second))
+    if kind is datetime:
+        return bool(_exact(first) == _exact(second))
+    return first is second or bool(first == second)
+
+
+def unchanged(old: Any, new: Any) -> bool:
+    """Whether a value validated again holds what it held before, so that the old one may stay.
+
+    Examples:
+        >>> unchanged([1, ["a"]], [1, ["a"]]), unchanged([1], [True]), unchanged((1,), [1])
+        (True, False, False)
+    """
+    if old is new:
+        return True
+    kind: type[Any] = old.__class__
+    if kind is not new.__class__:
+        return False
+    if _is_leaf(old):
+        return bool(old == new) if kind in _EQUAL_AS_STORED else _exact(old) == _exact(new)
+    if kind is list or kind is tuple:
+        return len(old) == len(new) and all(map(unchanged, old, new))
+    if kind is dict:
+        return len(old) == len(new) and all(k in new and unchanged(v, new[k]) for k, v in old.items())
+    if kind is set or kind is frozenset:
+        return all(map(_is_leaf, old)) and all(map(_is_leaf, new)) and set(map(_exact, old)) == set(map(_exact, new))
+    if isinstance(old, BaseModel):
+        return unchanged(old.__dict__, new.__dict__) and unchanged(old.__pydantic_extra__, new.__pydantic_extra__)
+    if dataclasses.is_dataclass(old):
+        names = {field.name for field in dataclasses.fields(old)}
+        # And its extra fields, but not what a cached_property has computed.
+        held = (*getattr(old, "__dict__", ()), *getattr(new, "__dict__", ()))
+        names |= {name for name in held if not hasattr(kind, name)}
+        return all(unchanged(getattr(old, name, old), getattr(new, name, new)) for name in names)
+    return False
+
+
+def _exact(value: Any) -> Any:
+    """Something hashable that is equal only for the same type and bits, where ``==`` is more generous."""
+    kind: type[Any] = value.__class__
+    if kind is float:
+        return kind, pack(">d", value)
+    if kind is datetime or kind is time:
+        return kind, value.isoformat(), value.fold if value.utcoffset() is None else 0
+    if kind is Decimal:
+        return kind, str(value)
+    if kind is tuple:
+        return kind, tuple(map(_exact, value))
+    if kind is frozenset:
+        return kind, frozenset(map(_exact, value))
+    return kind, value
+
+
+def _is_leaf(value: Any) -> bool:
+    return value.__class__ in _SCALARS or isinstance(value, Enum)

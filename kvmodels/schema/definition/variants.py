@@ -1,0 +1,297 @@
+"""Construction of objects from named values, and the class of an object in a shared collection.
+
+Pydantic ignores a name that its constructor does not take, so a misspelt field would silently keep its default. The
+verbs refuse such a name. A class that keeps extra fields, or whose own code sees the input first, may take any name.
+
+Rules of this module: pure; the constructor itself stays pydantic's. A record whose class only another program knows is
+never written over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any, Final
+
+from pydantic import AliasChoices, AliasPath, BaseModel
+from pydantic.fields import FieldInfo
+
+from kvmodels._support import suggest as spelling
+from kvmodels.errors import DecodeError, InvalidArgumentError, InvalidValueError, UnknownFieldError
+from kvmodels.schema.definition.definition import Document, ModelSchema
+
+_CONSTRUCTOR: Final = "__kv_constructor__"
+
+
+def constructor_of(model: type[BaseModel]) -> Constructor:
+    """The constructor of a complete class, with the names that it takes; made once per class."""
+    known: Constructor | None = model.__dict__.get(_CONSTRUCTOR)
+    if known is None:
+        known = Constructor(model)
+        type.__setattr__(model, _CONSTRUCTOR, known)
+    return known
+
+
+class Constructor:
+    """The constructor of one class.
+
+    Args:
+        model: the class, complete.
+
+    Attributes:
+        aliases: by alias, the field that has it.
+        takes: names that the constructor takes: aliases, names of fields, and first names of alias paths.
+        takes_any: whether it may take other names too.
+    """
+
+    __slots__ = ("_field_of", "_fields", "_has_choice", "_model", "_names", "aliases", "takes", "takes_any")
+
+    def __init__(self, model: type[BaseModel]) -> None:
+        config = model.model_config
+        by_alias = config.get("validate_by_alias", True)
+        by_name = config.get("validate_by_name") or config.get("populate_by_name") or False
+        self._model = model
+        self._fields: Mapping[str, FieldInfo] = model.model_fields
+        self._names: dict[str, list[str]] = {}
+        paths: set[str] = set()
+        self.aliases: dict[str, str] = {}
+        for field, info in self._fields.items():
+            names, heads = _aliases(info)
+            self.aliases.update((name, field) for name in names if name != field)
+            self._names[field] = [*(names if by_alias else ())]
+            paths.update(heads if by_alias else ())
+            if by_name or info.validation_alias is None:
+                self._names[field].append(field)
+        self.takes = paths.union(*self._names.values())
+        self.takes_any = config.get("extra") == "allow" or _has_own_code(model)
+        self._field_of = {name: field for field, names in self._names.items() for name in names}
+        self._has_choice = any(len(set(names)) > 1 for names in self._names.values())
+
+    def require_names(self, names: Iterable[str]) -> None:
+        """Refuse a name that the constructor would ignore.
+
+        Raises:
+            UnknownFieldError: there is one.
+        """
+        for name in names:
+            if name not in self.takes and not self.takes_any:
+                raise self.unknown(name)
+
+    def made(self, values: Mapping[str, Any]) -> Any:
+        """A new object of values by the names that the constructor takes.
+
+        Raises:
+            UnknownFieldError: the constructor would ignore a name.
+            InvalidArgumentError: two of the names are of one field.
+            pydantic.ValidationError: the values do not make a valid object.
+        """
+        if not values.keys() <= self.takes:
+            self.require_names(values)
+        if self._has_choice and len(set(map(self._field_of.get, values, values))) < len(values):
+            self._refuse_second_name(values)
+        return self._model(**values)
+
+    def made_by_fields(self, values: Mapping[str, Any]) -> Any:
+        """A new object of values by names of fields, or by names that the constructor takes.
+
+        Raises:
+            UnknownFieldError, InvalidArgumentError, pydantic.ValidationError: as in ``made``.
+        """
+        if values.keys() <= self.takes:
+            return self.made(values)
+        named = {self._taken_for(name): value for name, value in values.items()}
+        if len(named) < len(values):
+            field = next(name for name in values if self._taken_for(name) != name and self._taken_for(name) in values)
+            raise self._given_twice(field, field, self._taken_for(field))
+        unnamed = named.keys() & self._fields.keys() - self.takes
+        if not unnamed:
+            return self.made(named)
+        self.require_names(named.keys() - unnamed)
+        return self._model.model_validate(named, by_alias=True, by_name=True)
+
+    def _taken_for(self, name: str) -> str:
+        """The name that the constructor takes for a field; the name itself where it takes none, as for a path."""
+        return name if name in self.takes else next(iter(self._names.get(name, ())), name)
+
+    def knows(self, name: str) -> bool:
+        """Whether ``made_by_fields`` may take a name."""
+        return name in self.takes or name in self._fields or self.takes_any
+
+    def _refuse_second_name(self, values: Mapping[str, Any]) -> None:
+        if self.takes_any:
+            return  # an extra field, which has rules of its own, or a matter of the code of the class
+        first: dict[str, str] = {}
+        for name in values:
+            given = first.setdefault(self._field_of.get(name, name), name)
+            if given != name:
+                raise self._given_twice(self._field_of[name], given, name)
+
+    def _given_twice(self, field: str, first: str, second: str) -> InvalidArgumentError:
+        return InvalidArgumentError(
+            "a field of a new object is given under two names",
+            argument=second,
+            expected=(first,),
+            hint=f"Both are the field {field} of {self._model.__name__}. Give it once: one value would be lost.",
+        )
+
+    def unknown(self, name: str) -> UnknownFieldError:
+        """The error for a name that the constructor would ignore, with the name that was probably meant."""
+        known = [names[0] if names else field for field, names in self._names.items()]
+        near = self._names.get(name) or spelling.get_close_matches(name, [*known, *self.takes], n=1)
+        return UnknownFieldError(
+            "a new object is given a name that is no field of its model",
+            model=self._model.__name__,
+            field=name,
+            suggestion=near[0] if near else None,
+            hint=f"The model takes: {', '.join(known)}.",
+        )
+
+
+def _aliases(info: FieldInfo) -> tuple[list[str], list[str]]:
+    """The plain names of a field in input besides its own, and the first names of its alias paths."""
+    given = info.validation_alias
+    choices: Iterable[Any] = given.choices if isinstance(given, AliasChoices) else () if given is None else (given,)
+    names: list[str] = []
+    heads: list[str] = []
+    for choice in choices:
+        if isinstance(choice, AliasPath):
+            steps = choice.path
+            (names if len(steps) == 1 else heads).append(str(steps[0]))
+        else:
+            names.append(choice)
+    return names, heads
+
+
+def _has_own_code(model: type[BaseModel]) -> bool:
+    """Whether code of the class sees the input before pydantic does, so that it may take names that are no fields."""
+    return any(_own_code(model))
+
+
+def _own_code(model: type[BaseModel]) -> Iterator[bool]:
+    decorators = model.__pydantic_decorators__
+    yield model.__pydantic_custom_init__
+    yield bool(decorators.root_validators)
+    yield any(one.info.mode in ("before", "wrap") for one in decorators.model_validators.values())
+    yield _schema_function(model) is not _schema_function(BaseModel)
+
+
+def _schema_function(model: type[BaseModel]) -> Any:
+    return getattr(model.__get_pydantic_core_schema__, "__func__", None)
+
+
+def made_of(schema: ModelSchema, values: Mapping[str, Any], *, by_fields: bool = False) -> Any:
+    """A new object of the model, or of the class of it that the discriminator among the values says.
+
+    Args:
+        schema: the model.
+        values: by the names that the constructor of the class takes.
+        by_fields: names of fields are taken too where the constructor takes only their aliases.
+
+    Raises:
+        InvalidArgumentError: the discriminator is needed, and is not there or says no class; or a field is given twice.
+        UnknownFieldError: a name that is no field.
+        pydantic.ValidationError: the values do not make a valid object.
+    """
+    constructor = constructor_of(_class_of(schema, values))
+    return constructor.made_by_fields(values) if by_fields else constructor.made(values)
+
+
+def _class_of(schema: ModelSchema, values: Mapping[str, Any]) -> type[Any]:
+    variants = schema.variants
+    if variants is None:
+        return schema.model
+    if len(variants.by_class) == 1:
+        return next(iter(variants.by_class))
+    model: type[Any] = schema.model
+    tag: object = values.get(variants.discriminator, model)
+    tag = getattr(tag, "value", tag)
+    if tag is model and model in variants.by_class:
+        return model
+    made = variants.of_tag(tag)
+    if made is None:
+        raise InvalidArgumentError(
+            "a new object is of no class of the collection",
+            argument=variants.discriminator,
+            value=None if tag is model else tag,
+            expected=tuple(variants.by_tag),
+            hint="Give the field by which classes are told, or create the object with the repository of its class.",
+        )
+    return made.model
+
+
+def require_known_names(schema: ModelSchema, names: Iterable[str]) -> None:
+    """Refuse names that stand for no field of a new object, whatever class of the collection it will be of.
+
+    Args:
+        schema: the model.
+        names: names of fields, or names that a constructor takes.
+
+    Raises:
+        UnknownFieldError: there is one.
+    """
+    constructors = [
+        constructor_of(one) for one in ((schema.model,) if schema.variants is None else schema.variants.by_class)
+    ]
+    for name in names:
+        if not any(one.knows(name) for one in constructors):
+            raise constructors[0].unknown(name)
+
+
+def require_known_class(collection: ModelSchema, document: Document, key: tuple[Any, ...]) -> None:
+    """Refuse to write over a record of a class that another program has, and this one does not know.
+
+    A record that says no class at all is of none that anybody knows.
+
+    Args:
+        collection: the schema of the whole collection.
+        document: as it is stored.
+        key: its primary key.
+
+    Raises:
+        DecodeError: the class is not known.
+    """
+    variants = collection.variants
+    if variants is None:
+        return
+    tag = variants.tag_of(document)
+    if tag is not None and variants.of_tag(tag) is None:
+        raise unknown_class(collection.name, variants.discriminator, tag, key)
+
+
+def foreign_object(schema: ModelSchema, instance: object) -> InvalidValueError:
+    """The error for what is not an object of a model: of another class, or of one that only others derive from."""
+    classes = () if schema.variants is None else schema.variants.by_class
+    if not any(issubclass(one, instance.__class__) for one in classes):
+        return InvalidValueError(
+            "this is not an object of the model",
+            model=schema.name,
+            type=type(instance).__name__,
+            hint="Use the repository of the object's own class.",
+        )
+    assert schema.variants is not None  # it has classes
+    return InvalidValueError(
+        "an object of this class is of no kind, so it cannot be stored",
+        model=schema.name,
+        type=type(instance).__name__,
+        field=schema.variants.discriminator,
+        hint=f"Make an object of a class that derives from it: {', '.join(one.__name__ for one in classes)}.",
+    )
+
+
+def unknown_class(model: str, discriminator: str, tag: Any, key: tuple[Any, ...]) -> DecodeError:
+    """The error for a record of a class that only another program has.
+
+    Args:
+        model: name of the model that was asked for.
+        discriminator: the field that tells classes apart.
+        tag: what the record stores of it; None: nothing.
+        key: its primary key.
+    """
+    shown = repr(tag) if type(tag) in (str, int, bool, bytes) else type(tag).__name__
+    return DecodeError(
+        "a stored record is of a class that this program does not know",
+        key=key,
+        model=model,
+        field=discriminator,
+        reason="missing" if tag is None else f"stored {shown}",
+        hint="Import the class before the database is opened, or run the program that has it.",
+    )

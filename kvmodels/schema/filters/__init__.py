@@ -1,0 +1,1 @@
+"""Filters: conditions and changes, parsed and typed."""

@@ -1,0 +1,294 @@
+"""New values that are made of the stored ones: what ``F("n") + 1`` evaluates to, and which changes a model can take.
+
+Rules of this module: pure. A term is data until it meets an object; everything that it names is looked up in the model
+before anything is read, so that a misspelt field is no error of the hundredth record.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Literal, cast
+
+from kvmodels._support.naming import show_public_path
+from kvmodels._support.slotted_dataclass import dataclass
+from kvmodels.errors import InvalidArgumentError, InvalidValueError, PrimaryKeyChangedError, UnknownFieldError
+from kvmodels.schema.declare.expressions import FieldRef, MultiFieldRef, origin
+from kvmodels.schema.definition.definition import ModelSchema
+from kvmodels.schema.definition.variants import constructor_of
+from kvmodels.schema.filters.operands import nearest_field
+
+Operator = Literal["+", "-", "*", "/", "//", "%"]
+
+_OPERATIONS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
+    "+": lambda left, right: left + right,
+    "-": lambda left, right: left - right,
+    "*": lambda left, right: left * right,
+    "/": lambda left, right: left / right,
+    "//": lambda left, right: left // right,
+    "%": lambda left, right: left % right,
+}
+
+
+class Term(ABC):
+    """Base of what is computed from the stored record: a field, or arithmetic with terms and values.
+
+    Arithmetic is Python's, on the values that an object has: whole numbers are exact, ``Decimal``, ``timedelta`` and
+    text work as they do elsewhere.
+    """
+
+    __slots__ = ()
+
+    @abstractmethod
+    def of(self, instance: Any, model: str) -> Any:
+        """The value for one record.
+
+        Args:
+            instance: the record as an object.
+            model: name of the model, for errors.
+
+        Raises:
+            InvalidValueError: a field is None, or the operation is not defined for the values.
+        """
+
+    @abstractmethod
+    def names(self) -> Iterable[str]:
+        """The fields that it reads."""
+
+    def __bool__(self) -> bool:
+        raise TypeError("a Term has no truth value: it has no value before it meets a record")
+
+    def __add__(self, other: Any) -> FieldArithmetic:
+        return FieldArithmetic("+", self, other)
+
+    def __radd__(self, other: Any) -> FieldArithmetic:
+        return FieldArithmetic("+", other, self)
+
+    def __sub__(self, other: Any) -> FieldArithmetic:
+        return FieldArithmetic("-", self, other)
+
+    def __rsub__(self, other: Any) -> FieldArithmetic:
+        return FieldArithmetic("-", other, self)
+
+    def __mul__(self, other: Any) -> FieldArithmetic:
+        return FieldArithmetic("*", self, other)
+
+    def __rmul__(self, other: Any) -> FieldArithmetic:
+        return FieldArithmetic("*", other, self)
+
+    def __truediv__(self, other: Any) -> FieldArithmetic:
+        return FieldArithmetic("/", self, other)
+
+    def __rtruediv__(self, other: Any) -> FieldArithmetic:
+        return FieldArithmetic("/", other, self)
+
+    def __floordiv__(self, other: Any) -> FieldArithmetic:
+        return FieldArithmetic("//", self, other)
+
+    def __rfloordiv__(self, other: Any) -> FieldArithmetic:
+        return FieldArithmetic("//", other, self)
+
+    def __mod__(self, other: Any) -> FieldArithmetic:
+        return FieldArithmetic("%", self, other)
+
+    def __rmod__(self, other: Any) -> FieldArithmetic:
+        return FieldArithmetic("%", other, self)
+
+
+@dataclass(frozen=True, slots=True, init=False)
+class F(Term):
+    """The stored value of a field, to compute a new value from: ``update(n=F("n") + 1)``.
+
+    It is evaluated on each record in the attempt that writes it, so no change of another writer is lost. All changes
+    of one record see its old values: ``update(a=F("b"), b=F("a"))`` swaps them.
+
+    Args:
+        field: the name of a field, a path with dots into nested models, or ``User.n``.
+
+    Examples:
+        >>> F("price") * F("count") - 1
+        F('price') * F('count') - 1
+        >>> from kvmodels import Database, KvModel, PrimaryKey
+        >>> class Stock(KvModel, collection="stocks"):
+        ...     sku: PrimaryKey[str]
+        ...     left: int
+        >>> stocks = Database("memory://", models=[Stock])[Stock]
+        >>> _ = stocks.bulk_create([Stock(sku="nut", left=5), Stock(sku="bolt", left=7)])
+        >>> stocks.all().update(left=F("left") - 2).written
+        2
+        >>> stocks.get("nut").left
+        3
+    """
+
+    field: str
+
+    def __init__(self, field: str | FieldRef[Any] | MultiFieldRef[Any]) -> None:
+        # A caller without a type checker may give anything.
+        given = cast("object", field)
+        if isinstance(given, (FieldRef, MultiFieldRef)):
+            given, _ = origin(cast("FieldRef[Any]", given))
+        if not isinstance(given, str) or not given:
+            raise InvalidValueError(
+                "a term is made of the name of a field",
+                field="field",
+                type=type(given).__name__,
+                hint='Write F("n") or F(User.n).',
+            )
+        object.__setattr__(self, "field", given)
+
+    def __repr__(self) -> str:
+        return f"F({self.field!r})"
+
+    def of(self, instance: Any, model: str) -> Any:
+        """The value of the field of one record; see ``Term.of``."""
+        value = instance
+        for name in self.field.split("."):
+            if value is None:
+                raise InvalidValueError(
+                    "a nested model whose field is asked for is None",
+                    model=model,
+                    field=self.field,
+                    hint="Filter such records out first.",
+                )
+            value = getattr(value, name)
+        return value
+
+    def names(self) -> Iterable[str]:
+        """The field that it reads."""
+        return (self.field,)
+
+
+@dataclass(frozen=True, slots=True)
+class FieldArithmetic(Term):
+    """Two terms, or a term and a value, with an operator of arithmetic between them."""
+
+    operator: Operator
+    left: Any
+    right: Any
+
+    def __repr__(self) -> str:
+        return f"{_shown(self.left)} {self.operator} {_shown(self.right)}"
+
+    def of(self, instance: Any, model: str) -> Any:
+        """The result for one record; see ``Term.of``."""
+        left, right = (part.of(instance, model) if isinstance(part, Term) else part for part in (self.left, self.right))
+        try:
+            return _OPERATIONS[self.operator](left, right)
+        except (TypeError, ArithmeticError, ValueError) as error:
+            raise InvalidValueError(
+                "a new value cannot be computed from the stored ones",
+                model=model,
+                field=", ".join(dict.fromkeys(self.names())),
+                type=f"{type(left).__name__} {self.operator} {type(right).__name__}",
+                hint=_remedy(error, left, right),
+            ) from error
+
+    def names(self) -> Iterable[str]:
+        """The fields that it reads."""
+        return [name for part in (self.left, self.right) if isinstance(part, Term) for name in part.names()]
+
+
+def _remedy(error: Exception, left: Any, right: Any) -> str:
+    if left is None or right is None:
+        return "None takes no part in arithmetic: filter such records out first."
+    if isinstance(error, ZeroDivisionError):
+        return "Nothing is divided by 0: filter such records out first."
+    if isinstance(error, TypeError):
+        return "Python has no such operation: give an operand that goes with the type of the field, or use mutate()."
+    return "The result is out of the range of its type: filter such records out first."
+
+
+def _shown(part: Any) -> str:
+    return f"({part!r})" if isinstance(part, FieldArithmetic) and part.operator in "+-" else repr(part)
+
+
+_PLAIN: Final[frozenset[type]] = frozenset({str, int, float, bool, bytes, type(None)})
+"""Types of most values; ``isinstance`` with an abstract class costs as much as the rest."""
+
+
+def evaluated(schema: ModelSchema, instance: Any, changes: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Changes with the values that their terms have for an object; all of them see it as it is.
+
+    Raises:
+        UnknownFieldError: a term names a field that the model does not have.
+        InvalidValueError: see ``Term.of``.
+    """
+    for value in changes.values():
+        if type(value) not in _PLAIN and isinstance(value, Term):
+            break
+    else:
+        return changes
+    require_terms(schema, changes)
+    return {
+        name: value.of(instance, schema.name) if isinstance(value, Term) else value for name, value in changes.items()
+    }
+
+
+def require_changes(schema: ModelSchema, changes: Mapping[str, Any]) -> None:
+    """Refuse changes that no record of the model can take, before anything is read.
+
+    Raises:
+        UnknownFieldError: a name that is no field, of a change or in a term.
+        PrimaryKeyChangedError: a field of the primary key.
+        InvalidArgumentError: a field that the library sets.
+    """
+    keys = {column.field for column in schema.primary_key}
+    automatic = {field.name: field for field in schema.time_fields}
+    for name in changes:
+        if name in keys:
+            raise PrimaryKeyChangedError(
+                "a change of several records names a field of the primary key", model=schema.name, key=name
+            )
+        if name in automatic:
+            raise InvalidArgumentError(
+                "a change names a field that the library sets",
+                argument=name,
+                value=automatic[name].automatic,
+                hint="Leave it out: every write sets it.",
+            )
+    require_fields(schema, changes)
+    require_terms(schema, changes)
+
+
+def require_fields(schema: ModelSchema, changes: Iterable[str]) -> None:
+    """Refuse changes of fields that the model, and every class of its collection, does not have.
+
+    A class that keeps extra fields takes any name but the alias of a field: the extra would be stored beside the field.
+
+    Raises:
+        UnknownFieldError: there is one.
+    """
+    schemas = (schema,) if schema.variants is None else (schema, *schema.variants.by_class.values())
+    for name in changes:
+        if not any(name in one.fields or keeps_extra(one, name) for one in schemas):
+            raise unknown_field(schema, name, "a change names a field that the model does not have")
+
+
+def keeps_extra(schema: ModelSchema, name: str) -> bool:
+    """Whether a change of this name, which is no field, is one of an extra field."""
+    model = schema.model
+    return model.model_config.get("extra") == "allow" and name not in constructor_of(model).aliases
+
+
+def require_terms(schema: ModelSchema, changes: Mapping[str, Any]) -> None:
+    """Refuse terms of fields that the model does not have. Raises UnknownFieldError."""
+    for value in changes.values():
+        for name in value.names() if isinstance(value, Term) else ():
+            head, _, rest = name.partition(".")
+            source = schema.source(name) if rest else None
+            if head not in schema.fields or (rest and (source is None or source.many)):
+                raise unknown_field(schema, name, "a term names a field that the model does not have")
+
+
+def unknown_field(schema: ModelSchema, name: str, message: str) -> UnknownFieldError:
+    """The error for a change or term of a field that the model does not have."""
+    return UnknownFieldError(
+        message,
+        model=schema.name,
+        field=name,
+        suggestion=nearest_field(schema, name),
+        hint="Use the names of fields, not aliases.",
+    )
+
+
+show_public_path(F)

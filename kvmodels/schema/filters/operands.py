@@ -1,0 +1,414 @@
+"""Names in a query, resolved to columns and lookups, and operands, converted to the column's type.
+
+``address__city__startswith`` is the lookup ``startswith`` of the path ``address.city``: the longest beginning that
+names something wins, so a field may be called like a lookup.
+
+Rules of this module: pure; an unknown name is an error with the nearest known one. An operand that the column cannot
+hold is an InvalidValueError that names the field, before anything is planned or read. None is never given to the
+function of a folded field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime, timezone
+from decimal import Decimal
+from typing import Any, Final, NamedTuple, TypeGuard, get_args
+
+from pydantic.fields import FieldInfo
+
+from kvmodels._support import suggest as spelling
+from kvmodels.codecs.columns.base import ColumnCodec
+from kvmodels.codecs.columns.scalars import DECIMAL
+from kvmodels.errors import DecodeError, InvalidValueError, UnknownFieldError, UnknownLookupError
+from kvmodels.schema.declare.expressions import (
+    Comparable,
+    Expression,
+    Lookup,
+    MultiFieldRef,
+    Order,
+    container_kinds,
+    is_bounds,
+    is_list_of_values,
+    nested_fields,
+)
+from kvmodels.schema.definition.definition import ColumnSource, ModelSchema
+from kvmodels.schema.definition.variants import constructor_of
+
+PRIMARY_KEY: Final = "pk"
+"""The name that stands for the primary key in lookups and orders, as in Django."""
+
+_LOOKUPS: Final[Mapping[str, Lookup]] = {lookup: lookup for lookup in get_args(Lookup)}
+_KEY: Final = frozenset({"exact", "in", "not_in"})
+_WHOLE: Final = frozenset({"exact", "ne", "in", "not_in", "isnull"})
+_ELEMENT: Final = frozenset({"exact", "ne", "gt", "gte", "lt", "lte", "in", "not_in", "range"})
+_TEXT_ELEMENT: Final = _ELEMENT | {"startswith", "contains"}
+_VALUE: Final = _ELEMENT | {"isnull"}
+_TEXT: Final = _TEXT_ELEMENT | {"isnull"}
+_SEVERAL: Final = frozenset({"contains", "contains_any", "contains_all", "isnull"})
+_SEVERAL_OF_FIELD: Final = _SEVERAL | _WHOLE
+
+
+class Keyword(NamedTuple):
+    """A keyword of ``filter`` taken apart: the name with dots, the lookup, and whether it is one of any element."""
+
+    name: str
+    lookup: Lookup
+    any: bool = False
+
+
+def known_field(schema: ModelSchema, name: str) -> str:
+    """The name as conditions and orders have it: of a field, a path with dots, a computed column, or ``pk``.
+
+    Raises:
+        UnknownFieldError: there is no such field.
+    """
+    if name in schema.fields or name == PRIMARY_KEY or name in schema.computed:
+        return name
+    known = _named(schema, name.split("__"))
+    if known is None:
+        raise _unknown_field(schema, name)
+    return known
+
+
+def split_keyword(schema: ModelSchema, keyword: str) -> Keyword:
+    """Take a keyword apart.
+
+    Raises:
+        UnknownFieldError: it begins with no name.
+        UnknownLookupError: what follows the name is no lookup.
+    """
+    if keyword in schema.fields or keyword == PRIMARY_KEY:
+        return Keyword(keyword, "exact")
+    field, _, last = keyword.rpartition("__")
+    if field in schema.column_codecs and last in _LOOKUPS:  # the usual case: a column has nothing inside of it
+        return Keyword(field, _LOOKUPS[last])
+    words = keyword.split("__")
+    for size in range(len(words), 0, -1):
+        name = _named(schema, words[:size])
+        if name is not None:
+            return _with_lookup(schema, name, words[size:])
+    raise _unknown_field(schema, "__".join(words[:-1]) if words[-1] in _LOOKUPS else words[0] or keyword)
+
+
+def lookups_of(schema: ModelSchema, name: str, source: ColumnSource | None, *, element: bool) -> frozenset[str]:
+    """The lookups that exist for a field (``source`` None: of a type that has no order), or for its elements."""
+    if name == PRIMARY_KEY:
+        return _KEY
+    if source is None:
+        return _WHOLE
+    text = source.codec.pack_prefix is not None
+    if element:
+        return _TEXT_ELEMENT if text else _ELEMENT
+    if source.many:
+        # What a path through a list collects is no field, and has no value as a whole.
+        return _SEVERAL_OF_FIELD if name in schema.fields else _SEVERAL
+    return _TEXT if text else _VALUE
+
+
+def unknown_lookup(schema: ModelSchema, field: str, lookup: str, known: Iterable[str]) -> UnknownLookupError:
+    """The error for a lookup that the field does not have."""
+    names = sorted(known)
+    near = spelling.get_close_matches(lookup, names, n=1)
+    return UnknownLookupError(
+        "this lookup does not exist for this field",
+        model=schema.name,
+        field=field,
+        lookup=lookup,
+        suggestion=near[0] if near else None,
+        hint=f"It has: {', '.join(names)}.",
+    )
+
+
+def _named(schema: ModelSchema, words: list[str]) -> str | None:
+    plain = "__".join(words)
+    if plain in schema.fields or plain == PRIMARY_KEY or plain in schema.computed:
+        return plain
+    dotted = ".".join(words)
+    return dotted if "." in dotted and schema.source(dotted) is not None else None
+
+
+def _with_lookup(schema: ModelSchema, name: str, words: list[str]) -> Keyword:
+    source = None if name == PRIMARY_KEY else schema.source(name)
+    element = bool(words) and words[0] == "any" and source is not None and source.many
+    rest = words[1:] if element else words
+    given = "__".join(rest) if rest else "exact"
+    if given in _LOOKUPS:
+        return Keyword(name, _LOOKUPS[given], element)
+    if source is None and nested_fields(schema.shape, name):
+        raise _unknown_field(schema, ".".join([name, *(words[:-1] if words[-1] in _LOOKUPS else words)]))
+    if len(words) > 1 and words[-1] in _LOOKUPS and words[0] != "any":
+        raise _unknown_field(schema, "__".join([name, *words[:-1]]))
+    known = lookups_of(schema, name, source, element=element)
+    raise unknown_lookup(schema, name, given, known | {"any"} if source is not None and source.many else known)
+
+
+def nearest_field(schema: ModelSchema, name: str, known: Iterable[str] | None = None) -> str | None:
+    """The field that a name was probably meant for: one that has it as its alias, or is spelt nearly so.
+
+    Args:
+        schema: the model.
+        name: stands for nothing.
+        known: names to look among; by default those of the fields.
+    """
+    aliased = constructor_of(schema.model).aliases.get(name)
+    if aliased is not None:
+        return aliased
+    fields: Mapping[str, FieldInfo] = schema.model.model_fields
+    for field, info in fields.items():
+        if name == info.serialization_alias:
+            return field
+    near = spelling.get_close_matches(name, [*(schema.fields if known is None else known)], n=1)
+    return near[0] if near else None
+
+
+def _unknown_field(schema: ModelSchema, name: str) -> UnknownFieldError:
+    parent, dot, last = name.replace("__", ".").rpartition(".")
+    nested: Iterable[str] = nested_fields(schema.shape, parent) if dot else ()
+    if last in nested:
+        return UnknownFieldError(
+            "a field of this type inside of a nested model cannot be compared",
+            model=schema.name,
+            field=name,
+            suggestion=None,
+            hint="It can if its type can be in an index; otherwise compare the whole field that the model is in.",
+        )
+    known: list[Any] = (
+        [f"{parent}.{field}" for field in nested] if nested else [*schema.fields, *schema.computed, PRIMARY_KEY]
+    )
+    shown = known if nested else [field for field in dict.fromkeys(known) if field != PRIMARY_KEY]
+    return UnknownFieldError(
+        "the model has no field of this name",
+        model=schema.name,
+        field=name,
+        suggestion=nearest_field(schema, f"{parent}.{last}" if nested else name, known),
+        hint=f"Its fields are: {', '.join(shown)}.",
+    )
+
+
+_CONTAINERS = (list, tuple, set, frozenset)
+
+
+def key_values(schema: ModelSchema, key: Any) -> tuple[Any, ...]:
+    """The values of a primary key as people give it: the value, or a tuple when it is composite.
+
+    Raises:
+        InvalidValueError: not a tuple of the right length, or a value that its field cannot hold.
+    """
+    columns = schema.primary_key
+    if len(columns) == 1:
+        return (_converted(schema, columns[0].field, columns[0], key),)
+    values = key if _is_tuple(key) else ()
+    if len(values) != len(columns):
+        raise InvalidValueError(
+            "a composite primary key is given as a tuple of all its values",
+            model=schema.name,
+            field=PRIMARY_KEY,
+            type=type(key).__name__,
+            hint=f"Give ({', '.join(column.field for column in columns)}).",
+        )
+    return tuple(_converted(schema, column.field, column, value) for column, value in zip(columns, values, strict=True))
+
+
+def takes_as_given(codec: ColumnCodec) -> bool:
+    """Whether an operand is packed as it is: no text is read as what it stands for, no number is converted."""
+    return codec.from_stored is None and codec.name != DECIMAL.name
+
+
+def value_of(schema: ModelSchema, source: ColumnSource, value: Any) -> Any:
+    """The value as the column holds it: text is read as what it stands for (a UUID, a date), then it is folded.
+
+    Raises:
+        InvalidValueError: the column cannot hold it; None never can.
+    """
+    converted = _converted(schema, source.name, source, value)
+    if source.normalise is not None:
+        converted = _normalised(schema, source, converted, source.codec.pack)
+    return comparable(converted)
+
+
+def values_of(schema: ModelSchema, source: ColumnSource, written: str, operand: Any, *, nulls: bool) -> tuple[Any, ...]:
+    """A list of values, each packed part once; with ``nulls`` one value may be None.
+
+    ``written`` is the lookup as people write it behind the name of the field.
+
+    Raises:
+        InvalidValueError: no list, or a value that the column cannot hold.
+    """
+    given = listed(schema, source.name, written, operand)
+    held = (None if value is None and nulls else value_of(schema, source, value) for value in given)
+    pack, distinct = source.codec.pack, dict[bytes | None, Any]()
+    for value in held:
+        distinct.setdefault(None if value is None else pack(value), value)
+    return tuple(distinct.values())
+
+
+def comparable(value: Any) -> Any:
+    """The value with every datetime at a fixed offset, so that datetimes are equal exactly if their instants are.
+
+    In its own time zone, Python takes the two instants of a repeated hour for equal, and either for unequal to the
+    same instant in another time zone.
+
+    Examples:
+        >>> from datetime import datetime
+        >>> from zoneinfo import ZoneInfo
+        >>> first = datetime(2026, 10, 25, 2, 30, tzinfo=ZoneInfo("Europe/Berlin"))
+        >>> first == first.replace(fold=1), comparable(first) == comparable(first.replace(fold=1))
+        (True, False)
+    """
+    if isinstance(value, datetime):
+        offset = None if type(value.tzinfo) is timezone else value.utcoffset()
+        return value if offset is None else value.replace(tzinfo=timezone(offset), fold=0)
+    if _is_container(value):
+        return type(value)([comparable(item) for item in value])
+    return {comparable(key): comparable(item) for key, item in value.items()} if _is_dict(value) else value
+
+
+def prefix_of(schema: ModelSchema, source: ColumnSource, value: Any) -> Any:
+    """A text, or bytes, that values begin with or have in them.
+
+    Raises:
+        InvalidValueError: not of the type of the column.
+    """
+    check = source.codec.pack_prefix
+    assert check is not None  # the lookup does not exist for other columns
+    _checked(schema, source.name, check, value)
+    return value if source.normalise is None else _normalised(schema, source, value, check)
+
+
+def bounds_of(schema: ModelSchema, source: ColumnSource, operand: Any) -> tuple[Any, Any, str]:
+    """The two ends of a range, and which of them belong to it.
+
+    Raises:
+        InvalidValueError: not two values, or one that the column cannot hold.
+    """
+    # A keyword gives (low, high), with both ends, as Django's range; User.age.between() adds its bounds.
+    ends = tuple(operand) if _is_sequence(operand) else ()
+    if len(ends) == 2:
+        ends = (*ends, "[]")
+    if len(ends) != 3 or not is_bounds(ends[2]):
+        hint = f"Write {_keyword(source.name)}__range=(low, high)."
+        raise _wrong(schema, source.name, operand, "range takes two values", hint)
+    return value_of(schema, source, ends[0]), value_of(schema, source, ends[1]), ends[2]
+
+
+def flag(schema: ModelSchema, field: str, operand: Any) -> bool:
+    """The operand of ``isnull``.
+
+    Raises:
+        InvalidValueError: neither True nor False.
+    """
+    if not isinstance(operand, bool):
+        raise _wrong(
+            schema, field, operand, "isnull takes True or False", f"Write {_keyword(field)}__isnull=True, or False."
+        )
+    return operand
+
+
+def listed(schema: ModelSchema, field: str, written: str, operand: Any) -> tuple[Any, ...]:
+    """The operand of ``in`` and its like; ``written`` is the lookup as people write it behind the name of the field.
+
+    Raises:
+        InvalidValueError: a text or a mapping, or nothing that can be iterated.
+    """
+    if not is_list_of_values(operand):
+        hint = f"Write {_keyword(field)}__{written}=[...], with the values in brackets."
+        raise _wrong(schema, field, operand, "this lookup takes a list of values", hint)
+    return tuple(operand)
+
+
+def refuse_reference(schema: ModelSchema, field: str, operand: Any) -> None:
+    """Refuse a field or an expression where a value belongs: two fields of a record cannot be compared.
+
+    Raises:
+        InvalidValueError: the operand is one, or has one among its values.
+    """
+    for part in operand if type(operand) in _CONTAINERS else (operand,):
+        if isinstance(part, (Comparable, MultiFieldRef, Expression, Order)):
+            hint = "Give a value. To compare two fields with each other, declare a computed column of both."
+            raise _wrong(schema, field, part, "a field is compared with a value", hint)
+
+
+def whole_of(schema: ModelSchema, source: ColumnSource, value: Any) -> Any:
+    """All the values of a field with several, to be compared with the whole field, each folded if the field is.
+
+    Raises:
+        InvalidValueError: one value, which would never be equal, or a list for a set.
+    """
+    kinds = container_kinds(schema.model, source.name)
+    if not isinstance(value, kinds):
+        name = _keyword(source.name)
+        hint = f"Give a {kinds[0].__name__} of them, or write {name}__contains=value to find one among them."
+        raise _wrong(schema, source.name, value, "a field with several values is compared with all of them", hint)
+    return comparable(folded_whole(source, value))
+
+
+def folded_whole(source: ColumnSource | None, value: Any) -> Any:
+    """A whole list, set or tuple with each element given to the function of its folded field."""
+    if source is None or source.normalise is None or not _is_container(value):
+        return value
+    fold, kind = source.normalise, type(value)
+    return kind(None if element is None else fold(element) for element in value)
+
+
+def _converted(schema: ModelSchema, field: str, source: Any, value: Any) -> Any:
+    codec = source.codec
+    if isinstance(value, str) and codec.from_stored is not None:
+        try:
+            parsed = codec.from_stored(value)
+            codec.pack(parsed)
+        except (DecodeError, InvalidValueError):
+            parsed = value  # then the codec says below what is wrong with the value as it was given
+        value = parsed
+    elif type(value) is int and codec.name == DECIMAL.name:
+        value = Decimal(value)  # exact; a float is not, and is refused
+    _checked(schema, field, codec.pack, value)
+    return value
+
+
+def _normalised(schema: ModelSchema, source: ColumnSource, value: Any, check: Callable[[Any], object]) -> Any:
+    assert source.normalise is not None  # callers have looked
+    try:
+        folded = source.normalise(value)
+    except Exception as error:  # a function of the user may raise anything
+        raise InvalidValueError(
+            "the key function of a field failed for an operand",
+            model=schema.name,
+            field=source.name,
+            type=type(error).__name__,
+            hint="It must take every value that the field can hold.",
+        ) from error
+    _checked(schema, source.name, check, folded)
+    return folded
+
+
+def _checked(schema: ModelSchema, field: str, check: Callable[[Any], object], value: Any) -> None:
+    try:
+        check(value)
+    except InvalidValueError as error:
+        error.model, error.field = schema.name, field
+        raise
+
+
+def _wrong(schema: ModelSchema, field: str, operand: Any, message: str, hint: str) -> InvalidValueError:
+    return InvalidValueError(message, model=schema.name, field=field, type=type(operand).__name__, hint=hint)
+
+
+def _keyword(field: str) -> str:
+    return field.replace(".", "__")
+
+
+def _is_tuple(value: object) -> TypeGuard[tuple[Any, ...]]:
+    return isinstance(value, tuple)
+
+
+def _is_sequence(value: object) -> TypeGuard[Sequence[Any]]:
+    return isinstance(value, (tuple, list))
+
+
+def _is_dict(value: object) -> TypeGuard[dict[Any, Any]]:
+    return type(value) is dict
+
+
+def _is_container(value: object) -> TypeGuard[list[Any] | tuple[Any, ...] | set[Any] | frozenset[Any]]:
+    return type(value) in _CONTAINERS

@@ -1,0 +1,256 @@
+"""From keyword lookups and typed expressions to the normal form of a filter, with operands that make sense.
+
+What a comparison means where None is involved:
+
+- ``field=None`` and ``field__exact=None`` are ``field__isnull=True``; ``field__ne=None`` is ``field__isnull=False``;
+- None in the list of ``in`` matches None, as Python's ``in`` does;
+- ``gt``, ``gte``, ``lt``, ``lte``, ``range``, ``startswith`` and ``contains`` never match None and refuse it as an
+  operand;
+- ``ne``, ``not_in``, ``~`` and ``exclude()`` are plain negation: a record whose field is None is "not equal to 5" and
+  is returned, as with Django's ``exclude()`` (SQL's ``<>`` would lose it silently).
+
+A field with several values is compared as a whole by ``exact``, ``ne``, ``in``, ``not_in`` and ``isnull``, and by its
+elements with ``contains``, ``contains_any``, ``contains_all`` and ``any__<lookup>``, which a field that is None or
+empty never satisfies, but for ``contains_all`` of nothing. Elements are never None.
+
+Rules of this module: pure; every operand is converted and checked here, before anything is planned or read. A field
+whose type cannot be a column is compared with Python's ``==``, and has no order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from inspect import unwrap
+from typing import Any, Final
+
+from kvmodels.errors import InvalidValueError, UnknownFieldError
+from kvmodels.schema.declare.expressions import And, Comparison, Expression, Lookup, Not, Or, Q
+from kvmodels.schema.definition.definition import ColumnSource, ModelSchema
+from kvmodels.schema.filters.operands import (
+    PRIMARY_KEY,
+    Keyword,
+    bounds_of,
+    comparable,
+    flag,
+    key_values,
+    known_field,
+    listed,
+    lookups_of,
+    prefix_of,
+    refuse_reference,
+    split_keyword,
+    takes_as_given,
+    unknown_lookup,
+    value_of,
+    values_of,
+    whole_of,
+)
+from kvmodels.schema.filters.predicate import (
+    ALWAYS,
+    NEVER,
+    AllOf,
+    AnyOf,
+    Condition,
+    Conjunction,
+    Predicate,
+    all_of,
+    any_of,
+    conjunction,
+)
+
+_UNKNOWN: Final[Any] = object()
+_new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
+
+_OPPOSITES: Final[Mapping[str, Lookup]] = {"exact": "ne", "ne": "exact", "in": "not_in", "not_in": "in"}
+_REVERSED: Final[Mapping[str, Lookup]] = {"gt": "lte", "lte": "gt", "lt": "gte", "gte": "lt"}
+_TOTALLY_ORDERED: Final = frozenset({"bool", "int", "str", "bytes", "uuid", "ulid", "date", "timedelta", "ip4"})
+"""Columns that hold every value of their type. A field of another type may hold, while it is not indexed, what has no
+order (NaN, a naive datetime, an int that is no number of JavaScript): there "not greater" is not "less or equal"."""
+
+
+def parse(schema: ModelSchema, expressions: Iterable[Expression], keywords: Mapping[str, Any]) -> Conjunction:
+    """The normal form of the arguments of one ``filter()``, all of which must hold; ``(NEVER,)`` if they cannot.
+
+    Raises:
+        UnknownFieldError: no such field; the nearest name is suggested.
+        UnknownLookupError: no such lookup, or not for this field.
+        InvalidValueError: an operand that the field cannot hold; the field is named.
+    """
+    plain = None if expressions else _plain(schema, keywords)
+    return conjunction([*_said(schema, expressions), *_of_keywords(schema, keywords)]) if plain is None else plain
+
+
+def _plain(schema: ModelSchema, keywords: Mapping[str, Any]) -> Conjunction | None:
+    """The same for fields with values that their columns take as they are; None where anything else is said.
+
+    What has to be known of a field is looked up once. What its column refuses goes the full way, which says why.
+    """
+    known, found = schema.remembered, list[Condition]()
+    for name, operand in keywords.items():
+        pack: Callable[[Any], bytes] | None = known.get(name, _UNKNOWN)
+        if pack is _UNKNOWN:
+            if name not in schema.fields:
+                return None
+            pack = known[name] = _plain_packer(schema, name)
+        if pack is None or operand is None:
+            return None
+        try:
+            pack(operand)
+        except InvalidValueError:
+            return None
+        found.append(_new(Condition, (name, "exact", operand, False, False)))
+    return tuple(found)
+
+
+def _plain_packer(schema: ModelSchema, name: str) -> Callable[[Any], bytes] | None:
+    source = schema.source(name)
+    if source is None or source.many or source.name != name or source.normalise is not None:
+        return None
+    return unwrap(source.codec.pack) if takes_as_given(source.codec) else None
+
+
+def negate(schema: ModelSchema, predicate: Predicate) -> Predicate:
+    """What holds exactly where this does not, with the negation pushed down to the conditions."""
+    if isinstance(predicate, AllOf):
+        return any_of(negate(schema, part) for part in predicate.parts)
+    if isinstance(predicate, AnyOf):
+        return all_of(negate(schema, part) for part in predicate.parts)
+    if predicate.negated or predicate.any:
+        return predicate._replace(negated=not predicate.negated)
+    field, lookup, operand = predicate.field, predicate.lookup, predicate.operand
+    if lookup in _OPPOSITES:
+        return Condition(field, _OPPOSITES[lookup], operand)
+    if lookup == "isnull":
+        return Condition(field, lookup, not operand)
+    source = schema.source(field)
+    total = source is not None and not source.nullable and source.codec.name in _TOTALLY_ORDERED
+    if lookup in _REVERSED and total:
+        return Condition(field, _REVERSED[lookup], operand)
+    return predicate._replace(negated=True)
+
+
+def _said(schema: ModelSchema, expressions: Iterable[object]) -> list[Predicate]:
+    """The predicates of expressions, without those that say nothing: a ``Q`` without conditions."""
+    said = [_of_expression(schema, expression) for expression in expressions]
+    return [predicate for predicate in said if predicate is not None]
+
+
+def _of_keywords(schema: ModelSchema, keywords: Mapping[str, Any]) -> list[Predicate]:
+    return [_predicate(schema, split_keyword(schema, keyword), operand) for keyword, operand in keywords.items()]
+
+
+def _of_expression(schema: ModelSchema, expression: object) -> Predicate | None:
+    if isinstance(expression, Comparison):
+        return _of_comparison(schema, expression)
+    if isinstance(expression, Q):
+        parts = _said(schema, expression.expressions) + _of_keywords(schema, dict(expression.lookups))
+        return all_of(parts) if parts else None
+    if isinstance(expression, (And, Or)):
+        parts = _said(schema, expression.parts)
+        return (all_of if isinstance(expression, And) else any_of)(parts) if parts else None
+    if isinstance(expression, Not):
+        positive = _of_expression(schema, expression.part)
+        return None if positive is None else negate(schema, positive)
+    # Callers without a type checker may pass anything, for example the result of `18 == 18`.
+    raise InvalidValueError(
+        "this is not an expression",
+        model=schema.name,
+        type=type(expression).__name__,
+        hint=f"Write an expression such as {schema.name}.field >= 18, or a keyword such as field__gte=18.",
+    )
+
+
+def _of_comparison(schema: ModelSchema, comparison: Comparison) -> Predicate:
+    model = comparison.model
+    if model is not None and not issubclass(schema.model, model):
+        raise UnknownFieldError(
+            "the expression is about another model",
+            model=schema.name,
+            field=f"{model.__name__}.{comparison.field}",
+            hint=f"Take the field from the class: {schema.name}.{comparison.field}.",
+        )
+    name = known_field(schema, comparison.field)
+    return _predicate(schema, Keyword(name, comparison.lookup, comparison.any), comparison.operand)
+
+
+def _predicate(schema: ModelSchema, keyword: Keyword, operand: Any) -> Predicate:
+    name, lookup, element = keyword
+    if name == PRIMARY_KEY and len(schema.primary_key) == 1:
+        name = schema.primary_key[0].field
+    refuse_reference(schema, name, operand)
+    if name == PRIMARY_KEY:
+        return _of_composite_key(schema, lookup, operand)
+    source = schema.source(name)
+    if element and (source is None or not source.many):
+        raise unknown_lookup(schema, name, "any", lookups_of(schema, name, source, element=False))
+    available = lookups_of(schema, name, source, element=element)
+    if lookup not in available:
+        raise unknown_lookup(schema, name, lookup, available)
+    if lookup == "isnull":
+        return Condition(name, lookup, flag(schema, name, operand))
+    if source is None or (source.many and not element):
+        return _of_whole_field(schema, name, source, lookup, operand)
+    if operand is None and lookup in ("exact", "ne") and not element:
+        return Condition(name, "isnull", lookup == "exact")
+    return _of_value(schema, source, lookup, operand, element=element)
+
+
+def _of_value(schema: ModelSchema, source: ColumnSource, lookup: Lookup, operand: Any, *, element: bool) -> Predicate:
+    """A comparison of a column with one value, or of one element of a column with several."""
+    if lookup in ("in", "not_in"):
+        written = f"any__{lookup}" if element else lookup
+        values = values_of(schema, source, written, operand, nulls=not element)
+        return _listed(source.name, lookup, values, element=element)
+    if lookup == "range":
+        operand = bounds_of(schema, source, operand)
+    elif lookup in ("startswith", "contains"):
+        operand = prefix_of(schema, source, operand)
+    else:
+        operand = value_of(schema, source, operand)
+    return Condition(source.name, lookup, operand, any=element)
+
+
+def _listed(field: str, lookup: Lookup, values: tuple[Any, ...], *, element: bool) -> Predicate:
+    if values:
+        return Condition(field, lookup, values, any=element)
+    if lookup == "in":
+        return NEVER
+    # Any element at all is none of no values: that there is one must still be tested, and no other lookup says so.
+    return Condition(field, lookup, values, any=True) if element else ALWAYS
+
+
+def _of_whole_field(
+    schema: ModelSchema, name: str, source: ColumnSource | None, lookup: Lookup, operand: Any
+) -> Predicate:
+    """A field that is compared with Python's ``==``, or whose elements are looked for."""
+    if source is not None and lookup == "contains":
+        return Condition(name, "exact", value_of(schema, source, operand), any=True)
+    if source is not None and lookup in ("contains_any", "contains_all"):
+        values = values_of(schema, source, lookup, operand, nulls=False)
+        if lookup == "contains_any":
+            return _listed(name, "in", values, element=True)
+        return all_of(Condition(name, "exact", value, any=True) for value in values)
+    if lookup in ("in", "not_in"):
+        given = listed(schema, name, lookup, operand)
+        held = tuple(_whole_operand(schema, source, value) for value in given)
+        return _listed(name, lookup, held, element=False)
+    if operand is None:
+        return Condition(name, "isnull", lookup == "exact")
+    return Condition(name, lookup, _whole_operand(schema, source, operand))
+
+
+def _whole_operand(schema: ModelSchema, source: ColumnSource | None, value: Any) -> Any:
+    return comparable(value) if source is None or value is None else whole_of(schema, source, value)
+
+
+def _of_composite_key(schema: ModelSchema, lookup: Lookup, operand: Any) -> Predicate:
+    if lookup == "exact":
+        values = comparable(key_values(schema, operand))
+        return all_of(
+            Condition(column.field, "exact", value) for column, value in zip(schema.primary_key, values, strict=True)
+        )
+    if lookup in ("in", "not_in"):
+        given = listed(schema, PRIMARY_KEY, lookup, operand)
+        keys = dict.fromkeys(comparable(key_values(schema, key)) for key in given)
+        return _listed(PRIMARY_KEY, lookup, tuple(keys), element=False)
+    raise unknown_lookup(schema, PRIMARY_KEY, lookup, lookups_of(schema, PRIMARY_KEY, None, element=False))

@@ -1,0 +1,430 @@
+r"""The normal form of a filter, the key ranges of its conditions, and proofs that it implies a partial index.
+
+Negation is pushed down to the conditions, each of which can be negated, so ``not (a and b)`` is ``not a or not b``.
+``AllOf(())`` holds always, ``AnyOf(())`` never. A filter is a conjunction: a tuple of parts that all hold.
+
+Every key part begins with a byte below ff, and where a packed part is the beginning of another one (``"a"`` is
+02 61 00, ``"a\0"`` is 02 61 00 ff 00), ff follows. So the keys in which a column has the value ``v`` are exactly
+those from ``pack(v)`` to below ``pack(v) + ff``, and every condition on a column is a sorted list of disjoint spans of
+bytes. The planner cuts the ranges of an index from them, and the test of documents asks whether a value's part lies in
+them, so both have one meaning. A condition on any of several values has the spans of one element that satisfies it.
+
+Rules of this module: pure, and the one place where a lookup becomes bytes; ``schema/filters/parse.py`` makes predicates
+of expressions and keyword lookups. Descending columns are the mirror image; None is below every value, or above it in
+a descending column. Spans of one set are sorted and do not touch. A proof may fail where the filter does imply the
+index, and is never wrong when it succeeds.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache, reduce
+from typing import Any, Final, NamedTuple, TypeAlias, TypeVar
+
+from kvmodels._support.slotted_dataclass import dataclass
+from kvmodels.codecs.columns.base import nullable
+from kvmodels.schema.declare.expressions import Lookup
+from kvmodels.schema.definition.definition import Column, ColumnSource, ModelSchema, Partial, SpanTest
+from kvmodels.schema.filters.operands import PRIMARY_KEY
+
+V = TypeVar("V")
+
+
+class Condition(NamedTuple):
+    """One column compared with an operand that was converted and checked.
+
+    ``operand`` is a value; a tuple of distinct values, one at least, for ``in`` and ``not_in``; ``(low, high, bounds)``
+    for ``range``; a bool for ``isnull``. ``exact`` and ``ne`` never hold None. The field ``pk`` with ``in`` or
+    ``not_in`` is a composite primary key, and its operand holds tuples. ``contains_any`` and ``contains_all`` of a
+    field with several values are made of ``exact`` and ``in`` with ``any``; ``contains`` is left for parts of a text.
+
+    Attributes:
+        any: at least one value of a column with several satisfies it; without it, for such a field, the whole field
+            is compared.
+        negated: it does not hold; for a column of one value this is the complement, None included.
+    """
+
+    field: str
+    lookup: Lookup
+    operand: Any
+    any: bool = False
+    negated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class AllOf:
+    """Every part holds; no part is an ``AllOf`` itself."""
+
+    parts: tuple[Condition | AnyOf, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class AnyOf:
+    """At least one part holds; no part is an ``AnyOf`` itself."""
+
+    parts: tuple[Condition | AllOf, ...]
+
+
+Predicate: TypeAlias = Condition | AllOf | AnyOf
+Conjunction: TypeAlias = tuple[Condition | AnyOf, ...]
+
+ALWAYS: Final = AllOf(())
+NEVER: Final = AnyOf(())
+
+
+def all_of(parts: Iterable[Predicate]) -> Predicate:
+    """What holds exactly if every part holds."""
+    joined = conjunction(parts)
+    return joined[0] if len(joined) == 1 else AllOf(joined)
+
+
+def conjunction(parts: Iterable[Predicate]) -> Conjunction:
+    """The parts that must all hold: flat, each once; ``(NEVER,)`` if one of them never holds.
+
+    Examples:
+        >>> red = Condition("color", "exact", "red")
+        >>> conjunction([red, AllOf((red,))])
+        (Condition(field='color', lookup='exact', operand='red', any=False, negated=False),)
+        >>> conjunction([red, NEVER])
+        (AnyOf(parts=()),)
+    """
+    flat: list[Condition | AnyOf] = []
+    for part in parts:
+        flat += part.parts if isinstance(part, AllOf) else (part,)
+    if len(flat) == 1:
+        return (flat[0],)
+    return (NEVER,) if any(isinstance(part, AnyOf) and not part.parts for part in flat) else _distinct(flat)
+
+
+def any_of(parts: Iterable[Predicate]) -> Predicate:
+    """What holds exactly if at least one part holds; several values for one column become one ``in``.
+
+    Examples:
+        >>> any_of([Condition("age", "exact", 3), Condition("age", "in", (3, 4))])
+        Condition(field='age', lookup='in', operand=(3, 4), any=False, negated=False)
+    """
+    flat: list[Condition | AllOf] = []
+    for part in parts:
+        flat += part.parts if isinstance(part, AnyOf) else (part,)
+    if any(isinstance(part, AllOf) and not part.parts for part in flat):
+        return ALWAYS
+    joined = _distinct(_with_joined_values(flat))
+    return joined[0] if len(joined) == 1 else AnyOf(joined)
+
+
+def conditions_of(predicate: Predicate) -> Iterator[Condition]:
+    """All conditions in a predicate, in order."""
+    if isinstance(predicate, Condition):
+        yield predicate
+    else:
+        for part in predicate.parts:
+            yield from conditions_of(part)
+
+
+def _with_joined_values(parts: Iterable[Condition | AllOf]) -> Iterable[Condition | AllOf]:
+    """``a = 1 or a = 2`` is ``a in (1, 2)``, which is one walk of an index instead of two."""
+    joined: dict[Any, Condition | AllOf] = {}
+    for number, part in enumerate(parts):
+        values = _values_of(part)
+        if values is None or not isinstance(part, Condition):
+            joined[number] = part
+            continue
+        column = (part.field, part.any)
+        known = _values_of(joined.get(column))
+        joined[column] = part if known is None else part._replace(lookup="in", operand=_distinct([*known, *values]))
+    return joined.values()
+
+
+def _values_of(part: Condition | AllOf | None) -> tuple[Any, ...] | None:
+    """The values of which the column must have one; None if the part says something else."""
+    if not isinstance(part, Condition) or part.negated:
+        return None
+    if part.lookup == "isnull":
+        return (None,) if part.operand else None
+    if part.lookup == "in":
+        return tuple(part.operand)
+    return (part.operand,) if part.lookup == "exact" else None
+
+
+def _distinct(values: Iterable[V]) -> tuple[V, ...]:
+    """Each once, in order; what cannot be hashed, such as a list as an operand, is kept as it is."""
+    seen: set[Any] = set()
+    kept: list[V] = []
+    for value in values:
+        try:
+            if value in seen:
+                continue
+            seen.add(value)
+        except TypeError:
+            pass
+        kept.append(value)
+    return tuple(kept)
+
+
+_END: Final = b"\xff"
+
+
+class Span(NamedTuple):
+    """Packed parts with ``start <= part < end``; ``point`` when it is all keys of one value."""
+
+    start: bytes
+    end: bytes
+    point: bool = False
+
+
+Spans = tuple[Span, ...]
+_nullable = lru_cache(maxsize=1_000)(nullable)
+EVERYTHING: Final[Spans] = (Span(b"", _END),)
+
+
+def ascending_column(source: ColumnSource, *, is_nullable: bool) -> Column:
+    """The ascending column of a source, by which its values are compared."""
+    codec = _nullable(source.codec) if is_nullable else source.codec
+    return Column(source.name, codec, nullable=is_nullable, many=source.many, path=source.path)
+
+
+def has_spans(condition: Condition, column: Column | ColumnSource) -> bool:
+    """Whether the parts of the column that satisfy the condition on its field are spans.
+
+    They are not for a part of a text, and for a column with several values only if the condition is on any of them, or
+    says that there is None instead of values.
+    """
+    if condition.lookup == "contains":
+        return False
+    if not column.many:
+        return not condition.any
+    if condition.any:
+        return not condition.negated and condition.operand != ()
+    return condition.lookup == "isnull" and condition.operand is not condition.negated
+
+
+def matching_parts(conditions: Iterable[Condition], column: Column) -> Spans:
+    """The parts of a column of one value that satisfy all conditions on its field that have spans.
+
+    Empty when they contradict each other.
+    """
+    found = (parts_of(condition, column) for condition in conditions if has_spans(condition, column))
+    return reduce(intersection, found, EVERYTHING)
+
+
+def parts_of(condition: Condition, column: Column) -> Spans:
+    """The parts of a column that satisfy one condition on its field, sorted; operands were checked before.
+
+    Of a column with several values, these are the parts of the elements that satisfy the condition. The condition has
+    spans; see ``has_spans``.
+    """
+    if condition.negated:
+        return _complement(parts_of(condition._replace(negated=False), column))
+    spans = _parts_of(condition, column)
+    # An entry with None stands for a field that is None, which has no element.
+    return intersection(spans, (_values(column),)) if condition.any and column.nullable else spans
+
+
+def _parts_of(condition: Condition, column: Column) -> Spans:
+    pack, lookup, operand = column.codec.pack, condition.lookup, condition.operand
+    if lookup == "exact":
+        return _points((pack(operand),))
+    if lookup == "ne":
+        return _complement(_points((pack(operand),)))
+    if lookup in ("in", "not_in"):
+        held = operand if column.nullable else [value for value in operand if value is not None]
+        points = _points({pack(value) for value in held})
+        return points if lookup == "in" else _complement(points)
+    if lookup == "isnull":
+        if not operand:
+            return (_values(column),)
+        return _points((pack(None),)) if column.nullable else ()
+    if lookup == "startswith":
+        return _beginning(column, operand)
+    return _ordered(condition, column, pack)
+
+
+def intersection(left: Spans, right: Spans) -> Spans:
+    """The parts in both, linear in the number of spans."""
+    if left is EVERYTHING or right is EVERYTHING:
+        return right if left is EVERYTHING else left
+    found: list[Span] = []
+    i = j = 0
+    while i < len(left) and j < len(right):
+        one, other = left[i], right[j]
+        start, end = max(one.start, other.start), min(one.end, other.end)
+        if start < end:
+            found.append(Span(start, end, one.point or other.point))
+        if one.end <= other.end:
+            i += 1
+        else:
+            j += 1
+    return tuple(found)
+
+
+def contains(spans: Sequence[Span], part: bytes) -> bool:
+    """Whether a packed part lies in one of the sorted spans, logarithmic in their number."""
+    at = bisect_right(spans, part, key=lambda span: span.start) - 1
+    return at >= 0 and part < spans[at].end
+
+
+def covers(outer: Iterable[Span | tuple[bytes, bytes]], inner: Iterable[Span]) -> bool:
+    """Whether every part in ``inner`` is in ``outer``, by comparing the edges of sorted spans.
+
+    It may say no where a gap holds no part at all, and never says yes wrongly. Cost: linear.
+    """
+    remaining = iter(_joined(outer))
+    end = start = b""
+    for span in inner:
+        while end < span.end:
+            following = next(remaining, None)
+            if following is None:
+                return False
+            start, end = following
+        if span.start < start:
+            return False
+    return True
+
+
+def _joined(spans: Iterable[Span | tuple[bytes, bytes]]) -> Iterable[tuple[bytes, bytes]]:
+    """The spans, those that touch made one."""
+    pending: tuple[bytes, bytes] | None = None
+    for start, end in ((span[0], span[1]) for span in spans):
+        if pending is not None and start <= pending[1]:
+            pending = (pending[0], max(end, pending[1]))
+            continue
+        if pending is not None:
+            yield pending
+        pending = (start, end)
+    if pending is not None:
+        yield pending
+
+
+def _points(parts: Iterable[bytes]) -> Spans:
+    return tuple(Span(part, part + _END, point=True) for part in sorted(parts))
+
+
+def _complement(spans: Spans) -> Spans:
+    """The gaps; a gap may hold no part at all, which costs a range and is otherwise harmless."""
+    starts = [b"", *(span.end for span in spans)]
+    ends = [*(span.start for span in spans), _END]
+    return tuple(Span(start, end) for start, end in zip(starts, ends, strict=True) if start < end)
+
+
+def _values(column: Column) -> Span:
+    """All parts but that of None."""
+    if not column.nullable:
+        return EVERYTHING[0]
+    null = column.codec.pack(None)
+    return Span(b"", null) if column.descending else Span(null + _END, _END)
+
+
+def _ordered(condition: Condition, column: Column, pack: Callable[[object], bytes]) -> Spans:
+    """The parts between two ends, of which a comparison has one and a range two."""
+    low: tuple[object, bool] | None = None
+    high: tuple[object, bool] | None = None
+    if condition.lookup == "range":
+        least, greatest, bounds = condition.operand
+        low, high = (least, bounds[0] == "["), (greatest, bounds[1] == "]")
+    elif condition.lookup in ("gt", "gte"):
+        low = (condition.operand, condition.lookup == "gte")
+    else:
+        high = (condition.operand, condition.lookup == "lte")
+    first, last = (high, low) if column.descending else (low, high)
+    start, end, _ = _values(column)
+    if first is not None:
+        value, included = first
+        start = pack(value) if included else pack(value) + _END
+    if last is not None:
+        value, included = last
+        end = pack(value) + _END if included else pack(value)
+    return (Span(start, end),) if start < end else ()
+
+
+def _beginning(column: Column, prefix: str | bytes) -> Spans:
+    pack_prefix = column.codec.pack_prefix
+    assert pack_prefix is not None  # predicates refuse the lookup for other columns
+    start = pack_prefix(prefix)
+    return (Span(start, _above(start)),)
+
+
+def _above(prefix: bytes) -> bytes:
+    """The lowest byte string above all that begin with ``prefix``; the tag, its first byte, is never ff.
+
+    ``prefix + ff`` would be wrong here: the prefix ends inside a part, where the next byte may be ff.
+    """
+    shortened = prefix.rstrip(b"\xff")
+    return shortened[:-1] + bytes((shortened[-1] + 1,))
+
+
+MOST_BRANCHES: Final = 1_000
+"""Combinations of "any of" parts of one filter that are tried before the answer is "no"."""
+
+
+def implies(schema: ModelSchema, where: Iterable[Predicate], partial: Partial) -> bool:
+    """Whether every record that a filter matches is in a partial index.
+
+    The filter is written out as alternatives. The conditions of each must contradict each other, or leave nothing
+    outside of the spans of any column of one alternative of the index.
+
+    Args:
+        schema: the model.
+        where: the filter, predicates that all hold.
+        partial: the condition of the index.
+
+    Cost: linear in the conditions times the alternatives, for each combination of the "any of" parts that compare a
+    column of the index; no more than 1,000 of them.
+    """
+    return _Proof(schema, partial).holds((), tuple(where))
+
+
+class _Proof:
+    """One proof, with what is left of its bound."""
+
+    def __init__(self, schema: ModelSchema, partial: Partial) -> None:
+        self._schema = schema
+        self._alternatives = partial.alternatives
+        self._fields = {test.column.field for tests in partial.alternatives for test in tests}
+        self._left = MOST_BRANCHES
+
+    def holds(self, known: Sequence[Condition], parts: Iterable[Predicate]) -> bool:
+        """Whether the index holds every record of which all these parts hold."""
+        conditions, choices = list(known), list[AnyOf]()
+        for part in conjunction(parts):
+            if isinstance(part, AnyOf):
+                choices.append(part)
+            else:
+                conditions.append(part)
+        if self._left == 0:
+            return False
+        self._left -= 1
+        if any(self._all_pass(conditions, tests) for tests in self._alternatives) or self._contradict(conditions):
+            return True
+        for number, choice in enumerate(choices):
+            others = choices[number + 1 :]
+            if not choice.parts or any(condition.field in self._fields for condition in conditions_of(choice)):
+                return all(self.holds(conditions, (branch, *others)) for branch in choice.parts)
+        return False
+
+    def _all_pass(self, conditions: Sequence[Condition], tests: Iterable[SpanTest]) -> bool:
+        return all(self._passes(conditions, test) for test in tests)
+
+    def _passes(self, conditions: Iterable[Condition], test: SpanTest) -> bool:
+        theirs = test.column
+        source = self._schema.source(theirs.field)
+        if source is None or source.many or source.codec.name != theirs.codec.name or source.path != theirs.path:
+            return False
+        # The column of the model and not that of the index: a catalogue knows no Enum. Their parts are the same.
+        column = ascending_column(source, is_nullable=theirs.nullable)
+        spans = matching_parts([condition for condition in conditions if condition.field == theirs.field], column)
+        if column.nullable:
+            spans = intersection(spans, (Span(column.codec.pack(None), b"\xff"),))  # no part is below that of None
+        return covers(test.spans, spans)
+
+    def _contradict(self, conditions: Iterable[Condition]) -> bool:
+        """Whether no value of some column satisfies its conditions."""
+        by_field: dict[str, list[Condition]] = {}
+        for condition in conditions:
+            by_field.setdefault(condition.field, []).append(condition)
+        for field, group in by_field.items():
+            source = None if field == PRIMARY_KEY else self._schema.source(field)
+            column = None if source is None or source.many else ascending_column(source, is_nullable=source.nullable)
+            if column is not None and not matching_parts(group, column):
+                return True
+        return False

@@ -1,0 +1,367 @@
+"""State of model objects beside their fields: the loaded record, and the set of given fields.
+
+In a transaction the state names a version that does not exist yet. A ``PendingStamp`` stands for it: all states that
+name it learn with the commit what it became, or that nothing was written, and then an object that was saved has the
+state that it had before. That is found out when the state is asked for, so no list of the objects is kept.
+
+A state takes as long to make as all the values of an object, and most objects that are read are never written. So
+reading leaves a plain tuple in its place, ``(unpack, packed, row, unknown)``, of which the state is made when it is
+asked for: the tuple costs a twentieth of it. Where no field is unknown it is the row alone, bytes and numbers, and the
+class says how to unpack its key: the garbage collector does not trace such a tuple. It was half of the cost of a long
+list to trace a tuple, a row and a bound method for each object. An engine that has the number of the version leaves
+that in the row, and the versionstamp is made of it with the state.
+
+The set of given fields takes 730 bytes, as much as the values of a small record, and the garbage collector traces it.
+A record stores every field, so the set of an object that was read holds all of them. It is made when it is first asked
+for, by pydantic, which only asks by name, or by the program.
+
+Rules of this module: the state lives in one ``__slots__`` entry of ``KvModel``, never in ``__dict__`` or in a private
+attribute, because both take part in ``==`` and ``model_copy(update=...)`` would then lose it. An ``ObjectState`` is
+immutable, so copies may share it. An object is left without its set only where validation is sure to have given it
+this one.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from enum import Enum
+from gc import get_referents
+from itertools import count
+from types import MappingProxyType
+from typing import Any, Final, Self, TypeVar, cast
+
+from kvmodels._support.slotted_dataclass import dataclass
+from kvmodels.core.operations import PlainRow, Row, to_versionstamp
+
+T = TypeVar("T")
+
+Unpack = Callable[[bytes], tuple[Any, ...]]
+Loaded = PlainRow
+Made = tuple[Unpack, bytes, Loaded, Mapping[str, Any]]
+
+STATE_SLOT = "__kv_state__"
+"""Name of the slot, which ``KvModel`` has."""
+
+_UNPACKER: Final = "__kv_unpack__"
+"""Where a class keeps what unpacks the primary key of such a row."""
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectState:
+    """The stored record as it was when the object was read or last written.
+
+    Attributes:
+        versionstamp: 10 bytes, what a later write is checked against.
+        value: the record's stored bytes.
+        encoding: number of the encoding of ``value``.
+        expire_at: absolute deadline in milliseconds since the epoch, or None.
+        key: values of the primary key as loaded.
+        unknown: stored fields that the class does not know, carried through every rewrite.
+    """
+
+    versionstamp: bytes
+    value: bytes
+    encoding: int
+    expire_at: int | None
+    key: tuple[Any, ...]
+    unknown: Mapping[str, Any]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # The mapping may be a read-only view, which cannot be pickled.
+        fields = (self.versionstamp, self.value, self.encoding, self.expire_at, self.key, dict(self.unknown))
+        return ObjectState, fields
+
+
+class _Fate(Enum):
+    OPEN = "open"
+    SUPERSEDED = "superseded"
+    FAILED = "failed"
+
+
+class PendingStamp(bytes):
+    """The versionstamp that a row written in a transaction will have; until then bytes that no row ever has.
+
+    It has one of four fates: not ended yet; resolved, with the versionstamp of the commit; superseded, because the
+    transaction wrote the record once more, so that no row has this version; failed, and nothing was written.
+    """
+
+    _fate: bytes | _Fate
+
+    def __new__(cls) -> Self:
+        """A stamp unlike any other."""
+        # The versionstamps of engines begin with a count of microseconds, whose first byte stays 0 for long.
+        stamp = super().__new__(cls, b"\xff" + next(_numbers).to_bytes(9, "big"))
+        stamp._fate = _Fate.OPEN
+        return stamp
+
+    @property
+    def ended(self) -> bool:
+        """Whether the transaction is over."""
+        return self._fate is not _Fate.OPEN
+
+    @property
+    def failed(self) -> bool:
+        """Whether nothing was written."""
+        return self._fate is _Fate.FAILED
+
+    @property
+    def resolved(self) -> bytes | None:
+        """The versionstamp of the commit; None for any other fate."""
+        return None if isinstance(self._fate, _Fate) else self._fate
+
+    def resolve(self, versionstamp: bytes) -> None:
+        """The row was committed."""
+        self._fate = versionstamp
+
+    def supersede(self) -> None:
+        """A later write of the same transaction was committed in place of this one."""
+        self._fate = _Fate.SUPERSEDED
+
+    def fail(self) -> None:
+        """The transaction was not committed."""
+        self._fate = _Fate.FAILED
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # What becomes of a transaction cannot be learned elsewhere; what was loaded in it is stale there.
+        return (_failed_stamp, ()) if self.resolved is None else (bytes, (self.resolved,))
+
+
+_numbers = count()
+
+
+def _failed_stamp() -> PendingStamp:
+    stamp = PendingStamp()
+    stamp.fail()
+    return stamp
+
+
+@dataclass(frozen=True, slots=True)
+class PendingState(ObjectState):
+    """The state of an object of the caller that was saved, or removed, in a transaction; ``versionstamp`` is pending.
+
+    Attributes:
+        previous: the state that it has again if nothing is committed.
+        removed: the record of the object is removed by the transaction.
+    """
+
+    previous: ObjectState | None
+    removed: bool
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ObjectState, ObjectState.__reduce__(self)[1]
+
+
+_NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
+
+_LOADED: Final = frozenset({tuple, Row})
+_STATES: Final = frozenset({tuple, Row, ObjectState, PendingState})
+"""The types of what is in the slot."""
+
+# Of object itself: pydantic's __getattr__ and __setattr__ know nothing of the slot, and asking them for an empty one
+# costs a microsecond.
+_get, _set, _delete = object.__getattribute__, object.__setattr__, object.__delattr__
+
+
+def state_of(instance: object) -> ObjectState | None:
+    """The state of a model object, or None for one that is not stored."""
+    try:
+        state: Any = _get(instance, STATE_SLOT)
+    except AttributeError:
+        return None
+    if isinstance(state, tuple):
+        given = cast("Loaded | Made", state)
+        if len(given) == 5:
+            packed, value, encoding, versionstamp, expire_at = given
+            unpack: Unpack = getattr(type(instance), _UNPACKER)
+            unknown = _NOTHING
+        else:
+            unpack, packed, row, unknown = given
+            _, value, encoding, versionstamp, expire_at = row
+        if isinstance(versionstamp, int):
+            versionstamp = to_versionstamp(versionstamp)
+        state = ObjectState(versionstamp, value, encoding, expire_at, unpack(packed), unknown)
+        _set(instance, STATE_SLOT, state)
+    return state if type(state.versionstamp) is bytes else _settled(instance, state)
+
+
+def unknown_of(instance: object) -> Mapping[str, Any]:
+    """The stored fields that the class of a model object does not know; none for one that is not stored."""
+    try:
+        state: Any = _get(instance, STATE_SLOT)
+    except AttributeError:
+        return _NOTHING
+    if type(state) in _LOADED:
+        return _NOTHING if len(state) == 5 else state[3]
+    present = state_of(instance)
+    return _NOTHING if present is None else present.unknown
+
+
+def _settled(instance: object, state: ObjectState) -> ObjectState | None:
+    """The state of an object that was read or written in a transaction, by what has become of that."""
+    stamp = state.versionstamp
+    assert isinstance(stamp, PendingStamp), "the only versionstamp that is not of bytes itself"
+    if isinstance(state, PendingState):
+        if stamp.failed:
+            return _replaced(instance, state.previous)
+        if state.removed:
+            return _replaced(instance, None) if stamp.ended else None
+    if stamp.resolved is None:
+        return state
+    return _replaced(instance, _of_version(state, stamp.resolved))
+
+
+def _replaced(instance: object, state: ObjectState | None) -> ObjectState | None:
+    if state is None:
+        _delete(instance, STATE_SLOT)
+        return None
+    _set(instance, STATE_SLOT, state)
+    return state_of(instance)
+
+
+def _of_version(state: ObjectState, versionstamp: bytes) -> ObjectState:
+    return ObjectState(versionstamp, state.value, state.encoding, state.expire_at, state.key, state.unknown)
+
+
+def pending_state(instance: object, stamp: PendingStamp, state: ObjectState | None) -> None:
+    """Give an object of the caller the state that it will have when a transaction is committed; None: it is removed.
+
+    Until then, and for good if nothing is committed, the state that it has is kept.
+    """
+    previous = state_of(instance)
+    future = state or previous
+    if future is None:
+        return
+    values = (stamp, future.value, future.encoding, future.expire_at, future.key, future.unknown)
+    set_state(instance, PendingState(*values, previous=previous, removed=state is None))
+
+
+def set_state(instance: object, state: ObjectState) -> None:
+    """Remember the record that a model object was read from or written to."""
+    _set(instance, STATE_SLOT, state)
+
+
+def set_loaded(instance: object, unpack: Unpack, packed: bytes, row: Loaded, unknown: Mapping[str, Any]) -> None:
+    """Remember the row that a model object was read from.
+
+    Args:
+        instance: the object.
+        unpack: makes the values of the primary key of ``packed``; it must not fail for it.
+        packed: what the primary key is taken from, when it is asked for.
+        row: packed key, stored bytes, the number of their encoding, versionstamp or its number, deadline.
+        unknown: stored fields that the class does not know.
+    """
+    _set(instance, STATE_SLOT, (unpack, packed, row, unknown))
+
+
+def set_stored(instance: object, unpack_key: Unpack, row: Loaded) -> None:
+    """Remember the row that a model object without unknown fields was written to: 180 bytes less than ``set_loaded``.
+
+    Args:
+        instance: the object.
+        unpack_key: makes the values of the primary key of the key of the row.
+        row: a plain tuple.
+    """
+    slot_for_rows(type(instance), unpack_key)(instance, row)
+
+
+def slot_for_rows(model: type[Any], unpack_key: Unpack) -> Callable[[object, Loaded], None]:
+    """``set_stored`` for the objects of a class, without its calls: what puts a row, a plain tuple, into the slot."""
+    if _UNPACKER not in model.__dict__:
+        set_unpacker(model, unpack_key)
+    put: Callable[[object, Loaded], None] = getattr(model, STATE_SLOT).__set__
+    return put
+
+
+def set_unpacker(model: type[Any], unpack: Unpack) -> None:
+    """Say how the key of a row is unpacked, before an object of the class is given a row as its state."""
+    type.__setattr__(model, _UNPACKER, staticmethod(unpack))
+
+
+def set_all_loaded(model: type[Any], instances: Iterable[object], unpack: Unpack, rows: Iterable[Loaded]) -> None:
+    """``set_loaded`` for many objects of one class, whose records store no field that it does not know.
+
+    Args:
+        model: the class.
+        instances: the objects.
+        unpack: makes the values of the primary key of the key of a row.
+        rows: a plain tuple for each.
+    """
+    # A loop without Python code, and the slot is looked up once.
+    deque(map(slot_for_rows(model, unpack), instances, rows), maxlen=0)
+
+
+def all_are_new(instances: Iterable[object]) -> bool:
+    """Whether certainly none of these objects has a state.
+
+    Asking one object that has none costs an exception; this asks what all of them refer to. Where the fields of an
+    object are not in a dict, a tuple in a field is taken for a state: then the answer is False.
+    """
+    return _STATES.isdisjoint(map(type, get_referents(*instances)))
+
+
+def drop_state(instance: object) -> None:
+    """Make a model object a new one, as if it had never been stored; harmless if it is."""
+    if state_of(instance) is not None:
+        _delete(instance, STATE_SLOT)
+
+
+def with_state_of(source: object, copied: T) -> T:
+    """The copy of a model object, with the state of its source."""
+    state = state_of(source)
+    if state is not None:
+        set_state(copied, state)
+    return copied
+
+
+FIELDS_SET: Final = "__pydantic_fields_set__"
+"""The slot of pydantic's, which is empty in an object that was left without."""
+
+_EXTRA: Final = "__pydantic_extra__"
+"""A slot that is filled with the other one, and stays filled."""
+
+
+def is_every_field(model: type[Any], names: Iterable[str], late: object) -> bool:
+    """Whether all objects that are validated from exactly these names have them as their set, and can be left without.
+
+    False wherever code of the user sees an object while it is made, or answers for attributes that it lacks.
+
+    Args:
+        model: the class, complete.
+        names: the fields of the document.
+        late: the ``__getattr__`` that gives the set.
+    """
+    given: object = model.__dict__.get("__pydantic_core_schema__")
+    if not isinstance(given, dict) or _in_class(model, "__getattribute__") is not object.__getattribute__:
+        return False
+    if _in_class(model, "__getattr__") is not late or set(names) != model.__pydantic_fields__.keys():
+        return False
+    schema = cast("dict[str, Any]", given)
+    if schema["type"] == "definitions":
+        schema = schema["schema"]
+    # Validators of the model would stand around it, or in it.
+    if schema["type"] != "model" or schema["cls"] is not model or schema["schema"]["type"] != "model-fields":
+        return False
+    return not any(schema.get(name) for name in ("custom_init", "post_init", "root_model", "generic_origin"))
+
+
+def _in_class(model: type[Any], name: str) -> object:
+    return getattr(model, name, None)
+
+
+def leave_out_fields_sets(model: type[Any], instances: Iterable[object]) -> None:
+    """Take the sets of many objects of a class away, for which ``is_every_field``."""
+    take: Callable[[object], None] = getattr(model, FIELDS_SET).__delete__
+    deque(map(take, instances), maxlen=0)  # a loop without Python code
+
+
+def late_fields_set(instance: object) -> set[str] | None:
+    """Give an object that was left without it its set; None for one that was never validated."""
+    try:
+        object.__getattribute__(instance, _EXTRA)
+    except AttributeError:
+        return None
+    model: Any = type(instance)
+    fields = set(model.__pydantic_fields__)
+    object.__setattr__(instance, FIELDS_SET, fields)
+    return fields

@@ -1,0 +1,17 @@
+"""Which test modules run a second time without fast kinds (``kvmodels._support.switches``)."""
+
+from __future__ import annotations
+
+GENERAL_SUITES = frozenset(
+    {
+        "tests.query.test_brute_force",
+        "tests.query.test_covering",
+        "tests.query.test_distinct",
+        "tests.query.test_query_sets",
+        "tests.query.test_residuals",
+        "tests.query.test_sorts",
+        "tests.query.test_values",
+        "tests.transactions.test_objects",
+        "tests.bulk.test_upserts",
+    }
+)

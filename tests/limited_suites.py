@@ -1,0 +1,62 @@
+"""Which test modules run a second time on an engine with small limits (``tests/limited_engine.py``).
+
+Each of their tests runs with the stores in memory that it knows, and once more with stores of 10 ranges a read. Nothing
+may be sent that is over a limit. What cannot be done in one operation of 10 checks raises OperationTooLargeError, and
+is listed here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kvmodels import Limits
+from tests.limited_engine import FEW
+
+MANY_CHECKS = replace(FEW, name="MANY_CHECKS", max_checks=10_000, max_mutations=10_000)
+"""For modules that fill their stores with one large operation: they are about reads."""
+
+SUITES: dict[str, Limits] = {
+    "tests.bulk.test_resuming_lists": MANY_CHECKS,
+    "tests.bulk.test_upserts": FEW,
+    "tests.damage.test_beside_writers": FEW,
+    "tests.damage.test_entries": FEW,
+    "tests.damage.test_records_and_foreign_keys": FEW,
+    "tests.damage.test_refused_records": MANY_CHECKS,
+    "tests.evolution.test_building_kinds": FEW,
+    "tests.evolution.test_migrations": MANY_CHECKS,
+    "tests.evolution.test_online_build": MANY_CHECKS,
+    "tests.evolution.test_plan": MANY_CHECKS,
+    "tests.evolution.test_upgrades": MANY_CHECKS,
+    "tests.expiry.test_models": FEW,
+    "tests.hooks.test_hooks": FEW,
+    "tests.locks.test_locks": FEW,
+    "tests.query.test_aggregate": MANY_CHECKS,
+    "tests.query.test_pages": MANY_CHECKS,
+    "tests.query.test_unions": MANY_CHECKS,
+    "tests.queues.test_messages": FEW,
+    "tests.transactions.test_checks": FEW,
+    "tests.transactions.test_objects": FEW,
+    "tests.transactions.test_raw_keys": FEW,
+}
+
+TOO_LARGE = {
+    # The setting of this test writes 11 accounts in one transaction.
+    "test_review_15_reading_more_than_a_commit_may_check_is_refused_with_the_limit": "max_checks",
+}
+"""Tests whose operation cannot be done within the limits, by the limit that the error names."""
+
+ONCE = {
+    # What a block reads unchecked is of two states without snapshots; transactions/test_without_snapshots.py has more.
+    "test_review_15_what_is_read_unchecked_is_no_conflict",
+    # A dump is of one snapshot.
+    "test_review_24_a_dump_takes_a_migration_along_as_one_that_begins_anew",
+    # They run processes, whose stores are files.
+    "test_a_unique_index_over_duplicates_is_built_beside_writers_by_builders_that_are_killed",
+    "test_every_kind_of_index_is_built_beside_writers_by_two_builders_that_are_killed",
+    "test_review_05_an_old_process_writes_until_the_build_begins_and_then_only_reads",
+    "test_review_24_an_index_and_copies_are_built_beside_writers_by_builders_that_are_killed",
+    # They wait for a lease, and read one key at a time.
+    "test_a_lock_is_renewed_as_long_as_it_is_held",
+    "test_a_lock_of_a_task_is_renewed_as_long_as_it_is_held",
+}
+"""Tests that run on an engine with large limits alone."""

@@ -1,0 +1,89 @@
+"""First lines of docstrings and pages of the site use plain words; the lists of exceptions only shrink."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from tests.source_tree import REPOSITORY, parse, python_files, sample, shown
+
+LISTS = REPOSITORY / "tests" / "data"
+WORDS = re.compile(
+    r"\b(nobody|somebody|anew|for ever|goes? on|went on|dear|company|tells? (?:what|which|where|how|whether))\b",
+    re.IGNORECASE,
+)
+OPENINGS = re.compile(r"(What|That of|The ones? (?:that|which|of)|Whatever)\b", re.IGNORECASE)
+
+
+def riddles(text: str) -> list[str]:
+    """Return the words of a text that stand for a concept with a name."""
+    return sorted({match.group(0).lower() for match in WORDS.finditer(text)})
+
+
+def riddles_of_docstrings(tree: ast.AST) -> list[str]:
+    """Return the first lines of docstrings in a module that are riddles."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            first = (ast.get_docstring(node) or "").partition("\n")[0]
+            if OPENINGS.match(first) or riddles(first):
+                found.append(first)
+    return found
+
+
+def riddles_of_page(text: str) -> list[str]:
+    """Return the riddles of a page outside of its code."""
+    return riddles(re.sub(r"```.*?```|`[^`\n]*`", "", text, flags=re.DOTALL))
+
+
+def pages() -> list[Path]:
+    """Return the pages of the site, without its design notes, which quote measurements of their time."""
+    folder = REPOSITORY / "docs"
+    return sorted(path for path in [*folder.rglob("*.md"), REPOSITORY / "README.md"] if "design" not in path.parts)
+
+
+def allowed(name: str) -> set[str]:
+    """Return the exceptions of a list, one path in a line."""
+    return set((LISTS / name).read_text("utf-8").split())
+
+
+def test_first_lines_of_docstrings_are_no_riddles():
+    found = {shown(path): texts for path in python_files() if (texts := riddles_of_docstrings(parse(path)))}
+    exceptions = allowed("style_modules.txt")
+    assert not {name: texts for name, texts in found.items() if name not in exceptions}
+    assert not exceptions - found.keys(), "these are clean: take them off the list"
+
+
+def test_pages_of_the_site_are_free_of_riddles():
+    found = {shown(path): words for path in pages() if (words := riddles_of_page(path.read_text("utf-8")))}
+    exceptions = allowed("style_pages.txt")
+    assert not {name: words for name, words in found.items() if name not in exceptions}
+    assert not exceptions - found.keys(), "these are clean: take them off the list"
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "What a reader takes.",
+        "The one that waits.",
+        "That of a lookup.",
+        "Return the key that nobody has.",
+        "Plan it anew.",
+        "It goes on after a crash.",
+    ],
+)
+def test_the_check_of_first_lines_notices(line):
+    assert riddles_of_docstrings(sample(f'def f():\n    """{line}"""'))
+
+
+def test_the_check_of_first_lines_lets_plain_ones_pass():
+    assert riddles_of_docstrings(sample('def f():\n    """Return the packed primary key of a document."""')) == []
+    assert riddles_of_docstrings(sample('"""Key ranges.\n\nWhat follows is nobody\'s first line."""')) == []
+
+
+def test_the_check_of_pages_reads_prose_and_no_code():
+    assert riddles_of_page("It works for ever.") == ["for ever"]
+    assert riddles_of_page("```text\nnobody\n```\n`anew`") == []

@@ -1,0 +1,245 @@
+"""Turns: who gets one when, and that none is lost."""
+
+from __future__ import annotations
+
+import random
+import threading
+from contextlib import ExitStack
+
+import pytest
+
+from kvmodels._support import turns as module
+from kvmodels._support.turns import LAPSE_S, Ticket, Turns
+from tests.engines.interrupting import cut_short_at
+
+A, B, C = b"a", b"b", b"c"
+
+
+@pytest.fixture
+def stack():
+    with ExitStack() as stack:
+        yield stack
+
+
+def alive(stack: ExitStack, turns: Turns, number: int) -> list[Ticket]:
+    tickets = [turns.ticket() for _ in range(number)]
+    for ticket in tickets:
+        stack.enter_context(ticket.alive)
+    return tickets
+
+
+def test_tickets_for_one_key_get_their_turns_in_the_order_in_which_they_came(stack):
+    turns = Turns()
+    tickets = alive(stack, turns, 4)
+    for ticket in tickets:
+        ticket.join([A])
+    served = []
+    while waiting := [ticket for ticket in tickets if ticket.keys]:
+        (granted,) = [ticket for ticket in waiting if ticket.granted]
+        served.append(granted)
+        granted.leave()
+    assert served == tickets
+
+
+def test_tickets_for_different_keys_do_not_wait_for_each_other(stack):
+    turns = Turns()
+    one, other, both = alive(stack, turns, 3)
+    one.join([A])
+    other.join([B])
+    both.join([A, B])
+    assert (one.granted, other.granted, both.granted) == (True, True, False)
+    one.leave()
+    assert not both.granted, "it has the turn for all of its keys, or for none"
+    other.leave()
+    assert both.granted
+
+
+def test_a_ticket_that_wants_more_keys_gives_up_its_turn_and_keeps_its_place(stack):
+    turns = Turns()
+    old, holder, young = alive(stack, turns, 3)
+    old.join([A])
+    holder.join([B])
+    young.join([A, B])
+    old.join([A, B])
+    assert (old.granted, young.granted) == (False, False), "it does not take the turn of the holder"
+    holder.leave()
+    assert (old.granted, young.granted) == (True, False)
+
+
+def test_two_tickets_that_want_each_others_keys_both_get_them(stack):
+    turns = Turns()
+    one, other = alive(stack, turns, 2)
+    one.join([A])
+    other.join([B])
+    one.join([A, B])
+    other.join([A, B])
+    assert (one.granted, other.granted) == (True, False)
+    one.leave()
+    assert other.granted
+
+
+def test_a_turn_lapses_so_that_a_stopped_owner_keeps_nobody_waiting(stack):
+    time = [0.0]
+    turns = Turns(lambda: time[0])
+    stopped, waiting, last = alive(stack, turns, 3)
+    for ticket in (stopped, waiting, last):
+        ticket.join([A])
+    time[0] = LAPSE_S * 0.99
+    assert not waiting.look()
+    time[0] = LAPSE_S
+    assert waiting.look()
+    assert not stopped.granted
+    stopped.leave()
+    assert (waiting.granted, last.granted) == (True, False), "who has lost the turn cannot give it on"
+
+
+def test_keys_are_taken_while_another_ticket_has_a_turn_for_them(stack):
+    turns = Turns()
+    holder, waiting, new = alive(stack, turns, 3)
+    holder.join([A])
+    waiting.join([A, B])
+    assert new.taken([A, B, C]) == [A], "nobody has a turn for b, although somebody waits there"
+    assert holder.taken([A, B, C]) == []
+    holder.leave()
+    assert new.taken([A, B, C]) == [A, B]
+    waiting.leave()
+    assert new.taken([A, B, C]) == []
+
+
+def test_a_forgotten_ticket_counts_no_more():
+    turns = Turns()
+    forgotten, waiting = turns.ticket(), turns.ticket()
+    with waiting.alive:
+        with forgotten.alive:
+            forgotten.join([A])
+            waiting.join([A])
+            assert not waiting.look()
+        assert waiting.look()
+
+
+def test_a_thread_is_woken_by_the_turn():
+    turns = Turns()
+    holder, waiting = turns.ticket(), turns.ticket()
+    answers: list[bool] = []
+
+    def wait():
+        with waiting.alive:
+            waiting.join([A])
+            joined.set()
+            answers.append(waiting.wait(60))
+            waiting.leave()
+
+    joined = threading.Event()
+    with holder.alive:
+        holder.join([A])
+        thread = threading.Thread(target=wait)
+        thread.start()
+        joined.wait()
+        holder.leave()
+        thread.join()
+    assert answers == [True]
+
+
+def test_waiting_ends_without_the_turn_when_the_time_is_over(stack):
+    holder, waiting = alive(stack, Turns(), 2)
+    holder.join([A])
+    waiting.join([A])
+    assert waiting.wait(0) is False
+    holder.leave()
+    assert waiting.wait(0) is True
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_no_key_has_two_turns_and_nobody_waits_for_nothing(stack, seed):
+    chance = random.Random(seed)
+    turns = Turns()
+    tickets = alive(stack, turns, 12)
+    for _ in range(400):
+        ticket = chance.choice(tickets)
+        if chance.random() < 0.6:
+            ticket.join(chance.sample([A, B, C, b"d", b"e"], chance.randint(1, 3)))
+        else:
+            ticket.leave()
+        granted = [key for one in tickets if one.granted for key in one.keys]
+        assert len(granted) == len(set(granted))
+        queued = [one for one in tickets if one.keys]
+        assert not queued or granted
+        oldest = min((one for one in queued if not one.granted), key=lambda one: one.number, default=None)
+        if oldest is not None:
+            assert oldest.keys & set(granted), "the oldest that waits does so for a turn, not for those behind it"
+    for ticket in tickets:
+        ticket.leave()
+    assert not turns._queues
+
+
+FILES = {module.__file__}
+SPARED = "with self._lock"
+
+
+def interrupted_owner(turns: Turns, ticket: Ticket) -> None:
+    with ticket.alive:
+        try:
+            ticket.join([A])
+            ticket.join([A, B])
+            ticket.wait(0)
+        finally:
+            ticket.leave()
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["first", "behind another one"])
+def test_an_interrupt_before_any_line_leaves_no_turn_behind(before):
+    number = 0
+    interrupted = True
+    while interrupted:
+        number += 1
+        turns = Turns()
+        other = turns.ticket()
+        with other.alive:
+            ticket = turns.ticket()
+            if not before:
+                other.join([A, B])
+
+            def change(turns: Turns = turns, ticket: Ticket = ticket) -> None:
+                interrupted_owner(turns, ticket)
+
+            interrupted = cut_short_at(number, FILES, change, spared=SPARED)
+            other.join([A, B])
+            assert other.look(), f"interrupted at line {number}"
+            other.leave()
+    assert number > 40
+
+
+def test_an_interrupt_while_a_turn_is_given_on_does_not_lose_it():
+    """The interrupt hits who leaves; who waits behind looks by itself."""
+    number = 0
+    interrupted = True
+    while interrupted:
+        number += 1
+        turns = Turns()
+        leaving, waiting = turns.ticket(), turns.ticket()
+        with waiting.alive:
+            with leaving.alive:
+                leaving.join([A, B])
+                waiting.join([A, B])
+                interrupted = cut_short_at(number, FILES, leaving.leave, spared=SPARED)
+            assert waiting.look(), f"interrupted at line {number}"
+    assert number > 10
+
+
+def test_a_coroutine_that_the_collector_ends_in_the_middle_of_a_turn_does_not_deadlock():
+    """The clock stands for any place where the collector may come upon the ``finally`` of an abandoned coroutine."""
+    abandoned: list[Ticket] = []
+
+    def clock() -> float:
+        for ticket in abandoned:
+            ticket.leave()
+        return 0.0
+
+    turns = Turns(clock)
+    lost, waiting = turns.ticket(), turns.ticket()
+    with waiting.alive:
+        with lost.alive:
+            lost.join([A])
+            abandoned.append(lost)
+            waiting.join([A])
+        assert waiting.look()
