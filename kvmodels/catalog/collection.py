@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import field, replace
-from typing import Any, Final
+from typing import Any
 
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.catalog.catalogue import Header, IndexState, StoredCollection, StoredIndex, index_definition
@@ -20,10 +20,6 @@ from kvmodels.codecs.columns.base import ColumnCodec, descending, nullable
 from kvmodels.errors import SchemaMismatchError
 from kvmodels.schema.definition.definition import Column, IndexDefinition, ModelSchema
 from kvmodels.schema.definition.values import stored_name
-
-_JOINED: Final = object()
-_LAYOUT: Final = object()
-"""The names under which a schema remembers what ``rejoin`` and ``record_layout`` have found."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +80,35 @@ class LiveCollection:
     compiled: CompiledCollection = field(default_factory=CompiledCollection, compare=False, repr=False)
 
 
+@dataclass(slots=True)
+class OpenedSchema:
+    """Values of one declaration that all databases of this process share.
+
+    Attributes:
+        layout: keys of the records.
+        joined: the last header under which nothing had to be refused or built, and the collection joined with it.
+        settled: of the first schema of a database: the last header that lacked nothing, and the schemas it was opened
+            with.
+    """
+
+    layout: RecordLayout
+    joined: tuple[Header, LiveCollection] | None = None
+    settled: tuple[Header, tuple[ModelSchema, ...]] | None = None
+
+
+def opened(schema: ModelSchema) -> OpenedSchema:
+    """Return the values that databases of this process share; made once for a schema."""
+    known = schema.compiled.opened
+    if not isinstance(known, OpenedSchema):
+        known = schema.compiled.opened = OpenedSchema(RecordLayout(schema.collection, schema.primary_key))
+    return known
+
+
+def record_layout(schema: ModelSchema) -> RecordLayout:
+    """Return the keys of the records of a collection; made once for a schema."""
+    return opened(schema).layout
+
+
 def join(
     schema: ModelSchema,
     header: Header,
@@ -142,28 +167,16 @@ def unbuilt_from_the_start(schema: ModelSchema, stored: StoredCollection) -> lis
     return [name for name in schema.indexes if name in disabled and name not in maintained]
 
 
-def record_layout(schema: ModelSchema) -> RecordLayout:
-    """The keys of the records of a collection; made once for a schema."""
-    known: RecordLayout | None = schema.remembered.get(_LAYOUT)
-    if known is None:
-        known = schema.remembered[_LAYOUT] = RecordLayout(schema.collection, schema.primary_key)
-    return known
-
-
 def rejoin(schema: ModelSchema, header: Header, layout: RecordLayout | None = None) -> LiveCollection:
-    """``join`` for a header under which nothing that is declared is being built; the last answer is remembered.
+    """Return ``join`` for a header under which nothing that is declared is being built, and keep it for this header.
 
     A program that opens a store again, or another one of the same models, gets the same indexes and loaders. Everything
     else is compiled for each store, because it depends on the database. A refused collection is joined again, so that
-    each error is raised by one store.
-
-    Args:
-        header: remembered by its identity.
-        layout: the record layout to reuse.
+    each error is raised by one store. Headers are compared by identity.
     """
-    known: tuple[Header, LiveCollection] | None = schema.remembered.get(_JOINED)
-    if known is not None and known[0] is header:
-        live = known[1]
+    shared = opened(schema)
+    if shared.joined is not None and shared.joined[0] is header:
+        live = shared.joined[1]
         return LiveCollection(
             schema,
             live.layout,
@@ -177,7 +190,7 @@ def rejoin(schema: ModelSchema, header: Header, layout: RecordLayout | None = No
         )
     live = join(schema, header, {}, layout)
     if live.refused is None and live.read_only is None:
-        schema.remembered[_JOINED] = header, live
+        shared.joined = header, live
     return live
 
 

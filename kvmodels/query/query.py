@@ -6,16 +6,16 @@ where it was made and not where the query is run. Nothing is planned and nothing
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from kvmodels._support import suggest as spelling
 from kvmodels._support.naming import show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, UnknownFieldError, UnknownLookupError
 from kvmodels.schema.declare.expressions import Expression, FieldRef, Order, Q
-from kvmodels.schema.definition.definition import ModelSchema
+from kvmodels.schema.definition.definition import MAX_ORDERS, ModelSchema
 from kvmodels.schema.filters.operands import PRIMARY_KEY, known_field
 from kvmodels.schema.filters.parse import parse
 from kvmodels.schema.filters.predicate import Conjunction, conditions_of, conjunction
@@ -53,9 +53,6 @@ class Page(Generic[M]):
 
 
 show_public_path(Page)
-
-_MOST_REMEMBERED: Final = 1_000
-"""The most names that are remembered for a model."""
 
 OrderColumn = str | Order | FieldRef[Any]
 """``"age"``, ``"-age"``, ``User.age`` or ``User.age.desc()``."""
@@ -319,22 +316,22 @@ class Query:
             )
         return value
 
-    def _orders(self, column: OrderColumn) -> Sequence[Order]:
-        """The order that a column asks for; of a text it is looked up once."""
-        known = self.schema.remembered
-        if column.__class__ is not str:
+    def _orders(self, column: OrderColumn) -> tuple[Order, ...]:
+        """Return the columns to order by; those of a text are looked up once."""
+        if not isinstance(column, str):
             return self._orders_of(column)
-        found: Sequence[Order] | None = known.get(("order", column))
+        known = self.schema.compiled.orders
+        found = known.get(column)
         if found is None:
             found = self._orders_of(column)
-            if len(known) < _MOST_REMEMBERED:
-                known["order", column] = found
+            if len(known) < MAX_ORDERS:
+                known[column] = found
         return found
 
-    def _orders_of(self, column: OrderColumn) -> Sequence[Order]:
+    def _orders_of(self, column: OrderColumn) -> tuple[Order, ...]:
         order = self._order(column)
         if order.field == PRIMARY_KEY:
-            return [Order(key.field, order.descending) for key in self.schema.primary_key]
+            return tuple(Order(key.field, order.descending) for key in self.schema.primary_key)
         source = self.schema.source(order.field)
         if source is None or source.many:
             raise UnknownLookupError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
+from traceback import format_tb
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from kvmodels.flows.bulk import create as bulk
 from kvmodels.flows.bulk import insert as bulk_insert
 from kvmodels.indexing import rules
 from kvmodels.limits import Limits
+from kvmodels.schema.compile.record_codec import RecordCodec
 from kvmodels.schema.instances import state_of
 from tests.passing_engine import PassingEngine
 
@@ -124,6 +126,43 @@ def test_both_ways_tell_and_store_the_same(model: type[KvModel], drawn: st.Searc
             assert story(model, present, given, size) == short
 
     compare()
+
+
+class Lenient(KvModel, collection="lenient"):
+    """Its validator is trusted, so its objects are validated in batches; a name of ! makes it raise a foreign error."""
+
+    id: PrimaryKey[int]
+    name: str = ""
+
+    class Meta:
+        trust_validators = True
+
+    @field_validator("name")
+    @classmethod
+    def _refuse(cls, value: str) -> str:
+        if value == "!":
+            raise KeyError(value)
+        return value
+
+
+def test_an_error_of_a_validator_names_its_record_in_a_batch():
+    with Database(models=[Lenient]) as db, pytest.raises(KeyError) as error:
+        batch = [Lenient(id=1), Lenient(id=2)]
+        vars(batch[1])["name"] = "!"
+        db[Lenient].bulk_create(batch)
+    assert any("position 1" in note for note in error.value.__notes__)
+
+
+def test_a_defect_of_the_batch_is_raised_and_not_worked_around(monkeypatch: pytest.MonkeyPatch):
+    def broken(*_: object) -> Any:
+        raise RuntimeError("defect")
+
+    with Database(models=[Person, Visit]) as db:
+        monkeypatch.setattr(RecordCodec, "_document", broken)
+        batch = made(Visit, [{}, {"day": datetime(2026, 1, 2, tzinfo=UTC)}])
+        with pytest.raises(RuntimeError, match="defect") as error:
+            db[Visit].bulk_create(batch)
+        assert "in prepare_many" in "".join(format_tb(error.tb))
 
 
 class Rivalled(PassingEngine):

@@ -176,7 +176,7 @@ def test_a_lookup_is_parsed_as_it_is_without_what_is_remembered(name: str, opera
     found: list[Any] = []
     for forget in (True, False, False):
         if forget:
-            schema.remembered.clear()
+            schema.compiled.packers.clear()
             # What the full way says: an expression goes it, and an empty one says nothing.
             lookups: Any = (Q(),)
         else:

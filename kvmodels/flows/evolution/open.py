@@ -12,9 +12,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from operator import is_
-from typing import Final
 
-from kvmodels.catalog.catalogue import Header, IndexState, StoredCollection
+from kvmodels.catalog.catalogue import IndexState, StoredCollection
+from kvmodels.catalog.collection import opened
 from kvmodels.catalog.keyspace import RESERVED, index_prefix
 from kvmodels.core.operations import ReadRange, after_prefix
 from kvmodels.errors import ModelDefinitionError, SchemaMismatchError
@@ -61,17 +61,13 @@ def open_database(context: Context, *, writable: bool) -> Flow[HeaderView]:
     return view
 
 
-_SETTLED: Final = object()
-"""The name under which the first schema of a database remembers the header that lacked nothing."""
-
-
 def _is_settled(context: Context, view: HeaderView) -> bool:
     """Whether the same classes were opened in this process under this header, and there was nothing to do or refuse.
 
     Both are functions of the header and the declarations alone, as long as nothing must be looked for in the store.
     """
     for first in context.schemas.values():
-        known: tuple[Header, tuple[ModelSchema, ...]] | None = first.remembered.get(_SETTLED)
+        known = opened(first).settled
         return (
             known is not None
             and known[0] is view.header
@@ -83,7 +79,7 @@ def _is_settled(context: Context, view: HeaderView) -> bool:
 
 def _note_settled(context: Context, view: HeaderView) -> None:
     for first in context.schemas.values():
-        first.remembered[_SETTLED] = view.header, tuple(context.schemas.values())
+        opened(first).settled = view.header, tuple(context.schemas.values())
         return
 
 

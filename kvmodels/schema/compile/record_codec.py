@@ -33,6 +33,8 @@ from kvmodels.schema.storage.forms import Form, Function, extra_path, refused_ti
 
 _new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
 _EXTRA: Final = attrgetter("__pydantic_extra__")
+_REFUSALS: Final[tuple[type[Exception], ...]] = (ValidationError, InvalidValueError, RecursionError)
+"""The errors that an object causes which cannot be stored; any other one is a defect."""
 
 
 class Prepared(NamedTuple):
@@ -77,6 +79,7 @@ class RecordCodec:
         computed: computed columns and folded fields, whose values are stored in every document.
         schema_version: what is written under ``$kv`` when it is above 1.
         proves: whether a document is decoded and encoded again before it is written, because they do.
+        runs_user_code: whether validators or conversions of the user run, which may raise anything.
         upgrades: what is applied to a document of an older schema version before it is decoded.
     """
 
@@ -89,6 +92,7 @@ class RecordCodec:
         computed: tuple[ColumnSource, ...],
         schema_version: int,
         proves: bool,
+        runs_user_code: bool,
         upgrades: Upgrades | None = None,
     ) -> None:
         self._model = model
@@ -107,6 +111,7 @@ class RecordCodec:
         self._proves = proves
         self._upgrades = upgrades
         self._keeps_extra = model.model_config.get("extra") == "allow"
+        self._refusals = (Exception,) if runs_user_code else _REFUSALS
         self._is_bare = not self._revalidators and not proves
         self._is_stored_as_is = not self._encoders and not self._keeps_extra and schema_version == 1
 
@@ -191,8 +196,8 @@ class RecordCodec:
                 validated = [validate(one.__dict__, by_alias=False, by_name=True) for one in instances]
                 values = [one.__dict__ for one in validated]
                 documents = [self._document(one) for one in validated]
-        except Exception:  # noqa: BLE001 - whatever it is, ``prepare`` raises it again
-            return None
+        except self._refusals:
+            return None  # ``prepare`` raises it again, for the object that it belongs to
         if set(map(len, values)) != {self._count}:
             return None
         return PreparedMany(values, documents, keeps_identity=bool(self._mutable))

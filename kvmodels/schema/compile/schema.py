@@ -177,7 +177,7 @@ def compile_schema(model: type[Any], shape: type[Any] | None = None) -> ModelSch
             source, is_descending = declared_column(model.__name__, fields.plain, index)
             computed.setdefault(source.name, source)  # a second one of the name is refused with its index
             directions.setdefault(source.name, is_descending)
-    schema = _without_indexes(model, fields, computed, validators=builder.validators)
+    schema = _without_indexes(model, fields, computed, builder)
     declarations = Declarations(schema, fields.plain, options.discriminator)
     indexes = [declarations.of_field(field, mark) for field, mark in fields.entry_markers()]
     indexes += [declarations.of_meta(index, directions) for index in options.indexes]
@@ -214,7 +214,7 @@ def _storage_of(fields: _Fields) -> dict[str, FieldStorage]:
 
 
 def _without_indexes(
-    model: type[Any], fields: _Fields, computed: Mapping[str, ColumnSource], *, validators: bool
+    model: type[Any], fields: _Fields, computed: Mapping[str, ColumnSource], builder: FormBuilder
 ) -> ModelSchema:
     """The schema as far as it does not depend on indexes, whose conditions are parsed by it."""
     options = _options_of(model, may_be_abstract=True)
@@ -225,7 +225,8 @@ def _without_indexes(
         primary_key=tuple(column.field for column in fields.primary_key),
         computed=tuple(computed.values()),
         schema_version=options.schema_version,
-        proves=validators and not options.trust_validators,
+        proves=builder.validators and not options.trust_validators,
+        runs_user_code=builder.validators or builder.conversions,
         upgrades=upgrades,
     )
     return ModelSchema(

@@ -11,11 +11,12 @@ from collections.abc import Callable, KeysView, Mapping, Sequence
 from dataclasses import field
 from hashlib import sha256
 from json import dumps
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.codecs.columns.base import ColumnCodec
 from kvmodels.schema.declare.declarations import MAX_FAN_OUT, Nulls, Store
+from kvmodels.schema.declare.expressions import Order
 from kvmodels.schema.declare.hooks import Hooks
 from kvmodels.schema.declare.time_fields import TimeField
 
@@ -268,6 +269,27 @@ class Variants:
         return document.get(self.discriminator)
 
 
+MAX_ORDERS: Final = 1_000
+"""The most texts whose orders are kept for a model."""
+
+
+@dataclass(slots=True)
+class CompiledDeclaration:
+    """Values that follow from a declaration alone, each made when it is first needed.
+
+    Attributes:
+        packers: by field, the function that packs an operand of ``exact``; None where operands need more than that.
+        orders: by the text given to ``order_by``, the columns to order by; at most ``MAX_ORDERS``.
+        opened: the ``OpenedSchema`` of ``catalog/collection.py``, which lies above this package.
+    """
+
+    packers: dict[str, Callable[[Any], bytes] | None] = field(
+        default_factory=dict["str", "Callable[[Any], bytes] | None"]
+    )
+    orders: dict[str, tuple[Order, ...]] = field(default_factory=dict["str", "tuple[Order, ...]"])
+    opened: object | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class ModelSchema:
     """A model class compiled for storage; made once per class by ``schema/compile/model.py``.
@@ -302,7 +324,7 @@ class ModelSchema:
         straight: the parts of ``decode`` for a document that needs nothing else; None: objects may be of several
             classes.
         prepare_many: new objects to their ``PreparedMany``, or None where ``prepare`` must be asked for each.
-        remembered: what parsing the names of lookups and orders has found, by name.
+        compiled: values compiled from the declaration when they are first needed.
     """
 
     model: type[Any]
@@ -331,7 +353,7 @@ class ModelSchema:
     variants: Variants | None = None
     straight: Straight | None = None
     prepare_many: Callable[[Sequence[Any]], Any] | None = None
-    remembered: dict[Any, Any] = field(default_factory=dict[Any, Any], init=False, compare=False, repr=False)
+    compiled: CompiledDeclaration = field(default_factory=CompiledDeclaration, init=False, compare=False, repr=False)
 
     def variant_of(self, instance: object) -> ModelSchema:
         """The schema of the very class of an object."""

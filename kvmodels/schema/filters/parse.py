@@ -58,7 +58,6 @@ from kvmodels.schema.filters.predicate import (
     conjunction,
 )
 
-_UNKNOWN: Final[Any] = object()
 _new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
 
 _OPPOSITES: Final[Mapping[str, Lookup]] = {"exact": "ne", "ne": "exact", "in": "not_in", "not_in": "in"}
@@ -85,13 +84,14 @@ def _plain(schema: ModelSchema, keywords: Mapping[str, Any]) -> Conjunction | No
 
     What has to be known of a field is looked up once. What its column refuses goes the full way, which says why.
     """
-    known, found = schema.remembered, list[Condition]()
+    packers, found = schema.compiled.packers, list[Condition]()
     for name, operand in keywords.items():
-        pack: Callable[[Any], bytes] | None = known.get(name, _UNKNOWN)
-        if pack is _UNKNOWN:
-            if name not in schema.fields:
-                return None
-            pack = known[name] = _plain_packer(schema, name)
+        if name in packers:
+            pack = packers[name]
+        elif name in schema.fields:
+            pack = packers[name] = _plain_packer(schema, name)
+        else:
+            return None
         if pack is None or operand is None:
             return None
         try:

@@ -87,11 +87,13 @@ class FormBuilder:
     Attributes:
         field: name of the field being looked at, for errors.
         validators: whether a function of the user validates any part of what was looked at.
+        conversions: whether ``Stored`` gives a function of the user for any part of what was looked at.
     """
 
     def __init__(self, model: str) -> None:
         self.field = ""
         self.validators = False
+        self.conversions = False
         self._model = model
         self._objects: dict[type[Any], Form] = {}
 
@@ -105,6 +107,7 @@ class FormBuilder:
         self.validators = self.validators or any(map(is_validator, inner.metadata))
         stored = [mark for mark in inner.metadata if isinstance(mark, Stored)]
         if stored:
+            self.conversions = True
             name = type_name(inner.annotation)
             form = Form(name, (object,), frozenset({object}), stored[-1].encode, stored[-1].decode, mutable=True)
         else:
