@@ -9,6 +9,7 @@ The conversion works on tokens and keeps comments and layout:
 - ``async`` and ``await`` are removed, in code and in the examples of docstrings;
 - names are replaced: ``AsyncDatabase`` by ``Database``, ``__aenter__`` by ``__enter__``, and the few of ``NAMES``;
 - ``Awaitable[T]`` and ``Coroutine[Any, Any, T]`` become ``T``;
+- "``async with db.transaction()" in docstrings becomes "``with db.transaction()";
 - ``AsyncDatabase(...).open()`` in examples becomes ``Database(...)``, whose constructor opens the store;
 - lines from ``# async only`` to ``# end async only`` are left out.
 
@@ -28,13 +29,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 SOURCE = ROOT / "kvmodels" / "api" / "_async"
 TARGET = ROOT / "kvmodels" / "api" / "_sync"
-BY_HAND = {"__init__.py", "_compat.py"} | {
-    f"{name}.py"
-    for name in (
-        "transaction",
-        "transaction_session",
-    )
-}
+BY_HAND = {"__init__.py", "_compat.py"}
 HEADER = "# Generated from {source} by tools/unasync.py. Do not edit.\n"
 
 NAMES = {
@@ -60,6 +55,7 @@ UNWRAPPED = {"Awaitable": 0, "Coroutine": 2}
 _ASYNC_NAME = re.compile(r"^(_?)Async(?=[A-Z])")
 _WORD = re.compile(r"\b\w+\b")
 _AWAITED = re.compile(r"\(await ((?:[^()]|\((?:[^()]|\([^()]*\))*\))*)\)(?=[.\[])")
+_BLOCK = re.compile(r"`async with (?=\w)")
 _OPENED = re.compile(r"(?<=\))\.open\(\)")
 _DROPPED = re.compile(r"^[ ]*# async only\n.*?^[ ]*# end async only\n", re.DOTALL | re.MULTILINE)
 
@@ -70,13 +66,14 @@ def renamed(name: str) -> str:
 
 
 def converted_text(text: str) -> str:
-    """Convert a docstring or a comment: names everywhere, ``async`` and ``await`` in its examples."""
+    """Convert a docstring or a comment: names and quoted blocks everywhere, ``async`` and ``await`` in its examples."""
     lines = []
     for line in text.split("\n"):
         if line.lstrip().startswith((">>>", "...")):
             line = _AWAITED.sub(r"\1", line)
             line = re.sub(r"\b(?:async|await) ", "", line)
             line = _OPENED.sub("", line)
+        line = _BLOCK.sub("`with ", line)
         lines.append(_WORD.sub(lambda word: renamed(word.group()), line))
     return "\n".join(lines)
 

@@ -29,7 +29,7 @@ from kvmodels.core.operations import (
     Removal,
     Row,
 )
-from kvmodels.errors import EngineTimeoutError
+from kvmodels.errors import EngineTimeoutError, KvModelsError
 
 T = TypeVar("T")
 _new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
@@ -331,6 +331,27 @@ def _steps(one: OneRequest[T]) -> Flow[T]:
             return result
     assert one.otherwise is not None  # there was a guard, or an answer that needs it
     return (yield from one.otherwise())
+
+
+def serve(flow: Flow[T], answer: Callable[[Request], Flow[Any]]) -> Flow[T]:
+    """Run a flow inside of another one: ``answer`` answers its requests, and its errors are thrown into the flow."""
+    step: Callable[[Any], Request] = flow.send
+    answered: Any = None
+    try:
+        while True:
+            try:
+                request = step(answered)
+            except StopIteration as done:
+                result: T = done.value
+                return result
+            step = flow.send
+            try:
+                answered = yield from answer(request)
+            except KvModelsError as error:
+                step, answered = flow.throw, error
+    finally:
+        flow.close()
+        answered = None  # an error kept here would hold its traceback, and this frame, in a cycle
 
 
 def read_changes(one: ReadRange, after: bytes) -> Flow[Changes]:

@@ -9,28 +9,33 @@ from __future__ import annotations
 
 import random
 import types
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 from kvmodels.api._async.repository import AsyncRepository
-from kvmodels.api._async.transaction import AsyncDecorator, AsyncTransactionBlock, AsyncTransactions
-from kvmodels.api._async.transaction_session import AsyncSession
+from kvmodels.api._async.transaction import (
+    AsyncDecorator,
+    AsyncSession,
+    AsyncTransaction,
+    AsyncTransactionBlock,
+    AsyncTransactions,
+)
 from kvmodels.api.core import DatabaseCore
 from kvmodels.api.scope import Scope, Store
 from kvmodels.catalog.evolution import SchemaPlan
 from kvmodels.engines.contract import Engine, Snapshot
-from kvmodels.errors import KvModelsError
 from kvmodels.flows.check.findings import CheckReport
 from kvmodels.flows.check.scrub import Repair
 from kvmodels.flows.context import Context
-from kvmodels.flows.effects import AnyFlow, Count, Flow, Read, Request, sleep, steps_of
+from kvmodels.flows.effects import AnyFlow, Count, Flow, Read, Request, serve, sleep, steps_of
 from kvmodels.flows.evolution.apply import SchemaReport
 from kvmodels.flows.evolution.build import BuildReport
 from kvmodels.flows.evolution.migrate import MigrationReport
 from kvmodels.flows.evolution.throttle import UNPACED
 from kvmodels.flows.reading import lookup
 from kvmodels.flows.retry_policy import RetryPolicy
+from kvmodels.runtime.sync import perform
 from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.testing.schedules import VirtualTime
@@ -39,36 +44,20 @@ T = TypeVar("T")
 
 
 class InterleavedSession(AsyncSession):
-    """One transaction whose requests are answered by whoever drives the client.
+    """A transaction whose requests are answered by the caller of the client."""
 
-    Args:
-        store: the store and the declarations.
-        attempt: how often the transaction was begun, this time included.
-        pin: takes a snapshot.
-    """
-
-    __slots__ = ("_pin",)
-
-    def __init__(self, store: Store, attempt: int, pin: Callable[[], Snapshot]) -> None:
-        super().__init__(store, attempt)
-        self._pin = pin
+    __slots__ = ()
 
     async def perform(self, flow: Flow[T]) -> T:
-        """Run a flow of the transaction itself, in its snapshot.
-
-        Args:
-            flow: a generator that has not been started.
-
-        Returns:
-            What the flow returns.
-        """
-        return await _session_requests(flow, self._snapshot)
+        """Run a flow of the transaction itself, in its snapshot."""
+        snapshot, engine = self._snapshot, self.store.engine
+        return await _requests(flow if snapshot is None else serve(flow, partial(_read_in, engine, snapshot)))
 
     async def _pinned(self) -> Snapshot:
-        return self._pin()
+        return self.store.engine.snapshot()
 
     async def _send(self, flow: Flow[T]) -> T:
-        return await _session_requests(flow, None)
+        return await _requests(flow)
 
     async def _release(self) -> None:
         snapshot, self._snapshot = self._snapshot, None
@@ -76,55 +65,41 @@ class InterleavedSession(AsyncSession):
             snapshot.close()
 
 
-@types.coroutine
-def _session_requests(flow: Flow[T], snapshot: Snapshot | None) -> Generator[Request, Any, T]:
-    step: Callable[[Any], Request] = flow.send
-    answer: Any = None
-    try:
-        while True:
-            try:
-                request = step(answer)
-            except StopIteration as done:
-                result: T = done.value
-                return result
-            step = flow.send
-            try:
-                answer = yield request
-                if isinstance(request, Read) and snapshot is not None:
-                    expired, follow = request.include_expired, request.follow
-                    answer = snapshot.read(request.ranges, include_expired=expired, follow=follow)
-                elif isinstance(request, Count) and snapshot is not None:
-                    answer = snapshot.count(request.ranges)
-            except KvModelsError as error:
-                step, answer = flow.throw, error
-            except BaseException as interruption:
-                # As a driver does: the flow may say what it knows of a commit that is under way.
-                if not isinstance(interruption, Exception):
-                    _tell(flow, interruption)
-                raise
-    finally:
-        flow.close()
+def _read_in(engine: Engine, snapshot: Snapshot, request: Request) -> Flow[Any]:
+    """Take the step of a request, and answer a read from a snapshot."""
+    answer = yield request
+    return perform(engine, request, snapshot) if isinstance(request, Read | Count) else answer
 
 
-def _tell(flow: Flow[Any], interruption: BaseException) -> None:
-    try:
-        flow.throw(interruption)
-    except (StopIteration, type(interruption)):
-        return
+class InterleavedTransactions(AsyncTransactions):
+    """The transactions of the clients of one process, which join none of each other."""
+
+    __slots__ = ()
+
+    def __init__(self, store: Callable[[], Awaitable[Store]]) -> None:
+        super().__init__(store)
+        # A client may stand between two steps of a transaction when another one of this process begins its own.
+        self._scope: Scope[AsyncTransaction] = Scope(object)
+
+    async def _begin(self, attempt: int) -> AsyncSession:
+        return InterleavedSession(await self._store(), attempt)
+
+    async def _run(self, engine: Engine, flow: Flow[None]) -> None:  # noqa: ARG002 - waits in virtual time
+        await _requests(flow)
 
 
 M = TypeVar("M", bound=KvModel)
 
 
 class World(NamedTuple):
-    """What all processes of an interleaving live in."""
+    """The store and the clock that all processes of an interleaving share."""
 
     engine: Engine
     time: VirtualTime
 
 
 class Process:
-    """What one process knows of the store, as the database of its clients.
+    """One process of an interleaving: the database of its clients.
 
     Made by ``Interleaving.process``. Two clients of one process share its cached header, as two tasks do.
 
@@ -155,20 +130,10 @@ class Process:
             monotonic=time.seconds,
             uniform=random.Random(name).random,
         )
-
-        # A client may stand between two steps of a transaction when another one of this process begins its own.
-        self._transactions = AsyncTransactions(
-            self._store,
-            session=partial(InterleavedSession, pin=self._engine.snapshot),
-            scope=Scope(object),
-            run=self._wait,
-        )
+        self._transactions = InterleavedTransactions(self._store)
 
     async def _store(self) -> Store:
         return Store(self._engine, self._core.context, self._core.form, self._core.view_for)
-
-    async def _wait(self, _: Engine, flow: Flow[None]) -> None:
-        await _requests(flow)
 
     def transaction(self) -> AsyncTransactionBlock:
         """A transaction of one client; a block inside of it is one of its own."""
@@ -189,7 +154,7 @@ class Process:
 
     @property
     def context(self) -> Context:
-        """What the flows of this process share; its cached header is ``context.view``."""
+        """The context of the flows of this process; its cached header is ``context.view``."""
         return self._core.context
 
     def schema(self, model: type[KvModel]) -> ModelSchema:

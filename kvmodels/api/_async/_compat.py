@@ -9,16 +9,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import inspect
-from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping
-from typing import Any, TypeAlias, TypeVar
+from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Mapping
+from functools import partial
+from typing import Any, NoReturn, TypeAlias, TypeVar
 
 from kvmodels.api.core import DatabaseCore
 from kvmodels.api.opening import Opening
 from kvmodels.engines.contract import Engine, Snapshot
-from kvmodels.errors import EngineError, UnsupportedError
+from kvmodels.errors import EngineError, InvalidArgumentError, UnsupportedError
 from kvmodels.flows.context import Context
 from kvmodels.flows.effects import AnyFlow
 from kvmodels.flows.reading import lookup
+from kvmodels.flows.writing import operation
 from kvmodels.runtime import event_loop
 from kvmodels.schema.definition.definition import ModelSchema
 
@@ -27,6 +29,7 @@ T = TypeVar("T")
 run = event_loop.arun
 pin = event_loop.apin
 release = event_loop.arelease
+leave_place = event_loop.aleave_place
 in_thread = event_loop.in_thread
 run_to_end = event_loop.run_to_end
 
@@ -176,3 +179,35 @@ async def call_handler(handler: Callable[[Any], object], message: Any) -> None:
     result = handler(message)
     if inspect.isawaitable(result):
         await result
+
+
+def require_hook(_: Callable[[], object]) -> None:
+    """Accept any function to call after a commit: a coroutine function is awaited."""
+
+
+def require_transactional(function: Callable[..., object]) -> None:
+    """Refuse a function that cannot be a transaction. Raises InvalidArgumentError."""
+    if not inspect.iscoroutinefunction(function):
+        raise InvalidArgumentError(
+            "a transaction of an asynchronous database needs a coroutine function",
+            argument="function",
+            value=getattr(function, "__name__", repr(function)),
+            hint="Decorate an 'async def' that returns its result; a plain function with Database.transactional().",
+        )
+
+
+async def run_after(functions: Iterable[Callable[[], object]]) -> None:
+    """Call functions after a commit, and await coroutines; raise their errors when all were called."""
+    failed: list[Callable[[], object]] = []
+    for function in functions:
+        try:
+            returned = function()
+            if inspect.isawaitable(returned):
+                await returned
+        except Exception as error:  # noqa: BLE001 - functions of the user raise anything; it is raised below
+            failed.append(partial(_raise, error))
+    operation.run_after(failed)
+
+
+def _raise(error: Exception) -> NoReturn:
+    raise error

@@ -1,37 +1,34 @@
-"""Transactions, asynchronous: several reads and writes that become one commit, or nothing.
+"""Transactions: several reads and writes that become one commit, or nothing.
 
 Rules of this module: what is read, kept and compiled is decided in ``kvmodels.flows.transaction.transaction``; here a
-transaction gets its surface, its place in the task and its end. Names, signatures and behaviour are those of
-``kvmodels.api._sync.transaction``, which a test compares.
+transaction gets its surface, its snapshot, its place in the task and its end.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from contextlib import AbstractContextManager
-from functools import partial, wraps
-from inspect import isawaitable, iscoroutinefunction
+from functools import wraps
 from types import TracebackType
-from typing import Any, Concatenate, NoReturn, ParamSpec, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar, cast
 
 from kvmodels._support.callers import calling_frame
 from kvmodels._support.naming import show_public_path
+from kvmodels.api._async import _compat as worlds
 from kvmodels.api._async.kv_transaction import AsyncTransactionKv
 from kvmodels.api._async.repository import AsyncRepository
-from kvmodels.api._async.transaction_session import AsyncSession
 from kvmodels.api.scope import Joined, OpenBlock, Scope, Store, end_reruns, require_function, require_retries
 from kvmodels.core.keys import KeyPart
 from kvmodels.core.operations import format_versionstamp
-from kvmodels.engines.contract import Engine
+from kvmodels.engines.contract import Engine, Snapshot
 from kvmodels.errors import InvalidArgumentError, TransactionConflictError
 from kvmodels.flows.arguments import require_callable, require_flag, require_text
 from kvmodels.flows.context import Context
-from kvmodels.flows.effects import AGAIN, AnyFlow, Flow
+from kvmodels.flows.effects import AGAIN, AnyFlow, Flow, steps_of
 from kvmodels.flows.reading import lookup
+from kvmodels.flows.transaction import commit as transaction_commit
 from kvmodels.flows.transaction import transaction as transaction_flows
 from kvmodels.flows.transaction.rerun import History, Rerun
-from kvmodels.flows.writing.operation import run_after
-from kvmodels.runtime.event_loop import aleave_place, arun
 from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.definition.definition import ModelSchema
 
@@ -41,12 +38,86 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 
+class AsyncSession:
+    """One transaction at the engine: its snapshot, its flows, its commit or rollback."""
+
+    __slots__ = ("_lock", "_sent", "_snapshot", "flows", "store", "versionstamp")
+
+    def __init__(self, store: Store, attempt: int) -> None:
+        self.store = store
+        self.flows = transaction_flows.TransactionFlows(store.context, store.form, attempt)
+        self.versionstamp: bytes | None = None
+        self._lock = worlds.Mutex()
+        self._snapshot: Snapshot | None = None
+        self._sent = False
+
+    async def run(self, flow: AnyFlow[T]) -> T:
+        """Run a flow of the library in the transaction."""
+        return await self.perform(self.flows.through(steps_of(flow)))
+
+    async def perform(self, flow: Flow[T]) -> T:
+        """Run a flow of the transaction itself, in its snapshot."""
+        async with self._lock:
+            return await worlds.run(self.store.engine, flow, snapshot=self._snapshot)
+
+    async def begin(self) -> None:
+        """Pin the state that is read."""
+        if self.store.context.traits.snapshots:
+            self._snapshot = await self._pinned()
+        await self.perform(self.flows.begin())
+
+    async def commit(self) -> list[Callable[[], object]]:
+        """Send the one commit, if anything was written; return the functions that run after it, in order."""
+        write = await self.perform(self.flows.prepared())
+        if write is None:
+            await self._require_unchanged()
+            await self._release()
+            return self.flows.commit(b"")
+        # Engines keep what is replaced for a snapshot, and it has been read for the last time.
+        await self._release()
+        self._sent = True
+        flows = self.flows
+        sending = transaction_commit.send(self.store.context, write, flows.view.live.values(), flows.conflict)
+        self.versionstamp = await self._send(sending)
+        return flows.commit(self.versionstamp)
+
+    async def roll_back(self, error: BaseException) -> None:
+        """Forget what was written, after an error.
+
+        Raises:
+            TransactionConflictError: the error may come from two states of an engine without snapshots.
+        """
+        try:
+            if isinstance(error, Exception) and not self._sent and self.flows.met is None:
+                await self._require_unchanged()
+        finally:
+            try:
+                await self._release()
+            finally:
+                self.flows.fail()
+
+    async def _require_unchanged(self) -> None:
+        if not self.store.context.traits.snapshots:
+            await self.perform(self.flows.changed())
+
+    async def _pinned(self) -> Snapshot:
+        return await worlds.pin(self.store.engine)
+
+    async def _send(self, flow: Flow[T]) -> T:
+        return await worlds.run(self.store.engine, flow)
+
+    async def _release(self) -> None:
+        snapshot, self._snapshot = self._snapshot, None
+        if snapshot is not None:
+            await worlds.release(self.store.engine, snapshot)
+
+
 class AsyncTransaction:
     """Reads and writes that are committed together; made by ``async with db.transaction() as tx``.
 
     Everything is read from one state of the store, with what the transaction itself has written. At the end one commit
     checks that what was read is unchanged, and writes; until then nothing is sent. Objects of the caller get their
-    version with the commit, and are as they were if there is none. Tasks that share it take
+    version with the commit, and are as they were if there is none. Use it in one thread; tasks that share it take
     turns.
 
     Args:
@@ -67,7 +138,9 @@ class AsyncTransaction:
             known = None
         if known is not None:
             return known
-        made: AsyncRepository[M] = AsyncRepository(_Runner(self._session, self._session.store.schema_for(model)))
+        made: AsyncRepository[M] = AsyncRepository(
+            _TransactionRunner(self._session, self._session.store.schema_for(model))
+        )
         self._repositories[model] = made
         return made
 
@@ -116,19 +189,16 @@ class AsyncTransaction:
             ClosedError: the transaction has ended.
 
         Examples:
-            >>> import asyncio
             >>> from kvmodels import AsyncDatabase, Indexed, KvModel, PrimaryKey
             >>> class Booking(KvModel, collection="bookings"):
             ...     id: PrimaryKey[int]
             ...     room: Indexed[str]
-            >>> async def main():
-            ...     async with AsyncDatabase("memory://", models=[Booking]) as db:
-            ...         async with db.transaction() as tx:
-            ...             await tx.guard("room", "A1")
-            ...             if not await tx[Booking].filter(room="A1").exists():
-            ...                 await tx[Booking].create(id=1, room="A1")
-            ...         return await db[Booking].filter(room="A1").count()
-            >>> asyncio.run(main())
+            >>> async with AsyncDatabase("memory://", models=[Booking]) as db:
+            ...     async with db.transaction() as tx:
+            ...         await tx.guard("room", "A1")
+            ...         if not await tx[Booking].filter(room="A1").exists():
+            ...             _ = await tx[Booking].create(id=1, room="A1")
+            ...     await db[Booking].filter(room="A1").count()
             1
         """
         require_text("name", name, "Give the name of what is guarded.")
@@ -139,14 +209,15 @@ class AsyncTransaction:
         """Call a function after the commit, in the order of these calls; not if there is none.
 
         Args:
-            function: is called without arguments, and awaited if it is a coroutine function; what it raises goes on
-                to the caller, with a note that the transaction was committed.
+            function: is called without arguments; a coroutine function is awaited in the asynchronous API and refused
+                in the synchronous one. The caller gets what it raises, with a note that the transaction was committed.
 
         Raises:
             InvalidArgumentError: it cannot be called.
             ClosedError: the transaction has ended.
         """
         require_callable("function", function, "Give a function without parameters.")
+        worlds.require_hook(function)
         self._session.flows.require_open()
         self._session.flows.hooks.append(function)
 
@@ -170,21 +241,24 @@ class AsyncTransaction:
 
 
 class AsyncDecorator(Protocol):
-    """From a coroutine function whose first parameter is the transaction to one that is called without it."""
+    """From a function whose first parameter is the transaction to one that is called without it.
+
+    An asynchronous database decorates coroutine functions, a synchronous one plain functions.
+    """
 
     def __call__(
         self, function: Callable[Concatenate[AsyncTransaction, P], Awaitable[R]], /
     ) -> Callable[P, Coroutine[Any, Any, R]]:
-        """Decorate a coroutine function.
+        """Decorate a function.
 
         Args:
             function: gets the transaction as its first argument.
 
         Returns:
-            A coroutine function of the other parameters.
+            A function of the other parameters.
 
         Raises:
-            InvalidArgumentError: no coroutine function.
+            InvalidArgumentError: a function of the wrong kind, or a method that is not bound.
         """
         ...
 
@@ -193,7 +267,7 @@ Begin: TypeAlias = Callable[[int], Awaitable[AsyncSession]]
 
 
 class AsyncTransactionBlock:
-    """The ``async with`` statement of a transaction; made by ``db.transaction()``.
+    """The block of a transaction; made by ``db.transaction()``.
 
     A block joins another one of the same database if it is entered by code that runs inside of that: the outer one
     commits. If an exception leaves an inner block, the outer one cannot be committed any more.
@@ -260,7 +334,7 @@ class AsyncTransactionBlock:
             self.conflict, self.contended = session.flows.met, session.flows.contended
         elif self._rerun is not None:
             self._rerun.ticket.leave()  # before functions of the user are called
-        await _run_after(after)
+        await worlds.run_after(after)
 
     def __del__(self) -> None:
         block = getattr(self, "_open", None)  # an interrupt may have come upon the constructor
@@ -283,52 +357,26 @@ class AsyncTransactions:
 
     Args:
         store: opens the store, at the first transaction.
-        session: the kind of transactions at the engine.
-        scope: tells which transaction a piece of code is in.
-        run: runs a flow that waits until a function may be run again.
     """
 
-    __slots__ = ("_run", "_scope", "_session", "_store")
+    __slots__ = ("_scope", "_store")
 
-    def __init__(
-        self,
-        store: Callable[[], Awaitable[Store]],
-        *,
-        session: Callable[[Store, int], AsyncSession] = AsyncSession,
-        scope: Scope[AsyncTransaction] | None = None,
-        run: Callable[[Engine, Flow[None]], Awaitable[None]] = arun,
-    ) -> None:
+    def __init__(self, store: Callable[[], Awaitable[Store]]) -> None:
         self._store = store
-        self._session = session
-        self._scope: Scope[AsyncTransaction] = scope or Scope()
-        self._run = run
+        self._scope: Scope[AsyncTransaction] = Scope()
 
     async def _begin(self, attempt: int) -> AsyncSession:
-        return self._session(await self._store(), attempt)
+        return AsyncSession(await self._store(), attempt)
+
+    async def _run(self, engine: Engine, flow: Flow[None]) -> None:
+        await worlds.run(engine, flow)
 
     def block(self, rerun: Rerun | None = None) -> AsyncTransactionBlock:
-        """A new ``async with`` statement.
-
-        Args:
-            rerun: of a function that is run again after a conflict.
-
-        Returns:
-            The block, which is used once.
-        """
+        """Return a new block; with ``rerun``, of a function that is run again after a conflict."""
         return AsyncTransactionBlock(self._begin, self._scope, rerun)
 
     def decorator(self, retries: int | None) -> AsyncDecorator:
-        """What ``AsyncDatabase.transactional`` gives.
-
-        Args:
-            retries: how often the function is run again at most; None for the attempts of the policy.
-
-        Returns:
-            The decorator.
-
-        Raises:
-            InvalidArgumentError: no number of retries.
-        """
+        """Return the decorator of ``AsyncDatabase.transactional``; raise for no number of retries."""
         require_retries(retries)
 
         def decorate(
@@ -342,16 +390,8 @@ class AsyncTransactions:
         self, function: Callable[Concatenate[AsyncTransaction, P], Awaitable[R]], retries: int | None
     ) -> Callable[P, Coroutine[Any, Any, R]]:
         """The function as a transaction that is run again after a conflict; see ``AsyncDatabase.transactional``."""
-        if not iscoroutinefunction(function):
-            raise InvalidArgumentError(
-                "a transaction of an asynchronous database needs a coroutine function",
-                argument="function",
-                value=getattr(function, "__name__", repr(function)),
-                hint="Decorate an 'async def' that returns its result; a plain function with Database.transactional().",
-            )
-
+        worlds.require_transactional(function)
         require_function(function)
-
         history = History()
 
         # A function of its own: who waits for a turn keeps nothing of the last run, which the collector would visit.
@@ -378,29 +418,12 @@ class AsyncTransactions:
                             return cast("R", result)
                         await self._run(store.engine, rerun.again())
                 finally:
-                    end_reruns(rerun, store.engine, aleave_place)
+                    end_reruns(rerun, store.engine, worlds.leave_place)
 
         return repeated
 
 
-async def _run_after(functions: Iterable[Callable[[], object]]) -> None:
-    """As ``run_after``, and what is to be awaited is."""
-    failed: list[Callable[[], object]] = []
-    for function in functions:
-        try:
-            returned = function()
-            if isawaitable(returned):
-                await returned
-        except Exception as error:  # noqa: BLE001 - functions of the user raise anything; it is raised below
-            failed.append(partial(_raise, error))
-    run_after(failed)
-
-
-def _raise(error: Exception) -> NoReturn:
-    raise error
-
-
-class _Runner:
+class _TransactionRunner:
     """Runs the flows of one repository in the transaction."""
 
     __slots__ = ("_session", "schema")

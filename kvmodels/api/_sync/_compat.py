@@ -19,12 +19,15 @@ from kvmodels.engines.contract import Engine, Snapshot
 from kvmodels.engines.shared.threads import start_thread
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, KvModelsError
 from kvmodels.flows.reading import lookup
+from kvmodels.flows.writing import operation
 from kvmodels.runtime import sync
 from kvmodels.schema.definition.definition import ModelSchema
 
 T = TypeVar("T")
 
 run = sync.run
+leave_place = sync.leave_place
+run_after = operation.run_after
 
 Mutex = threading.RLock
 Worker = threading.Thread
@@ -199,4 +202,26 @@ def call_handler(handler: Callable[[Any], object], message: Any) -> None:
             "the handler returned a coroutine, which nobody would await",
             type="coroutine",
             hint="Use open_async_kv, or give a plain function.",
+        )
+
+
+def require_hook(function: Callable[[], object]) -> None:
+    """Refuse a coroutine function, which a commit could not await. Raises InvalidArgumentError."""
+    if inspect.iscoroutinefunction(function):
+        raise InvalidArgumentError(
+            "nobody would await this function",
+            argument="function",
+            value=getattr(function, "__name__", repr(function)),
+            hint="Give a plain function, or use an AsyncDatabase.",
+        )
+
+
+def require_transactional(function: Callable[..., object]) -> None:
+    """Refuse a function that cannot be a transaction. Raises InvalidArgumentError."""
+    if inspect.iscoroutinefunction(function) or inspect.isgeneratorfunction(function):
+        raise InvalidArgumentError(
+            "a transaction cannot outlive the call of its function",
+            argument="function",
+            value=getattr(function, "__name__", repr(function)),
+            hint="Decorate a plain function; a coroutine function with transactional() of an AsyncDatabase.",
         )

@@ -241,7 +241,7 @@ class KvSnapshot(KvReading):
         return ClosedError(
             message,
             url=None if engine is None else engine.url,
-            hint="Read it inside of the block that it is made for: `async with kv.snapshot() as state:`.",
+            hint="Read it inside of the block that it is made for: `with kv.snapshot() as state:`.",
         )
 
 

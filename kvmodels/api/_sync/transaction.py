@@ -1,8 +1,8 @@
-"""Transactions, synchronous: several reads and writes that become one commit, or nothing.
+# Generated from kvmodels/api/_async/transaction.py by tools/unasync.py. Do not edit.
+"""Transactions: several reads and writes that become one commit, or nothing.
 
 Rules of this module: what is read, kept and compiled is decided in ``kvmodels.flows.transaction.transaction``; here a
-transaction gets its surface, its place in the thread and its end. Names, signatures and behaviour are those of
-``kvmodels.api._async.transaction``, which a test compares.
+transaction gets its surface, its snapshot, its place in the task and its end.
 """
 
 from __future__ import annotations
@@ -10,27 +10,26 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from functools import wraps
-from inspect import iscoroutinefunction, isgeneratorfunction
 from types import TracebackType
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar, cast
 
 from kvmodels._support.callers import calling_frame
 from kvmodels._support.naming import show_public_path
+from kvmodels.api._sync import _compat as worlds
 from kvmodels.api._sync.kv_transaction import TransactionKv
 from kvmodels.api._sync.repository import Repository
-from kvmodels.api._sync.transaction_session import Session
 from kvmodels.api.scope import Joined, OpenBlock, Scope, Store, end_reruns, require_function, require_retries
 from kvmodels.core.keys import KeyPart
 from kvmodels.core.operations import format_versionstamp
+from kvmodels.engines.contract import Engine, Snapshot
 from kvmodels.errors import InvalidArgumentError, TransactionConflictError
 from kvmodels.flows.arguments import require_callable, require_flag, require_text
 from kvmodels.flows.context import Context
-from kvmodels.flows.effects import AGAIN, AnyFlow
+from kvmodels.flows.effects import AGAIN, AnyFlow, Flow, steps_of
 from kvmodels.flows.reading import lookup
+from kvmodels.flows.transaction import commit as transaction_commit
 from kvmodels.flows.transaction import transaction as transaction_flows
 from kvmodels.flows.transaction.rerun import History, Rerun
-from kvmodels.flows.writing.operation import run_after
-from kvmodels.runtime.sync import leave_place, run
 from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.definition.definition import ModelSchema
 
@@ -40,12 +39,87 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 
+class Session:
+    """One transaction at the engine: its snapshot, its flows, its commit or rollback."""
+
+    __slots__ = ("_lock", "_sent", "_snapshot", "flows", "store", "versionstamp")
+
+    def __init__(self, store: Store, attempt: int) -> None:
+        self.store = store
+        self.flows = transaction_flows.TransactionFlows(store.context, store.form, attempt)
+        self.versionstamp: bytes | None = None
+        self._lock = worlds.Mutex()
+        self._snapshot: Snapshot | None = None
+        self._sent = False
+
+    def run(self, flow: AnyFlow[T]) -> T:
+        """Run a flow of the library in the transaction."""
+        return self.perform(self.flows.through(steps_of(flow)))
+
+    def perform(self, flow: Flow[T]) -> T:
+        """Run a flow of the transaction itself, in its snapshot."""
+        with self._lock:
+            return worlds.run(self.store.engine, flow, snapshot=self._snapshot)
+
+    def begin(self) -> None:
+        """Pin the state that is read."""
+        if self.store.context.traits.snapshots:
+            self._snapshot = self._pinned()
+        self.perform(self.flows.begin())
+
+    def commit(self) -> list[Callable[[], object]]:
+        """Send the one commit, if anything was written; return the functions that run after it, in order."""
+        write = self.perform(self.flows.prepared())
+        if write is None:
+            self._require_unchanged()
+            self._release()
+            return self.flows.commit(b"")
+        # Engines keep what is replaced for a snapshot, and it has been read for the last time.
+        self._release()
+        self._sent = True
+        flows = self.flows
+        sending = transaction_commit.send(self.store.context, write, flows.view.live.values(), flows.conflict)
+        self.versionstamp = self._send(sending)
+        return flows.commit(self.versionstamp)
+
+    def roll_back(self, error: BaseException) -> None:
+        """Forget what was written, after an error.
+
+        Raises:
+            TransactionConflictError: the error may come from two states of an engine without snapshots.
+        """
+        try:
+            if isinstance(error, Exception) and not self._sent and self.flows.met is None:
+                self._require_unchanged()
+        finally:
+            try:
+                self._release()
+            finally:
+                self.flows.fail()
+
+    def _require_unchanged(self) -> None:
+        if not self.store.context.traits.snapshots:
+            self.perform(self.flows.changed())
+
+    def _pinned(self) -> Snapshot:
+        return worlds.pin(self.store.engine)
+
+    def _send(self, flow: Flow[T]) -> T:
+        return worlds.run(self.store.engine, flow)
+
+    def _release(self) -> None:
+        snapshot, self._snapshot = self._snapshot, None
+        if snapshot is not None:
+            worlds.release(self.store.engine, snapshot)
+
+
 class Transaction:
     """Reads and writes that are committed together; made by ``with db.transaction() as tx``.
 
     Everything is read from one state of the store, with what the transaction itself has written. At the end one commit
     checks that what was read is unchanged, and writes; until then nothing is sent. Objects of the caller get their
-    version with the commit, and are as they were if there is none. Used by one thread at a time.
+    version with the commit, and are as they were if there is none. Use it in one thread; tasks that share it take
+    turns.
 
     Args:
         session: the transaction at the engine.
@@ -65,7 +139,7 @@ class Transaction:
             known = None
         if known is not None:
             return known
-        made: Repository[M] = Repository(_Runner(self._session, self._session.store.schema_for(model)))
+        made: Repository[M] = Repository(_TransactionRunner(self._session, self._session.store.schema_for(model)))
         self._repositories[model] = made
         return made
 
@@ -118,12 +192,12 @@ class Transaction:
             >>> class Booking(KvModel, collection="bookings"):
             ...     id: PrimaryKey[int]
             ...     room: Indexed[str]
-            >>> db = Database("memory://", models=[Booking])
-            >>> with db.transaction() as tx:
-            ...     tx.guard("room", "A1")
-            ...     if not tx[Booking].filter(room="A1").exists():
-            ...         _ = tx[Booking].create(id=1, room="A1")
-            >>> db[Booking].filter(room="A1").count()
+            >>> with Database("memory://", models=[Booking]) as db:
+            ...     with db.transaction() as tx:
+            ...         tx.guard("room", "A1")
+            ...         if not tx[Booking].filter(room="A1").exists():
+            ...             _ = tx[Booking].create(id=1, room="A1")
+            ...     db[Booking].filter(room="A1").count()
             1
         """
         require_text("name", name, "Give the name of what is guarded.")
@@ -134,21 +208,15 @@ class Transaction:
         """Call a function after the commit, in the order of these calls; not if there is none.
 
         Args:
-            function: is called without arguments; what it raises goes on to the caller, with a note that the
-                transaction was committed.
+            function: is called without arguments; a coroutine function is awaited in the asynchronous API and refused
+                in the synchronous one. The caller gets what it raises, with a note that the transaction was committed.
 
         Raises:
             InvalidArgumentError: it cannot be called.
             ClosedError: the transaction has ended.
         """
         require_callable("function", function, "Give a function without parameters.")
-        if iscoroutinefunction(function):
-            raise InvalidArgumentError(
-                "nobody would await this function",
-                argument="function",
-                value=getattr(function, "__name__", repr(function)),
-                hint="Give a plain function, or use an AsyncDatabase.",
-            )
+        worlds.require_hook(function)
         self._session.flows.require_open()
         self._session.flows.hooks.append(function)
 
@@ -172,7 +240,10 @@ class Transaction:
 
 
 class Decorator(Protocol):
-    """From a function whose first parameter is the transaction to one that is called without it."""
+    """From a function whose first parameter is the transaction to one that is called without it.
+
+    An asynchronous database decorates coroutine functions, a synchronous one plain functions.
+    """
 
     def __call__(self, function: Callable[Concatenate[Transaction, P], R], /) -> Callable[P, R]:
         """Decorate a function.
@@ -184,32 +255,30 @@ class Decorator(Protocol):
             A function of the other parameters.
 
         Raises:
-            InvalidArgumentError: a coroutine or generator function, or a method that is not bound.
+            InvalidArgumentError: a function of the wrong kind, or a method that is not bound.
         """
         ...
 
 
+Begin: TypeAlias = Callable[[int], Session]
+
+
 class TransactionBlock:
-    """The ``with`` statement of a transaction; made by ``db.transaction()``.
+    """The block of a transaction; made by ``db.transaction()``.
 
     A block joins another one of the same database if it is entered by code that runs inside of that: the outer one
     commits. If an exception leaves an inner block, the outer one cannot be committed any more.
 
     Args:
-        store: opens the store.
+        begin: a new transaction at the engine, given how often it was begun, this time included.
         scope: the transactions of the database.
         rerun: of a function that is run again after a conflict.
     """
 
-    __slots__ = ("_open", "_outer", "_rerun", "_scope", "_session", "_store", "conflict", "contended")
+    __slots__ = ("_begin", "_open", "_outer", "_rerun", "_scope", "_session", "conflict", "contended")
 
-    def __init__(
-        self,
-        store: Callable[[], Store],
-        scope: Scope[Transaction],
-        rerun: Rerun | None = None,
-    ) -> None:
-        self._store = store
+    def __init__(self, begin: Begin, scope: Scope[Transaction], rerun: Rerun | None = None) -> None:
+        self._begin = begin
         self._scope = scope
         self._rerun = rerun
         self._outer: transaction_flows.TransactionFlows | None = None
@@ -231,7 +300,7 @@ class TransactionBlock:
             self._outer = joined.flows
             self._open = self._scope.enter(joined, frame)
             return joined.transaction
-        session = self._session = Session(self._store(), 1 if self._rerun is None else self._rerun.attempt)
+        session = self._session = self._begin(1 if self._rerun is None else self._rerun.attempt)
         session.flows.rerun = self._rerun
         try:
             session.begin()
@@ -262,7 +331,7 @@ class TransactionBlock:
             self.conflict, self.contended = session.flows.met, session.flows.contended
         elif self._rerun is not None:
             self._rerun.ticket.leave()  # before functions of the user are called
-        run_after(after)
+        worlds.run_after(after)
 
     def __del__(self) -> None:
         block = getattr(self, "_open", None)  # an interrupt may have come upon the constructor
@@ -293,29 +362,18 @@ class Transactions:
         self._store = store
         self._scope: Scope[Transaction] = Scope()
 
+    def _begin(self, attempt: int) -> Session:
+        return Session(self._store(), attempt)
+
+    def _run(self, engine: Engine, flow: Flow[None]) -> None:
+        worlds.run(engine, flow)
+
     def block(self, rerun: Rerun | None = None) -> TransactionBlock:
-        """A new ``with`` statement.
-
-        Args:
-            rerun: of a function that is run again after a conflict.
-
-        Returns:
-            The block, which is used once.
-        """
-        return TransactionBlock(self._store, self._scope, rerun)
+        """Return a new block; with ``rerun``, of a function that is run again after a conflict."""
+        return TransactionBlock(self._begin, self._scope, rerun)
 
     def decorator(self, retries: int | None) -> Decorator:
-        """What ``Database.transactional`` gives.
-
-        Args:
-            retries: how often the function is run again at most; None for the attempts of the policy.
-
-        Returns:
-            The decorator.
-
-        Raises:
-            InvalidArgumentError: no number of retries.
-        """
+        """Return the decorator of ``Database.transactional``; raise for no number of retries."""
         require_retries(retries)
 
         def decorate(function: Callable[Concatenate[Transaction, P], R], /) -> Callable[P, R]:
@@ -324,16 +382,9 @@ class Transactions:
         return decorate
 
     def _repeating(self, function: Callable[Concatenate[Transaction, P], R], retries: int | None) -> Callable[P, R]:
-        if iscoroutinefunction(function) or isgeneratorfunction(function):
-            raise InvalidArgumentError(
-                "a transaction cannot outlive the call of its function",
-                argument="function",
-                value=getattr(function, "__name__", repr(function)),
-                hint="Decorate a plain function; a coroutine function with transactional() of an AsyncDatabase.",
-            )
-
+        """The function as a transaction that is run again after a conflict; see ``Database.transactional``."""
+        worlds.require_transactional(function)
         require_function(function)
-
         history = History()
 
         # A function of its own: who waits for a turn keeps nothing of the last run, which the collector would visit.
@@ -358,14 +409,14 @@ class Transactions:
                         result = once(rerun, *args, **kwargs)
                         if result is not AGAIN:
                             return cast("R", result)
-                        run(store.engine, rerun.again())
+                        self._run(store.engine, rerun.again())
                 finally:
-                    end_reruns(rerun, store.engine, leave_place)
+                    end_reruns(rerun, store.engine, worlds.leave_place)
 
         return repeated
 
 
-class _Runner:
+class _TransactionRunner:
     """Runs the flows of one repository in the transaction."""
 
     __slots__ = ("_session", "schema")

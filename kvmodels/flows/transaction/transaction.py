@@ -32,12 +32,11 @@ from kvmodels.core.operations import (
 from kvmodels.errors import (
     ClosedError,
     InvalidArgumentError,
-    KvModelsError,
     TransactionAbortedError,
     TransactionConflictError,
 )
 from kvmodels.flows.context import Context, HeaderView, read_header
-from kvmodels.flows.effects import Flow, Now, Read, Sleep, now, read
+from kvmodels.flows.effects import Flow, Now, Read, Sleep, now, read, serve
 from kvmodels.flows.kv.queue import NewMessage
 from kvmodels.flows.kv.store_format import StoreFormat
 from kvmodels.flows.split_reads import fits_one_read, read_all, split_ranges
@@ -124,23 +123,7 @@ class TransactionFlows:
             TransactionConflictError: on an engine without snapshots, what was read before has changed.
         """
         self.require_open()
-        step: Callable[[Any], Any] = flow.send
-        answer: Any = None
-        try:
-            while True:
-                try:
-                    request = step(answer)
-                except StopIteration as done:
-                    result: T = done.value
-                    return result
-                step = flow.send
-                try:
-                    answer = yield from self._answer(request)
-                except KvModelsError as error:
-                    step, answer = flow.throw, error
-        finally:
-            flow.close()
-            answer = None  # an error kept here would hold its traceback, and this frame, in a cycle
+        return (yield from serve(flow, self._answer))
 
     def _answer(self, request: Any) -> Flow[Any]:
         if isinstance(request, Read):
