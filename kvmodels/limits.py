@@ -7,7 +7,7 @@ the tests read these values. Sizes are bytes of the encoding, never characters o
 from __future__ import annotations
 
 from dataclasses import fields, replace
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 from kvmodels._support.naming import show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
@@ -24,6 +24,8 @@ class Limits:
     values of ``DENO`` are those of Deno 2.9 (``ext/kv/config.rs``), of ``DENOKV_SERVER`` those of denokv
     (``proto/limits.rs``), which takes 10 checks where Deno takes 100, and of ``MATTERMOST`` those that the key-value
     store of its plugins documents: keys of 50 runes, values of 4 MB.
+
+    ``max_ranges`` and ``max_read_entries`` count the guard of a read, as one range with one row.
 
     ``borrowed`` is written by ``within`` alone: the limits that are another's, with the name of the other.
 
@@ -137,12 +139,27 @@ Limits.MATTERMOST = replace(Limits.EMBEDDED, name="MATTERMOST", max_key_runes=50
 class Traits:
     """How an engine behaves, so that the layers above need not know its name.
 
+    The defaults are those of the embedded engines. What an engine does without is refused with UnsupportedError before
+    anything is written, or done in another way; ``docs/guides/engines.md`` has the table.
+
     Attributes:
         may_lose_answers: a commit can end without an answer, so operations carry a token.
         snapshots: ``snapshot()`` works, and ``read`` takes ``follow``.
         blocking: calls wait for a disk or a network, so the asynchronous driver moves them to a thread.
         persistent: what was committed is there after the process has ended.
         keeps_rows: rows that are read are those that are stored, not made for the reader.
+        tells_deadlines: rows carry their deadline, and ``include_expired`` and physical checks work.
+        hides_expired: an expired row is never returned.
+        clock: whose clock decides on deadlines: that of this machine, of the server, or of the client that asks;
+            None if the engine does not tell, so ``now_ms`` is only an estimate.
+        versioned_reads: a read returns the versionstamp of the state that it saw; without it, it returns an empty one.
+        tells_commits: ``subscribe`` and ``wait_for_commit`` work; without it, keys are polled.
+        versionstamped_keys: a ``Set`` may be versionstamped.
+        value_encodings: numbers of the encodings that may be stored; None for all.
+        functions: a mutation may be an ``Apply``.
+        changes: ``changes`` works while the store keeps a change log.
+        backup: ``backup`` works.
+        background_sweep: expired rows are removed without a call of ``sweep``.
     """
 
     may_lose_answers: bool
@@ -150,6 +167,17 @@ class Traits:
     blocking: bool
     persistent: bool
     keeps_rows: bool = False
+    tells_deadlines: bool = True
+    hides_expired: bool = True
+    clock: Literal["machine", "server", "client"] | None = "machine"
+    versioned_reads: bool = True
+    tells_commits: bool = True
+    versionstamped_keys: bool = True
+    value_encodings: frozenset[int] | None = None
+    functions: bool = True
+    changes: bool = True
+    backup: bool = True
+    background_sweep: bool = True
 
 
 show_public_path(Limits)

@@ -34,8 +34,10 @@ def package_classes() -> dict[str, type]:
 
 
 def facade_pairs() -> dict[str, tuple[type, type]]:
-    """(X, AsyncX) by the name X."""
-    classes = package_classes()
+    """(X, AsyncX) by the name X; not the engine contract, whose two forms differ on purpose."""
+    classes = {
+        name: cls for name, cls in package_classes().items() if not cls.__module__.startswith("kvmodels.engines")
+    }
     return {
         name.removeprefix("Async"): (classes[name.removeprefix("Async")], cls)
         for name, cls in sorted(classes.items())

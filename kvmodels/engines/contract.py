@@ -9,8 +9,10 @@ can do from ``engine.capabilities`` alone. An engine may be called from any thre
 - A check with ``VACANT`` holds if no live key begins with the given parts, in the state before the operation.
 - When it is opened for writing, or with its first commit after that, an engine raises its counter to max(counter + 1,
   wall clock in microseconds), so that a versionstamp is never used twice after a power loss, a restore or a restart.
+  An engine of a server does so again after it has lost a connection.
 - From its deadline on, a row is absent for reads, counts and checks, unless ``include_expired`` or a physical
   check asks for what is stored. The clock of an engine never goes back.
+- What an engine says in its traits that it does not have, it refuses with UnsupportedError.
 - After a fork the child gets ClosedError and never touches what belongs to the parent.
 """
 
@@ -89,7 +91,10 @@ class Engine(Protocol):
         ...
 
     def now_ms(self) -> int:
-        """Milliseconds since the epoch by the clock that decides on expiry; it never goes back."""
+        """Milliseconds since the epoch by the clock that decides on expiry; it never goes back.
+
+        It waits for nothing: an engine of a server estimates the server's clock from the last answers.
+        """
         ...
 
     def read(
@@ -204,24 +209,6 @@ class Engine(Protocol):
         ...
 
 
-class EmbeddedSnapshot(Snapshot, Protocol):
-    """A snapshot of an embedded engine."""
-
-    def read_at_once(
-        self, ranges: Sequence[ReadRange], *, include_expired: bool = False, follow: Follow | None = None
-    ) -> ReadResult | None:
-        """What ``read`` returns; None if the read is not small, or another thread uses the snapshot. Raises as it."""
-        ...
-
-    def count_at_once(self, ranges: Sequence[ReadRange]) -> Counted | None:
-        """What ``count`` returns; None if there is too much to count, or another thread uses the snapshot."""
-        ...
-
-    def close_at_once(self) -> bool:
-        """Close it; false, and nothing is done, if another thread uses it."""
-        ...
-
-
 class CommitQueue(Protocol):
     """The queue of operations that wait to be committed to one store."""
 
@@ -266,12 +253,8 @@ class CommitWaiter(Protocol):
         ...
 
 
-class EmbeddedEngine(Protocol):
-    """Calls with which an event loop uses an engine of the same process without one thread per call.
-
-    Queued operations are committed together, several in one transaction, and small reads that wait for no lock are
-    carried out in the event loop. Every snapshot of such an engine is an ``EmbeddedSnapshot``.
-    """
+class SubmittingEngine(Protocol):
+    """Commits operations of many callers together, several in one transaction, without a thread for each call."""
 
     def submit(self, write: AtomicWrite | Removal, waiter: CommitWaiter) -> QueuedCommit:
         """Put an operation into the queue and return at once; the caller then has ``committer.lead()`` called.
@@ -282,6 +265,31 @@ class EmbeddedEngine(Protocol):
             ClosedError, ReadOnlyError: it is not in the queue. Whatever else ``commit`` raises is its outcome.
         """
         ...
+
+
+class AtOnceSnapshot(Snapshot, Protocol):
+    """A snapshot whose small reads wait for nothing."""
+
+    def read_at_once(
+        self, ranges: Sequence[ReadRange], *, include_expired: bool = False, follow: Follow | None = None
+    ) -> ReadResult | None:
+        """What ``read`` returns; None if the read is not small, or another thread uses the snapshot. Raises as it."""
+        ...
+
+    def count_at_once(self, ranges: Sequence[ReadRange]) -> Counted | None:
+        """What ``count`` returns; None if there is too much to count, or another thread uses the snapshot."""
+        ...
+
+    def close_at_once(self) -> bool:
+        """Close it; false, and nothing is done, if another thread uses it."""
+        ...
+
+
+class AtOnceEngine(Protocol):
+    """Reads that wait for no lock and no connection, which an event loop carries out itself.
+
+    Every snapshot of such an engine is an ``AtOnceSnapshot``.
+    """
 
     def read_at_once(
         self,
@@ -309,8 +317,86 @@ class EmbeddedEngine(Protocol):
         """
         ...
 
-    def snapshot_at_once(self) -> EmbeddedSnapshot | None:
+    def snapshot_at_once(self) -> AtOnceSnapshot | None:
         """What ``snapshot`` returns; None if that would have to wait. Raises ClosedError."""
+        ...
+
+
+class AsyncSnapshot(Protocol):
+    """A ``Snapshot`` for the coroutines of one event loop."""
+
+    @property
+    def versionstamp(self) -> bytes:
+        """The versionstamp of the last commit that the snapshot contains."""
+        ...
+
+    async def read(
+        self, ranges: Sequence[ReadRange], *, include_expired: bool = False, follow: Follow | None = None
+    ) -> ReadResult:
+        """Read in the snapshot. Raises as ``Snapshot.read``."""
+        ...
+
+    async def count(self, ranges: Sequence[ReadRange]) -> Counted:
+        """Count what ``read`` would give, in the snapshot. Raises as ``Snapshot.read``."""
+        ...
+
+    async def aclose(self) -> None:
+        """Let the engine forget the state; idempotent. A cancelled read does not delay it."""
+        ...
+
+
+class AsyncEngine(Protocol):
+    """The calls of an ``Engine`` as coroutines, for one event loop; each raises what the call of that name raises.
+
+    A read that is cancelled is abandoned. Cancelling ``commit`` withdraws an operation that was not sent. One that was
+    sent is awaited to its outcome first, however often it is cancelled, and the CancelledError gets a note with
+    ``outcome_note`` of ``engines/shared/group_commit.py``.
+    """
+
+    async def read(
+        self,
+        ranges: Sequence[ReadRange],
+        guard: Guard | None = None,
+        *,
+        include_expired: bool = False,
+        follow: Follow | None = None,
+    ) -> ReadResult | GuardFailed:
+        """Read all ranges in one snapshot, or say that the guard does not hold in it."""
+        ...
+
+    async def count(self, ranges: Sequence[ReadRange], guard: Guard | None = None) -> Counted | GuardFailed:
+        """Say how many rows ``read`` would give for each range, in one snapshot."""
+        ...
+
+    async def commit(self, write: AtomicWrite) -> Committed | Conflict:
+        """Apply the operation whole, or report which checks failed."""
+        ...
+
+    async def snapshot(self) -> AsyncSnapshot:
+        """Pin the present state. Cancelled, it leaves no snapshot open."""
+        ...
+
+    async def wait_for_commit(self, after: bytes, timeout_s: float) -> bytes:
+        """Wait until the versionstamp of the last commit is greater than ``after``, or the time is over."""
+        ...
+
+    async def changes(self, one: ReadRange, after: bytes) -> Changes:
+        """The keys of a range that changed in commits later than ``after``, each once."""
+        ...
+
+    async def aclose(self) -> None:
+        """Wait for the calls of this event loop, then release what it holds; idempotent. Other loops go on."""
+        ...
+
+
+class NativeEngine(Protocol):
+    """Has an asynchronous form, which waits for the network without threads."""
+
+    def native(self) -> AsyncEngine:
+        """Return the form for the running event loop, always the same one; it is cheap after the first call.
+
+        It belongs to the loop, and goes with it. After the engine's own ``close``, its calls raise ClosedError.
+        """
         ...
 
 
@@ -392,7 +478,9 @@ class Capabilities:
 
     Attributes:
         traits: how the engine behaves.
-        embedded: calls for an event loop without a thread for each.
+        submitting: a queue of operations that are committed together, without a thread for each.
+        at_once: reads that wait for nothing.
+        native: the asynchronous form, which the asynchronous driver uses in the place of threads.
         point_reader: a faster read of one row.
         turn_readers: a faster read of many single rows in one turn of an event loop.
         remover: a removal that reads the record in its own transaction.
@@ -401,7 +489,9 @@ class Capabilities:
     """
 
     traits: Traits
-    embedded: EmbeddedEngine | None = None
+    submitting: SubmittingEngine | None = None
+    at_once: AtOnceEngine | None = None
+    native: NativeEngine | None = None
     point_reader: PointReader | None = None
     turn_readers: TurnReaderFactory | None = None
     remover: Remover | None = None

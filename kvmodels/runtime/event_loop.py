@@ -10,6 +10,8 @@ What cancellation of ``arun`` leaves behind:
 - a commit that still waits for its thread is withdrawn: nothing is applied;
 - a commit that has been started is awaited to its end, and the CancelledError carries a note that says
   ``applied``, ``not applied`` or ``unknown``, since a half-known state is what a caller cannot repair.
+
+An engine with an asynchronous form promises the same of it.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from typing import Any, TypeVar, cast
 
 from kvmodels._support.turns import RECHECK_S as TURN_RECHECK_S
 from kvmodels.core.operations import GuardFailed
-from kvmodels.engines.contract import Engine, QueuedCommit, Snapshot
+from kvmodels.engines.contract import AsyncEngine, AsyncSnapshot, Engine, NativeEngine, QueuedCommit, Snapshot
 from kvmodels.engines.shared.commit_signal import RECHECK_S
 from kvmodels.engines.shared.group_commit import outcome_note
 from kvmodels.errors import EngineError, KvModelsError
@@ -67,20 +69,21 @@ def arun(
     engine: Engine,
     flow: AnyFlow[T],
     *,
-    snapshot: Snapshot | None = None,
+    snapshot: Snapshot | AsyncSnapshot | None = None,
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
 ) -> Coroutine[Any, Any, T]:
     """Run a flow to its end in the running event loop.
 
-    An engine that waits for nothing (trait ``blocking`` false) is called directly; another one in threads that
-    belong to the engine: one for its commits, which it serialises anyway, and a few for its reads, so that
-    waiting commits never keep a read from running. Of an embedded engine, small reads that wait for nothing are
-    carried out in the event loop, and operations that wait to be committed hold no thread and share transactions.
+    An engine that waits for nothing (trait ``blocking`` false) is called directly, one with an asynchronous form by
+    that; another one in threads that belong to the engine: one for its commits, which it serialises anyway, and a few
+    for its reads, so that waiting commits never keep a read from running. Small reads that wait for nothing are
+    carried out in the event loop, and operations in the queue of a submitting engine hold no thread and share
+    transactions.
 
     Args:
         engine: answers the reads and commits of the flow.
         flow: a generator that has not been started, or the one read that it would be.
-        snapshot: where the flow reads, without guards; None for the present state at each read.
+        snapshot: from ``apin``: where the flow reads, without guards; None for the present state at each read.
         sleep: waits for a number of seconds; tests inject their own.
 
     Returns:
@@ -95,8 +98,10 @@ def arun(
             return _run_lookup(engine, flow, sleep)
         if isinstance(flow, OneRequest):
             return _run_one(engine, flow, sleep)
-        return _run_through(engine, flow, snapshot, sleep)
-    return _run_through(engine, steps_of(flow), snapshot, sleep)
+    steps = steps_of(flow)
+    if engine.capabilities.native is not None:
+        return _run_natively(engine, engine.capabilities.native, steps, cast("AsyncSnapshot | None", snapshot), sleep)
+    return _run_through(engine, steps, cast("Snapshot | None", snapshot), sleep)
 
 
 async def _run_lookup(engine: Engine, one: OneLookup[T], sleep: Callable[[float], Awaitable[object]]) -> T:
@@ -110,15 +115,19 @@ async def _run_lookup(engine: Engine, one: OneLookup[T], sleep: Callable[[float]
 
 
 async def _run_one(engine: Engine, one: OneRequest[T], sleep: Callable[[float], Awaitable[object]]) -> T:
-    threads = threads_of(engine) if engine.capabilities.traits.blocking else None
-    request = one.request
-    found = perform(engine, request) if threads is None else await _perform_beside(engine, threads, request, None)
+    request, native = one.request, engine.capabilities.native
+    if native is not None:
+        found = await _perform_natively(engine, native.native(), request, None)
+    elif engine.capabilities.traits.blocking:
+        found = await _perform_beside(engine, threads_of(engine), request, None)
+    else:
+        found = perform(engine, request)
     if type(found) is not GuardFailed:
         result: T = one.answer(found)
         if result is not AGAIN:
             return result
     assert one.otherwise is not None  # there was a guard, or an answer that needs it
-    return await _run_through(engine, one.otherwise(), None, sleep)
+    return await arun(engine, one.otherwise(), sleep=sleep)
 
 
 async def _run_through(
@@ -126,7 +135,7 @@ async def _run_through(
 ) -> T:
     capabilities = engine.capabilities
     threads = threads_of(engine) if capabilities.traits.blocking else None
-    queued = None if threads is None or capabilities.embedded is None else (capabilities.embedded, threads)
+    queued = None if threads is None or capabilities.submitting is None else (capabilities.submitting, threads)
     answer: Any = None
     member: QueuedCommit | None
     failed = False
@@ -166,6 +175,60 @@ async def _run_through(
         answer = None  # as in run
 
 
+async def _run_natively(
+    engine: Engine,
+    form: NativeEngine,
+    flow: Flow[T],
+    snapshot: AsyncSnapshot | None,
+    sleep: Callable[[float], Awaitable[object]],
+) -> T:
+    native = form.native()
+    answer: Any = None
+    failed = False
+    try:
+        while True:
+            try:
+                request = flow.throw(answer) if failed else flow.send(answer)
+            except StopIteration as done:
+                return cast("T", done.value)
+            answer, failed = None, False
+            try:
+                if type(request) is Sleep:
+                    await sleep(request.seconds)
+                else:
+                    answer = await _perform_natively(engine, native, request, snapshot)
+            except KvModelsError as error:
+                answer, failed = error, True
+            except BaseException as interruption:
+                tell(flow, interruption)
+                raise
+    finally:
+        flow.close()
+        answer = None  # as in run
+
+
+async def _perform_natively(
+    engine: Engine, native: AsyncEngine, request: Request, snapshot: AsyncSnapshot | None
+) -> Any:
+    """Carry out one request by the asynchronous form of an engine, which cares for what is cancelled."""
+    if isinstance(request, Read):
+        ranges, guard, include_expired, follow = request
+        if snapshot is not None:
+            return await snapshot.read(ranges, include_expired=include_expired, follow=follow)
+        return await native.read(ranges, guard, include_expired=include_expired, follow=follow)
+    if type(request) is Commit:
+        return await native.commit(request.write)
+    if type(request) is Count:
+        return await (native.count(*request) if snapshot is None else snapshot.count(request.ranges))
+    if type(request) is WaitForCommit:
+        return await native.wait_for_commit(request.after, request.seconds)
+    if type(request) is TakeTurn:
+        return await _wait_for_turn(request)
+    if type(request) is ReadChanges:
+        return await native.changes(request.one, request.after)
+    return perform(engine, request)  # Now, which waits for nothing; nothing else is asked of such an engine
+
+
 async def aclose(engine: Engine) -> None:
     """Close an engine without blocking the event loop, and give its threads back.
 
@@ -175,6 +238,17 @@ async def aclose(engine: Engine) -> None:
     if not engine.capabilities.traits.blocking:
         engine.close()
         return
+    native = engine.capabilities.native
+    if native is None:
+        await _close_in_thread(engine)
+        return
+    try:
+        await run_to_end(native.native().aclose)
+    finally:
+        await _close_in_thread(engine)
+
+
+async def _close_in_thread(engine: Engine) -> None:
     threads = closing_threads(engine)
     try:
         closing = asyncio.wrap_future(submit_call(threads.commits.submit, engine.close))
@@ -237,7 +311,7 @@ async def in_thread(function: Callable[..., T], *arguments: Any) -> T:
     return await asyncio.wrap_future(submit_call(partial(run_in_executor, None), function, *arguments))
 
 
-async def apin(engine: Engine) -> Snapshot:
+async def apin(engine: Engine) -> Snapshot | AsyncSnapshot:
     """A snapshot of the engine, made without blocking the event loop.
 
     Raises:
@@ -245,9 +319,11 @@ async def apin(engine: Engine) -> Snapshot:
     """
     if not engine.capabilities.traits.blocking:
         return engine.snapshot()
+    if engine.capabilities.native is not None:
+        return await engine.capabilities.native.native().snapshot()
     threads = threads_of(engine)
-    embedded = engine.capabilities.embedded
-    if embedded is not None and (pinned := embedded.snapshot_at_once()) is not None:
+    at_once = engine.capabilities.at_once
+    if at_once is not None and (pinned := at_once.snapshot_at_once()) is not None:
         return pinned
     # If the task is cancelled meanwhile, nobody holds the snapshot that the thread makes, and its finalizer closes it.
     return await asyncio.wrap_future(submit_call(threads.reads.submit, engine.snapshot))
@@ -264,13 +340,17 @@ def aleave_place(engine: Engine) -> None:
         leave_place(engine)
 
 
-async def arelease(engine: Engine, snapshot: Snapshot) -> None:
+async def arelease(engine: Engine, state: Snapshot | AsyncSnapshot) -> None:
     """Close a snapshot without blocking the event loop: it waits for a read that a cancelled task has left behind."""
+    if engine.capabilities.native is not None:
+        await cast("AsyncSnapshot", state).aclose()
+        return
+    snapshot = cast("Snapshot", state)
     if not engine.capabilities.traits.blocking:
         snapshot.close()
         return
     threads = threads_of(engine)
-    if engine.capabilities.embedded is not None and close_at_once(snapshot):
+    if engine.capabilities.at_once is not None and close_at_once(snapshot):
         return
     try:
         closing = submit_call(threads.reads.submit, snapshot.close)
@@ -350,15 +430,15 @@ async def _perform_beside(engine: Engine, threads: EngineThreads, request: Reque
     """Carry out what may block, without keeping the event loop."""
     if isinstance(request, Commit | Remove | TakePlace):
         return await _commit_in_thread(threads, engine, request)
-    embedded = engine.capabilities.embedded
-    if embedded is not None and isinstance(request, Read | Count):
+    at_once = engine.capabilities.at_once
+    if at_once is not None and isinstance(request, Read | Count):
         if not may_read():
             await asyncio.sleep(0)
         found: Any
         if isinstance(request, Read):
-            found = read_at_once(embedded, request, snapshot)
+            found = read_at_once(at_once, request, snapshot)
         else:
-            found = count_at_once(embedded, request, snapshot)
+            found = count_at_once(at_once, request, snapshot)
         if found is not None:
             return found
     if isinstance(request, Read | Count | ReadChanges):

@@ -1,7 +1,7 @@
 """How an event loop uses an engine that may block: with threads of the engine's own, and without where it can.
 
-Rules of this module: a task that waits for a commit holds no thread. The operations of an embedded engine wait in its
-queue; one thread carries them out, many in one transaction, and the answers of a transaction wake the loop once.
+Rules of this module: a task that waits for a commit holds no thread. Operations wait in the queue of a submitting
+engine; one thread carries them out, many in one transaction, and the answers of a transaction wake the loop once.
 A read that waits for nothing is carried out by the loop itself; after some in a row other tasks have their turn.
 """
 
@@ -19,12 +19,13 @@ from typing import Any, Final, TypeVar, cast
 
 from kvmodels.core.operations import AtomicWrite, Counted, GuardFailed, ReadResult, Removal
 from kvmodels.engines.contract import (
+    AtOnceEngine,
+    AtOnceSnapshot,
     CommitQueue,
-    EmbeddedEngine,
-    EmbeddedSnapshot,
     Engine,
     QueuedCommit,
     Snapshot,
+    SubmittingEngine,
     TurnReader,
     TurnReaderFactory,
 )
@@ -231,7 +232,7 @@ def _carry_out(future: Future[T], function: Callable[..., T], arguments: tuple[A
 
 
 def submit(
-    engine: EmbeddedEngine, threads: EngineThreads, write: AtomicWrite | Removal
+    engine: SubmittingEngine, threads: EngineThreads, write: AtomicWrite | Removal
 ) -> tuple[QueuedCommit, asyncio.Future[None]]:
     """Have an operation committed, with others; the caller awaits the future, then calls ``result`` of the operation.
 
@@ -284,10 +285,10 @@ def read_in_turn(readers: TurnReaderFactory, threads: EngineThreads, request: Re
     return None if rows is None else _new(ReadResult, ([rows], (), b""))
 
 
-def read_at_once(engine: EmbeddedEngine, request: Read, snapshot: Snapshot | None) -> ReadResult | GuardFailed | None:
-    """Read from an embedded engine, or from a snapshot of it, without a thread; None when that would keep the loop."""
+def read_at_once(engine: AtOnceEngine, request: Read, snapshot: Snapshot | None) -> ReadResult | GuardFailed | None:
+    """Read from an engine, or from a snapshot of it, without a thread; None when that would keep the loop."""
     if snapshot is not None:
-        return cast("EmbeddedSnapshot", snapshot).read_at_once(
+        return cast("AtOnceSnapshot", snapshot).read_at_once(
             request.ranges, include_expired=request.include_expired, follow=request.follow
         )
     return engine.read_at_once(
@@ -295,16 +296,16 @@ def read_at_once(engine: EmbeddedEngine, request: Read, snapshot: Snapshot | Non
     )
 
 
-def count_at_once(engine: EmbeddedEngine, request: Count, snapshot: Snapshot | None) -> Counted | GuardFailed | None:
-    """Count in an embedded engine, or in a snapshot of it, without a thread; None when that would keep the loop."""
+def count_at_once(engine: AtOnceEngine, request: Count, snapshot: Snapshot | None) -> Counted | GuardFailed | None:
+    """Count in an engine, or in a snapshot of it, without a thread; None when that would keep the loop."""
     if snapshot is not None:
-        return cast("EmbeddedSnapshot", snapshot).count_at_once(request.ranges)
+        return cast("AtOnceSnapshot", snapshot).count_at_once(request.ranges)
     return engine.count_at_once(request.ranges, request.guard)
 
 
 def close_at_once(snapshot: Snapshot) -> bool:
-    """Close a snapshot of an embedded engine without a thread; false when that would keep the loop."""
-    return cast("EmbeddedSnapshot", snapshot).close_at_once()
+    """Close a snapshot of an engine with reads at once, without a thread; false when that would keep the loop."""
+    return cast("AtOnceSnapshot", snapshot).close_at_once()
 
 
 class _LoopStates:

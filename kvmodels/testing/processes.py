@@ -11,7 +11,7 @@ import random
 import types
 from collections.abc import Awaitable, Callable, Generator, Iterable, Mapping
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 from kvmodels.api._async.repository import AsyncRepository
 from kvmodels.api._async.transaction import (
@@ -50,7 +50,7 @@ class InterleavedSession(AsyncSession):
 
     async def perform(self, flow: Flow[T]) -> T:
         """Run a flow of the transaction itself, in its snapshot."""
-        snapshot, engine = self._snapshot, self.store.engine
+        snapshot, engine = cast("Snapshot | None", self._snapshot), self.store.engine
         return await _requests(flow if snapshot is None else serve(flow, partial(_read_in, engine, snapshot)))
 
     async def _pinned(self) -> Snapshot:
@@ -62,7 +62,7 @@ class InterleavedSession(AsyncSession):
     async def _release(self) -> None:
         snapshot, self._snapshot = self._snapshot, None
         if snapshot is not None:
-            snapshot.close()
+            cast("Snapshot", snapshot).close()
 
 
 def _read_in(engine: Engine, snapshot: Snapshot, request: Request) -> Flow[Any]:

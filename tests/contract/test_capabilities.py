@@ -44,4 +44,4 @@ def test_a_declared_turn_reader_gives_the_rows_that_a_read_gives_or_leaves_them_
 def test_an_engine_whose_answers_can_be_lost_offers_no_call_past_them(engine):
     capabilities = engine.capabilities
     if capabilities.traits.may_lose_answers:
-        assert (capabilities.embedded, capabilities.point_reader, capabilities.remover) == (None, None, None)
+        assert (capabilities.submitting, capabilities.point_reader, capabilities.remover) == (None, None, None)

@@ -68,8 +68,8 @@ def test_any_count_is_the_number_of_rows_that_are_read(quick_folder, present, re
         assert engine.count(ranges) == read_as_counted(engine, ranges)
         for one in ranges:
             assert engine.count([one]) == read_as_counted(engine, [one])
-            if (embedded := engine.capabilities.embedded) is not None:
-                assert embedded.count_at_once([one]) == engine.count([one])
+            if (at_once := engine.capabilities.at_once) is not None:
+                assert at_once.count_at_once([one]) == engine.count([one])
         engine.close()
 
 
@@ -144,10 +144,10 @@ def test_an_event_loop_counts_as_a_thread_does_whatever_there_is_to_count(engine
 
     numbers = [100], [SMALL_COUNT + 1_000], [100, 100], [SMALL_COUNT + 10]
     assert [answer.numbers for answer in asyncio.run(counted()) if isinstance(answer, Counted)] == [*numbers] * 4
-    if (embedded := engine.capabilities.embedded) is not None:
-        assert isinstance(embedded.count_at_once([few]), Counted)
-        assert embedded.count_at_once([many]) is None
-        snapshot = embedded.snapshot_at_once()
+    if (at_once := engine.capabilities.at_once) is not None:
+        assert isinstance(at_once.count_at_once([few]), Counted)
+        assert at_once.count_at_once([many]) is None
+        snapshot = at_once.snapshot_at_once()
         if snapshot is not None:  # a private database in memory has to be copied
             assert snapshot.count_at_once([few]) == snapshot.count([few])
             assert snapshot.count_at_once([many]) is None

@@ -374,9 +374,9 @@ def test_the_thread_that_leads_comes_back_after_an_interrupt():
 
 
 def test_which_engines_are_embedded(engine):
-    assert engine.capabilities.embedded is engine
-    assert MemoryEngine().capabilities.embedded is None, "it waits for nothing: it is called directly"
-    assert FaultEngine(engine).capabilities.embedded is None, "its answers are lost on the way of a request"
+    assert (engine.capabilities.submitting, engine.capabilities.at_once) == (engine, engine)
+    for other in (MemoryEngine(), FaultEngine(engine)):  # one waits for nothing, one loses answers
+        assert (other.capabilities.submitting, other.capabilities.at_once) == (None, None)
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from typing import Any, NoReturn, TypeAlias, TypeVar
 
 from kvmodels.api.core import DatabaseCore
 from kvmodels.api.opening import Opening
-from kvmodels.engines.contract import Engine, Snapshot
+from kvmodels.engines.contract import AsyncSnapshot, Engine, Snapshot
 from kvmodels.errors import EngineError, InvalidArgumentError, UnsupportedError
 from kvmodels.flows.context import Context
 from kvmodels.flows.effects import AnyFlow
@@ -34,6 +34,7 @@ in_thread = event_loop.in_thread
 run_to_end = event_loop.run_to_end
 
 Mutex = asyncio.Lock
+StoreSnapshot: TypeAlias = Snapshot | AsyncSnapshot
 Worker: TypeAlias = "asyncio.Task[None]"
 
 
@@ -63,7 +64,7 @@ async def close_store(opening: Opening) -> None:
 
 
 @contextlib.asynccontextmanager
-async def pinned(engine: Engine) -> AsyncGenerator[Snapshot | None]:
+async def pinned(engine: Engine) -> AsyncGenerator[StoreSnapshot | None]:
     """Hold a snapshot of the engine; None if it has no snapshots."""
     if not engine.capabilities.traits.snapshots:
         yield None

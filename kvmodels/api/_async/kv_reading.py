@@ -12,11 +12,11 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from types import TracebackType
 from typing import Literal, Self
 
-from kvmodels.api._async._compat import Mutex, engine_of, open_eagerly, pin, pinned, release, run
+from kvmodels.api._async._compat import Mutex, StoreSnapshot, engine_of, open_eagerly, pin, pinned, release, run
 from kvmodels.api.opening import Opening
 from kvmodels.core.keys import Key
 from kvmodels.core.operations import Entry, format_versionstamp
-from kvmodels.engines.contract import Engine, Snapshot
+from kvmodels.engines.contract import Engine
 from kvmodels.errors import ClosedError
 from kvmodels.flows.kv import operations as keyvalue
 from kvmodels.flows.kv import operations as listings
@@ -163,7 +163,7 @@ class AsyncKvReading:
         async with pinned(engine) as state:
             return await run(engine, counting, snapshot=state)
 
-    async def _source(self) -> tuple[Engine, Snapshot | None]:
+    async def _source(self) -> tuple[Engine, StoreSnapshot | None]:
         """The engine, and the snapshot that is read instead of its present state."""
         return await engine_of(self._opening), None
 
@@ -194,7 +194,7 @@ class AsyncKvSnapshot(AsyncKvReading):
     def __init__(self, opening: Opening, form: StoreFormat) -> None:
         super().__init__(opening, form)
         self._lock = Mutex()
-        self._state: Snapshot | None = None
+        self._state: StoreSnapshot | None = None
         self._versionstamp: str | None = None
         self._closed = False
         open_eagerly(self._source)
@@ -244,7 +244,7 @@ class AsyncKvSnapshot(AsyncKvReading):
         engine = self._opening.engine
         return f"<AsyncKvSnapshot of {'a store that is not open' if engine is None else engine.url}>"
 
-    async def _source(self) -> tuple[Engine, Snapshot | None]:
+    async def _source(self) -> tuple[Engine, StoreSnapshot | None]:
         engine = await engine_of(self._opening)
         async with self._lock:
             if self._closed:

@@ -20,7 +20,7 @@ from kvmodels.api._async.repository import AsyncRepository
 from kvmodels.api.scope import Joined, OpenBlock, Scope, Store, end_reruns, require_function, require_retries
 from kvmodels.core.keys import KeyPart
 from kvmodels.core.operations import format_versionstamp
-from kvmodels.engines.contract import Engine, Snapshot
+from kvmodels.engines.contract import Engine
 from kvmodels.errors import InvalidArgumentError, TransactionConflictError
 from kvmodels.flows.arguments import require_callable, require_flag, require_text
 from kvmodels.flows.context import Context
@@ -48,7 +48,7 @@ class AsyncSession:
         self.flows = transaction_flows.TransactionFlows(store.context, store.form, attempt)
         self.versionstamp: bytes | None = None
         self._lock = worlds.Mutex()
-        self._snapshot: Snapshot | None = None
+        self._snapshot: worlds.StoreSnapshot | None = None
         self._sent = False
 
     async def run(self, flow: AnyFlow[T]) -> T:
@@ -100,7 +100,7 @@ class AsyncSession:
         if not self.store.context.traits.snapshots:
             await self.perform(self.flows.changed())
 
-    async def _pinned(self) -> Snapshot:
+    async def _pinned(self) -> worlds.StoreSnapshot:
         return await worlds.pin(self.store.engine)
 
     async def _send(self, flow: Flow[T]) -> T:

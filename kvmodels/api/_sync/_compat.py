@@ -30,6 +30,7 @@ leave_place = sync.leave_place
 run_after = operation.run_after
 
 Mutex = threading.RLock
+StoreSnapshot = Snapshot
 Worker = threading.Thread
 
 

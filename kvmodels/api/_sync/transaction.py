@@ -21,7 +21,7 @@ from kvmodels.api._sync.repository import Repository
 from kvmodels.api.scope import Joined, OpenBlock, Scope, Store, end_reruns, require_function, require_retries
 from kvmodels.core.keys import KeyPart
 from kvmodels.core.operations import format_versionstamp
-from kvmodels.engines.contract import Engine, Snapshot
+from kvmodels.engines.contract import Engine
 from kvmodels.errors import InvalidArgumentError, TransactionConflictError
 from kvmodels.flows.arguments import require_callable, require_flag, require_text
 from kvmodels.flows.context import Context
@@ -49,7 +49,7 @@ class Session:
         self.flows = transaction_flows.TransactionFlows(store.context, store.form, attempt)
         self.versionstamp: bytes | None = None
         self._lock = worlds.Mutex()
-        self._snapshot: Snapshot | None = None
+        self._snapshot: worlds.StoreSnapshot | None = None
         self._sent = False
 
     def run(self, flow: AnyFlow[T]) -> T:
@@ -101,7 +101,7 @@ class Session:
         if not self.store.context.traits.snapshots:
             self.perform(self.flows.changed())
 
-    def _pinned(self) -> Snapshot:
+    def _pinned(self) -> worlds.StoreSnapshot:
         return worlds.pin(self.store.engine)
 
     def _send(self, flow: Flow[T]) -> T:

@@ -123,7 +123,9 @@ class LmdbEngine(FileEngine[LmdbStore]):
 
         store = attach(_folders, folder, url, options, opened)
         super().__init__(_folders, store, limits.within(Limits.LMDB), url)
-        self.capabilities = Capabilities(LMDB_TRAITS, embedded=self, write_reserver=self, turns=store.turns)
+        self.capabilities = Capabilities(
+            LMDB_TRAITS, submitting=self, at_once=self, write_reserver=self, turns=store.turns
+        )
 
     def read(
         self,

@@ -126,7 +126,8 @@ class SqliteEngine(FileEngine[SqliteStore]):
         super().__init__(_files, store, limits, url)
         self.capabilities = Capabilities(
             traits,
-            embedded=self,
+            submitting=self,
+            at_once=self,
             point_reader=self,
             turn_readers=self,
             remover=self,
