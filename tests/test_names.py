@@ -97,7 +97,6 @@ SHARED_NAMES = {
     "PointReader",
     "Scan",
     "Step",
-    "Stored",
     "_Entries",
     "_Follower",
     "_Runner",

@@ -30,10 +30,11 @@ from kvmodels import (
     UniqueConstraint,
     upgrade,
 )
+from kvmodels.catalog.keyspace import EntryLayout, RecordLayout
 from kvmodels.errors import DecodeError
 from kvmodels.flows.effects import OneLookup
 from kvmodels.flows.execution import batch as batches
-from kvmodels.flows.hydration import batch as object_batches
+from kvmodels.flows.hydration import loader as loaders
 from kvmodels.flows.reading import lookup
 from kvmodels.flows.reading.lookup import find_one, get_by_key
 from kvmodels.query.query import Query
@@ -223,7 +224,7 @@ def test_the_short_ways_give_what_the_full_ways_give(
     model: type[KvModel], numbers: set[int], damages: list[tuple[int, str]], codec: str, fewest: int
 ):
     with Database("memory://", models=[model], codec=codec) as db, pytest.MonkeyPatch.context() as batching:
-        batching.setattr(object_batches, "_FEWEST", fewest)
+        batching.setattr(loaders, "_FEWEST", fewest)
         rows: Any = db[model]
         made = [rows.insert(MAKERS[model](number)) for number in sorted(numbers)]
         for at, damage in damages:
@@ -267,14 +268,14 @@ def test_many_rows_at_once_are_what_each_of_them_is(engine, damage, url_of):
         rows: Any = db[Plain]
         rows.bulk_create([plain(number) for number in range(-9, 80)])
         context, live = rows._runner.context, rows._runner.context.view.live["plain"]
-        assert object_batches.batch_loader_of(context, live, None) is not None
-        assert object_batches.batch_loader_of(context, live, live.readable["color"]) is not None
+        assert loaders.batch_loader_of(context, live, None) is not None
+        assert loaders.batch_loader_of(context, live, live.readable["color"]) is not None
         damaged(db, Plain, 41, damage)
         for query in QUERIES:
             asked = query(rows)
             short = [outcome(asked.to_list), outcome(asked[:30].to_list), outcome(partial(list, asked[:30]))]
             with pytest.MonkeyPatch.context() as monkeypatch:
-                monkeypatch.setattr(object_batches, "_FEWEST", 10**9)
+                monkeypatch.setattr(loaders, "_FEWEST", 10**9)
                 one_by_one = [outcome(asked.to_list), outcome(asked[:30].to_list)]
             assert short == [*one_by_one, one_by_one[1]]
         short = outcome(rows.filter(color="red").to_list)
@@ -320,3 +321,57 @@ def test_an_object_that_was_read_can_be_written_whatever_became_of_its_values():
         one.right = "b"
         with pytest.raises(KvModelsError, match="primary key"):
             db[Rich].save(one)
+
+
+def broken(*_: Any, **__: Any) -> Any:
+    raise AttributeError("a defect")
+
+
+DEFECTS: dict[str, tuple[Any, str, Any]] = {
+    "columns of an entry": (EntryLayout, "packed_columns", lambda layout: broken),
+    "key of a document": (RecordLayout, "document_packer", lambda layout: broken),
+    "validation": (loaders, "_maker_of", lambda live: loaders._ObjectMaker(None, broken, broken)),
+    "keys of a batch": (loaders, "_matcher", lambda columns: broken),
+    "values of a batch": (loaders, "_sharing", lambda columns: broken),
+    "validation of a batch": (loaders, "TypeAdapter", lambda kind: TypeAdapterOfDefects),
+}
+
+
+class TypeAdapterOfDefects:
+    validate_python = broken
+
+
+@pytest.mark.parametrize("place", DEFECTS)
+def test_a_defect_of_a_loader_is_raised_and_does_not_merely_make_it_slow(place, monkeypatch):
+    class Jug(KvModel, collection="jugs"):
+        id: PrimaryKey[int]
+        email: Unique[str]
+        color: Indexed[str]
+
+    with Database("memory://", models=[Jug]) as db:
+        jugs = db[Jug]
+        jugs.bulk_create([Jug(id=number, email=str(number), color="red") for number in range(20)])
+        monkeypatch.setattr(*DEFECTS[place])
+        with pytest.raises(AttributeError, match="a defect"):
+            _ = jugs.get(email="1"), jugs.filter(color="red").to_list(), jugs.all()[:3].to_list()
+
+
+def test_an_exception_of_a_validator_is_the_error_of_its_record():
+    class Mug(KvModel, collection="mugs"):
+        id: PrimaryKey[int]
+        size: Indexed[int]
+
+        @field_validator("size")
+        @classmethod
+        def fits(cls, size: int) -> int:
+            return 1 // size
+
+    with Database("memory://", models=[Mug]) as db:
+        mugs = db[Mug]
+        mugs.bulk_create([Mug.model_construct(id=number, size=1) for number in range(20)])
+        key = db.kv.unsafe()
+        key.set(("mugs", 5), {"id": 5, "size": 0})
+        for call in (lambda: mugs.get(5), mugs.all().to_list, mugs.all()[:7].to_list):
+            with pytest.raises(DecodeError) as caught:
+                call()
+            assert caught.value.key == (5,)

@@ -30,7 +30,7 @@ from kvmodels.core.operations import (
 from kvmodels.errors import CommitUnknownError, DecodeError, KvModelsError, OperationTooLargeError
 from kvmodels.flows.context import Context, HeaderView, writable_collection
 from kvmodels.flows.effects import Flow, commit, now, read
-from kvmodels.flows.hydration.rows import Stored, cause_of, document_of, is_incomplete, stored_of
+from kvmodels.flows.hydration.rows import StoredDocument, cause_of, document_of, is_incomplete, stored_of
 from kvmodels.flows.split_reads import read_together, rows_at_once
 from kvmodels.indexing import rules
 from kvmodels.indexing.budget import check_budget
@@ -212,7 +212,7 @@ def _change(context: Context, live: LiveCollection, index: LiveIndex, row: Row) 
         return made
     # What only other indexes cannot hold is no obstacle here: the compiler lists it for them.
     stored, unmade = (None, made) if isinstance(made, Misfit) else (made, None)
-    new_document, value, encoding, _ = stored or Stored(document, row.value, row.encoding, document)
+    new_document, value, encoding, _ = stored or StoredDocument(document, row.value, row.encoding, document)
     kind = misfit(index, new_document, pk, context.limits.max_key_bytes, row.expire_at)
     if kind is not None:
         return Misfit(kind)
@@ -234,7 +234,9 @@ def _change(context: Context, live: LiveCollection, index: LiveIndex, row: Row) 
     return Misfit("too_long") if _holds_too_much(context, index, change) else change
 
 
-def _materialised(context: Context, live: LiveCollection, row: Row, document: Document) -> Stored | Misfit | None:
+def _materialised(
+    context: Context, live: LiveCollection, row: Row, document: Document
+) -> StoredDocument | Misfit | None:
     """A record that is set anyway, with the values of every column of every index; None to set it as it is.
 
     Also those that other indexes need: their builds pass over the record from here on, because it is newer than their

@@ -21,9 +21,9 @@ from kvmodels.catalog.collection import LiveCollection, LiveIndex
 from kvmodels.core.operations import Row
 from kvmodels.errors import DecodeError, InvalidKeyError, InvalidValueError
 from kvmodels.flows.context import Context
-from kvmodels.flows.hydration.covering import Cover
 from kvmodels.flows.hydration.projection import projector
 from kvmodels.flows.hydration.rows import (
+    Cover,
     document_of,
     no_record_key,
     object_of,

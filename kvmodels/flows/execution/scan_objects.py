@@ -19,8 +19,14 @@ from kvmodels.flows.context import Context, HeaderView
 from kvmodels.flows.effects import Flow, read
 from kvmodels.flows.execution.concat import Concatenation, TakenRows
 from kvmodels.flows.execution.ranges import Position
-from kvmodels.flows.hydration.batch import batch_loader_of, loaded, loaded_behind
-from kvmodels.flows.hydration.loader import checked_loader_of, entry_loader_of, owner_of
+from kvmodels.flows.hydration.loader import (
+    batch_loader_of,
+    checked_loader_of,
+    entry_loader_of,
+    loaded,
+    loaded_behind,
+    owner_of,
+)
 from kvmodels.query.plans import KeyRange, QueryPlan
 
 _new: Final = tuple[Any, ...].__new__

@@ -1,1 +1,1 @@
-"""Hydration: rows to documents, objects and projections."""
+"""Make documents, objects and selected values of stored rows."""

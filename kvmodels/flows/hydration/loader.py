@@ -1,25 +1,31 @@
-"""From a stored row to an object by the shortest way: everything that can be decided once per collection is.
+"""Make objects of rows with everything that can be decided once per collection decided beforehand.
 
-``kvmodels.flows.hydration.rows`` says what a row means. A *loader* gives the same object, or the same error, because it
-takes only rows whose documents need nothing but to be unpacked and validated, and leaves all others to it; a test
-compares the two for generated models and rows.
+A *loader* gives the object, or the error, of ``kvmodels.flows.hydration.rows``: it takes only rows whose documents need
+nothing but to be decoded and validated, and leaves all others to that module. A *batch loader* takes many rows in calls
+of C functions, or returns None for the loader to take them one by one. Tests compare all three.
 
-Rules of this module: pure. A loader holds as long as the header does, so it is remembered with the collection.
+Rules of this module: pure. A loader holds as long as the header does, so it is kept with the collection. Of exceptions
+only those are caught that a foreign or outdated row can cause; where validation fails, the general code must fail too,
+so that a defect of a loader is raised and does not merely make it slow.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from inspect import unwrap
-from typing import Any, Final, NamedTuple
+from operator import itemgetter
+from typing import Any, Final, NamedTuple, cast
+
+from pydantic import TypeAdapter
 
 from kvmodels._support import switches
 from kvmodels.catalog.collection import LiveCollection, LiveIndex
-from kvmodels.catalog.compiled import EntryLoader, Loader
-from kvmodels.codecs.msgpack import ValueCodec
+from kvmodels.catalog.compiled import BatchLoader, EntryLoader, Loader
+from kvmodels.codecs.columns.registry import Matched, column_matcher, column_packer
+from kvmodels.codecs.msgpack import MsgpackCodec, ValueCodec
 from kvmodels.core.keys import encode_part
-from kvmodels.core.operations import PlainRow, Row, row_of
-from kvmodels.errors import DecodeError, InvalidKeyError, InvalidValueError
+from kvmodels.core.operations import PlainRow, ReadResult, Row, row_of
+from kvmodels.errors import DecodeError, InvalidKeyError, InvalidValueError, KvModelsError
 from kvmodels.flows.context import Context
 from kvmodels.flows.hydration.rows import (
     document_of,
@@ -29,26 +35,44 @@ from kvmodels.flows.hydration.rows import (
     require_known_version,
 )
 from kvmodels.indexing.entries import slot_owner
-from kvmodels.schema.definition.definition import ColumnSource, Document, ModelSchema
+from kvmodels.schema.compile.model import KvModel
+from kvmodels.schema.definition.definition import Column, ColumnSource, Document, ModelSchema
 from kvmodels.schema.definition.values import COMPUTED, RESERVED_FIELD
 from kvmodels.schema.filters.operands import takes_as_given, value_of
-from kvmodels.schema.instances import STATE_SLOT, set_unpacker
+from kvmodels.schema.instances import (
+    STATE_SLOT,
+    Loaded,
+    is_every_field,
+    leave_out_fields_sets,
+    set_all_loaded,
+    set_unpacker,
+)
 
 _KNOWN: Final = frozenset({"v", COMPUTED})
 
+_UNFIT: Final = (KvModelsError, LookupError, TypeError, ValueError)
+"""Raised by decoding and packing a row of another program, of an older release, or damaged."""
 
-def loader_of(context: Context, live: LiveCollection) -> Loader:
-    """The loader of a collection for keys that were packed from values, or checked: their parts are not looked at."""
-    return _known_loader(context, live, checks=False)
+_FEWEST: Final = 8
+"""The fewest rows for which a batch costs less than its rows one by one."""
+
+_KEY, _VALUE, _ENCODING = itemgetter(0), itemgetter(1), itemgetter(2)
+_names: Final[Callable[[Any], tuple[Any, ...]]] = cast("Any", tuple)
+_plain: Final[Callable[[PlainRow], Loaded]] = cast("Any", tuple)
+_TEXT: Final = frozenset({str})
+_EXACT: Final = _TEXT | {int, bool, bytes}
+"""Types whose equal values, if of one type, have equal key parts."""
 
 
-class _Maker(NamedTuple):
-    """What makes an object of a document, which belongs to it afterwards.
+# --- one row ----------------------------------------------------------------------------------------------------
+
+
+class _ObjectMaker(NamedTuple):
+    """Makes an object of a document, which belongs to the object afterwards.
 
     Attributes:
-        order: the fields of a document that only has to be validated, as it is usually stored; None: it has to be
-            looked at first.
-        validate: makes the object then.
+        order: the fields in their usual stored order, if such a document only has to be validated; else None.
+        validate: makes the object of a document in that order.
         made: makes the object of a document that stores exactly the declared fields; None for every other one.
     """
 
@@ -57,11 +81,10 @@ class _Maker(NamedTuple):
     made: Callable[[Any], Any]
 
 
-def _maker_of(live: LiveCollection) -> _Maker:
-    """What makes objects; it raises whatever validation raises, of which ``schema.decode`` makes the error to show."""
+def _maker_of(live: LiveCollection) -> _ObjectMaker:
     straight = live.schema.straight
     if straight is None:
-        return _Maker(None, _nothing, _nothing)
+        return _ObjectMaker(None, _nothing, _nothing)
     set_unpacker(live.schema.model, live.layout.unpack_key)
     names, decoders, validate, version, marked = straight
 
@@ -76,37 +99,76 @@ def _maker_of(live: LiveCollection) -> _Maker:
             document[name] = decode(document[name])
         return validate(document, by_alias=False, by_name=True)
 
-    return _Maker(None if marked or decoders else [*names], validate, made)
+    return _ObjectMaker(None if marked or decoders else [*names], validate, made)
 
 
 def _nothing(*_: Any, **__: Any) -> None:
     return None
 
 
-def packer_of(schema: ModelSchema, source: ColumnSource, pack: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
-    """From an operand as people give it to a key part, as ``value_of`` and then ``pack``; it raises InvalidValueError.
-
-    Args:
-        schema: the model.
-        source: what is compared.
-        pack: of the column, which may be descending; ascending it is the codec of the source.
-    """
-    if source.normalise is None and takes_as_given(source.codec):
-        bare: Callable[[Any], bytes] = unwrap(pack)
-        return bare
-    return lambda given: pack(value_of(schema, source, given))
-
-
 def _is_current(reserved: Any, version: int) -> bool:
-    """Whether what is stored under ``$kv`` says no more than that the document is of the declared version."""
+    """Whether the reserved field only marks a document as one of the declared version."""
     if reserved.__class__ is not dict or not reserved.keys() <= _KNOWN:
         return False
     stored = reserved.get("v", 1)
     return stored.__class__ is int and stored == version
 
 
+def loader_of(context: Context, live: LiveCollection) -> Loader:
+    """Return the loader of a collection for keys that were packed from values, or checked."""
+    return _known_loader(context, live, checks=False)
+
+
+def checked_loader_of(context: Context, live: LiveCollection) -> Loader:
+    """Return the loader of a collection for any rows under its prefix; DecodeError for a key that is no record's."""
+    return _known_loader(context, live, checks=True)
+
+
+def _known_loader(context: Context, live: LiveCollection, *, checks: bool) -> Loader:
+    if not switches.fast_kinds:
+        return lambda row, _=b"": object_of(context, live, row_of(row))
+    # Loaders depend on header and codec alone, so all stores that have both share them.
+    loaders, key = live.compiled.loaders, (type(context.codec), checks)
+    loader = loaders.get(key)
+    if loader is None:
+        loader = loaders[key] = _compiled(context.codec, live, checks=checks)
+    return loader
+
+
+def _compiled(codec: ValueCodec, live: LiveCollection, *, checks: bool) -> Loader:
+    decode, layout = codec.decode_unchecked, live.layout
+    order, validate, made = _maker_of(live)
+    put = getattr(live.schema.model, STATE_SLOT).__set__  # as kvmodels.schema.instances does, without a call more
+    pack, start = layout.document_packer(), len(layout.prefix)
+
+    def load(row: PlainRow, _: bytes = b"", /) -> Any:
+        key, value, encoding, stamp, expire_at = row
+        try:
+            document = decode(value, encoding, key)
+            if checks and pack(document) != key[start:]:  # a key that holds its own document's key is a record key
+                return general(row)
+            same = [*document] == order
+        except _UNFIT:
+            return general(row)
+        try:
+            instance = validate(document, by_alias=False, by_name=True) if same else made(document)
+        except Exception:
+            general(row)
+            raise
+        if instance is None:
+            return general(row)
+        put(instance, row if row.__class__ is tuple else (key, value, encoding, stamp, expire_at))
+        return instance
+
+    def general(row: PlainRow) -> Any:
+        key, value, encoding, *_ = row
+        return _object(live, row_of(row), codec.decode_document(value, encoding, key), layout.pk_of(key))
+
+    return load
+
+
 def entry_loader_of(context: Context, live: LiveCollection, index: LiveIndex) -> EntryLoader:
-    """The loader of a collection for records that are found by an entry of an index."""
+    """Return the loader of a collection for records that an entry of an index leads to."""
     loaders, name = live.compiled.entry_loaders, index.definition.name
     loader = loaders.get(name)
     if loader is None:
@@ -125,35 +187,64 @@ def _compiled_for_entries(context: Context, live: LiveCollection, index: LiveInd
         key, value, encoding, stamp, expire_at = row
         try:
             document = decode(value, encoding, key)
-            if unique:
-                if entry != columns_of(document):
-                    return full(row, entry)
-            elif entry != columns_of(document) + pack(document):  # the key was made of the end of the entry
-                return full(row, entry)
+            # The key of the record was made of the end of the entry, so comparing the entry proves both.
+            if entry != (columns_of(document) if unique else columns_of(document) + pack(document)):
+                return general(row, entry)
             # In the order in which they are stored, comparing names costs half of comparing sets of them.
             same = [*document] == order
+        except _UNFIT:
+            return general(row, entry)
+        try:
             instance = validate(document, by_alias=False, by_name=True) if same else made(document)
-        except Exception:  # noqa: BLE001 - whatever it is, the full way says what it means
-            instance = None
+        except Exception:
+            general(row, entry)
+            raise
         if instance is None:
-            return full(row, entry)
+            return general(row, entry)
         put(instance, row if row.__class__ is tuple else (key, value, encoding, stamp, expire_at))
         return instance
 
-    def full(plain: PlainRow, entry: bytes) -> Any:
+    def general(plain: PlainRow, entry: bytes) -> Any:
         row = row_of(plain)
         document = document_of(context, row)
         pk = layout.pk_of(row.key)
         require_known_version(live, document, pk)
-        if not reproduces(index, document, pk, entry):
-            return None
-        return _object(live, row, document, pk)
+        return _object(live, row, document, pk) if reproduces(index, document, pk, entry) else None
 
     return load
 
 
+def _object(live: LiveCollection, row: Row, document: Document, pk: bytes) -> Any:
+    try:
+        return object_of_document(live, row, document, pk)
+    except InvalidKeyError as error:
+        raise no_record_key(live, row.key) from error
+
+
+def reproduces(index: LiveIndex, document: Document, pk: bytes, entry: bytes) -> bool:
+    """Whether a record calls for an entry of an index."""
+    try:
+        return any(key == entry for key, _ in index.layout.keys(document, pk))
+    except (InvalidValueError, InvalidKeyError, KeyError):  # a column that the index cannot hold, or none
+        return False
+
+
+# --- keys -------------------------------------------------------------------------------------------------------
+
+
+def packer_of(schema: ModelSchema, source: ColumnSource, pack: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
+    """Return the function from an operand as given to a key part: ``value_of`` and then ``pack`` of the column.
+
+    It raises InvalidValueError.
+    """
+    if source.normalise is None and takes_as_given(source.codec):
+        bare: Callable[[Any], bytes] = unwrap(pack)
+        return bare
+    return lambda given: pack(value_of(schema, source, given))
+
+
 def owner_of(context: Context, live: LiveCollection, index: LiveIndex) -> Callable[[Row], bytes | None]:
-    """From an entry to the packed primary key of its record; None for a row that is no entry of the index."""
+    """Return the function from an entry to the packed primary key of its record; None for a row that is no entry."""
     slot, pk_in = slot_owner_of(context, live, index), index.layout.pk_in
     known = b""  # the columns of the entry before: entries of one value lie together
 
@@ -161,7 +252,7 @@ def owner_of(context: Context, live: LiveCollection, index: LiveIndex) -> Callab
         nonlocal known
         key, columns = row[0], known
         try:
-            # ff after the columns goes on with a text. Taking each key apart costs ten times as much.
+            # ff after the columns continues a text. Taking each key apart costs ten times as much.
             if columns and key.startswith(columns) and key[len(columns) : len(columns) + 1] != b"\xff":
                 pk = key[len(columns) :]
             else:
@@ -175,9 +266,9 @@ def owner_of(context: Context, live: LiveCollection, index: LiveIndex) -> Callab
 
 
 def slot_owner_of(context: Context, live: LiveCollection, index: LiveIndex) -> Callable[[Row], bytes | None]:
-    """From a slot to the packed primary key of its owner, as ``slot_owner``; None for a row that is no slot.
+    """Return ``slot_owner`` of an index as a function of a slot; None for a row that is no slot.
 
-    What it gives was taken for a primary key by every column of it.
+    Every column of the primary key has accepted its part of the result.
     """
     decode, primary_key = context.codec.decode, live.schema.primary_key
     unpack = primary_key[0].codec.unpack
@@ -200,66 +291,120 @@ def slot_owner_of(context: Context, live: LiveCollection, index: LiveIndex) -> C
     return owner
 
 
-def _object(live: LiveCollection, row: Row, document: Document, pk: bytes) -> Any:
-    try:
-        return object_of_document(live, row, document, pk)
-    except InvalidKeyError as error:
-        raise no_record_key(live, row.key) from error
+# --- many rows --------------------------------------------------------------------------------------------------
 
 
-def reproduces(index: LiveIndex, document: Document, pk: bytes, entry: bytes) -> bool:
-    """Whether a record calls for an entry of an index."""
-    try:
-        return any(key == entry for key, _ in index.layout.keys(document, pk))
-    except (InvalidValueError, InvalidKeyError, KeyError):  # a column that the index cannot hold, or none
-        return False
+def loaded(batch: BatchLoader | None, load: Callable[[Row], Any], rows: Sequence[PlainRow]) -> list[Any]:
+    """Return the objects of rows that were read as records, in one batch if it can take them."""
+    objects = None if batch is None else batch(rows, b"")
+    return [load(row_of(row)) for row in rows] if objects is None else objects
 
 
-def checked_loader_of(context: Context, live: LiveCollection) -> Loader:
-    """The loader of a collection for rows under its prefix, whose keys may be those of no record: DecodeError then."""
-    return _known_loader(context, live, checks=True)
+def loaded_behind(
+    batch: BatchLoader | None, found: ReadResult, head: bytes, number: int
+) -> tuple[list[Any] | None, Sequence[list[Row]]]:
+    """Return the objects of the records of entries if a batch can make them; else the record of each entry.
+
+    Args:
+        batch: the loader.
+        found: of a read with a ``Tail``: entries, and their records in a list for each, or in one list for all.
+        head: the columns of all entries.
+        number: how many entries count, from the first.
+    """
+    entries, followed = found[0][0], found[1]
+    if len(followed) >= len(entries):
+        return None, followed[:number]
+    records = followed[0][:number]
+    objects = None if batch is None else batch(records, head)
+    return objects, () if objects is not None else [[row_of(record)] for record in records]
 
 
-def _known_loader(context: Context, live: LiveCollection, *, checks: bool) -> Loader:
-    """The compiled loader of every store that has this header and this codec; what it depends on says no more."""
-    if not switches.fast_kinds:
-        return _general(context, live)
-    loaders, key = live.compiled.loaders, (type(context.codec), checks)
-    loader = loaders.get(key)
-    if loader is None:
-        loader = loaders[key] = _compiled(context.codec, live, checks=checks)
-    return loader
+def batch_loader_of(context: Context, live: LiveCollection, index: LiveIndex | None) -> BatchLoader | None:
+    """Return the batch loader of a collection for records, or for the records of the entries of an index.
+
+    None where documents need more than to be decoded and validated, or the index is not made of plain fields.
+    """
+    loaders, name = live.compiled.batch_loaders, None if index is None else index.definition.name
+    if name not in loaders:
+        loaders[name] = _compiled_batch(context, live, index)
+    return loaders[name]
 
 
-def _general(context: Context, live: LiveCollection) -> Loader:
-    """The loader that decides for every row what it takes."""
+def _compiled_batch(context: Context, live: LiveCollection, index: LiveIndex | None) -> BatchLoader | None:
+    straight, codec, layout = live.schema.straight, context.codec, live.layout
+    if not switches.fast_kinds or straight is None or straight.marked or straight.decoders:
+        return None
+    if not isinstance(codec, MsgpackCodec) or (index is not None and not index.layout.is_plain):
+        return None
+    is_order, model, start = (*straight.names,).__eq__, live.schema.model, len(layout.prefix)
+    decode_many, load = codec.decode_many, loader_of(context, live)
+    validate: Callable[..., list[Any]] = TypeAdapter(list[model]).validate_python  # type: ignore[valid-type]
+    have_keys = _matcher(live.schema.primary_key)
+    leaves_out = is_every_field(model, straight.names, KvModel.__dict__["__getattr__"])
+    shared = _sharing(() if index is None else index.definition.columns)
+    prefix = b"" if index is None else index.layout.prefix
 
-    def load(row: PlainRow, _: bytes = b"", /) -> Any:
-        return object_of(context, live, row_of(row))
-
-    return load
-
-
-def _compiled(codec: ValueCodec, live: LiveCollection, *, checks: bool) -> Loader:
-    decode, layout = codec.decode_unchecked, live.layout
-    order, validate, made = _maker_of(live)
-    put = getattr(live.schema.model, STATE_SLOT).__set__  # as kvmodels.schema.instances does, without a call more
-    pack, start = layout.document_packer(), len(layout.prefix)
-
-    def load(row: PlainRow, _: bytes = b"", /) -> Any:
-        key, value, encoding, stamp, expire_at = row
+    def load_batch(rows: Sequence[PlainRow], head: bytes) -> list[Any] | None:
+        if len(rows) < _FEWEST:
+            return None
         try:
-            document = decode(value, encoding, key)
-            if checks and pack(document) != key[start:]:  # else it is under the key of a record, for it is its own
-                instance = None
-            else:
-                same = [*document] == order
-                instance = validate(document, by_alias=False, by_name=True) if same else made(document)
-        except Exception:  # noqa: BLE001 - whatever it is, the full way says what it means
-            instance = None
-        if instance is None:
-            return _object(live, row_of(row), codec.decode_document(value, encoding, key), layout.pk_of(key))
-        put(instance, row if row.__class__ is tuple else (key, value, encoding, stamp, expire_at))
-        return instance
+            documents = decode_many(list(map(_VALUE, rows)), set(map(_ENCODING, rows)))
+            if documents is None or not all(map(is_order, map(_names, documents))):
+                return None
+            if not have_keys(documents, list(map(_KEY, rows)), start):
+                return None
+            if head and prefix + shared(documents) != head:
+                return None
+        except _UNFIT:
+            return None
+        try:
+            objects = validate(documents, by_alias=False, by_name=True)
+        except Exception:
+            for row in rows:
+                load(row)
+            raise
+        # A row that the engine holds as well is no object more; of one that it has made, the tuple is left.
+        set_all_loaded(model, objects, layout.unpack_key, rows if context.traits.keeps_rows else map(_plain, rows))
+        if leaves_out:
+            leave_out_fields_sets(model, objects)
+        return objects
 
-    return load
+    return load_batch
+
+
+def _matcher(columns: Sequence[Column]) -> Matched:
+    """Return the function that compares keys, from a position on, with the key parts of documents beside them."""
+    gets = [itemgetter(column.field) for column in columns]
+    packs = [unwrap(column.codec.pack_stored) for column in columns]
+    if len(columns) == 1:
+        (get,), match = gets, column_matcher(packs[0])
+        return lambda documents, keys, start: match(list(map(get, documents)), keys, start)
+    packers = list(zip(gets, map(column_packer, packs), strict=True))
+
+    def matches(documents: Sequence[Document], keys: Sequence[bytes], start: int) -> bool:
+        parts = [pack(list(map(get, documents))) for get, pack in packers]
+        return list(map(b"".join, zip(*parts, strict=True))) == [key[start:] for key in keys]
+
+    return matches
+
+
+def _sharing(columns: Sequence[Column]) -> Callable[[Sequence[Document]], bytes]:
+    """Return the function that packs the key parts that documents have in common; it raises ValueError if they differ.
+
+    It may raise for equal values as well, where comparing them does not prove equal key parts.
+    """
+    parts = [(itemgetter(column.field), unwrap(column.codec.pack_stored)) for column in columns]
+
+    def shared(documents: Sequence[Document]) -> bytes:
+        packed = b""
+        for get, pack in parts:
+            values = list(map(get, documents))
+            first = values[0]
+            # No other value that is stored equals a text.
+            kinds = _TEXT if first.__class__ is str else set(map(type, values))
+            if len(kinds) != 1 or not kinds <= _EXACT or values.count(first) != len(values):
+                raise ValueError
+            packed += pack(first)
+        return packed
+
+    return shared

@@ -1,11 +1,11 @@
-"""The values of some fields of a stored document, as the attributes of its object would be.
+"""Read the values of some fields of a stored document, equal to the attributes of its object.
 
-Each field is decoded and validated by itself, so that a document may be whole or hold no more than what an index entry
-covers. A model with functions of the user that see the whole object (validators of the class, ``model_post_init``)
-is read as a whole where the document is whole; what an entry covers was validated when it was written.
+Each field is decoded and validated by itself, so a document may be complete or hold only what an index entry covers.
+If functions of the user see the whole object (validators of the class, ``model_post_init``), a complete document is
+read as an object; what an entry covers was validated when it was written.
 
-Rules of this module: pure. What is missing in an older document is what a read of the object would give: the plain
-default of the field, or a DecodeError that names it.
+Rules of this module: pure. A field that is missing in an older document has its plain default, as in a read of the
+object, or is a DecodeError that names it.
 """
 
 from __future__ import annotations
@@ -33,17 +33,16 @@ Reader = Callable[[Document], Any]
 
 
 def values_of(schema: ModelSchema, document: Document, fields: Sequence[str]) -> dict[str, Any]:
-    """The values of these fields by name, in the order of the names.
+    """Return the values of fields by name, in the order of the names.
 
     Args:
         schema: the model.
-        document: a stored document, or what an index entry holds of one; its containers may become those of the
-            values.
-        fields: names of fields, paths with dots, names of computed columns, as ``select`` gives them.
+        document: complete, or the part of one that an index entry holds; the values may share its containers.
+        fields: names of fields, paths with dots, names of computed columns.
 
     Returns:
-        Python values, each equal to the attribute of the object; a computed column as the record holds what its
-        function gave, of several values each once.
+        Python values, each equal to the attribute of the object; a computed column as it is stored, each of several
+        values once.
 
     Raises:
         DecodeError: a field is missing and has no plain default, or a stored value is not valid.
@@ -52,7 +51,7 @@ def values_of(schema: ModelSchema, document: Document, fields: Sequence[str]) ->
 
 
 def projector(schema: ModelSchema, fields: tuple[str, ...]) -> Projector:
-    """The projector of these fields, made once for each model class and choice of fields."""
+    """Return the projector of some fields, made once for each model class and choice of fields."""
     # On the class, as its schema is, so that both go together: a table of this module would keep every class alive.
     known: dict[tuple[str, ...], Projector] | None = schema.model.__dict__.get(_PROJECTORS)
     if known is None:
@@ -65,12 +64,7 @@ def projector(schema: ModelSchema, fields: tuple[str, ...]) -> Projector:
 
 
 class Projector:
-    """Reads certain fields of the documents of one model; see ``values_of``.
-
-    Args:
-        schema: the model.
-        fields: names as ``values_of`` takes them.
-    """
+    """Reads certain fields of the documents of one model, as ``values_of`` does."""
 
     __slots__ = ("_readers", "_schema", "_whole")
 
@@ -80,7 +74,7 @@ class Projector:
         self._readers = [(name, self._reader(name)) for name in fields]
 
     def __call__(self, document: Document) -> dict[str, Any]:
-        """The values of the fields of one document."""
+        """Return the values of the fields of one document."""
         if self._whole and document.keys() >= self._schema.fields.keys():
             instance = _instance(self._schema, document)
             return {name: self._of_instance(name, instance, document) for name, _ in self._readers}
@@ -106,7 +100,7 @@ class Projector:
 
 
 class _FieldReader:
-    """One field of the model: its stored value decoded, and validated as the class validates it."""
+    """Reads one field: decodes its stored value and validates it as the class does."""
 
     __slots__ = ("_decode", "_exact", "_info", "_name", "_nullable", "_required", "_schema", "_trusted", "_validate")
 
@@ -119,7 +113,7 @@ class _FieldReader:
         self._decode = schema.fields[name].decode
         self._nullable = inner.nullable
         self._required = must_be_stored(info)
-        # What has the very type of the field, or was decoded to it, is valid if nothing constrains or converts it.
+        # A value of the very type of the field, or decoded to it, is valid if nothing constrains or converts it.
         bare = all(_is_marker(mark) for mark in inner.metadata) and not schema.model.model_config.get("use_enum_values")
         self._exact = inner.annotation if bare and self._decode is None and inner.annotation in _PLAIN else None
         self._trusted = bare and self._decode is not None and name in schema.column_codecs
@@ -150,7 +144,7 @@ class _FieldReader:
 
 
 def _validator(schema: ModelSchema, name: str, info: FieldInfo) -> Callable[..., Any]:
-    """The validation of one field: of a model that has only this field, with the settings of the whole one."""
+    """Return the validation of one field, by a model that has only this field and the same settings."""
     # A copy, because pydantic completes the FieldInfo that it is given.
     fields: Any = {name: (info.annotation, copy(info))}
     part: type[BaseModel] = pydantic.create_model(schema.name, __config__=schema.model.model_config, **fields)
@@ -158,7 +152,7 @@ def _validator(schema: ModelSchema, name: str, info: FieldInfo) -> Callable[...,
 
 
 class _PathReader:
-    """A field of a nested model: of the decoded nested object, or of its stored map where that holds no more."""
+    """Reads a field of a nested object; from its stored map where that lacks other fields, as in an index entry."""
 
     __slots__ = ("_head", "_head_name", "_names", "_path", "_schema", "_source")
 
@@ -181,7 +175,7 @@ class _PathReader:
 
 
 def _stored_at(document: Document, path: Sequence[str]) -> Any:
-    """The stored value at the end of a path without lists; None where a map on the way is; ``_MISSING`` for none."""
+    """Return the stored value at the end of a path without lists; ``_MISSING`` where none is stored."""
     value: Any = document
     for name in path:
         if value is None:
@@ -193,7 +187,7 @@ def _stored_at(document: Document, path: Sequence[str]) -> Any:
 
 
 def column_values(schema: ModelSchema, document: Document, source: ColumnSource) -> Any:
-    """The value of a computed column as its function gave it, or the list of its values.
+    """Return the value of a computed column as its function returned it, or the list of its values.
 
     Raises:
         DecodeError: the document lacks the column and cannot be read as an object.
@@ -202,7 +196,7 @@ def column_values(schema: ModelSchema, document: Document, source: ColumnSource)
     try:
         stored = read(document)
     except KeyError:
-        # Written before the column was declared: what a rewrite of the record would store.
+        # Written before the column was declared: use the value that a rewrite of the record would store.
         stored = read(schema.prepare(_instance(schema, document)).document)
     decode = source.codec.from_stored
     if decode is None or stored is None:
@@ -211,7 +205,7 @@ def column_values(schema: ModelSchema, document: Document, source: ColumnSource)
 
 
 def _attribute(value: Any, path: Sequence[str]) -> Any:
-    """What attribute access gives, for each item of a list, and None where there is no object."""
+    """Follow a path by attribute access, for each item of a list; None where there is no object."""
     for position, name in enumerate(path):
         if value is None:
             return None

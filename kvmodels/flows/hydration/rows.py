@@ -1,29 +1,35 @@
-"""From stored rows to objects: decode, validate, attach the state that later writes are checked against.
+"""Make documents and objects of stored rows: decode, validate, attach the state that later writes are checked against.
 
-Rules of this module: pure; the only place where a row becomes an object.
+This is the general code for every row; ``kvmodels.flows.hydration.loader`` gives the same objects and errors faster.
+
+Rules of this module: pure. An index entry gives its lossless columns, included fields and primary key; a column with
+several values is left out of a document, because an entry holds one of them.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
 from kvmodels.catalog.collection import LiveCollection, LiveIndex
+from kvmodels.codecs.msgpack import ValueCodec
 from kvmodels.core.keys import decode_key
 from kvmodels.core.operations import Row
 from kvmodels.errors import DecodeError, DoesNotExist, InvalidKeyError, InvalidValueError, KvModelsError
 from kvmodels.flows.context import Context
-from kvmodels.schema.definition.definition import Document, ModelSchema
+from kvmodels.indexing.entries import included_values
+from kvmodels.schema.definition.definition import Column, Document, ModelSchema
 from kvmodels.schema.definition.upgrades import version_of
 from kvmodels.schema.definition.values import RESERVED_FIELD, same_stored
 from kvmodels.schema.instances import set_loaded
 
 
-class Stored(NamedTuple):
+class StoredDocument(NamedTuple):
     """A document with a value for every column that a maintained index needs, and its bytes.
 
-    ``held`` is what the record stores now: the same, unless it lacks a column or waits for an upgrade.
+    ``held`` is the document as it is stored now: the same, unless it lacks a column or waits for an upgrade.
     """
 
     document: Document
@@ -32,12 +38,12 @@ class Stored(NamedTuple):
     held: Document
 
     def of(self, index: LiveIndex) -> Document:
-        """The document that the entries of a complete index stand for: as it is held, where that has all columns."""
+        """Return the document that the entries of a complete index are made of: ``held``, if it has all columns."""
         return self.held if index.layout.covers(self.held) else self.document
 
 
 class Recomputed(NamedTuple):
-    """What a record should store, and the names of the computed columns of which it stores something else."""
+    """The document that a record should store, and the names of its computed columns that are stored differently."""
 
     document: Document
     value: bytes
@@ -46,7 +52,7 @@ class Recomputed(NamedTuple):
 
 
 def cause_of(error: KvModelsError | ValidationError) -> str:
-    """Why a record cannot be read or computed, behind the name of the field or column where one is to blame."""
+    """Return why a record cannot be read or computed, after the name of the field or column if one is the cause."""
     if isinstance(error, ValidationError):
         first = error.errors(include_url=False, include_context=False, include_input=False)[0]
         return ": ".join([*map(str, first["loc"][:1]), first["type"]])
@@ -58,16 +64,12 @@ def cause_of(error: KvModelsError | ValidationError) -> str:
 
 
 def document_of(context: Context, row: Row) -> Document:
-    """The stored document of a record row.
-
-    Raises:
-        DecodeError: the bytes are not a document.
-    """
+    """Decode the document of a record row; raises DecodeError."""
     return context.codec.decode_document(row.value, row.encoding, row.key)
 
 
 def object_of(context: Context, live: LiveCollection, row: Row, key: bytes | None = None) -> Any:
-    """The validated object of a record row, or of an index entry that holds a copy of the record (give its ``key``).
+    """Return the object of a record row, or of an index entry that holds a copy of the record (give its ``key``).
 
     Raises:
         DecodeError: the row cannot be read as an object of the model; the key and the field are named.
@@ -78,24 +80,16 @@ def object_of(context: Context, live: LiveCollection, row: Row, key: bytes | Non
 
 
 def object_of_document(live: LiveCollection, row: Row, document: Document, pk: bytes) -> Any:
-    """The same for a document that was decoded already; it belongs to the object afterwards.
-
-    Args:
-        row: what ``document`` was decoded from.
-        pk: the packed primary key.
-    """
+    """Return the object of the document of a row. The object owns the document afterwards."""
     instance, unknown = live.schema.decode(document, live.layout.unpack(pk))
     set_loaded(instance, live.layout.unpack, pk, row, unknown)
     return instance
 
 
 def require_known_version(live: LiveCollection, document: Document, pk: bytes) -> None:
-    """Refuse a document of a newer schema version, also where no object is made of it.
+    """Refuse a document of a newer schema version, even where no object is made of it; raises DecodeError.
 
-    What a field means may have changed with the version, and so may have what its entries are made of.
-
-    Raises:
-        DecodeError: it is one.
+    The newer version may have changed the meaning of a field, or the values that entries are made of.
     """
     schema = live.schema
     if RESERVED_FIELD in document and version_of(document) > schema.schema_version:
@@ -110,7 +104,7 @@ def require_known_version(live: LiveCollection, document: Document, pk: bytes) -
 
 
 def shown_values(live: LiveCollection, pk: bytes) -> tuple[Any, ...]:
-    """The values of a primary key for an error, or its parts, where it is none of this collection."""
+    """Return the values of a primary key for an error; its decoded parts if it is none of this collection."""
     try:
         return live.layout.unpack(pk)
     except InvalidKeyError:
@@ -118,7 +112,7 @@ def shown_values(live: LiveCollection, pk: bytes) -> tuple[Any, ...]:
 
 
 def no_record_key(live: LiveCollection, key: bytes) -> DecodeError:
-    """The error for a key under the prefix of a collection that is no key of a record."""
+    """Return the error for a key under the prefix of a collection that is not the key of a record."""
     return DecodeError(
         "a key of this collection is not the key of a record",
         key=decode_key(key),
@@ -127,40 +121,40 @@ def no_record_key(live: LiveCollection, key: bytes) -> DecodeError:
     )
 
 
-def stored_of(context: Context, live: LiveCollection, row: Row) -> Stored:
-    """What a record row stores; made anew if a column is not stored yet, or if an upgrade changes one that is built.
+def stored_of(context: Context, live: LiveCollection, row: Row) -> StoredDocument:
+    """Return the document of a record row, computed again if a column is missing or an upgrade changes one being built.
 
-    An index that is readable has the entries of the record as it is held, also while it waits for an upgrade.
+    A readable index has the entries of the document as it is held, even while the record waits for an upgrade.
 
     Raises:
         DecodeError: the row is no document, or lacks a column and cannot be read as an object.
     """
     document = document_of(context, row)
     if not any(is_incomplete(index, document) for index in live.maintained):
-        return Stored(document, row.value, row.encoding, document)
+        return StoredDocument(document, row.value, row.encoding, document)
     made = live.schema.prepare(object_of(context, live, row)).document
-    return Stored(made, *context.codec.encode_document(made), document)
+    return StoredDocument(made, *context.codec.encode_document(made), document)
 
 
 def is_incomplete(index: LiveIndex, document: Document) -> bool:
-    """Whether a record must be written anew before an index can hold it as it shall be held."""
+    """Whether a record must be rewritten before an index can have its entries."""
     return not index.layout.covers(document) or (not index.readable and version_of(document) < index.since)
 
 
 def recomputed(context: Context, live: LiveCollection, row: Row) -> Recomputed | None:
-    """What a record row should store, if what it stores of a computed column is not what the function gives.
+    """Return the document that a row should store if a computed column differs from the result of its function.
 
-    A column that the record does not store at all is no matter of this: the indexes on it ask for it.
+    Columns that the record does not store at all are left to the indexes on them.
 
     Raises:
         DecodeError: the row cannot be read as an object of the model.
-        InvalidValueError: a function fails, or gives what its column cannot hold.
+        InvalidValueError: a function fails, or returns a value that its column cannot hold.
     """
     if not live.schema.computed:
         return None
     stored = document_of(context, row)
     if live.schema.upgrade is not None and version_of(stored) < live.schema.schema_version:
-        return None  # made of the values that it has, which an upgrade may change
+        return None  # computed from values that an upgrade may change
     held = stored.get(RESERVED_FIELD, {}).get("c", {})
     instance = object_of(context, live, row)
     declared = live.schema.variant_of(instance).computed
@@ -181,13 +175,61 @@ def recomputed(context: Context, live: LiveCollection, row: Row) -> Recomputed |
 
 
 def shown_key(values: tuple[Any, ...]) -> Any:
-    """A primary key as people give it: the value, or a tuple when it is composite."""
+    """Return a primary key as callers write it: the value, or a tuple when it is composite."""
     return values[0] if len(values) == 1 else values
 
 
 def absent(schema: ModelSchema, key_values: tuple[Any, ...]) -> DoesNotExist:
-    """The error, of the model's own class, for a primary key without a record."""
+    """Return DoesNotExist, of the model's own class, for a primary key without a record."""
     error: DoesNotExist = schema.model.DoesNotExist(
         "no record has this primary key", model=schema.name, lookup=shown_key(key_values)
     )
     return error
+
+
+class Cover:
+    """Reads the entries of one index as partial documents."""
+
+    __slots__ = ("_codec", "_columns", "_includes", "_index", "_live", "_primary_key")
+
+    def __init__(self, codec: ValueCodec, live: LiveCollection, index: LiveIndex) -> None:
+        self._codec = codec
+        self._live = live
+        self._index = index
+        self._includes = bool(index.definition.include)
+        self._columns = [
+            (position, column.path or (column.field,), _stored(column))
+            for position, column in enumerate(index.definition.columns, 1)
+            if column.codec.lossless and not column.many
+        ]
+        self._primary_key = [(column.field, _stored(column)) for column in live.schema.primary_key]
+
+    def document(self, row: Row, pk: bytes) -> Document:
+        """Return the part of a record's document that its entry holds; ``pk`` is the packed primary key.
+
+        Raises:
+            DecodeError, ValueError, TypeError: the row is not an entry of this index.
+        """
+        document: Document = {}
+        parts = decode_key(row.key)
+        for position, path, stored in self._columns:
+            _put(document, path, stored(parts[position]))
+        for (field, stored), part in zip(self._primary_key, decode_key(pk), strict=True):
+            document[field] = stored(part)
+        if self._includes:
+            slot = len(parts) == 1 + len(self._index.definition.columns)
+            document.update(included_values(self._codec, slot, row))
+        return document
+
+
+def _stored(column: Column) -> Callable[[Any], Any]:
+    """Return the function from a part of a key to the value that a document stores."""
+    unpack, to_stored = column.codec.unpack, column.codec.to_stored
+    return unpack if to_stored is None else lambda part: to_stored(unpack(part))
+
+
+def _put(document: Document, path: tuple[str, ...], value: Any) -> None:
+    at: dict[str, Any] = document
+    for name in path[:-1]:
+        at = at.setdefault(name, {})
+    at[path[-1]] = value

@@ -27,8 +27,7 @@ from kvmodels.flows.context import Context, HeaderView
 from kvmodels.flows.effects import AGAIN, Count, Flow, OneRequest, Read
 from kvmodels.flows.execution.batch import MAX_BATCH, counts_rows
 from kvmodels.flows.execution.scan_objects import makes_objects, owners_of, records_of, tail_of
-from kvmodels.flows.hydration.batch import batch_loader_of, loaded, loaded_behind
-from kvmodels.flows.hydration.loader import checked_loader_of, entry_loader_of
+from kvmodels.flows.hydration.loader import batch_loader_of, checked_loader_of, entry_loader_of, loaded, loaded_behind
 from kvmodels.query.planning.aggregation import EVERY_RECORD, counter_plan
 from kvmodels.query.planning.planner import plan_query
 from kvmodels.query.plans import Scan
