@@ -76,8 +76,7 @@ if TYPE_CHECKING:
         UnsupportedError,
         ValueTooLargeError,
     )
-    from kvmodels.flows.bulk.create_batch import BulkItem
-    from kvmodels.flows.bulk.results import BulkFailure, BulkProgress, BulkResult
+    from kvmodels.flows.bulk.options_and_results import BulkFailure, BulkItem, BulkProgress, BulkResult
     from kvmodels.flows.check.findings import CheckReport
     from kvmodels.flows.evolution.apply import SchemaReport
     from kvmodels.flows.evolution.build import BuildReport, IndexViolation
@@ -242,8 +241,7 @@ _NAMES_OF = {
         "StorageFullError TransactionAbortedError TransactionConflictError TransactionSuspendedError "
         "UniqueViolationError UnknownFieldError UnknownLookupError UnsupportedError ValueTooLargeError"
     ),
-    "flows.bulk.create_batch": "BulkItem",
-    "flows.bulk.results": "BulkFailure BulkProgress BulkResult",
+    "flows.bulk.options_and_results": "BulkFailure BulkItem BulkProgress BulkResult",
     "flows.check.findings": "CheckReport",
     "flows.evolution.apply": "SchemaReport",
     "flows.evolution.build": "BuildReport IndexViolation",

@@ -86,14 +86,10 @@ def test_the_check_for_half_done_work_notices(line):
 
 # Class names that exist twice; a name leaves the list with its second class.
 SHARED_NAMES = {
-    "Batch",
     "Count",
-    "Entry",
     "Evaluated",
     "History",
     "Joined",
-    "Outcome",
-    "Place",
     "PointReader",
     "Scan",
     "Step",

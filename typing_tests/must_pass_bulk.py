@@ -3,8 +3,7 @@
 from typing import assert_type
 
 from kvmodels import AsyncDatabase, Database, F, Indexed, KvModel, PrimaryKey
-from kvmodels.flows.bulk.create_batch import (BulkItem)
-from kvmodels.flows.bulk.results import BulkFailure, BulkProgress, BulkResult
+from kvmodels.flows.bulk.options_and_results import BulkFailure, BulkItem, BulkProgress, BulkResult
 
 
 class Part(KvModel, collection="parts"):

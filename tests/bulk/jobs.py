@@ -19,7 +19,7 @@ from kvmodels.core.operations import (
     ReadResult,
 )
 from kvmodels.engines.contract import Engine
-from kvmodels.flows.bulk.results import BulkResult
+from kvmodels.flows.bulk.options_and_results import BulkResult
 from kvmodels.flows.retry_policy import DEFAULT_RETRY
 from tests.bulk.models import Thing
 from tests.passing_engine import PassingEngine

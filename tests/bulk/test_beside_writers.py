@@ -11,7 +11,7 @@ import pytest
 from kvmodels import F
 from kvmodels.errors import CommitUnknownError, DoesNotExist, RetriesExhaustedError
 from kvmodels.flows.bulk import keys as bulk_keys
-from kvmodels.flows.bulk import resume as bulk_resuming
+from kvmodels.flows.bulk import query_writes
 from kvmodels.testing.interleaving import Interleaving
 from kvmodels.testing.processes import Process
 from kvmodels.testing.schedules import FaultRates
@@ -25,7 +25,7 @@ DYING = FaultRates(cancel=0.03)
 
 @pytest.fixture(autouse=True)
 def small_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bulk_resuming, "COLLECTED_AT_ONCE", 3)
+    monkeypatch.setattr(query_writes, "COLLECTED_AT_ONCE", 3)
     monkeypatch.setattr(bulk_keys, "MAX_BATCH", 4)
 
 

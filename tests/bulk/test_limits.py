@@ -8,7 +8,7 @@ from typing import Literal
 import pytest
 
 from kvmodels import AsyncDatabase, Database, F, Field, Indexed, KvModel, OperationTooLargeError, PrimaryKey, Unique
-from kvmodels.flows.bulk.results import BulkProgress
+from kvmodels.flows.bulk.options_and_results import BulkProgress
 from kvmodels.limits import Limits
 from tests.bulk.jobs import JOBS, state
 from tests.bulk.models import Thing, memory, things

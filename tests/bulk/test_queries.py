@@ -29,8 +29,8 @@ from kvmodels import (
     UnknownFieldError,
 )
 from kvmodels.api._sync.queryset import QuerySet
-from kvmodels.flows.bulk import selection as bulk_query
-from kvmodels.flows.bulk.results import BulkProgress
+from kvmodels.flows.bulk import query_writes
+from kvmodels.flows.bulk.options_and_results import BulkProgress
 from tests.bulk.models import Thing, memory
 
 Narrow = Callable[[QuerySet[Thing]], QuerySet[Thing]]
@@ -303,7 +303,7 @@ def test_unique_values_move_along_within_one_batch():
 
 def test_more_keys_than_memory_may_hold_are_refused(monkeypatch):
     things = memory(20)[Thing]
-    monkeypatch.setattr(bulk_query, "MOST_COLLECTED", 10)
+    monkeypatch.setattr(query_writes, "MOST_COLLECTED", 10)
     with pytest.raises(OperationTooLargeError) as raised:
         things.filter(n__gte=0).update(n=F("n") + 1)
     assert raised.value.limit == "collected_keys"

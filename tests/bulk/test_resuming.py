@@ -6,8 +6,8 @@ import pytest
 
 from kvmodels import Database, F, Field, Indexed, InvalidArgumentError, KeyTooLargeError, KvModel, PrimaryKey
 from kvmodels.engines.memory.engine import MemoryEngine
-from kvmodels.flows.bulk import resume as bulk_resuming
-from kvmodels.flows.bulk.results import BulkProgress
+from kvmodels.flows.bulk import query_writes
+from kvmodels.flows.bulk.options_and_results import BulkProgress
 from tests.bulk.jobs import JOBS, DyingEngine, Fate, Killed, opened, state
 from tests.bulk.models import Thing, filled, memory
 
@@ -16,7 +16,7 @@ COUNT = 12
 
 @pytest.fixture
 def small_chunks(monkeypatch):
-    monkeypatch.setattr(bulk_resuming, "COLLECTED_AT_ONCE", 4)
+    monkeypatch.setattr(query_writes, "COLLECTED_AT_ONCE", 4)
 
 
 @pytest.mark.parametrize("fate", ["before", "after"])

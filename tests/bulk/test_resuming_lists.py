@@ -26,7 +26,7 @@ from kvmodels.api.core import DatabaseCore
 from kvmodels.engines.contract import Engine
 from kvmodels.engines.faults import FaultEngine
 from kvmodels.engines.memory.engine import MemoryEngine
-from kvmodels.flows.bulk.results import BulkProgress, BulkResult
+from kvmodels.flows.bulk.options_and_results import BulkProgress, BulkResult
 from kvmodels.flows.retry_policy import DEFAULT_RETRY
 from tests.bulk.jobs import DyingEngine, Fate, Killed
 from tests.bulk.test_lost_answers import FAULTS

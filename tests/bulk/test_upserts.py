@@ -23,8 +23,7 @@ from kvmodels import (
     UnknownFieldError,
     Version,
 )
-from kvmodels.flows.bulk.create_batch import BulkItem
-from kvmodels.flows.bulk.results import BulkProgress
+from kvmodels.flows.bulk.options_and_results import BulkItem, BulkProgress
 
 
 class Account(KvModel, collection="accounts"):

@@ -7,18 +7,9 @@ from typing import Any
 import pytest
 
 from kvmodels.core.operations import AtomicWrite
-from kvmodels.flows.bulk import (
-    actions as bulk_works,
-)
-from kvmodels.flows.bulk import (
-    keys as bulk_keys,
-)
-from kvmodels.flows.bulk import (
-    progress as bulk_progress,
-)
-from kvmodels.flows.bulk import (
-    selection as bulk_query,
-)
+from kvmodels.flows.bulk import keys as bulk_keys
+from kvmodels.flows.bulk import progress as bulk_progress
+from kvmodels.flows.bulk import query_writes
 from kvmodels.flows.effects import commit
 from kvmodels.flows.writing import attempt as retry
 from kvmodels.indexing import rules
@@ -52,7 +43,7 @@ def nobody_overtakes(patch: Patch) -> None:
 
 
 def every_order_does(patch: Patch) -> None:
-    patch.setattr(bulk_query, "in_key_order", lambda plan: True)
+    patch.setattr(query_writes, "in_key_order", lambda plan: True)
 
 
 def slices_are_ignored(patch: Patch) -> None:
@@ -66,10 +57,10 @@ def slices_are_ignored(patch: Patch) -> None:
 
 
 def what_was_found_is_written(patch: Patch) -> None:
-    real = bulk_works.Removing.__init__
+    real = query_writes.RemoveAction.__init__
 
     def unjudged(self: Any, writer: Any, query: Any) -> None:
         real(self, writer, query)
         self._matcher = None
 
-    patch.setattr(bulk_works.Removing, "__init__", unjudged)
+    patch.setattr(query_writes.RemoveAction, "__init__", unjudged)

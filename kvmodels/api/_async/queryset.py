@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, Protocol, TypeVar, over
 
 from kvmodels._support.naming import show_public_path
 from kvmodels.flows.arguments import fields_of
-from kvmodels.flows.bulk import results as bulk_results
-from kvmodels.flows.bulk import run as bulk_run
-from kvmodels.flows.bulk import selection as bulk_query
+from kvmodels.flows.bulk import options_and_results as bulk_results
+from kvmodels.flows.bulk import query_writes
 from kvmodels.flows.context import Context
 from kvmodels.flows.effects import AnyFlow
 from kvmodels.flows.reading import aggregate as aggregation
@@ -763,9 +762,9 @@ class AsyncQuerySet(Generic[R]):
             >>> [seat.row async for seat in seats]
             [0, 0, 2, 2, 3, 3]
         """
-        options = bulk_run.BulkOptions(batch_size, on_error, progress, resume_id)
+        options = bulk_results.BulkOptions(batch_size, on_error, progress, resume_id)
         wanted = {**({} if changes is None else fields_of("changes", changes)), **fields}
-        return await self._runner.run(bulk_query.update_all(self._runner.context, self._query, wanted, options))
+        return await self._runner.run(query_writes.update_all(self._runner.context, self._query, wanted, options))
 
     async def delete(
         self,
@@ -806,8 +805,8 @@ class AsyncQuerySet(Generic[R]):
             >>> [note.id async for note in notes]
             [0, 1, 2]
         """
-        options = bulk_run.BulkOptions(batch_size, on_error, progress, resume_id)
-        return await self._runner.run(bulk_query.remove_all(self._runner.context, self._query, options))
+        options = bulk_results.BulkOptions(batch_size, on_error, progress, resume_id)
+        return await self._runner.run(query_writes.remove_all(self._runner.context, self._query, options))
 
 
 class AsyncGroupedQuery:

@@ -15,11 +15,8 @@ from pydantic import BaseModel
 from kvmodels._support.naming import show_public_path
 from kvmodels.api._async.queryset import AsyncQuerySet, AsyncRunner
 from kvmodels.flows.bulk import create as bulk
-from kvmodels.flows.bulk import create_batch
-from kvmodels.flows.bulk import results as bulk_results
-from kvmodels.flows.bulk import run as bulk_run
-from kvmodels.flows.bulk import selection as bulk_query
-from kvmodels.flows.bulk import update as updating
+from kvmodels.flows.bulk import loaded_objects, query_writes
+from kvmodels.flows.bulk import options_and_results as bulk_results
 from kvmodels.flows.kv.lifetimes import created_object, deadline_of
 from kvmodels.flows.reading import lookup
 from kvmodels.flows.writing import records, upsert
@@ -400,11 +397,11 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         objs: Iterable[M],
         *,
         batch_size: int | None = None,
-        on_conflict: create_batch.OnConflict = "error",
+        on_conflict: bulk_results.OnConflict = "error",
         expire_in: float | timedelta | Keep | None = KEEP,
         progress: Callable[[bulk_results.BulkProgress], object] | None = None,
         resume_id: str | None = None,
-    ) -> list[create_batch.BulkItem[M]]:
+    ) -> list[bulk_results.BulkItem[M]]:
         """Insert many objects in batches, each one atomic operation.
 
         Args:
@@ -494,9 +491,9 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
             >>> (await prices.get("nut")).cents
             11
         """
-        options = bulk_run.BulkOptions(batch_size, on_error, progress, resume_id)
+        options = bulk_results.BulkOptions(batch_size, on_error, progress, resume_id)
         return await self._runner.run(
-            updating.bulk_update(self._runner.context, self._runner.schema, objs, fields, options)
+            loaded_objects.bulk_update(self._runner.context, self._runner.schema, objs, fields, options)
         )
 
     async def update(self, /, *_: Any, **__: Any) -> NoReturn:
@@ -522,7 +519,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
             >>> (await cups.all().update(full=False)).written
             1
         """
-        raise bulk_query.refused_update()
+        raise query_writes.refused_update()
 
     async def delete(self, /, **_: Any) -> NoReturn:
         """Refused: a whole collection is emptied by ``all().delete()``, so that nobody does it by mistake.
@@ -545,7 +542,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
             >>> (await toys.all().delete()).written
             1
         """
-        raise bulk_query.refused_removal()
+        raise query_writes.refused_removal()
 
 
 show_public_path(AsyncRepository)

@@ -16,11 +16,8 @@ from pydantic import BaseModel
 from kvmodels._support.naming import show_public_path
 from kvmodels.api._sync.queryset import QuerySet, Runner
 from kvmodels.flows.bulk import create as bulk
-from kvmodels.flows.bulk import create_batch
-from kvmodels.flows.bulk import results as bulk_results
-from kvmodels.flows.bulk import run as bulk_run
-from kvmodels.flows.bulk import selection as bulk_query
-from kvmodels.flows.bulk import update as updating
+from kvmodels.flows.bulk import loaded_objects, query_writes
+from kvmodels.flows.bulk import options_and_results as bulk_results
 from kvmodels.flows.kv.lifetimes import created_object, deadline_of
 from kvmodels.flows.reading import lookup
 from kvmodels.flows.writing import records, upsert
@@ -401,11 +398,11 @@ class Repository(QuerySet[M], Generic[M]):
         objs: Iterable[M],
         *,
         batch_size: int | None = None,
-        on_conflict: create_batch.OnConflict = "error",
+        on_conflict: bulk_results.OnConflict = "error",
         expire_in: float | timedelta | Keep | None = KEEP,
         progress: Callable[[bulk_results.BulkProgress], object] | None = None,
         resume_id: str | None = None,
-    ) -> list[create_batch.BulkItem[M]]:
+    ) -> list[bulk_results.BulkItem[M]]:
         """Insert many objects in batches, each one atomic operation.
 
         Args:
@@ -495,8 +492,10 @@ class Repository(QuerySet[M], Generic[M]):
             >>> prices.get("nut").cents
             11
         """
-        options = bulk_run.BulkOptions(batch_size, on_error, progress, resume_id)
-        return self._runner.run(updating.bulk_update(self._runner.context, self._runner.schema, objs, fields, options))
+        options = bulk_results.BulkOptions(batch_size, on_error, progress, resume_id)
+        return self._runner.run(
+            loaded_objects.bulk_update(self._runner.context, self._runner.schema, objs, fields, options)
+        )
 
     def update(self, /, *_: Any, **__: Any) -> NoReturn:
         """Refused: a whole collection is changed by ``all().update(...)``, so that nobody does it by mistake.
@@ -521,7 +520,7 @@ class Repository(QuerySet[M], Generic[M]):
             >>> cups.all().update(full=False).written
             1
         """
-        raise bulk_query.refused_update()
+        raise query_writes.refused_update()
 
     def delete(self, /, **_: Any) -> NoReturn:
         """Refused: a whole collection is emptied by ``all().delete()``, so that nobody does it by mistake.
@@ -544,7 +543,7 @@ class Repository(QuerySet[M], Generic[M]):
             >>> toys.all().delete().written
             1
         """
-        raise bulk_query.refused_removal()
+        raise query_writes.refused_removal()
 
 
 show_public_path(Repository)

@@ -7,10 +7,8 @@ from kvmodels._support.lazy_modules import deferred_modules
 __getattr__ = deferred_modules(
     __name__,
     "create",
-    "create_batch",
+    "loaded_objects",
+    "options_and_results",
     "progress",
-    "results",
-    "run",
-    "selection",
-    "update",
+    "query_writes",
 )

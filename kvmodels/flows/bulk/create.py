@@ -1,30 +1,71 @@
-"""Store many new objects: batches, each one atomic operation, with a result for every object.
+"""Create many objects (``bulk_create``): batches of one atomic operation each, with a result for every object.
 
-Rules of this module: a batch is written whole or not at all and is never split; what was committed before an error
-is said in the error. Objects are validated and encoded before the first batch is sent, so bad input writes nothing.
+Rules of this module: objects are validated and encoded before the first batch is sent, so invalid input writes
+nothing. A batch is written as a whole or not at all, and is never split; an error says which object it is about and
+how many were committed before it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from itertools import repeat
+from typing import Any, Final, NamedTuple
 
-from kvmodels.errors import InvalidArgumentError
+from kvmodels.core.operations import AtomicWrite, Row
+from kvmodels.errors import (
+    AlreadyExistsError,
+    IntegrityError,
+    InvalidArgumentError,
+    InvalidValueError,
+    KvModelsError,
+    LimitExceededError,
+    UniqueViolationError,
+)
 from kvmodels.flows.arguments import items_of
-from kvmodels.flows.bulk import progress as bulk_progress
-from kvmodels.flows.bulk.create_batch import BulkItem, CreateBatch, OnConflict
-from kvmodels.flows.bulk.created_log import remembered
-from kvmodels.flows.bulk.error_context import key_of, name_record
+from kvmodels.flows.bulk.batches import changed_record, key_of, name_record, naming
 from kvmodels.flows.bulk.insert import InsertColumns, insert_columns
-from kvmodels.flows.bulk.options import checked_batch_size, require_progress, require_resume_id
-from kvmodels.flows.bulk.results import BulkProgress
-from kvmodels.flows.context import Context
+from kvmodels.flows.bulk.options_and_results import (
+    BulkItem,
+    BulkProgress,
+    OnConflict,
+    checked_batch_size,
+    require_progress,
+    require_resume_id,
+)
+from kvmodels.flows.bulk.progress import (
+    BatchOutcome,
+    ItemOutcome,
+    StoredProgress,
+    list_digest,
+    outcome_rows,
+    read_outcomes,
+)
+from kvmodels.flows.context import Context, HeaderView
 from kvmodels.flows.effects import Flow
-from kvmodels.flows.hydration.rows import shown_key
-from kvmodels.flows.writing.encode import KEEP, Deadline, Pending
-from kvmodels.flows.writing.hooks import Writer, writing
+from kvmodels.flows.hydration.rows import document_of, shown_key
+from kvmodels.flows.writing.attempt import execute
+from kvmodels.flows.writing.encode import (
+    KEEP,
+    Deadline,
+    Pending,
+    needs_clock,
+    record_change,
+    refused,
+    state_after,
+    stored,
+)
+from kvmodels.flows.writing.hooks import Step, Writer, writing
+from kvmodels.flows.writing.operation import Operation, Proposal, Seen, always
+from kvmodels.indexing.changes import RecordChange, Violation
+from kvmodels.indexing.entries import slot_owner
 from kvmodels.schema.definition.definition import ModelSchema
+from kvmodels.schema.instances import ObjectState
+
+_new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
+
+_Result = tuple[Pending, Step | None, bool, IntegrityError | None]
+"""An object, how it is stored, whether it is a new record, and why it is left out."""
 
 
 def bulk_create(
@@ -48,16 +89,16 @@ def bulk_create(
         expire_in: milliseconds until the records expire, None for never, KEEP for what their model declares, or for
             the deadline of the record that is overwritten.
         progress: called after each batch.
-        resume_id: under which the store remembers how far it is, and what became of each object.
+        resume_id: the name under which the store keeps the progress, and the outcome of each object.
 
     Raises:
         AlreadyExistsError, UniqueViolationError: with ``position``, the index of the object, and ``committed``, how
             many objects of earlier batches are stored; nothing of its own batch is.
         OperationTooLargeError: a batch is over a limit of the engine.
         InvalidArgumentError: a primary key twice with ``"update"``, or an id of another write.
-        RetriesExhaustedError: others were faster every time.
+        RetriesExhaustedError: every attempt met a conflict.
 
-    Cost: per batch one commit, with ``"ignore"``, ``"update"`` and an id one read before it; with an id a commit at the
+    Cost: per batch one commit; with ``"ignore"``, ``"update"`` or an id one read before it; with an id a commit at the
     beginning and one at the end.
     """
     size = checked_batch_size(context, batch_size)
@@ -94,11 +135,11 @@ def _create(objects: Sequence[Any], options: _Options, writer: Writer) -> Flow[l
     if options.resume_id is None:
         return (yield from _stored(writer, items, options))
     what = ["bulk_create", writer.schema.collection, options.on_conflict]
-    described = bulk_progress.list_digest(what, (item.layout.key(item.pk) for item in items))
-    ledger = bulk_progress.StoredProgress(
+    described = list_digest(what, (item.layout.key(item.pk) for item in items))
+    progress = StoredProgress(
         writer.context, writer.context.layouts[writer.schema.collection], options.resume_id, described
     )
-    return (yield from _resumed(writer, items, options, ledger))
+    return (yield from _resumed(writer, items, options, progress))
 
 
 def _first(writer: Writer, instance: Any, position: int) -> Pending:
@@ -118,7 +159,7 @@ def _stored(writer: Writer, items: Sequence[Pending] | InsertColumns, options: _
         end = start + size
         part = items.part(start, end) if isinstance(items, InsertColumns) else items[start:end]
         stored_now = yield from CreateBatch(writer, part, options.on_conflict, start).stored()
-        assert stored_now is not None, "nobody else goes on with it"
+        assert stored_now is not None, "only stored progress can be overtaken"
         results += stored_now
         written += sum(item.error is None for item in stored_now)
         if options.progress is not None:
@@ -127,30 +168,30 @@ def _stored(writer: Writer, items: Sequence[Pending] | InsertColumns, options: _
 
 
 def _resumed(
-    writer: Writer, items: Sequence[Pending], options: _Options, ledger: bulk_progress.StoredProgress
+    writer: Writer, items: Sequence[Pending], options: _Options, progress: StoredProgress
 ) -> Flow[list[BulkItem[Any]]]:
-    """The same behind the objects that were dealt with by earlier runs, or by others meanwhile."""
+    """Write the objects after those that earlier runs, or other processes, have dealt with."""
     size = options.batch_size or max(len(items), 1)
     own: dict[int, BulkItem[Any]] = {}
-    yield from ledger.load()
-    while (state := ledger.state) is None or state.phase != "done":
+    yield from progress.load()
+    while (state := progress.state) is None or state.phase != "done":
         if state is None:
-            yield from ledger.begin("list")
+            yield from progress.begin("list")
         elif state.position >= len(items):
-            yield from ledger.finish()
+            yield from progress.finish()
         else:
             start = state.position
-            batch = CreateBatch(writer, items[start : start + size], options.on_conflict, start, ledger)
+            batch = CreateBatch(writer, items[start : start + size], options.on_conflict, start, progress)
             stored_now = yield from batch.stored()
             if stored_now is None:
-                yield from ledger.overtaken()
+                yield from progress.overtaken()
                 continue
             own.update(enumerate(stored_now, start))
             if options.progress is not None:
-                options.progress(ledger.so_far())
+                options.progress(progress.so_far())
     if len(own) == len(items):
         return list(own.values())
-    became = yield from remembered(writer.context, writer.schema, ledger.prefix("item"), items)
+    became = yield from read_outcomes(writer.context, writer.schema, progress.prefix("item"), items)
     return [
         own.get(position) or BulkItem(item.instance, one.created, one.error)
         for position, (item, one) in enumerate(zip(items, became, strict=True))
@@ -168,3 +209,249 @@ def _require_distinct(items: Iterable[Pending]) -> None:
                 hint="Give each record once.",
             )
         seen.add(item.pk)
+
+
+class CreateBatch:
+    """One atomic operation that stores several objects.
+
+    Args:
+        items: the objects; in columns, if the first attempt may be compiled of them.
+        start: position of the first of them in the list of the caller.
+        progress: stored with the batch.
+    """
+
+    def __init__(
+        self,
+        writer: Writer,
+        items: Sequence[Pending] | InsertColumns,
+        on_conflict: OnConflict,
+        start: int,
+        progress: StoredProgress | None = None,
+    ) -> None:
+        self._writer = writer
+        self._context = writer.context
+        self._schema = writer.schema
+        self._columns = items if isinstance(items, InsertColumns) else None
+        self._given = None if isinstance(items, InsertColumns) else items
+        self._ignore = on_conflict == "ignore"
+        self._update = on_conflict == "update"
+        self._start = start
+        self._progress = progress
+        self._positions: dict[bytes, int] = {}
+        self._refusals: dict[bytes, IntegrityError] = {}
+        self._violations: dict[IntegrityError, Violation] = {}
+        self._changes: tuple[RecordChange, ...] = ()
+
+    @property
+    def _items(self) -> Sequence[Pending]:
+        if self._given is None:
+            assert self._columns is not None, "objects are given in one way or the other"
+            self._given = self._columns.items(self._context)
+        return self._given
+
+    def stored(self) -> Flow[list[BulkItem[Any]] | None]:
+        """Commit the batch; with ``"ignore"`` without the objects whose unique values turn out to be taken.
+
+        Returns:
+            The results; None when another process has dealt with these objects.
+        """
+        try:
+            return (yield from self._carried_out())
+        except Exception as error:
+            if self._start and not isinstance(error, IntegrityError):  # which has an attribute for it
+                error.add_note(f"kvmodels: the batches before position {self._start} are committed")
+            raise
+
+    def _carried_out(self) -> Flow[list[BulkItem[Any]] | None]:
+        while True:
+            known = len(self._refusals)
+            try:
+                return (yield from execute(self._context, self._operation()))
+            except UniqueViolationError:
+                if len(self._refusals) == known:
+                    raise
+            except (LimitExceededError, InvalidValueError) as error:
+                self._name_refused(error)
+                raise
+
+    def _operation(self) -> Operation[list[BulkItem[Any]] | None]:
+        return Operation(
+            (self._schema,),
+            self._wanted,
+            self._propose,
+            self._refused,
+            reads=self._ignore or self._update or self._progress is not None,
+            timed=needs_clock(self._schema, self._writer.deadline),
+            compiled=None if self._columns is None else partial(self._inserted, self._columns),
+        )
+
+    def _inserted(
+        self, columns: InsertColumns, view: HeaderView
+    ) -> tuple[Proposal[list[BulkItem[Any]] | None], AtomicWrite] | None:
+        """Return the proposal and the write of a first attempt that is compiled by columns; None if it cannot be."""
+        compiled = columns.compiled(self._context, view)
+        if compiled is None:
+            return None
+        write, accept = compiled
+
+        def done(versionstamp: bytes) -> list[BulkItem[Any]]:
+            accept(versionstamp)
+            return list(map(_new, repeat(BulkItem), zip(columns.instances, repeat(True), repeat(None), strict=False)))
+
+        return Proposal((), done), write
+
+    def _wanted(self, view: HeaderView) -> Sequence[bytes]:
+        beside = () if self._progress is None else self._progress.keys
+        keys = [item.layout.key(item.pk) for item in self._items]
+        return [*keys, *beside, *(self._slots(view) if self._ignore else ())]
+
+    def _slots(self, view: HeaderView) -> Iterable[bytes]:
+        for item in self._items:
+            yield from self._slots_of(view, item)
+
+    def _slots_of(self, view: HeaderView, item: Pending) -> Iterable[bytes]:
+        for index in view.live[self._schema.collection].maintained:
+            for key, slot in index.layout.keys(item.document, item.pk):
+                if slot:
+                    yield key
+
+    def _propose(self, seen: Seen) -> Proposal[list[BulkItem[Any]] | None]:
+        if self._progress is not None and self._progress.overtaken_in(seen):
+            return Proposal((), always(None))
+        taken: dict[bytes, bytes] = {}
+        results: list[_Result] = []
+        self._positions = {}
+        for position, item in enumerate(self._items):
+            key = item.layout.key(item.pk)
+            old = seen.live_row(key)
+            error = self._refusals.get(item.pk) or self._taken_key(item, key, old, taken)
+            step = None if error is not None else self._step(position, seen, key, old)
+            if step is not None and self._ignore:
+                assert step.item is not None  # it is stored
+                error = self._taken_slot(seen, step.item, taken)
+            if error is not None:
+                if not self._ignore:
+                    raise self._placed(error, position)
+                # It ends nothing, so nothing is to be said of what was committed before it.
+                error.position, error.committed = self._start + position, None
+                results.append((item, None, False, error))
+                continue
+            assert step is not None
+            assert step.item is not None
+            self._positions[item.pk] = position
+            taken[key] = item.pk
+            if self._ignore:
+                taken.update(dict.fromkeys(self._slots_of(seen.view, step.item), item.pk))
+            results.append((step.item, step, old is None, None))
+        proposal = _proposal(results)
+        self._changes = proposal.changes
+        return self._remembered(proposal, results)
+
+    def _remembered(
+        self, proposal: Proposal[list[BulkItem[Any]] | None], results: Sequence[_Result]
+    ) -> Proposal[list[BulkItem[Any]] | None]:
+        """Add the stored progress and the outcomes of the objects to a proposal."""
+        progress = self._progress
+        if progress is None:
+            return proposal
+        became = [
+            ItemOutcome(created, error, None if error is None else self._violations.get(error))
+            for _, _, created, error in results
+        ]
+        written = sum(error is None for _, _, _, error in results)
+        notes = outcome_rows(self._context, progress.prefix("item"), self._start, became)
+        beside, advance = progress.advanced(results, BatchOutcome(len(results), written, ()), notes)
+
+        def committed(versionstamp: bytes) -> list[BulkItem[Any]] | None:
+            advance(versionstamp)
+            return proposal.done(versionstamp)
+
+        return proposal._replace(done=committed, beside=beside)
+
+    def _step(self, position: int, seen: Seen, key: bytes, old: Row | None) -> Step:
+        item = self._items[position]
+        shown = shown_key(item.key_values)
+        try:
+            if old is not None and self._schema.time_fields:  # they follow those of the record that is overwritten
+                item = self._writer.first(item.instance, document_of(self._context, old))
+            step = self._writer.store(item, seen, seen.row(key))
+        except Exception as error:  # hooks and validators of the user raise anything
+            name_record(error, self._schema, shown, self._start + position)
+            raise
+        if not step.after:
+            return step
+        return step._replace(after=tuple(naming(step.after, self._schema, shown, self._start + position)))
+
+    def _taken_key(
+        self, item: Pending, key: bytes, old: Row | None, taken: dict[bytes, bytes]
+    ) -> AlreadyExistsError | None:
+        if self._update or (key not in taken and old is None):
+            return None
+        return AlreadyExistsError(
+            "a record with this primary key exists", model=self._schema.name, key=shown_key(item.key_values)
+        )
+
+    def _taken_slot(self, seen: Seen, item: Pending, taken: dict[bytes, bytes]) -> IntegrityError | None:
+        """Return the error of an object whose unique value a record, or an object before it, has."""
+        live = seen.view.live[self._schema.collection]
+        for index in live.maintained:
+            for slot_key, slot in index.layout.keys(item.document, item.pk):
+                if not slot:
+                    continue
+                owner = taken.get(slot_key)
+                # A hook may have made values whose slots were not read; then the compiler asks for them.
+                row = seen.live_row(slot_key) if seen.rows is not None and slot_key in seen.rows else None
+                if owner is None and row is not None:
+                    owner = slot_owner(self._context.codec, live, index, row)
+                if owner is not None:
+                    change = record_change(self._context, item, seen, None, self._writer.deadline)
+                    return self._violated(Violation(change, index, slot_key, owner))
+        return None
+
+    def _refused(self, violation: Violation) -> IntegrityError:
+        error = self._violated(violation)
+        if self._ignore and self._context.transaction is None:
+            self._refusals[violation.change.pk] = error
+        return self._placed(error, self._positions[violation.change.pk])
+
+    def _name_refused(self, error: KvModelsError) -> None:
+        """Add to an error of the compiler which object it is about, if it is one."""
+        change = changed_record(error, self._changes)
+        pk = None if change is None else change.pk
+        for position, item in enumerate(self._items):
+            if item.pk == pk:
+                name_record(error, self._schema, shown_key(item.key_values), self._start + position)
+
+    def _violated(self, violation: Violation) -> IntegrityError:
+        error = refused(violation)
+        assert isinstance(error, UniqueViolationError)
+        self._violations[error] = violation
+        return error
+
+    def _placed(self, error: IntegrityError, position: int) -> IntegrityError:
+        error.position = self._start + position
+        error.committed = self._start
+        return error
+
+
+def _proposal(results: Sequence[_Result]) -> Proposal[list[BulkItem[Any]] | None]:
+    steps = [step for _, step, _, _ in results if step is not None]
+
+    def done(versionstamp: bytes) -> list[BulkItem[Any]]:
+        for item, step, _, _ in results:
+            if step is not None:
+                stored(item, step.change, versionstamp)
+        return planned(versionstamp)
+
+    def planned(_: bytes) -> list[BulkItem[Any]]:
+        return [BulkItem(item.instance, created, error) for item, _, created, error in results]
+
+    def states(versionstamp: bytes) -> list[tuple[Any, ObjectState]]:
+        return [
+            (item.instance, state_after(item, step.change, versionstamp))
+            for item, step, _, _ in results
+            if step is not None
+        ]
+
+    after: list[Callable[[], object]] = [call for step in steps for call in step.after]
+    return Proposal(tuple(step.change for step in steps), done, planned, states, tuple(after))

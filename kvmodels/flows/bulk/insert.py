@@ -1,12 +1,10 @@
-"""Insert many new records quickly: objects are validated, encoded and compiled by columns instead of one by one.
+"""Insert many new records by columns: objects are validated, encoded and compiled together instead of one by one.
 
-A ``CreateBatch`` takes ``InsertColumns`` in place of prepared objects. It commits the compiled operation in its first
-attempt; after a conflict, or where a batch cannot be compiled by columns, it takes the objects that they stand for and
-proceeds as for every other batch.
+``create.py`` commits the compiled operation in its first attempt. After a conflict, or where a batch cannot be compiled
+by columns, it takes the objects one by one.
 
-Rules of this module: the operation, its limits and the objects afterwards are those of a batch of prepared objects.
-Only records take part that no hook, time field, deadline or function of the user concerns, and that are all new and
-valid.
+Rules of this module: operation, limits and objects afterwards are the same either way. Only valid new records without
+hooks, time fields, deadlines or functions of the user take part.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""The primary keys that a query finds, in batches: what a bulk write deals with, and where it goes on.
+"""The primary keys of the results of a query, in batches, for bulk writes.
 
-Rules of this module: a query is read through its plan, with no more of the records than the filter needs. Where the
-results come in the order of the primary key, each record has one place that no write moves; so a walk in this order
-meets each of them once, whatever it changes and whoever writes beside it.
+Rules of this module: results are read through the plan of the query, with no more of the records than the filter needs.
+In the order of the primary key every record has one position that no write changes, so a walk finds each record once.
 """
 
 from __future__ import annotations
@@ -25,12 +24,12 @@ from kvmodels.query.plans import QueryPlan
 from kvmodels.query.query import Query
 
 
-class Found(NamedTuple):
-    """A record that a query has found.
+class FoundRecord(NamedTuple):
+    """A record of a query.
 
     Attributes:
         pk: its packed primary key.
-        plan, row: by which plan and at which rows; None when the order was made in memory.
+        plan, row: the plan and the rows by which it was found; None for results that were sorted in memory.
     """
 
     pk: bytes
@@ -38,21 +37,17 @@ class Found(NamedTuple):
     row: Candidate | None = None
 
     def cursor(self) -> str:
-        """Where to read on behind it; empty when there is no such place."""
+        """Return the continuation token after this record; empty if there is none."""
         if self.plan is None or self.row is None:
             return ""
         return cursor_after(self.plan, mark_of(self.plan, self.row, behind=True))
 
 
 class KeySource:
-    """The primary keys of the results of a query, its slice included.
-
-    Args:
-        context: shared by the flows of the database.
-        query: whose results are objects.
+    """Source of the primary keys of the results of a query, its slice included.
 
     Raises:
-        InvalidArgumentError: its results are values.
+        InvalidArgumentError: the results of the query are values.
     """
 
     def __init__(self, context: Context, query: Query) -> None:
@@ -71,45 +66,45 @@ class KeySource:
         self._query = replace(query, fields=fields, start=0, stop=None)
         self._skip = query.start
         self._position: Position | None = None
-        self._found: deque[Found] = deque()
+        self._found: deque[FoundRecord] = deque()
         self._left = None if query.stop is None else max(0, query.stop - query.start)
         self._plan: QueryPlan | None = None
 
     @property
     def plan(self) -> QueryPlan:
-        """By which the results are read; known once the source is open."""
+        """The plan of the query; known once the source is open."""
         assert self._plan is not None, "the source is not open"
         return self._plan
 
     @property
     def finished(self) -> bool:
-        """Whether there is nothing more to take."""
+        """Whether all results were taken."""
         return self._left == 0 or (not self._found and self._position is None)
 
     def open(self) -> Flow[None]:
-        """Read the first results, after which the plan is not made anew any more."""
+        """Plan the query, and read the first results."""
         self._plan = yield from plan_of(self._context, self._query)
         self._position = beginning(self._plan)
         yield from self._fill()
 
     def open_behind(self, cursor: str) -> Flow[None]:
-        """Go on behind a record, by its cursor.
+        """Continue after a record, by its cursor.
 
         Raises:
-            IndexChangedError, IndexNotReadyError, NoUsableIndexError, InvalidCursorError: there is no such place.
+            IndexChangedError, IndexNotReadyError, NoUsableIndexError, InvalidCursorError: it is not valid any more.
         """
         plan, live, mark = yield from resume(self._context, self._query, cursor)
         yield from self._open_at(plan, live, mark)
 
     def open_behind_key(self, last: bytes, order: Sequence[str]) -> Flow[None]:
-        """Go on behind a record of a walk in the order of the primary key, now without any index.
+        """Continue a walk after a record, without any index.
 
         Args:
-            last: its packed primary key.
+            last: packed primary key of the record.
             order: of the walk.
 
         Raises:
-            InvalidArgumentError: the records do not come in this order.
+            InvalidArgumentError: the order is not that of the primary key.
         """
         self._query = replace(self._query, using="pk", scan_allowed=True)
         plan = yield from plan_of(self._context, self._query)
@@ -129,23 +124,23 @@ class KeySource:
         self._position = position_at(plan, live, mark, back=False)
         yield from self._fill()
 
-    def take(self, size: int) -> Flow[list[Found]]:
-        """The next results, at most ``size``; none at the end."""
+    def take(self, size: int) -> Flow[list[FoundRecord]]:
+        """Return the next results, at most ``size``; none at the end."""
         yield from self._fill()
         size = size if self._left is None else min(size, self._left)
         return [self._found.popleft() for _ in range(min(size, len(self._found)))]
 
-    def give_back(self, items: Sequence[Found]) -> None:
-        """Results that were taken and not dealt with come first again."""
+    def give_back(self, items: Sequence[FoundRecord]) -> None:
+        """Take back results that were not dealt with; they come first again."""
         self._found.extendleft(reversed(items))
 
     def dealt_with(self, matched: int) -> None:
-        """So many results of the slice are done."""
+        """Count results of the slice that were dealt with."""
         if self._left is not None:
             self._left = max(0, self._left - matched)
 
     def _fill(self) -> Flow[None]:
-        """Read on until there is something to take."""
+        """Read on until there is a result to take."""
         while not self._found and self._position is not None and self._left != 0:
             plan = self._position.plan
             self._plan = plan
@@ -160,18 +155,19 @@ class KeySource:
             passed = min(self._skip, len(batch.hits))
             self._skip -= passed
             self._found.extend(
-                Found(hit.pk, plan, row) for hit, row in zip(batch.hits[passed:], batch.found[passed:], strict=True)
+                FoundRecord(hit.pk, plan, row)
+                for hit, row in zip(batch.hits[passed:], batch.found[passed:], strict=True)
             )
 
     def _fill_sorted(self, plan: QueryPlan) -> Flow[None]:
         query = self._asked
         hits = yield from sorted_hits(self._context, self._query, plan, Wanted(query.stop))
-        self._found.extend(Found(one.hit.pk) for one in hits[query.start :])
+        self._found.extend(FoundRecord(one.hit.pk) for one in hits[query.start :])
         self._position = None
 
 
 def in_key_order(plan: QueryPlan) -> bool:
-    """Whether the results come in the order of the primary key, or from its end, without being put into it."""
+    """Return whether the plan reads in the order of the primary key, or its reverse, without a sort."""
     if plan.sort is not None:
         return False
     keys = tuple(column.field for column in plan.schema.primary_key)

@@ -1,25 +1,27 @@
-"""How far a bulk write with ``resume_id`` is, kept in the store: checked and set in the commit of each batch.
+"""The progress of a bulk write with ``resume_id``, stored in the commit of each batch.
 
-So a batch and the note that it was done are there together or not at all: a process that is killed at any point, and
-any process that goes on, deals with each record once. Two processes with one id work on together: whoever finds the
-row moved reads it anew. In the end the row stays, as the result, so that a repetition does nothing.
+The row of the progress is checked and set together with the records, so any process continues where another one was
+killed, and each record is dealt with once. Processes with the same id share the work: one that finds the row changed
+reads it again. The row remains as the result, so a repetition does nothing. ``bulk_create`` adds rows with the outcomes
+of objects that it did not create.
 
-Rules of this module: the row is committed with ``rules.progress_check`` always. Rows of a run lie under its token, so
-that what an earlier, interrupted run has left is never taken for its own.
+Rules of this module: the row is always committed with ``rules.progress_check``. Rows of a run lie under its token, so
+rows of an interrupted run are never taken for those of the next one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from hashlib import sha256
-from typing import Any, Final, Literal, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple
 
 import msgpack
 
+from kvmodels.catalog.collection import LiveCollection
 from kvmodels.catalog.keyspace import RecordLayout, bulk_key, bulk_prefix
-from kvmodels.core.keys import decode_key, key_successor
+from kvmodels.core.keys import decode_key, encode_key, key_successor
 from kvmodels.core.operations import (
     AtomicWrite,
     Check,
@@ -31,54 +33,57 @@ from kvmodels.core.operations import (
     after_prefix,
     point,
 )
-from kvmodels.errors import CommitUnknownError, InvalidArgumentError, RetriesExhaustedError
+from kvmodels.errors import (
+    AlreadyExistsError,
+    CommitUnknownError,
+    IntegrityError,
+    InvalidArgumentError,
+    RetriesExhaustedError,
+    UniqueViolationError,
+)
 from kvmodels.flows.arguments import require_text
-from kvmodels.flows.bulk.batch import Entry, Outcome
-from kvmodels.flows.bulk.keys import Found
-from kvmodels.flows.bulk.results import LISTED_AT_MOST, BulkFailure, BulkProgress, BulkResult
-from kvmodels.flows.context import Context
+from kvmodels.flows.bulk.keys import FoundRecord
+from kvmodels.flows.bulk.options_and_results import LISTED_AT_MOST, BulkFailure, BulkProgress, BulkResult
+from kvmodels.flows.context import Context, live_collection
 from kvmodels.flows.effects import Flow, commit, read, sleep
 from kvmodels.flows.hydration.rows import shown_key
 from kvmodels.flows.split_reads import read_all
+from kvmodels.flows.writing.encode import Pending
 from kvmodels.flows.writing.operation import Seen
 from kvmodels.indexing import rules
 from kvmodels.indexing.budget import check_budget
+from kvmodels.indexing.changes import Violation
 from kvmodels.limits import Limits
-
-
-class Listable(Protocol):
-    """An object that the caller gives: where it is in his list is all that is remembered of it."""
-
-    @property
-    def position(self) -> int:
-        """Its place in the list of the caller."""
-        ...
-
-
-class Place(NamedTuple):
-    """An object, by nothing but its place."""
-
-    position: int
-
+from kvmodels.schema.definition.definition import ModelSchema
 
 Phase = Literal["walk", "collect", "write", "list", "done"]
-"""Records are written as a walk finds them; or keys are stored first, and then dealt with; or a list of objects, which
-the caller gives each time, is gone through; or all is done."""
+"""``walk``: records are written as they are found; ``collect`` and ``write``: keys are stored first, then written;
+``list``: objects that the caller gives, the same ones in each run."""
 
 AT_ONCE: Final = 500
 """Rows that are removed in one commit."""
+
+_READ_AT_ONCE = 500
+
+
+class BatchOutcome(NamedTuple):
+    """Numbers of records that satisfied the query and that were written, and those that could not be written."""
+
+    matched: int
+    written: int
+    failed: tuple[BulkFailure, ...]
 
 
 class BulkState(NamedTuple):
     """The progress row.
 
     Attributes:
-        digest: of what is to be done, so that an id is not used for something else.
-        run: a token, under which the rows of the run lie.
-        cursor, last, order: where the walk is: behind this record, by the cursor and by its packed primary key, in the
-            order of this plan.
-        collected: primary keys that were stored.
-        position: how many objects of a list were dealt with.
+        digest: of what is done to which records, so that an id is not used for something else.
+        run: the token under which the rows of the run lie.
+        cursor, last, order: position of a walk: after this record, by cursor and by packed primary key, in the order
+            of this plan.
+        collected: number of primary keys that were stored.
+        position: number of objects of a list that were dealt with.
         matched, written, batches: as in ``BulkResult``.
     """
 
@@ -95,27 +100,21 @@ class BulkState(NamedTuple):
     position: int = 0
 
     def to_value(self) -> dict[str, Any]:
-        """The value of the row."""
+        """Return the value of the row."""
         return {**self._asdict(), "order": list(self.order)}
 
     @classmethod
     def from_value(cls, value: dict[str, Any]) -> BulkState:
-        """The reverse of ``to_value``."""
+        """Return the state of a row."""
         return cls(**value)._replace(order=tuple(value["order"]))
 
 
 class StoredProgress:
-    """The progress of one bulk write, and the ``Ledger`` of its batches.
-
-    Args:
-        context: shared by the flows of the database.
-        layout: of the collection.
-        resume_id: names the bulk write.
-        digest: of what is to be done.
+    """The progress of one bulk write.
 
     Attributes:
-        state: as this process last saw it; None when nothing was begun.
-        resumed: something had been done when this process came.
+        state: as this process last read it; None when the bulk write has not begun.
+        resumed: the bulk write had begun before this process came.
     """
 
     def __init__(self, context: Context, layout: RecordLayout, resume_id: str, digest: bytes) -> None:
@@ -156,14 +155,14 @@ class StoredProgress:
         return self.state
 
     def begin(self, phase: Phase) -> Flow[bool]:
-        """Write the first row; False when another process does so at this moment."""
+        """Write the first row; return False when another process was faster."""
         return (yield from self.save(BulkState(self._digest, self._context.new_token(), phase)))
 
     def save(self, state: BulkState, mutations: Sequence[Mutation] = ()) -> Flow[bool]:
-        """Set the row, with what belongs to it; False when another process was faster, or the answer was lost.
+        """Set the row, with further mutations; return False when another process was faster, or the answer was lost.
 
         Raises:
-            RetriesExhaustedError: others were faster every time.
+            RetriesExhaustedError: every attempt met a conflict.
             LimitExceededError: it is too much for one commit; nothing was sent.
         """
         write = AtomicWrite(self._checks(), (Set(self._key, *self._encoded(state)), *mutations))
@@ -179,10 +178,11 @@ class StoredProgress:
         return False
 
     def overtaken(self) -> Flow[None]:
-        """Read the row again, after a pause, because another process has moved it.
+        """Pause, and read the row that another process has changed.
 
         Raises:
-            InvalidArgumentError: it was removed, or is another one.
+            InvalidArgumentError: it was removed, or is that of another bulk write.
+            RetriesExhaustedError: other processes were faster every time.
         """
         self._conflicts += 1
         policy = self._context.retry
@@ -205,7 +205,7 @@ class StoredProgress:
             )
 
     def restarted(self, state: BulkState) -> BulkState:
-        """The state with which the keys are collected anew."""
+        """Return the state for collecting the keys from the first one on."""
         return state._replace(run=self._context.new_token(), cursor="", last=b"", collected=0)
 
     def _checks(self) -> tuple[Check, ...]:
@@ -226,12 +226,19 @@ class StoredProgress:
         return (self._key,)
 
     def overtaken_in(self, seen: Seen) -> bool:
-        """Whether another process has gone on in the meantime."""
+        """Return whether another process has changed the row since."""
         row = seen.row(self._key)
         return row is None or row.versionstamp != self._versionstamp
 
-    def entry(self, items: Sequence[Found | Listable], outcome: Outcome, notes: Sequence[Mutation] = ()) -> Entry:
-        """What is remembered of a batch, with further rows of the run that belong to it."""
+    def advanced(
+        self, items: Sequence[object], outcome: BatchOutcome, notes: Sequence[Mutation] = ()
+    ) -> tuple[AtomicWrite, Callable[[bytes], None]]:
+        """Return what is committed with a batch, and a function to call with the versionstamp of the commit.
+
+        Args:
+            items: the records of the batch: ``FoundRecord`` of a query, or anything for objects of a list.
+            notes: further rows of the run.
+        """
         state = self.state
         assert state is not None, "a batch is written after the beginning"
         moved = state._replace(
@@ -241,28 +248,28 @@ class StoredProgress:
         )
         mutations: list[Mutation] = [*notes]
         last = items[-1]
-        if not isinstance(last, Found):
+        if not isinstance(last, FoundRecord):
             moved = moved._replace(position=state.position + len(items))
         elif state.phase == "walk":
             order = () if last.plan is None else last.plan.order
             moved = moved._replace(cursor=last.cursor(), last=last.pk, order=order)
         else:
             prefix = self.prefix("key")
-            mutations += (Delete(prefix + item.pk) for item in items if isinstance(item, Found))
+            mutations += (Delete(prefix + item.pk) for item in items if isinstance(item, FoundRecord))
         for failure in outcome.failed:
             value = {"kind": failure.kind, "message": failure.message}
             key = self.prefix("failed") + self._layout.pack(failure.key if self._composite else (failure.key,))
             mutations.append(Set(key, *self._context.codec.encode(value)))
         beside = AtomicWrite(self._checks(), (Set(self._key, *self._encoded(moved)), *mutations))
-        return Entry(beside, partial(self._noted, moved, outcome))
+        return beside, partial(self._noted, moved, outcome)
 
-    def _noted(self, state: BulkState, outcome: Outcome, versionstamp: bytes) -> None:
+    def _noted(self, state: BulkState, outcome: BatchOutcome, versionstamp: bytes) -> None:
         self._moved(state, versionstamp)
         for failure in outcome.failed[: max(0, LISTED_AT_MOST - len(self._met))]:
             self._met[failure.key] = failure
 
     def so_far(self) -> BulkProgress:
-        """How far it is, by all runs together."""
+        """Return the progress of all runs together."""
         state = self.state
         assert state is not None, "it has begun"
         return BulkProgress(state.matched, state.written, state.batches, state.collected)
@@ -270,11 +277,11 @@ class StoredProgress:
     # --- rows of the run --------------------------------------------------------------------------------------
 
     def prefix(self, kind: str) -> bytes:
-        """The common prefix of the rows of this run."""
+        """Return the common prefix of rows of this run."""
         assert self.state is not None
         return bulk_prefix(self._id, self.state.run, kind)
 
-    def collect(self, found: Sequence[Found], *, more: bool) -> Flow[bool]:
+    def collect(self, found: Sequence[FoundRecord], *, more: bool) -> Flow[bool]:
         """Store primary keys to be dealt with; without ``more`` they are complete."""
         state = self.state
         assert state is not None
@@ -288,7 +295,7 @@ class StoredProgress:
         return (yield from self.save(state, [Set(prefix + one.pk, *codec.encode(True)) for one in found]))
 
     def finish(self) -> Flow[bool]:
-        """Remove what the run, and those that were interrupted, have left but its findings; then the result stays."""
+        """Remove the rows of all runs but the failures and outcomes of this one; the result remains."""
         assert self.state is not None
         failed, item = self.prefix("failed"), self.prefix("item")
         # In the order of the keys, with what a run keeps between them.
@@ -303,7 +310,7 @@ class StoredProgress:
         return (yield from self.save(self.state._replace(phase="done", cursor="", last=b"", order=())))
 
     def result(self) -> Flow[BulkResult]:
-        """The result, with the failures that are listed. Cost: one read, if there are any."""
+        """Return the result, with the listed failures. Cost: one read, if there are any."""
         state = self.state
         assert state is not None
         if state.matched == state.written:
@@ -319,7 +326,7 @@ class StoredProgress:
 
 
 def list_digest(what: Sequence[Any], keys: Iterable[bytes]) -> bytes:
-    """What is done to which records, in order, as bytes that are equal in every process."""
+    """Return what is done to which records, in order, as bytes that are equal in every process."""
     digested = sha256(msgpack.packb([*what]))
     for key in keys:  # one by one: the keys of a million objects need not be in memory twice
         digested.update(len(key).to_bytes(4, "big") + key)
@@ -327,12 +334,13 @@ def list_digest(what: Sequence[Any], keys: Iterable[bytes]) -> bytes:
 
 
 def forget_bulk(context: Context, resume_id: str) -> Flow[bool]:
-    """Remove everything that is stored of a bulk write; whether there was a row of it.
+    """Remove everything that is stored of a bulk write; return whether there was any.
 
-    A process that is at it finds its row gone and stops. Cost: a commit, and one for each 500 rows.
+    A process that is writing finds its row removed, and stops. Cost: a commit, and one for each 500 rows.
 
     Raises:
-        InvalidArgumentError: no id.
+        InvalidArgumentError: not an id.
+        RetriesExhaustedError: the row was changed in every attempt.
     """
     require_text("resume_id", resume_id, "Give the id of the bulk write.")
     key = bulk_key(resume_id)
@@ -359,7 +367,7 @@ def forget_bulk(context: Context, resume_id: str) -> Flow[bool]:
 
 
 def _remove(limits: Limits, spans: Iterable[tuple[bytes, bytes]], checks: tuple[Check, ...]) -> Flow[bool]:
-    """Remove rows of the library under checks; False when one of them failed, or an answer was lost."""
+    """Remove rows of the library under checks; return False when a check failed, or an answer was lost."""
     ranges = [ReadRange(start, end, AT_ONCE, keys_only=True) for start, end in spans]
     while True:
         found = yield from read_all(limits, ranges)
@@ -372,3 +380,82 @@ def _remove(limits: Limits, spans: Iterable[tuple[bytes, bytes]], checks: tuple[
             return False
         if not isinstance(outcome, Committed):
             return False
+
+
+class ItemOutcome(NamedTuple):
+    """Outcome of one object: created, left out because of an error, or else its record was overwritten."""
+
+    created: bool
+    error: IntegrityError | None = None
+    violation: Violation | None = None
+
+
+def outcome_rows(context: Context, prefix: bytes, start: int, batch: Sequence[ItemOutcome]) -> list[Mutation]:
+    """Return the rows with the outcomes of a batch that begins at a position of the list.
+
+    A created object has no row; each object that was left out has one, and all that were overwritten share one.
+    """
+    notes: list[Mutation] = []
+    overwritten = 0
+    for offset, became in enumerate(batch):
+        if became.error is not None:
+            found = became.violation
+            value = None if found is None else [found.index.stored.name, found.slot, found.owner]
+            notes.append(Set(prefix + encode_key((start + offset,)), *context.codec.encode(value)))
+        elif not became.created:
+            overwritten |= 1 << offset
+    if overwritten:
+        bits = overwritten.to_bytes(len(batch) // 8 + 1, "little")
+        notes.append(Set(prefix + encode_key((start, "overwritten")), *context.codec.encode(bits)))
+    return notes
+
+
+def read_outcomes(
+    context: Context, schema: ModelSchema, prefix: bytes, items: Sequence[Pending]
+) -> Flow[list[ItemOutcome]]:
+    """Return the outcomes of the objects that earlier runs have dealt with.
+
+    Cost: a read, and one more for each 500 rows.
+    """
+    _, live = yield from live_collection(context, schema)
+    became = [ItemOutcome(created=True)] * len(items)
+    place = prefix
+    while True:
+        rows = (yield from read((ReadRange(place, after_prefix(prefix), _READ_AT_ONCE),))).ranges[0]
+        for row in rows:
+            position, *overwritten = decode_key(row.key[len(prefix) :])
+            assert isinstance(position, int), "outcome_rows writes places"
+            value = context.codec.decode(row.value, row.encoding, row.key)
+            if not overwritten:
+                became[position] = ItemOutcome(created=False, error=_error(live, items[position], position, value))
+                continue
+            bits = int.from_bytes(value, "little")
+            for offset in range(bits.bit_length()):
+                if bits >> offset & 1:
+                    became[position + offset] = ItemOutcome(created=False)
+        if len(rows) < _READ_AT_ONCE:
+            return became
+        place = key_successor(rows[-1].key)
+
+
+def _error(live: LiveCollection, item: Pending, position: int, found: list[Any] | None) -> IntegrityError:
+    """Return the error of an earlier run; for an index that was dropped meanwhile with its name only."""
+    key = shown_key(item.key_values)
+    if found is None:
+        return AlreadyExistsError(
+            "a record with this primary key exists", model=live.schema.name, key=key, position=position
+        )
+    name, slot, owner = found
+    index = next(
+        (one for one in live.maintained if one.stored.name == name and slot.startswith(one.layout.prefix)), None
+    )
+    return UniqueViolationError(
+        "a unique index already holds these values",
+        model=live.schema.name,
+        index=name,
+        fields=() if index is None else index.definition.fields,
+        values=() if index is None else index.layout.columns_in(slot),
+        existing_key=shown_key(live.layout.unpack(owner)),
+        key=key,
+        position=position,
+    )

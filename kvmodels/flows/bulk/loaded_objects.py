@@ -1,30 +1,31 @@
-"""Store many loaded objects, each if nobody else changed its record since it was loaded.
+"""Store many loaded objects (``bulk_update``), each if its record has not changed since it was loaded.
 
-Rules of this module: objects are validated and encoded before the first batch is sent; what one of them lacks is an
-error at once, or one of its failures.
+Rules of this module: objects are validated and encoded before the first batch is sent.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from kvmodels.core.operations import Row
-from kvmodels.errors import InvalidArgumentError, InvalidValueError, PrimaryKeyChangedError
+from kvmodels.errors import (
+    InvalidArgumentError,
+    InvalidValueError,
+    PrimaryKeyChangedError,
+)
 from kvmodels.flows.arguments import items_of, require_object
-from kvmodels.flows.bulk.actions import Loaded, Storing
-from kvmodels.flows.bulk.batch import Batch
-from kvmodels.flows.bulk.error_context import name_record
-from kvmodels.flows.bulk.progress import list_digest
-from kvmodels.flows.bulk.results import BulkResult
-from kvmodels.flows.bulk.resume import resumable_list
-from kvmodels.flows.bulk.run import BulkOptions, BulkRun, Listed, checked_options
+from kvmodels.flows.bulk.batches import BulkRun, ListSource, name_record, write_in_transaction
+from kvmodels.flows.bulk.options_and_results import BulkOptions, BulkResult, checked_options
+from kvmodels.flows.bulk.progress import StoredProgress, list_digest
 from kvmodels.flows.context import Context, live_collection
 from kvmodels.flows.effects import Flow
 from kvmodels.flows.hydration.rows import document_of, object_of, shown_key
 from kvmodels.flows.writing.encode import KEEP, Pending
-from kvmodels.flows.writing.hooks import Writer, writing
+from kvmodels.flows.writing.hooks import Step, Writer, writing
+from kvmodels.flows.writing.operation import Seen
+from kvmodels.flows.writing.records import stale_error
 from kvmodels.schema.compile.record_codec import apply_changes
 from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.filters.changes import require_changes
@@ -41,19 +42,15 @@ def bulk_update(
     """Store loaded objects.
 
     Args:
-        context: shared by the flows of the database.
-        schema: the model.
-        instances: the objects.
-        fields: store only what these fields hold; None: the whole objects.
-        options: how it goes.
+        fields: store only the values of these fields; None: the whole objects.
 
     Raises:
-        InvalidArgumentError: an object that was never loaded, one twice, no fields, an option that makes no sense.
+        InvalidArgumentError: an object was never loaded, or given twice; no fields; an invalid option.
         UnknownFieldError: no such field.
         PrimaryKeyChangedError: an object was loaded under another primary key, or a field of it is named.
         Whatever an object raises, unless failures are collected.
 
-    Cost: per batch one commit, without a read when nobody is in the way and no unique value changes.
+    Cost: per batch one commit, without a read unless there is a conflict or a unique value changes.
     """
     checked_options(context, options)
     objects = items_of("objs", instances, "Give objects of the model in a list.")
@@ -77,7 +74,7 @@ def _require_names(schema: ModelSchema, names: Sequence[str]) -> None:
 
 
 def _loaded(context: Context, schema: ModelSchema, objects: Iterable[Any]) -> list[tuple[Any, ObjectState]]:
-    """The objects with their states, each record once."""
+    """Return the objects with their states, and refuse one that is given twice."""
     loaded: dict[bytes, tuple[Any, ObjectState]] = {}
     layout = context.layouts[schema.collection]
     for position, instance in enumerate(objects):
@@ -111,7 +108,7 @@ def _bulk_update(
 ) -> Flow[BulkResult]:
     context = writer.context
     layout = context.layouts[writer.schema.collection]
-    items: list[Loaded] = []
+    items: list[LoadedObject] = []
     for position, (instance, state) in enumerate(loaded):
         key = layout.key(layout.pack(state.key))
         row = Row(key, state.value, state.encoding, state.versionstamp, state.expire_at)
@@ -121,44 +118,52 @@ def _bulk_update(
             if options.on_error == "raise":
                 name_record(error, writer.schema, shown_key(state.key), position)
                 raise
-            items.append(Loaded(position, state.key, row, None, error))
+            items.append(LoadedObject(position, state.key, row, None, error))
         else:
-            items.append(Loaded(position, state.key, row, item))
-    work = Storing(writer, may_expire=any(item.row.expire_at is not None for item in items))
+            items.append(LoadedObject(position, state.key, row, item))
+    work = StoreAction(writer, may_expire=any(item.row.expire_at is not None for item in items))
     if context.transaction is not None:
-        return (yield from _in_transaction(context, work, items, options))
+        return (yield from write_in_transaction(context, work, items, options))
     if options.resume_id is not None:
         what = ["bulk_update", writer.schema.collection, None if names is None else sorted(names), options.on_error]
-        return (
-            yield from resumable_list(
-                context, work, items, options, list_digest(what, (item.row.key for item in items))
-            )
-        )
-    return (yield from _at_once(context, work, items, options))
-
-
-def _at_once(context: Context, work: Storing, items: Sequence[Loaded], options: BulkOptions) -> Flow[BulkResult]:
+        return (yield from _resumed(context, work, items, options, list_digest(what, (item.row.key for item in items))))
     run = BulkRun(context, work, options)
     try:
-        yield from run.write(Listed(items))
+        yield from run.write(ListSource(items))
     except Exception as error:
         run.annotate(error)
         raise
     return run.result()
 
 
-def _in_transaction(context: Context, work: Storing, items: Sequence[Loaded], options: BulkOptions) -> Flow[BulkResult]:
-    if not items:
-        return BulkResult(0, 0)
-    outcome = yield from Batch(context, work, items, collect=options.on_error == "collect").run()
-    assert outcome is not None, "nobody else goes on with it"
-    return BulkResult(outcome.matched, outcome.written, outcome.failed, 1)
+def _resumed(
+    context: Context, work: StoreAction, items: Sequence[LoadedObject], options: BulkOptions, digest: bytes
+) -> Flow[BulkResult]:
+    """Write the objects after those that earlier runs have written; at the end return the stored result."""
+    assert options.resume_id is not None, "only called with an id"
+    progress = StoredProgress(context, context.layouts[work.schema.collection], options.resume_id, digest)
+    run = BulkRun(context, work, options, progress=progress)
+    try:
+        progress.resumed = (yield from progress.load()) is not None
+        while True:
+            state = progress.state
+            if state is None:
+                yield from progress.begin("list")
+            elif state.phase == "done":
+                return (yield from progress.result())
+            elif (yield from run.write(ListSource(items[state.position :]))):
+                yield from progress.finish()
+            else:
+                yield from progress.overtaken()
+    except Exception as error:
+        run.annotate(error)
+        raise
 
 
 def _prepared(
     writer: Writer, instance: Any, state: ObjectState, row: Row, names: Sequence[str] | None
 ) -> Flow[Pending]:
-    """What is to be stored of an object, validated and encoded."""
+    """Validate and encode an object."""
     context, schema = writer.context, writer.schema
     changed = instance
     if names is not None:
@@ -174,3 +179,58 @@ def _prepared(
             key=shown_key(item.key_values),
         )
     return item._replace(instance=instance)
+
+
+class LoadedObject(NamedTuple):
+    """An object of the caller, and the row that it was loaded from.
+
+    Attributes:
+        position: in the list of the caller.
+        key: the primary key that it was loaded with.
+        row: its record at that time.
+        item: the object, encoded; None where it cannot be stored.
+        error: why it cannot be stored.
+    """
+
+    position: int
+    key: tuple[Any, ...]
+    row: Row
+    item: Pending | None
+    error: Exception | None = None
+
+
+class StoreAction:
+    """Store loaded objects whose records have not changed since; ``may_expire``: one of them has a deadline."""
+
+    holds_objects = True
+
+    def __init__(self, writer: Writer, *, may_expire: bool) -> None:
+        self.schema = writer.schema
+        self.reads = may_expire
+        self._writer = writer
+        self._layout = writer.context.layouts[writer.schema.collection]
+
+    def pk_of(self, item: LoadedObject) -> bytes:
+        """Return the packed primary key."""
+        return self._layout.pk_of(item.row.key)
+
+    def position_of(self, item: LoadedObject) -> int:
+        """Return the position in the list of the caller."""
+        return item.position
+
+    def step(self, seen: Seen, item: LoadedObject) -> Step | None:
+        """Return the object over its record.
+
+        Raises:
+            StaleObjectError: the record was changed or removed since.
+            Whatever a hook raises, or whatever the object raised when it was prepared.
+        """
+        if item.item is None:
+            assert item.error is not None, "there is one or the other"
+            raise item.error
+        loaded = item.row
+        old = loaded if seen.rows is None else seen.row(loaded.key)
+        current = loaded if seen.rows is None else seen.live_row(loaded.key)
+        if current is None or current.versionstamp != loaded.versionstamp:
+            raise stale_error(self.schema, item.key, loaded, current)
+        return self._writer.store(item.item, seen, old)

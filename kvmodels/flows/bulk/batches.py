@@ -1,0 +1,466 @@
+"""The batches of a bulk write: each is one atomic operation over several records.
+
+``BulkRun`` writes batch after batch, and halves those that are too large or meet conflicts every time. A record that
+cannot be written ends the bulk write, or is listed, as the caller has asked for.
+
+Rules of this module: a ``BulkAction`` decides what happens to one record, given its row as the attempt has read it.
+Progress is committed in the operation of its batch. An exception is never replaced; it gets the key of its record.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, Generic, Protocol, TypeVar
+
+from pydantic import ValidationError
+
+from kvmodels._support.naming import short_repr
+from kvmodels.core.keys import encode_key
+from kvmodels.errors import (
+    IntegrityError,
+    InvalidValueError,
+    KvModelsError,
+    LimitExceededError,
+    OperationTooLargeError,
+    RetriesExhaustedError,
+    UniqueViolationError,
+)
+from kvmodels.flows.bulk.options_and_results import (
+    LISTED_AT_MOST,
+    BulkFailure,
+    BulkOptions,
+    BulkProgress,
+    BulkResult,
+)
+from kvmodels.flows.bulk.progress import BatchOutcome, StoredProgress
+from kvmodels.flows.context import Context, HeaderView
+from kvmodels.flows.effects import Flow
+from kvmodels.flows.hydration.rows import shown_key
+from kvmodels.flows.writing.attempt import execute
+from kvmodels.flows.writing.encode import Pending, refused, state_after, stored
+from kvmodels.flows.writing.hooks import Step
+from kvmodels.flows.writing.operation import Operation, Proposal, Seen, always
+from kvmodels.indexing.changes import RecordChange, Violation
+from kvmodels.indexing.entries import entry_keys
+from kvmodels.schema.definition.definition import ModelSchema
+from kvmodels.schema.instances import ObjectState
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+T_contra = TypeVar("T_contra", contravariant=True)
+
+LARGEST_BATCH: Final = 500
+"""Records of one commit, unless the caller or the limits of the engine say otherwise."""
+
+_BESIDE: Final = 4
+"""Checks and keys of an operation besides those of records: header, token, progress."""
+
+FEW_ATTEMPTS: Final = 4
+"""Attempts of a batch that can be halved: beside busy writers, smaller batches meet fewer conflicts."""
+
+_LONGEST_MESSAGE: Final = 1_000
+
+
+class BulkRun(Generic[T]):
+    """Writes records in batches, and counts; ``progress`` is stored with each batch."""
+
+    def __init__(
+        self, context: Context, work: BulkAction[T], options: BulkOptions, *, progress: StoredProgress | None = None
+    ) -> None:
+        self._context = context
+        self._work = work
+        self._options = options
+        self._progress = progress
+        self._failed: list[BulkFailure] = []
+        self._largest = options.batch_size or _fitting(context)
+        self.matched = self.written = self.batches = 0
+
+    def write(self, source: Source[T]) -> Flow[bool]:
+        """Write all records of a source; return False when another process has dealt with some of them.
+
+        Raises:
+            Whatever a record raises, unless failures are collected; earlier batches are counted.
+        """
+        size = self._largest
+        while True:
+            items = yield from source.take(size)
+            if not items:
+                return True
+            batch = ActionBatch(
+                self._context, self._work, items, collect=self._options.on_error == "collect", progress=self._progress
+            )
+            try:
+                outcome = yield from batch.run()
+            except Exception as error:
+                if batch.committed is not None:  # it comes from a hook that ran afterwards
+                    self._count(batch.committed)
+                    raise
+                if len(items) == 1 or not self._may_halve(error):
+                    raise
+                source.give_back(items)
+                size = len(items) // 2
+                if isinstance(error, OperationTooLargeError):
+                    self._largest = size
+                continue
+            if outcome is None:
+                return False
+            source.dealt_with(outcome.matched)
+            self._count(outcome)
+            self._tell()
+            size = min(max(size, len(items)) * 2, self._largest)
+
+    def _may_halve(self, error: Exception) -> bool:
+        """Return whether smaller batches may succeed, or show which record is refused while others are written."""
+        if isinstance(error, (RetriesExhaustedError, OperationTooLargeError)):
+            return True
+        return self._options.on_error == "collect" and isinstance(error, (LimitExceededError, InvalidValueError))
+
+    def _count(self, outcome: BatchOutcome) -> None:
+        self.matched += outcome.matched
+        self.written += outcome.written
+        self.batches += 1
+        self._failed += outcome.failed[: max(0, LISTED_AT_MOST - len(self._failed))]
+
+    def _tell(self) -> None:
+        if self._options.progress is not None:
+            own = BulkProgress(self.matched, self.written, self.batches)
+            self._options.progress(own if self._progress is None else self._progress.so_far())
+
+    def result(self) -> BulkResult:
+        """Return what was done."""
+        return BulkResult(self.matched, self.written, tuple(self._failed), self.batches)
+
+    def annotate(self, error: Exception) -> None:
+        """Add to an error what was committed before it."""
+        if self.batches:
+            error.add_note(
+                f"kvmodels: {self.written} records in {self.batches} batches were committed before this was raised"
+            )
+        if isinstance(error, IntegrityError):
+            error.committed = self.written
+
+
+def _fitting(context: Context) -> int:
+    limits = context.limits
+    return max(1, min(LARGEST_BATCH, limits.max_ranges - _BESIDE, limits.max_checks - _BESIDE))
+
+
+def write_in_transaction(
+    context: Context, work: BulkAction[T], items: Sequence[T], options: BulkOptions
+) -> Flow[BulkResult]:
+    """Write all records as a part of the transaction of the context."""
+    if not items:
+        return BulkResult(0, 0)
+    outcome = yield from ActionBatch(context, work, items, collect=options.on_error == "collect").run()
+    assert outcome is not None, "only stored progress can be overtaken"
+    return BulkResult(outcome.matched, outcome.written, outcome.failed, 1)
+
+
+class Source(Protocol[T_co]):
+    """Source of the records of a bulk write, in order."""
+
+    def take(self, size: int) -> Flow[Sequence[T_co]]:
+        """Return the next records, at most ``size``; none at the end."""
+        ...
+
+    def give_back(self, items: Sequence[Any]) -> None:
+        """Take back records that were not dealt with; they come first again."""
+        ...
+
+    def dealt_with(self, matched: int) -> None:
+        """Count records that were dealt with."""
+        ...
+
+
+class ListSource(Generic[T]):
+    """Source of records that are in memory."""
+
+    def __init__(self, items: Iterable[T]) -> None:
+        self._items = deque(items)
+
+    def take(self, size: int) -> Flow[list[T]]:
+        """Return the next records, at most ``size``; none at the end."""
+        yield from ()
+        return [self._items.popleft() for _ in range(min(size, len(self._items)))]
+
+    def give_back(self, items: Sequence[T]) -> None:
+        """Take back records that were not dealt with; they come first again."""
+        self._items.extendleft(reversed(items))
+
+    def dealt_with(self, matched: int) -> None:
+        """Do nothing: each record is given once."""
+
+
+class BulkAction(Protocol[T_contra]):
+    """The change or removal of each record; ``T_contra`` identifies a record."""
+
+    @property
+    def schema(self) -> ModelSchema:
+        """The model."""
+        ...
+
+    @property
+    def reads(self) -> bool:
+        """Whether the records must be read before the first attempt."""
+        ...
+
+    @property
+    def holds_objects(self) -> bool:
+        """Whether objects of the caller are stored."""
+        ...
+
+    def pk_of(self, item: T_contra) -> bytes:
+        """Return the packed primary key of a record."""
+        ...
+
+    def position_of(self, item: T_contra, /) -> int | None:
+        """Return the position of an object in the list of the caller; None for a record of a query."""
+        ...
+
+    def step(self, seen: Seen, item: T_contra) -> Step | None:
+        """Return the change of a record as it was read; None for no change. Raises typed errors."""
+        ...
+
+
+class ActionBatch(Generic[T]):
+    """One atomic operation over some records.
+
+    Args:
+        collect: list records that cannot be written, instead of ending there.
+        progress: stored with the batch.
+    """
+
+    def __init__(
+        self,
+        context: Context,
+        work: BulkAction[T],
+        items: Sequence[T],
+        *,
+        collect: bool,
+        progress: StoredProgress | None = None,
+    ) -> None:
+        self._context = context
+        self._work = work
+        self._items = items
+        self._layout = context.layouts[work.schema.collection]
+        self._keys = [self._layout.key(work.pk_of(item)) for item in items]
+        self._collect = collect
+        self._progress = progress
+        self._left_out: dict[bytes, Exception] = {}
+        self._changes: tuple[RecordChange, ...] = ()
+        self.committed: BatchOutcome | None = None
+        """The committed outcome; later errors come from hooks that run after the commit."""
+
+    def run(self) -> Flow[BatchOutcome | None]:
+        """Commit the batch; return None when another process has dealt with these records.
+
+        Raises:
+            RetriesExhaustedError: after a few attempts, if the batch can be halved.
+            LimitExceededError: one operation cannot take so much.
+            Whatever a record raises, unless failures are collected.
+        """
+        while True:
+            known = len(self._left_out)
+            try:
+                return (yield from execute(self._context, self._operation()))
+            except UniqueViolationError:
+                if self.committed is not None or len(self._left_out) == known:
+                    raise
+            except (LimitExceededError, InvalidValueError) as error:
+                if self.committed is not None:
+                    raise
+                if not self._collect:
+                    self._name_refused(error)
+                    raise
+                # A limit may be that of all records together; of a single one it is clear which it is.
+                if len(self._items) > 1 or self._left_out:
+                    raise
+                self._left_out[self._work.pk_of(self._items[0])] = error
+
+    def _operation(self) -> Operation[BatchOutcome | None]:
+        return Operation(
+            (self._work.schema,),
+            self._wanted,
+            self._propose,
+            self._refused,
+            reads=self._work.reads or self._progress is not None,
+            attempts=FEW_ATTEMPTS if len(self._items) > 1 else None,
+        )
+
+    def _wanted(self, _: HeaderView) -> Sequence[bytes]:
+        return self._keys if self._progress is None else [*self._keys, *self._progress.keys]
+
+    def _propose(self, seen: Seen) -> Proposal[BatchOutcome | None]:
+        if self._progress is not None and self._progress.overtaken_in(seen):
+            # Before any record is judged: what another process has stored is no error, and no matter for hooks.
+            return Proposal((), always(None))
+        steps: list[Step] = []
+        failed: list[BulkFailure] = []
+        for item in self._items:
+            try:
+                step = self._step(seen, item)
+            except Exception as error:  # hooks and validators of the user raise anything; it is listed
+                if not self._collect:
+                    self._name(error, item)
+                    raise
+                failed.append(failure_of(self._key(item), error))
+                continue
+            if step is not None:
+                steps.append(self._named(step, item) if step.after else step)
+        self._changes = tuple(step.change for step in steps)
+        outcome = BatchOutcome(len(steps) + len(failed), len(steps), tuple(failed))
+        proposal = _proposal(steps, outcome, holds_objects=self._work.holds_objects)
+
+        def done(versionstamp: bytes) -> BatchOutcome | None:
+            self.committed = outcome
+            return proposal.done(versionstamp)
+
+        if self._progress is None:
+            return proposal._replace(done=done)
+        beside, advance = self._progress.advanced(self._items, outcome)
+
+        def committed(versionstamp: bytes) -> BatchOutcome | None:
+            advance(versionstamp)
+            return done(versionstamp)
+
+        return proposal._replace(done=committed, beside=beside)
+
+    def _step(self, seen: Seen, item: T) -> Step | None:
+        left_out = self._left_out.get(self._work.pk_of(item))
+        if left_out is not None:
+            raise left_out
+        return self._work.step(seen, item)
+
+    def _key(self, item: T) -> Any:
+        return shown_key(self._layout.unpack(self._work.pk_of(item)))
+
+    def _named(self, step: Step, item: T) -> Step:
+        """Return the step with hooks whose exceptions name the record."""
+        named = naming(step.after, self._work.schema, self._key(item), self._work.position_of(item))
+        return step._replace(after=tuple(named))
+
+    def _name(self, error: Exception, item: T) -> None:
+        name_record(error, self._work.schema, self._key(item), self._work.position_of(item))
+
+    def _name_refused(self, error: KvModelsError) -> None:
+        """Add to an error of the compiler which record it is about, if it is one."""
+        change = changed_record(error, self._changes)
+        pk = None if change is None else change.pk
+        item = next((one for one in self._items if len(self._items) == 1 or self._work.pk_of(one) == pk), None)
+        if item is not None:
+            self._name(error, item)
+
+    def _refused(self, violation: Violation) -> KvModelsError:
+        error = refused(violation)
+        if self._collect and self._context.transaction is None:
+            self._left_out[violation.change.pk] = error
+        elif not self._collect:
+            self._name(error, next(one for one in self._items if self._work.pk_of(one) == violation.change.pk))
+        return error
+
+
+def _proposal(steps: Sequence[Step], outcome: BatchOutcome, *, holds_objects: bool) -> Proposal[BatchOutcome | None]:
+    def done(versionstamp: bytes) -> BatchOutcome | None:
+        for step in steps:
+            # Objects that neither the caller nor a hook sees need no state.
+            if step.item is not None and (holds_objects or step.after):
+                stored(step.item, step.change, versionstamp)
+        return outcome
+
+    def result(_: bytes) -> BatchOutcome | None:
+        return outcome
+
+    def states(versionstamp: bytes) -> list[tuple[Any, ObjectState | None]]:
+        return [_state(step.item, step, versionstamp) for step in steps if step.item is not None]
+
+    after: list[Callable[[], object]] = [call for step in steps for call in step.after]
+    changes = tuple(step.change for step in steps)
+    return Proposal(changes, done, result, states if holds_objects else None, tuple(after))
+
+
+def _state(item: Pending, step: Step, versionstamp: bytes) -> tuple[Any, ObjectState | None]:
+    return item.instance, state_after(item, step.change, versionstamp)
+
+
+def failure_of(key: Any, error: Exception) -> BulkFailure:
+    """Return a failure, by the primary key and the error."""
+    return BulkFailure(key, type(error).__name__, _said(error), error)
+
+
+def _said(error: Exception) -> str:
+    """Return the message of an error without values."""
+    if isinstance(error, ValidationError):
+        problems = error.errors(include_url=False, include_context=False, include_input=False)
+        text = "; ".join(f"{'.'.join(map(str, one['loc']))}: {one['msg']}" for one in problems)
+    else:
+        text = str(error)
+    return text[:_LONGEST_MESSAGE]
+
+
+def name_record(error: Exception, schema: ModelSchema, key: Any, position: int | None = None) -> None:
+    """Add to an exception which record it is about, once.
+
+    An error of this library with such attributes gets the key and the position; every other exception, also one of a
+    hook or of pydantic, gets a note with both.
+
+    Args:
+        key: the primary key as it is shown; None: not known.
+        position: of the object in the list of the caller, from 0; None for a record of a query.
+    """
+    if isinstance(error, KvModelsError) and {"key", "position"} <= {*error.attributes}:
+        told = {"model": schema.name, "key": key, "position": position}
+        known = error.data
+        # What a hook has raised may be about another record.
+        if all(known.get(name, value) == value for name, value in told.items()):
+            for name, value in told.items():
+                setattr(error, name, value)
+            return
+    record = schema.name if key is None else f"{schema.name} {short_repr(key)}"
+    place = "" if position is None else f", the object at position {position}"
+    note = f"kvmodels: this is about {record}{place}"
+    if note not in getattr(error, "__notes__", ()):
+        error.add_note(note)
+
+
+def naming(
+    calls: Iterable[Callable[[], object]], schema: ModelSchema, key: Any, position: int | None = None
+) -> list[Callable[[], object]]:
+    """Return hooks that run after the commit, and whose exceptions name the record."""
+
+    def named(call: Callable[[], object]) -> Callable[[], object]:
+        def called() -> None:
+            try:
+                call()
+            except Exception as error:  # hooks of the user raise anything
+                name_record(error, schema, key, position)
+                raise
+
+        return called
+
+    return [named(call) for call in calls]
+
+
+def key_of(schema: ModelSchema, instance: Any) -> Any:
+    """Return the primary key of an object that may be invalid; None if it has none, or is of another class."""
+    try:
+        return shown_key(schema.primary_key_of(instance))
+    except (AttributeError, LookupError, KvModelsError):
+        return None
+
+
+def changed_record(error: KvModelsError, changes: Sequence[RecordChange]) -> RecordChange | None:
+    """Return the change that an error of the compiler is about; None if it is not about one record.
+
+    An error of a value names the primary key, that of a limit the key of an entry.
+    """
+    if isinstance(error, InvalidValueError):
+        return next((one for one in changes if shown_key(one.live.layout.unpack(one.pk)) == error.key), None)
+    if not isinstance(error, LimitExceededError) or error.key is None:
+        return None
+    key = encode_key(error.key)
+    return next((one for one in changes if key == one.key or key in _entries_of(one)), None)
+
+
+def _entries_of(change: RecordChange) -> set[bytes]:
+    return {key for index in change.live.maintained for key, _ in entry_keys(index, change.new_document, change.pk)}

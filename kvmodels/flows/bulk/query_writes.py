@@ -1,0 +1,448 @@
+"""Update or remove all records of a query: in batches of one commit each, or as a part of a transaction.
+
+An update walks in the order of the primary key, which no update changes, or collects the primary keys first. So no
+record is found a second time at the place where its update has put it (the Halloween problem; see Hellerstein,
+Stonebraker and Hamilton, "Architecture of a Database System", 4.4). A removed record cannot be found again.
+
+Rules of this module: a record that was found is only a candidate; the operation that writes it tests the query on it
+once more. With a ``resume_id`` the stored progress decides what comes next, so any process can continue after a crash.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from functools import partial
+from hashlib import sha256
+from typing import Any, Final
+
+import msgpack
+
+from kvmodels.core.keys import decode_key, key_successor
+from kvmodels.core.operations import ReadRange, Row, after_prefix
+from kvmodels.errors import (
+    IndexChangedError,
+    IndexNotReadyError,
+    InvalidArgumentError,
+    InvalidCursorError,
+    InvalidValueError,
+    LimitExceededError,
+    NoUsableIndexError,
+    OperationTooLargeError,
+    PrimaryKeyChangedError,
+)
+from kvmodels.flows.bulk.batches import BulkAction, BulkRun, ListSource, Source, write_in_transaction
+from kvmodels.flows.bulk.keys import FoundRecord, KeySource, in_key_order
+from kvmodels.flows.bulk.options_and_results import BulkOptions, BulkResult, checked_options
+from kvmodels.flows.bulk.progress import BulkState, StoredProgress
+from kvmodels.flows.context import Context
+from kvmodels.flows.effects import Flow, read
+from kvmodels.flows.hydration.rows import document_of, object_of, shown_key
+from kvmodels.flows.writing.encode import KEEP
+from kvmodels.flows.writing.hooks import Step, Writer, writing
+from kvmodels.flows.writing.operation import Seen
+from kvmodels.query.matching import Matcher, matcher
+from kvmodels.query.plans import digest
+from kvmodels.query.query import Query
+from kvmodels.schema.compile.record_codec import apply_changes
+from kvmodels.schema.definition.definition import Document, ModelSchema
+from kvmodels.schema.filters.changes import Term, require_changes
+
+MOST_COLLECTED: Final = 1_000_000
+"""Limit of the primary keys in memory, about 200 bytes each."""
+
+COLLECTED_AT_ONCE: Final = 500
+
+_NO_SUCH_PLACE: Final = (IndexChangedError, IndexNotReadyError, NoUsableIndexError, InvalidCursorError)
+"""Errors of a stored cursor whose index was replaced or dropped."""
+
+
+def update_all(context: Context, query: Query, changes: Mapping[str, Any], options: BulkOptions) -> Flow[BulkResult]:
+    """Change fields of all records of a query.
+
+    Raises:
+        InvalidArgumentError: no changes, an invalid option, a query for values.
+        UnknownFieldError, PrimaryKeyChangedError: a change that no record can take.
+        OperationTooLargeError: more than ``MOST_COLLECTED`` keys would have to be held in memory.
+        Whatever a record raises, unless failures are collected.
+
+    Cost: the reads of the query, then for each batch one read of its records and one commit.
+    """
+    if not changes:
+        raise InvalidArgumentError(
+            "an update changes nothing", argument="changes", hint="Give new values by field name: update(n=F('n') + 1)."
+        )
+    require_changes(query.schema, changes)
+    checked_options(context, options)
+    return writing(context, query.schema, KEEP, partial(_update_all, query, changes, options))
+
+
+def _update_all(query: Query, changes: Mapping[str, Any], options: BulkOptions, writer: Writer) -> Flow[BulkResult]:
+    work = UpdateAction(writer, query, changes)
+    return _written(writer.context, query, work, options, changes)
+
+
+def remove_all(context: Context, query: Query, options: BulkOptions) -> Flow[BulkResult]:
+    """Remove all records of a query, with their entries. Errors and cost: as ``update_all``."""
+    checked_options(context, options)
+    return writing(context, query.schema, KEEP, partial(_remove_all, query, options))
+
+
+def refused_removal() -> InvalidArgumentError:
+    """Return the error for ``users.delete()``, which is easily taken for ``users.remove(key)``."""
+    return InvalidArgumentError(
+        "a collection is not emptied by delete()",
+        argument="delete",
+        hint="Write all().delete() to remove every record, filter(...).delete() for some, remove(key) for one.",
+    )
+
+
+def refused_update() -> InvalidArgumentError:
+    """Return the error for ``users.update(...)``, which is easily taken for ``users.patch(key, ...)``."""
+    return InvalidArgumentError(
+        "a collection is not changed as a whole by update()",
+        argument="update",
+        hint="Write all().update(...) to change every record, filter(...).update(...) for some, patch(key, ...) for "
+        "one.",
+    )
+
+
+def _remove_all(query: Query, options: BulkOptions, writer: Writer) -> Flow[BulkResult]:
+    return _written(writer.context, query, RemoveAction(writer, query), options, None)
+
+
+def _written(
+    context: Context,
+    query: Query,
+    work: BulkAction[FoundRecord],
+    options: BulkOptions,
+    changes: Mapping[str, Any] | None,
+) -> Flow[BulkResult]:
+    source = KeySource(context, query)
+    if context.transaction is not None:
+        return _in_transaction(context, source, work, options)
+    if options.resume_id is not None:
+        return resumable(context, query, work, options, changes)
+    return _at_once(context, source, work, options, moves=changes is not None)
+
+
+def _in_transaction(
+    context: Context, source: KeySource, work: BulkAction[FoundRecord], options: BulkOptions
+) -> Flow[BulkResult]:
+    yield from source.open()
+    found = yield from _collected(source)
+    return (yield from write_in_transaction(context, work, found, options))
+
+
+def _at_once(
+    context: Context, source: KeySource, work: BulkAction[FoundRecord], options: BulkOptions, *, moves: bool
+) -> Flow[BulkResult]:
+    run = BulkRun(context, work, options)
+    try:
+        yield from source.open()
+        given: Source[FoundRecord] = source
+        if moves and not in_key_order(source.plan):
+            given = ListSource((yield from _collected(source)))
+        yield from run.write(given)
+    except Exception as error:
+        run.annotate(error)
+        raise
+    return run.result()
+
+
+def _collected(source: KeySource) -> Flow[list[FoundRecord]]:
+    """Return all results, each once: a record that other writers move during the read may be found twice."""
+    found: dict[bytes, FoundRecord] = {}
+    while True:
+        more = yield from source.take(MOST_COLLECTED)
+        if not more:
+            return list(found.values())
+        source.dealt_with(len(more))
+        found.update((one.pk, FoundRecord(one.pk)) for one in more)
+        if len(found) > MOST_COLLECTED:
+            raise OperationTooLargeError(
+                "more primary keys would be held in memory than a bulk write may hold",
+                limit="collected_keys",
+                size=len(found),
+                maximum=MOST_COLLECTED,
+                hint="Give a resume_id, with which they are kept in the store, or write in the order of the primary "
+                'key: order_by("pk"), with allow_scan() if no index gives it.',
+            )
+
+
+class _QueryAction:
+    """An action on the records of a query."""
+
+    reads = True
+    holds_objects = False
+
+    def __init__(self, writer: Writer, query: Query) -> None:
+        self.schema: ModelSchema = query.schema
+        self._writer = writer
+        self._context: Context = writer.context
+        self._layout = writer.context.layouts[query.schema.collection]
+        self._matcher: Matcher | None = matcher(query.schema, query.where)
+
+    def pk_of(self, item: FoundRecord) -> bytes:
+        """Return the packed primary key."""
+        return item.pk
+
+    def position_of(self, _: FoundRecord) -> None:
+        """Return None: there is no list of the caller."""
+
+    def _row(self, seen: Seen, item: FoundRecord) -> tuple[Row, Document] | None:
+        """Return the row and the document of a record; None when it no longer satisfies the query."""
+        row = seen.live_row(self._layout.key(item.pk))
+        if row is None:
+            return None
+        held = document_of(self._context, row)
+        return (row, held) if self._matcher is None or self._holds(self._matcher, seen, row, held) else None
+
+    def _holds(self, test: Matcher, seen: Seen, row: Row, held: Document) -> bool:
+        upgrade = self.schema.upgrade
+        try:
+            document = held if upgrade is None else upgrade(held, decode_key(self._layout.pk_of(row.key)))
+            return test.on_document(document)
+        except KeyError:
+            # Written before the column was declared: what the record would be stored as now decides.
+            return test.on_object(object_of(self._context, seen.view.live[self.schema.collection], row))
+
+
+class UpdateAction(_QueryAction):
+    """Change fields of the records of a query; ``changes`` holds values and terms by field name."""
+
+    def __init__(self, writer: Writer, query: Query, changes: Mapping[str, Any]) -> None:
+        super().__init__(writer, query)
+        self._changes = changes
+
+    def step(self, seen: Seen, item: FoundRecord) -> Step | None:
+        """Return the record with its changes; None when it no longer satisfies the query.
+
+        Raises:
+            DecodeError: the record cannot be read as an object.
+            InvalidValueError: a term has no value, or a value cannot be stored.
+            pydantic.ValidationError: the changed object is not valid.
+            PrimaryKeyChangedError: a validator changed the primary key.
+            Whatever a hook raises.
+        """
+        found = self._row(seen, item)
+        if found is None:
+            return None
+        row, held = found
+        instance = object_of(self._context, seen.view.live[self.schema.collection], row)
+        apply_changes(self.schema.variant_of(instance), instance, self._changes)
+        changed = self._writer.first(instance, held if self.schema.time_fields else None)
+        if changed.pk != item.pk:
+            raise PrimaryKeyChangedError(
+                "a change of a record changed its primary key",
+                model=self.schema.name,
+                loaded_key=shown_key(self._layout.unpack(item.pk)),
+                key=shown_key(changed.key_values),
+            )
+        return self._writer.store(changed, seen, row)
+
+
+class RemoveAction(_QueryAction):
+    """Remove the records of a query."""
+
+    def step(self, seen: Seen, item: FoundRecord) -> Step | None:
+        """Return the removal; None when the record no longer satisfies the query.
+
+        Raises:
+            DecodeError: the record cannot be read.
+            Whatever a hook raises.
+        """
+        found = self._row(seen, item)
+        return None if found is None else self._writer.remove(seen, item.pk, found[0])
+
+
+def resumable(
+    context: Context,
+    query: Query,
+    work: BulkAction[FoundRecord],
+    options: BulkOptions,
+    changes: Mapping[str, Any] | None,
+) -> Flow[BulkResult]:
+    """Begin a bulk write, resume it, or return its stored result once more.
+
+    In the order of the primary key the position is stored with each batch. Otherwise the primary keys are stored first,
+    and each is removed in the commit that deals with its record.
+
+    Raises:
+        InvalidArgumentError: the id belongs to a bulk write with other arguments, or was forgotten meanwhile.
+        RetriesExhaustedError: every attempt met a conflict.
+        Whatever a record raises, unless failures are collected.
+
+    Cost: for a walk one more key in each commit; otherwise each primary key is stored and removed too.
+    """
+    assert options.resume_id is not None, "only called with an id"
+    layout = context.layouts[query.schema.collection]
+    progress = StoredProgress(context, layout, options.resume_id, _digest(context, query, changes, options.on_error))
+    resumption = _Resumption(context, query, work, options, progress)
+    try:
+        return (yield from resumption.carried_out())
+    except Exception as error:
+        resumption.run.annotate(error)
+        raise
+
+
+class _Resumption:
+    def __init__(
+        self,
+        context: Context,
+        query: Query,
+        work: BulkAction[FoundRecord],
+        options: BulkOptions,
+        progress: StoredProgress,
+    ) -> None:
+        self._context = context
+        self._query = query
+        self._options = options
+        self._progress = progress
+        self._opened: KeySource | None = None
+        self.run: BulkRun[FoundRecord] = BulkRun(context, work, options, progress=progress)
+
+    def carried_out(self) -> Flow[BulkResult]:
+        progress = self._progress
+        progress.resumed = (yield from progress.load()) is not None
+        while True:
+            state = progress.state
+            if state is None:
+                source = KeySource(self._context, self._query)
+                yield from source.open()
+                if (yield from progress.begin("walk" if in_key_order(source.plan) else "collect")):
+                    self._opened = source
+            elif state.phase == "walk":
+                yield from self._walk(state)
+            elif state.phase == "collect":
+                yield from self._collect(state)
+            elif state.phase == "write":
+                yield from self._write()
+            else:
+                return (yield from progress.result())
+
+    def _source(self) -> Flow[KeySource]:
+        """Return the results from the first one on; read already, if this process has just begun."""
+        source, self._opened = self._opened, None
+        if source is None:
+            source = KeySource(self._context, self._query)
+            yield from source.open()
+        return source
+
+    def _walk(self, state: BulkState) -> Flow[None]:
+        progress, source = self._progress, KeySource(self._context, self._query)
+        if state.cursor:
+            try:
+                yield from source.open_behind(state.cursor)
+            except _NO_SUCH_PLACE:
+                yield from source.open_behind_key(state.last, state.order)
+        else:
+            source = yield from self._source()
+            if not in_key_order(source.plan):
+                yield from progress.save(progress.restarted(state)._replace(phase="collect"))
+                return
+        source.dealt_with(state.matched)
+        if (yield from self.run.write(source)):
+            yield from progress.finish()
+        else:
+            yield from progress.overtaken()
+
+    def _collect(self, state: BulkState) -> Flow[None]:
+        progress, source = self._progress, KeySource(self._context, self._query)
+        try:
+            if state.cursor:
+                yield from source.open_behind(state.cursor)
+            elif state.collected:
+                # What is sorted in memory has no place to go on from.
+                yield from progress.save(progress.restarted(state))
+                return
+            else:
+                source = yield from self._source()
+        except _NO_SUCH_PLACE:
+            if not state.cursor:
+                raise
+            yield from progress.save(progress.restarted(state))
+            return
+        source.dealt_with(state.collected)
+        size = COLLECTED_AT_ONCE
+        more = True
+        while more:
+            found = yield from source.take(size)
+            source.dealt_with(len(found))
+            more = not source.finished
+            try:
+                if not (yield from progress.collect(found, more=more)):
+                    return
+            except LimitExceededError:
+                if len(found) < 2:
+                    raise
+                source.dealt_with(-len(found))
+                source.give_back(found)
+                size, more = len(found) // 2, True
+                continue
+            if self._options.progress is not None:
+                self._options.progress(progress.so_far())
+
+    def _write(self) -> Flow[None]:
+        if (yield from self.run.write(_StoredKeySource(self._progress.prefix("key")))):
+            yield from self._progress.finish()
+        else:
+            yield from self._progress.overtaken()
+
+
+class _StoredKeySource:
+    """Source of the primary keys that were stored; each is removed in the commit that deals with its record."""
+
+    def __init__(self, prefix: bytes) -> None:
+        self._prefix = prefix
+        self._next = prefix
+        self._found: deque[FoundRecord] = deque()
+
+    def take(self, size: int) -> Flow[list[FoundRecord]]:
+        """Return the next records, at most ``size``; none at the end."""
+        if not self._found:
+            span = ReadRange(self._next, after_prefix(self._prefix), COLLECTED_AT_ONCE, keys_only=True)
+            rows = (yield from read((span,))).ranges[0]
+            self._found.extend(FoundRecord(row.key[len(self._prefix) :]) for row in rows)
+            if rows:
+                self._next = key_successor(rows[-1].key)
+        return [self._found.popleft() for _ in range(min(size, len(self._found)))]
+
+    def give_back(self, items: Sequence[FoundRecord]) -> None:
+        """Take back records that were not dealt with; they come first again."""
+        self._found.extendleft(reversed(items))
+
+    def dealt_with(self, matched: int) -> None:
+        """Do nothing: a slice was cut when the keys were collected."""
+
+
+def _digest(context: Context, query: Query, changes: Mapping[str, Any] | None, on_error: str) -> bytes:
+    """Return what is done as bytes that are equal in every process.
+
+    Raises:
+        InvalidValueError: an operand has no such form.
+    """
+    schema = query.schema
+    described = [
+        schema.collection,
+        [digest(schema, predicate) for predicate in query.where],
+        [[field, descending] for field, descending in query.directions],
+        query.reverse,
+        [query.start, query.stop],
+        None
+        if changes is None
+        else [[name, _described(context, schema, name, changes[name])] for name in sorted(changes)],
+        on_error,
+    ]
+    return sha256(msgpack.packb(described)).digest()
+
+
+def _described(context: Context, schema: ModelSchema, name: str, value: Any) -> list[Any]:
+    if isinstance(value, Term):
+        return ["term", repr(value)]
+    try:
+        encode = schema.fields[name].encode if name in schema.fields else None
+        return [*context.codec.encode(value if encode is None or value is None else encode(value))]
+    except (InvalidValueError, TypeError, ValueError, AttributeError, LookupError):
+        # The model may make a valid value of it, in its own way; the text of it has to do.
+        return ["text", repr(value)]
