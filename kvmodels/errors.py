@@ -493,7 +493,7 @@ class IndexNotReadyError(SchemaError):
 
     code = "KV802"
     attributes = ("model", "index", "state")
-    default_hint = "Run db.build_indexes(), or db.apply() if records must be upgraded first."
+    default_hint = "Run db.apply(), which builds the index and upgrades records where that must come first."
     model: str
     index: str
     state: str

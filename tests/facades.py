@@ -11,6 +11,9 @@ from typing import Any
 
 import kvmodels
 
+INTERNAL = {"Session", "Transactions"}
+"""Pairs of classes that no user gets: one transaction at the engine, and the transactions of one handle."""
+
 
 def package_modules() -> list[ModuleType]:
     """Every module of the package, imported."""
@@ -41,7 +44,7 @@ def facade_pairs() -> dict[str, tuple[type, type]]:
     return {
         name.removeprefix("Async"): (classes[name.removeprefix("Async")], cls)
         for name, cls in sorted(classes.items())
-        if name.startswith("Async") and name.removeprefix("Async") in classes
+        if name.startswith("Async") and name.removeprefix("Async") in classes.keys() - INTERNAL
     }
 
 

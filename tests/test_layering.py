@@ -43,7 +43,7 @@ INNER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("bulk", "check", "kv"),
         ("transaction",),
     ),
-    "api": (("atomic", "core", "dump_files", "opening", "scope", "transaction_writes"), ("_sync",), ("_async",)),
+    "api": (("atomic", "core", "dump_files", "opening", "refusals", "scope"), ("_sync",), ("_async",)),
 }
 
 # What a layer may not use although it lies lower: only the drivers, and what opens a store, meet an engine.

@@ -100,6 +100,7 @@ def objects(books: Repository[Book]) -> None:
     some: dict[str, Loan] = books.in_bulk(["1"])  # mypy: assignment / pyright: reportAssignmentType
     print(books.bulk_create([book])[0].isbn)  # mypy: attr-defined / pyright: reportAttributeAccessIssue, reportUnknownArgumentType, reportUnknownMemberType
     books.bulk_create([Loan(id=1)])  # mypy: list-item / pyright: reportArgumentType
+    books.create(book)  # mypy: arg-type / pyright: reportArgumentType
     books.insert(Loan(id=1))  # mypy: arg-type / pyright: reportArgumentType
     books.save(Loan(id=1))  # mypy: arg-type / pyright: reportArgumentType
     books.refresh("1")  # mypy: arg-type / pyright: reportArgumentType
@@ -125,7 +126,7 @@ def several(books: Repository[Book]) -> None:
     print(books.page(size=3)[0])  # mypy: index / pyright: reportIndexIssue, reportUnknownArgumentType
     print(books.page(size=3).next_cursor.upper())  # mypy: union-attr / pyright: reportOptionalMemberAccess
     print(books.page(size=3).items[0].title)  # mypy: attr-defined / pyright: reportAttributeAccessIssue, reportUnknownArgumentType, reportUnknownMemberType
-    books.page(3)  # mypy: call-arg / pyright: reportCallIssue
+    books.page(3)  # mypy: arg-type / pyright: reportArgumentType
     for one in books.page():
         print(one.title)  # mypy: attr-defined / pyright: reportAttributeAccessIssue, reportUnknownArgumentType, reportUnknownMemberType
     for two in books.iterator():

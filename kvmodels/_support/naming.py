@@ -67,6 +67,16 @@ def short_repr(value: object) -> str:
     return text if len(text) <= LONGEST_SHOWN else f"{text[: LONGEST_SHOWN - 40]} ... {text[-30:]}"
 
 
+def key_argument(values: tuple[Any, ...]) -> str:
+    """Return a primary key as it is written in a call: its value, or a tuple of several.
+
+    Examples:
+        >>> key_argument((4,)), key_argument(("ada", 4))
+        ('4', "('ada', 4)")
+    """
+    return short_repr(values[0] if len(values) == 1 else values)
+
+
 def step_text(step: object) -> str:
     """One step of the path that an error names: a key or the index of an element."""
     return f".{step}" if type(step) is str and step.isidentifier() else f"[{step!r}]"

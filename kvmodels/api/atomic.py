@@ -1,4 +1,4 @@
-"""The builder of one atomic operation, shared by the synchronous and the asynchronous API.
+"""Builders of atomic operations and of the raw writes of a transaction, for both APIs.
 
 Rules of this module: every call packs its key and value at once, so that an error points at the line that is
 wrong and a later change of the value changes nothing; what needs the store happens in ``commit``. An operation is
@@ -15,14 +15,27 @@ from typing import Any, Final, Literal, Self, cast, overload
 from kvmodels._support.naming import short_repr
 from kvmodels.codecs.msgpack import Bounds, Number, sum_function
 from kvmodels.core.keys import Key, SetKey
-from kvmodels.core.operations import Apply, Arithmetic, Check, Delete, Entry, Mutation, Set, parse_versionstamp
+from kvmodels.core.operations import (
+    Apply,
+    Arithmetic,
+    AtomicWrite,
+    Check,
+    Delete,
+    Entry,
+    Mutation,
+    Set,
+    parse_versionstamp,
+)
 from kvmodels.core.ulid import ULID
 from kvmodels.core.values import KvU64
 from kvmodels.errors import InvalidArgumentError, InvalidValueError
+from kvmodels.flows.effects import Flow
 from kvmodels.flows.kv import operations as keyvalue
 from kvmodels.flows.kv import queue as queueing
 from kvmodels.flows.kv.lifetimes import lifetime_ms
 from kvmodels.flows.kv.store_format import StoreFormat
+from kvmodels.flows.transaction import transaction as transaction_flows
+from kvmodels.indexing.budget import check_budget
 
 _KINDS: Final = ("set", "delete", "sum", "min", "max")
 
@@ -302,12 +315,58 @@ class AtomicBuilder:
             )
 
     def _take(self) -> keyvalue.PendingWrite:
-        """What was built; afterwards the operation is used."""
+        """Return everything that was built, once: afterwards the operation is used."""
         self._require_unused()
         self._used = True
         return keyvalue.PendingWrite(
             tuple(self._checks), tuple(self._mutations), self._lifetimes, tuple(self._messages)
         )
+
+
+class TransactionWrite(AtomicBuilder):
+    """Built by the methods of its parent, then added to a transaction.
+
+    Args:
+        flows: the state of the transaction.
+        form: packs keys and values, of the store or of a namespace.
+    """
+
+    __slots__ = ("_confined", "_flows")
+
+    def __init__(self, flows: transaction_flows.TransactionFlows, form: StoreFormat) -> None:
+        flows.require_open()
+        super().__init__(form)
+        self._flows = flows
+        self._confined = form
+
+    def added(self) -> Flow[None]:
+        """Hand mutations and messages over; a lifetime begins with the transaction."""
+        yield from ()  # a flow, so that a write takes its turn among what else runs in the transaction
+        built = self._take()
+        self._require_limits(built)
+        for position, mutation in enumerate(built.mutations):
+            lifetime = built.lifetimes.get(position)
+            if lifetime is not None and isinstance(mutation, Set):
+                self._flows.write(mutation._replace(expire_at=self._flows.now_ms + lifetime))
+            else:
+                self._flows.write(mutation)
+        for message in built.messages:
+            self._flows.enqueue(message, self._confined)
+
+    def _require_limits(self, built: keyvalue.PendingWrite) -> None:
+        """Measure what the limits of a namespace hold for; those of the store are measured at the commit."""
+        if self._confined.limits is None:
+            return
+        limits = self._confined.limits_within(self._flows.limits)
+        letters = tuple(letter for message in built.messages for letter in message.dead_letters)
+        for part in (*built.mutations, *letters):
+            self._confined.check_key_runes(part.key, limits)
+        check_budget(AtomicWrite(mutations=(*built.mutations, *letters)), limits)
+
+    def checks(self) -> Flow[None]:
+        """Hand checks over."""
+        for check in self._take().checks:
+            yield from self._flows.check(check.key, check.versionstamp)
 
 
 def _require_fitting(kind: object, value: object, bounds: dict[str, object], expire_in: object) -> None:

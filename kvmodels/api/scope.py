@@ -16,6 +16,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from weakref import ReferenceType
 
 from kvmodels._support.callers import is_running, place_of, thread_and_task
+from kvmodels._support.naming import short_repr
 from kvmodels.engines.contract import Engine
 from kvmodels.errors import InvalidArgumentError, TransactionSuspendedError
 from kvmodels.flows.context import Context
@@ -166,9 +167,16 @@ def require_retries(retries: object) -> int | None:
     """Refuse what is no number of retries. Raises InvalidArgumentError."""
     if retries is None or (isinstance(retries, int) and not isinstance(retries, bool) and retries >= 0):
         return retries
+    if callable(retries):
+        raise InvalidArgumentError(
+            "db.transactional is a call that returns the decorator",
+            argument="retries",
+            value=getattr(retries, "__name__", None) or short_repr(retries),
+            hint="Write @db.transactional() with parentheses, or @db.transactional(retries=10).",
+        )
     raise InvalidArgumentError(
         "the number of retries is not a whole number, 0 or more",
         argument="retries",
         value=retries,
-        hint="Write @db.transactional() with parentheses, or @db.transactional(retries=10).",
+        hint="Give how often the function may be run again: @db.transactional(retries=10).",
     )

@@ -56,7 +56,7 @@ def test_a_query_of_an_old_release_through_an_index_that_was_replaced_says_to_ru
     new = opened(New)
     with pytest.raises(IndexNotReadyError) as caught:
         new[New].filter(city="rome").order_by("-age").to_list()
-    assert "Run db.build_indexes()" in hint_of(caught), "of a newer release that advice is right"
+    assert "Run db.apply()" in hint_of(caught), "of a newer release that advice is right"
     new.build_indexes()
     for ask in (
         lambda: old[Old].filter(city="rome").order_by("name").to_list(),

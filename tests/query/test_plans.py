@@ -336,7 +336,7 @@ def test_an_index_that_is_not_built_is_named_with_its_state():
                 books.filter(year=2001).to_list()
             assert (waiting.value.model, waiting.value.index, waiting.value.state) == ("New", "year", "disabled")
             assert waiting.value.hint == (
-                "Run db.build_indexes(), or call .allow_scan() to read all records until then. If a newer release has "
+                "Run db.apply(), or call .allow_scan() to read all records until then. If a newer release has "
                 "dropped the index, run that release instead."
             )
             with pytest.raises(IndexNotReadyError) as waiting:

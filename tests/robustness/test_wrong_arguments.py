@@ -22,6 +22,7 @@ from kvmodels import (
     AsyncDatabase,
     Avg,
     Database,
+    DecodeError,
     Field,
     Indexed,
     InvalidArgumentError,
@@ -33,6 +34,7 @@ from kvmodels import (
     PrimaryKey,
     Sum,
     Unique,
+    open_async_kv,
     open_kv,
 )
 from kvmodels._support.naming import short_repr
@@ -292,3 +294,60 @@ def test_a_sum_that_fails_names_the_key(db: Database):
     with pytest.raises(InvalidValueError) as failed:
         db.kv.atomic().sum(("visits", 7), 1).commit()
     assert failed.value.path == "('visits', 7)"
+
+
+def test_an_object_given_to_create_and_a_size_by_position_are_refused_with_the_right_call(db: Database):
+    with pytest.raises(InvalidArgumentError) as caught:
+        call: Any = db[Part].create
+        call(Part(id=9, number="nine"))
+    assert (caught.value.argument, caught.value.value) == ("create()", "Part")
+    assert "save(obj) or insert(obj)" in str(caught.value.hint)
+    with pytest.raises(InvalidArgumentError) as caught:
+        call = db[Part].page
+        call(20)
+    assert (caught.value.argument, caught.value.hint) == (
+        "page()",
+        "Write page(size=20), with after= for the next page.",
+    )
+
+
+@pytest.mark.parametrize("make", [lambda: AsyncDatabase("memory://"), lambda: open_async_kv(), lambda: transaction()])
+def test_an_asynchronous_object_in_a_with_statement_is_refused_with_the_right_statement(make: Callable[[], Any]):
+    with pytest.raises(InvalidArgumentError) as caught, make():
+        raise AssertionError("it was entered")
+    assert caught.value.hint == "Write 'async with', inside of a coroutine."
+
+
+def transaction() -> Any:
+    return AsyncDatabase("memory://").transaction()
+
+
+async def test_a_synchronous_object_in_an_async_with_statement_is_refused(db: Database):
+    for target in (db, db.kv, db.transaction(), db.kv.lock("x")):
+        unusual: Any = target
+        with pytest.raises(InvalidArgumentError, match="Write 'with'"):
+            async with unusual:
+                raise AssertionError("it was entered")
+
+
+class Shelf(KvModel, collection="shelves_of_the_test"):
+    room: PrimaryKey[str]
+    number: PrimaryKey[int]
+    width: int
+
+
+class NarrowPart(KvModel, collection="parts_of_the_test"):
+    id: PrimaryKey[int]
+    width: int
+
+
+def test_the_hint_of_a_record_that_cannot_be_read_names_the_key_as_a_call_takes_it():
+    with Database("memory://", models=[Shelf, NarrowPart]) as db:
+        db.kv.unsafe().set(("shelves_of_the_test", "a", 4), {"room": "a", "number": 4, "width": "wide"})
+        db.kv.unsafe().set(("parts_of_the_test", 4), {"id": 4, "width": "wide"})
+        for model, key, call in ((Shelf, ("a", 4), "remove(('a', 4))"), (NarrowPart, 4, "remove(4)")):
+            repository: Any = db[model]
+            with pytest.raises(DecodeError) as caught:
+                repository.get(key)
+            assert f"repository.{call}." in str(caught.value.hint)
+            assert repository.remove(key)

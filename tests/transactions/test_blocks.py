@@ -425,8 +425,12 @@ def test_a_decorator_without_parentheses_and_functions_that_outlive_their_call_a
     def generator(tx):
         yield
 
-    with pytest.raises(InvalidArgumentError, match="parentheses"):
+    with pytest.raises(InvalidArgumentError, match="parentheses") as caught:
         db.transactional(plain)
+    assert (caught.value.message, caught.value.value) == (
+        "db.transactional is a call that returns the decorator",
+        "plain",
+    )
     for function in (coroutine, generator):
         with pytest.raises(InvalidArgumentError):
             db.transactional()(function)

@@ -19,6 +19,7 @@ from kvmodels.api._async import _compat as worlds
 from kvmodels.api._async import kv as key_value
 from kvmodels.api._async import repository as repositories
 from kvmodels.api._async import transaction as transactions
+from kvmodels.api.refusals import refuse_other_with
 from kvmodels.catalog import evolution
 from kvmodels.engines import contract as base
 from kvmodels.flows import effects as requests
@@ -543,3 +544,4 @@ class AsyncDatabase:
 
 
 show_public_path(AsyncDatabase)
+refuse_other_with(AsyncDatabase)

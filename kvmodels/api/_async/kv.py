@@ -35,6 +35,7 @@ from kvmodels.api._async.kv_reading import AsyncKvReading, AsyncKvSnapshot
 from kvmodels.api.atomic import AtomicBuilder
 from kvmodels.api.dump_files import DumpFile, DumpReader, DumpWriter, backup_path
 from kvmodels.api.opening import Durability, Opening, store_format
+from kvmodels.api.refusals import refuse_other_with
 from kvmodels.core.keys import Key, SetKey
 from kvmodels.core.operations import CommitResult
 from kvmodels.core.ulid import ULID
@@ -599,3 +600,4 @@ async def _abandon(engine: Engine, loading: loading_flows.Loading, error: BaseEx
 
 
 show_public_path(AsyncKv, open_async_kv)
+refuse_other_with(AsyncKv)

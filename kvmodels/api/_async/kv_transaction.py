@@ -12,7 +12,7 @@ from datetime import timedelta
 from typing import Any, overload
 
 from kvmodels.api._async.kv_reading import AsyncKvListIterator
-from kvmodels.api.transaction_writes import TransactionWrite
+from kvmodels.api.atomic import TransactionWrite
 from kvmodels.core.keys import Key, SetKey
 from kvmodels.core.operations import Entry
 from kvmodels.core.values import KvU64

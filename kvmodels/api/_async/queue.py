@@ -27,6 +27,7 @@ from kvmodels.api._async._compat import (
     start_worker,
 )
 from kvmodels.api.opening import Opening
+from kvmodels.api.refusals import refuse_other_with
 from kvmodels.core.ulid import ULID
 from kvmodels.engines.contract import Engine
 from kvmodels.engines.shared.commit_signal import RECHECK_S
@@ -283,3 +284,6 @@ def listening_arguments(handler: object, concurrency: object, lease: object) -> 
             hint="Give 1 or more.",
         )
     return duration_ms("lease", lease, shortest_ms=SHORTEST_LEASE_MS, longest_ms=LONGEST_LEASE_MS)
+
+
+refuse_other_with(AsyncQueueListener)

@@ -17,6 +17,7 @@ from kvmodels._support.naming import show_public_path
 from kvmodels.api._async import _compat as worlds
 from kvmodels.api._async.kv_transaction import AsyncTransactionKv
 from kvmodels.api._async.repository import AsyncRepository
+from kvmodels.api.refusals import refuse_other_with
 from kvmodels.api.scope import Joined, OpenBlock, Scope, Store, end_reruns, require_function, require_retries
 from kvmodels.core.keys import KeyPart
 from kvmodels.core.operations import format_versionstamp
@@ -444,3 +445,4 @@ class _TransactionRunner:
 
 
 show_public_path(AsyncTransaction)
+refuse_other_with(AsyncTransactionBlock)

@@ -20,6 +20,7 @@ from kvmodels.api._sync import _compat as worlds
 from kvmodels.api._sync import kv as key_value
 from kvmodels.api._sync import repository as repositories
 from kvmodels.api._sync import transaction as transactions
+from kvmodels.api.refusals import refuse_other_with
 from kvmodels.catalog import evolution
 from kvmodels.engines import contract as base
 from kvmodels.flows import effects as requests
@@ -524,3 +525,4 @@ class Database:
 
 
 show_public_path(Database)
+refuse_other_with(Database)

@@ -36,6 +36,7 @@ from kvmodels.api._sync.kv_reading import KvReading, KvSnapshot
 from kvmodels.api.atomic import AtomicBuilder
 from kvmodels.api.dump_files import DumpFile, DumpReader, DumpWriter, backup_path
 from kvmodels.api.opening import Durability, Opening, store_format
+from kvmodels.api.refusals import refuse_other_with
 from kvmodels.core.keys import Key, SetKey
 from kvmodels.core.operations import CommitResult
 from kvmodels.core.ulid import ULID
@@ -581,3 +582,4 @@ def _abandon(engine: Engine, loading: loading_flows.Loading, error: BaseExceptio
 
 
 show_public_path(Kv, open_kv)
+refuse_other_with(Kv)

@@ -14,6 +14,7 @@ from typing import Literal, Self
 
 from kvmodels.api._sync._compat import Mutex, StoreSnapshot, engine_of, open_eagerly, pin, pinned, release, run
 from kvmodels.api.opening import Opening
+from kvmodels.api.refusals import refuse_other_with
 from kvmodels.core.keys import Key
 from kvmodels.core.operations import Entry, format_versionstamp
 from kvmodels.engines.contract import Engine
@@ -271,3 +272,6 @@ class KvListIterator(Iterator[Entry]):
             if not self._fetch(self._listing):
                 raise StopIteration
         return entry
+
+
+refuse_other_with(KvSnapshot)

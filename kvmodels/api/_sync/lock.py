@@ -15,6 +15,7 @@ from typing import Final, Self
 
 from kvmodels.api._sync._compat import Event, Worker, engine_of, join_worker, run, run_to_end, start_worker
 from kvmodels.api.opening import Opening
+from kvmodels.api.refusals import refuse_other_with
 from kvmodels.core.ulid import ULID
 from kvmodels.engines.contract import Engine
 from kvmodels.errors import ClosedError, InvalidArgumentError, KvModelsError, LockLostError, RetriesExhaustedError
@@ -214,3 +215,6 @@ def not_obtained(name: str, wait_s: float) -> RetriesExhaustedError:
         failed_checks=(name,),
         hint="Another holder has it: wait longer, or use acquire(), which returns False.",
     )
+
+
+refuse_other_with(Lock)

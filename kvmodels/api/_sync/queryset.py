@@ -8,9 +8,10 @@ that read and write. Nothing is read before a method asks for results.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Generic, Literal, Protocol, TypeVar, overload
+from typing import Any, Generic, Literal, Never, Protocol, TypeVar, overload
 
 from kvmodels._support.naming import show_public_path
+from kvmodels.api.refusals import refuse_positional
 from kvmodels.flows.arguments import fields_of
 from kvmodels.flows.bulk import options_and_results as bulk_results
 from kvmodels.flows.bulk import query_writes
@@ -570,12 +571,13 @@ class QuerySet(Generic[R]):
         """
         return self._runner.run(answers.exists(self._runner.context, self._query))
 
-    def page(self, *, size: int = 100, after: str | None = None, before: str | None = None) -> Page[R]:
+    def page(self, *_: Never, size: int = 100, after: str | None = None, before: str | None = None) -> Page[R]:
         """One page; each costs the same, however deep it is.
 
         Records that are written between two pages may be on both or on none; every other one is on exactly one.
 
         Args:
+            _: nothing; every argument has a name.
             size: the most items, 1 or more.
             after: ``next_cursor`` of the page before; None for the first page.
             before: ``previous_cursor`` of the page behind: the items that end there, in the same order.
@@ -587,8 +589,8 @@ class QuerySet(Generic[R]):
         Raises:
             InvalidCursorError: the cursor was changed, or made by another query.
             IndexChangedError: the index was rebuilt since the cursor was made.
-            InvalidArgumentError: a slice has been taken, the size is below 1, both cursors were given, or the values
-                are distinct.
+            InvalidArgumentError: a slice has been taken, the size is below 1 or given by position,
+                both cursors were given, or the values are distinct.
             OperationTooLargeError: as in ``to_list``.
             NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
 
@@ -607,6 +609,7 @@ class QuerySet(Generic[R]):
             >>> [step.id for step in steps.page(size=2, before=second.previous_cursor)]
             [1, 2]
         """
+        refuse_positional("page", _, "Write page(size=20), with after= for the next page.")
         data = self._runner.run(answers.page(self._runner.context, self._query, size, after, before))
         return Page(
             projections.shaped(self._shape, data.objects),

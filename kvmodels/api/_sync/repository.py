@@ -9,12 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime, timedelta
-from typing import Any, Generic, NoReturn, TypeVar, overload
+from typing import Any, Generic, Never, NoReturn, TypeVar, overload
 
 from pydantic import BaseModel
 
 from kvmodels._support.naming import show_public_path
 from kvmodels.api._sync.queryset import QuerySet, Runner
+from kvmodels.api.refusals import refuse_positional
 from kvmodels.flows.bulk import create as bulk
 from kvmodels.flows.bulk import loaded_objects, query_writes
 from kvmodels.flows.bulk import options_and_results as bulk_results
@@ -160,10 +161,11 @@ class Repository(QuerySet[M], Generic[M]):
 
     # --- writing one record -----------------------------------------------------------------------------------
 
-    def create(self, /, *, expire_in: float | timedelta | Keep | None = KEEP, **fields: Any) -> M:
+    def create(self, /, *_: Never, expire_in: float | timedelta | Keep | None = KEEP, **fields: Any) -> M:
         """Make an object and insert it.
 
         Args:
+            _: nothing; an object is stored with ``save`` or ``insert``.
             expire_in: seconds or a timedelta until the record expires; None for never; by default ``Meta.ttl``.
             fields: values of the model's fields, by the names that its constructor takes. Any name, if the class has
                 ``extra="allow"``, an ``__init__`` or a model validator that sees the input first.
@@ -174,9 +176,11 @@ class Repository(QuerySet[M], Generic[M]):
         Raises:
             UnknownFieldError: a name that the constructor would ignore.
             pydantic.ValidationError: the values do not make a valid object.
-            InvalidArgumentError: a field is given under two names, or ``expire_in`` is the alias of a field.
+            InvalidArgumentError: a field is given under two names, ``expire_in`` is the alias of a field, or an object
+                is given.
             AlreadyExistsError, UniqueViolationError: nothing was written.
         """
+        refuse_positional("create", _, "Store an object with save(obj) or insert(obj); create() takes field=value.")
         return self.insert(created_object(self._runner.schema, fields, expire_in), expire_in=expire_in)
 
     def insert(self, obj: M, *, expire_in: float | timedelta | Keep | None = KEEP) -> M:

@@ -18,6 +18,7 @@ from kvmodels._support.naming import show_public_path
 from kvmodels.api._sync import _compat as worlds
 from kvmodels.api._sync.kv_transaction import TransactionKv
 from kvmodels.api._sync.repository import Repository
+from kvmodels.api.refusals import refuse_other_with
 from kvmodels.api.scope import Joined, OpenBlock, Scope, Store, end_reruns, require_function, require_retries
 from kvmodels.core.keys import KeyPart
 from kvmodels.core.operations import format_versionstamp
@@ -437,3 +438,4 @@ class _TransactionRunner:
 
 
 show_public_path(Transaction)
+refuse_other_with(TransactionBlock)

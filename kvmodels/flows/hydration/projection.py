@@ -18,6 +18,7 @@ import pydantic
 from pydantic import BaseModel, ValidationError
 from pydantic.fields import FieldInfo
 
+from kvmodels._support.naming import key_argument
 from kvmodels.errors import DecodeError, KvModelsError
 from kvmodels.schema.declare.annotations import has_validators, plain
 from kvmodels.schema.declare.markers import FieldMarker
@@ -230,23 +231,26 @@ def _key(schema: ModelSchema, document: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _lacking(schema: ModelSchema, document: Document, name: str) -> NoReturn:
+    key = _key(schema, document)
     raise DecodeError(
         "a stored record lacks a field that has no plain default",
-        key=_key(schema, document),
+        key=key,
         model=schema.name,
         field=name,
         reason="missing",
         hint="The record was written before the field existed: give the field a plain default, write an "
-        "upgrade that fills it, or remove the record: repository.remove(key).",
+        f"upgrade that fills it, or remove the record: repository.remove({key_argument(key)}).",
     )
 
 
 def _unreadable(schema: ModelSchema, document: Document, name: str, reason: str, error: Exception) -> NoReturn:
+    key = _key(schema, document)
     raise DecodeError(
         "a stored record is not a valid object of its model",
-        key=_key(schema, document),
+        key=key,
         model=schema.name,
         field=name,
         reason=reason,
-        hint="Let the model accept what is stored (kv.get shows it), or remove the record: repository.remove(key).",
+        hint="Let the model accept what is stored (kv.get shows it), or remove the record: "
+        f"repository.remove({key_argument(key)}).",
     ) from error

@@ -16,6 +16,7 @@ from functools import partial
 from inspect import isawaitable
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
+from kvmodels._support.naming import key_argument
 from kvmodels.core.operations import Row
 from kvmodels.errors import DecodeError, InvalidArgumentError, KvModelsError, PrimaryKeyChangedError
 from kvmodels.flows.arguments import require_object
@@ -149,7 +150,7 @@ class Lifecycle:
                 return ()
             error.hint = (
                 "A hook gets the object that is removed: let the model accept what is stored (kv.get shows it), or "
-                "remove it with repository.remove(key), which then runs no hook."
+                f"remove it with repository.remove({key_argument(error.key)}), which then runs no hook."
             )
             raise
         hooks = self._hooks_for(instance)

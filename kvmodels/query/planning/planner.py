@@ -383,12 +383,12 @@ def _advice(live: LiveCollection, name: str) -> str:
     if name in live.replaced:
         return "Another release has replaced this index: run that release, or call .allow_scan() to read all records."
     if state is IndexState.PENDING:
-        return "Resolve the violations of the index and run db.build_indexes() again, or call .allow_scan()."
+        return "Resolve the violations of the index and run db.apply() again, or call .allow_scan()."
     if state is IndexState.SUPERSEDED:
         return "A newer release has changed the records that the index is made of: run that release."
     if state is IndexState.OUTDATED or live.unraised:
         return "Run db.apply(), which rewrites the records that an upgrade changes, or call .allow_scan() until then."
-    build = "Run db.build_indexes(), or call .allow_scan() to read all records until then."
+    build = "Run db.apply(), or call .allow_scan() to read all records until then."
     if state is IndexState.DISABLED:  # the store does not tell an index that is new from one that was dropped
         return f"{build} If a newer release has dropped the index, run that release instead."
     return build

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple, NoReturn, cast
 from pydantic import BaseModel, ValidationError
 
 from kvmodels._support import switches
+from kvmodels._support.naming import key_argument
 from kvmodels.errors import (
     DecodeError,
     InvalidArgumentError,
@@ -366,7 +367,8 @@ class RecordCodec:
                     reason="missing",
                     hint="The record was written before the field existed: give the field a plain default (a "
                     "default_factory only of list, dict, set, frozenset or tuple: another could give another value in "
-                    "every read), write an upgrade that fills it, or remove the record: repository.remove(key).",
+                    "every read), write an upgrade that fills it, or remove the record: "
+                    f"repository.remove({key_argument(key)}).",
                 )
         if self._keeps_extra or document.keys() <= self._names:
             return (dict(document) if reserved is None else document), unknown
@@ -398,7 +400,8 @@ class RecordCodec:
             model=self._name,
             field=field,
             reason=reason,
-            hint="Let the model accept what is stored (kv.get shows it), or remove the record: repository.remove(key).",
+            hint="Let the model accept what is stored (kv.get shows it), or remove the record: "
+            f"repository.remove({key_argument(key)}).",
         ) from error
 
 

@@ -1,0 +1,57 @@
+"""Errors for calls that are written in another way than the one that works, with the right way as their hint.
+
+Rules of this module: what a type checker refuses, it still refuses: methods that only raise are added at run time.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from kvmodels.errors import InvalidArgumentError
+
+
+def refuse_positional(method: str, given: tuple[Any, ...], hint: str) -> None:
+    """Refuse arguments by position of a method that takes all of them by name. Raises InvalidArgumentError."""
+    if given:
+        raise InvalidArgumentError(
+            "this method takes its arguments by name",
+            argument=f"{method}()",
+            value=type(given[0]).__name__,
+            hint=hint,
+        )
+
+
+def refuse_other_with(*facades: type[Any]) -> None:
+    """Let the wrong kind of ``with`` statement raise an error that names the right one.
+
+    Examples:
+        >>> from kvmodels import AsyncDatabase
+        >>> try:
+        ...     AsyncDatabase("memory://").__enter__()
+        ... except InvalidArgumentError as error:
+        ...     print(error.hint)
+        Write 'async with', inside of a coroutine.
+    """
+    for facade in facades:
+        is_asynchronous = hasattr(facade, "__aenter__")
+        refuse = _refuse_with if is_asynchronous else _refuse_async_with
+        for name in ("__enter__", "__exit__") if is_asynchronous else ("__aenter__", "__aexit__"):
+            setattr(facade, name, refuse)
+
+
+def _refuse_with(self: object, *_: object) -> NoReturn:
+    raise InvalidArgumentError(
+        "an asynchronous object is in a 'with' statement",
+        argument="with",
+        value=type(self).__name__,
+        hint="Write 'async with', inside of a coroutine.",
+    )
+
+
+def _refuse_async_with(self: object, *_: object) -> NoReturn:
+    raise InvalidArgumentError(
+        "a synchronous object is in an 'async with' statement",
+        argument="async with",
+        value=type(self).__name__,
+        hint="Write 'with', or use the asynchronous class, such as AsyncDatabase.",
+    )
