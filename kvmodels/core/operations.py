@@ -9,6 +9,7 @@ min, a max or another function is the same for an engine and for a transaction.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -208,7 +209,11 @@ class Changes(NamedTuple):
 
 
 Follow = Callable[[list[list[Row]]], Sequence[ReadRange]]
-"""A pure function from the rows of the first ranges to further ranges, which are read in the same snapshot."""
+"""A pure function from the rows of the first ranges to further ranges, which are read in the same snapshot.
+
+``Tail``, ``TailsOfRanges`` and ``Likely`` are such functions that say what they do. An engine behind a network answers
+them in one round trip; any other function costs it a second one, in a snapshot.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +238,32 @@ class Tail:
         """The one key behind each row of the first range."""
         prefix, start = self.prefix, self.start
         return [ReadRange(prefix + row[0][start:]) for row in ranges[0]]
+
+
+@dataclass(frozen=True, slots=True)
+class TailsOfRanges:
+    """A ``Follow`` that an engine may carry out itself: the rows of several ranges end in the keys of others.
+
+    Called, it is that function. An engine behind a network so reads entries and records in one round trip. It gives a
+    list for each record that is asked for, in order, as it does for the function.
+
+    Attributes:
+        prefix: what the keys of the rows to follow begin with.
+        starts: for each range where their end begins in its keys.
+        most: how many rows are followed, in the order of the ranges.
+    """
+
+    prefix: bytes
+    starts: tuple[int, ...]
+    most: int
+
+    def __call__(self, ranges: Sequence[list[Row]]) -> list[ReadRange]:
+        """The one key behind each of the first rows."""
+        prefix = self.prefix
+        behind = (
+            ReadRange(prefix + row[0][start:]) for start, rows in zip(self.starts, ranges, strict=True) for row in rows
+        )
+        return list(islice(behind, self.most))
 
 
 class Nothing:
