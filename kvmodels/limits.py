@@ -159,7 +159,6 @@ class Traits:
         functions: a mutation may be an ``Apply``.
         changes: ``changes`` works while the store keeps a change log.
         backup: ``backup`` works.
-        remote: a call is a round trip over a network, so flows rather read some rows too many than read twice.
         background_sweep: expired rows are removed without a call of ``sweep``.
     """
 
@@ -178,7 +177,6 @@ class Traits:
     functions: bool = True
     changes: bool = True
     backup: bool = True
-    remote: bool = False
     background_sweep: bool = True
 
 

@@ -1,10 +1,10 @@
-"""The stored catalogue: what the header key says of every collection, its fields and the state of each index.
+"""The stored catalogue: what the header lists of every collection, its fields and the state of each index.
 
-Rules of this module: pure values and functions from one header to the next. A process changes only what it
-declares and carries everything else along; a generation of an index is never used twice. The header is written
-only by schema changes, so that every other operation can check it without contention (rule R3).
+Rules of this module: pure values and functions from one header to the next. A process changes only what it declares and
+carries everything else along. A generation of an index is never used twice. Only schema changes write the header, so
+that every other operation can check it without contention (rule R3).
 
-States of an index, by the commits that lead from one to the next:
+States of an index, with the commits between them:
 
     (not listed)  --first listing of its collection, without records-->  READABLE
     (not listed)  --first listing of its collection, with records-->  DISABLED  --begin build (fence)-->  WRITE_ONLY
@@ -13,11 +13,11 @@ States of an index, by the commits that lead from one to the next:
                                             PENDING     --violations resolved-->  READABLE
     any           --drop, or a newer generation became READABLE-->  DROPPING  --entries removed-->  (not listed)
 
-An index that is declared and not listed is DISABLED: writers ignore it, queries raise IndexNotReadyError. One that is
-listed as DISABLED was never built although its collection had records from the start: a process that declares it only
-reads until its build has begun. Two states are never stored, because they are those of a READABLE index for one
-release: OUTDATED, while an upgrade of this release changes its columns in records that were not rewritten yet, and
-SUPERSEDED, when one of a newer release does.
+A declared index that is not listed is DISABLED: writers ignore it, queries raise IndexNotReadyError. One that is listed
+as DISABLED was never built although its collection had records; a process that declares it only reads until its build
+has begun. Two states are never stored, because only one release sees a READABLE index so: OUTDATED while an upgrade of
+this release changes its columns in records that were not rewritten yet, SUPERSEDED when an upgrade of a newer release
+does.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ LOADING = "loading"
 
 
 class IndexState(StrEnum):
-    """The life of one generation of an index."""
+    """State of one generation of an index."""
 
     DISABLED = "disabled"
     WRITE_ONLY = "write_only"
@@ -67,11 +67,11 @@ class StoredIndex:
 
     @property
     def is_aggregate(self) -> bool:
-        """Whether it has counters, which lie among the keys of the library, instead of entries."""
+        """Whether it has counters, which are keys of the library, instead of entries."""
         return "sums" in self.signature
 
     def prefix(self, collection: str) -> str:
-        """The first part of its entry keys; for an aggregate index, which has none, a name that nobody uses."""
+        """Return the first part of its entry keys; for an aggregate index, which has none, an unused name."""
         return index_prefix(collection, self.name, self.generation)
 
     @property
@@ -80,7 +80,7 @@ class StoredIndex:
         return self.signature["store"] == "record" or bool(self.signature.get("include"))
 
     def described_columns(self) -> Iterator[list[Any]]:
-        """The stored description of every column that it needs: its own, those of its condition, and its sums."""
+        """Return the stored description of every column that it needs: own ones, those of its condition, and sums."""
         yield from self.signature["columns"]
         yield from self.signature.get("sums", ())
         for tests in self.signature.get("where", ()):
@@ -92,10 +92,10 @@ class StoredIndex:
 class StoredCollection:
     """One collection, as the header lists it.
 
-    ``generations`` holds the highest generation ever used by index name; ``retired`` the hashes of generations that
-    were replaced or dropped, which tells a process of an older release from one that is ahead of the store.
-    ``schema_version`` is that of the latest release that was brought up, and the lowest that may write; ``oldest`` is
-    the lowest that a record may have; ``upgraded`` holds by field the version whose upgrade has changed it last.
+    ``generations`` holds the highest generation ever used by index name. ``retired`` holds the hashes of generations
+    that were replaced or dropped: a process that declares one of them is of an older release. ``schema_version`` is
+    that of the latest release that was brought up, and the lowest that may write; ``oldest`` is the lowest that a
+    record may have; ``upgraded`` holds by field the version whose upgrade has changed it last.
     """
 
     name: str
@@ -110,10 +110,10 @@ class StoredCollection:
     upgraded: Mapping[str, int]
 
     def raised_to(self, schema: ModelSchema) -> StoredCollection:
-        """This collection brought up to the version of a release: from then on lower ones only read.
+        """Return this collection at the schema version of a release: from then on lower versions only read.
 
-        A definition that this release has taken up again is no longer retired. An older release that declares it has a
-        lower version.
+        A definition that this release has taken up again is no longer retired, because older releases have a lower
+        version.
         """
         versions = {**self.upgraded}
         for name, version in schema.touched.items():
@@ -128,12 +128,7 @@ class StoredCollection:
         return replace(self, schema_version=schema.schema_version, upgraded=versions, retired=retired)
 
     def listing(self, schema: ModelSchema, only: Collection[str] | None = None) -> StoredCollection:
-        """This collection with the fields of a release; those that it does not declare stay listed.
-
-        Args:
-            schema: of the release.
-            only: the fields to list; None: all of them.
-        """
+        """Return this collection with the fields of a release, or ``only`` some; undeclared fields stay listed."""
         names = [name for name in schema.fields if only is None or name in only]
         codecs = {name: codec.name for name, codec in schema.column_codecs.items() if name in names}
         return replace(
@@ -147,18 +142,18 @@ class StoredCollection:
         return next((ix for ix in self.indexes if ix.name == name and ix.generation == generation), None)
 
     def next_generation(self, name: str) -> int:
-        """A generation that was never used."""
+        """Return a generation that was never used."""
         return self.generations.get(name, 0) + 1
 
     def generation_to_build(self, name: str, digest: str) -> int:
-        """The generation in which a build begins: one that is listed as DISABLED with this definition, or a new one."""
+        """Return the generation in which a build begins: one listed as DISABLED with this definition, or a new one."""
         for index in self.indexes:
             if index.name == name and index.hash == digest and index.state is IndexState.DISABLED:
                 return index.generation
         return self.next_generation(name)
 
     def with_index(self, index: StoredIndex) -> StoredCollection:
-        """This collection with one generation added, or replaced by a copy in another state."""
+        """Return this collection with one generation added, or replaced by a copy in another state."""
         others = tuple(ix for ix in self.indexes if (ix.name, ix.generation) != (index.name, index.generation))
         highest = max(index.generation, self.generations.get(index.name, 0))
         retired = tuple(digest for digest in self.retired.get(index.name, ()) if digest != index.hash)
@@ -172,7 +167,7 @@ class StoredCollection:
         )
 
     def without_index(self, name: str, generation: int) -> StoredCollection:
-        """This collection with one generation no longer listed; its number stays used."""
+        """Return this collection without one generation, whose number stays used."""
         return replace(self, indexes=tuple(ix for ix in self.indexes if (ix.name, ix.generation) != (name, generation)))
 
 
@@ -183,11 +178,11 @@ class Header:
     collections: Mapping[str, StoredCollection]
 
     def with_collection(self, collection: StoredCollection) -> Header:
-        """This header with one collection added or replaced."""
+        """Return this header with one collection added or replaced."""
         return Header({**self.collections, collection.name: collection})
 
     def prefixes(self) -> dict[str, str]:
-        """First key parts in use, each with the collection that owns it."""
+        """Return the first key parts in use, each with the collection that owns it."""
         owners = {name: name for name in self.collections}
         for collection in self.collections.values():
             for index in collection.indexes:
@@ -196,11 +191,11 @@ class Header:
         return owners
 
     def without_unfinished(self) -> tuple[Header, frozenset[str]]:
-        """This header with nothing but READABLE indexes, and the first key parts of the entries that go with the rest.
+        """Return this header with READABLE indexes only, and the first key parts of the entries of the others.
 
-        For a copy of the store: a build goes on from versionstamps, which a copy does not keep. What is no longer
-        listed is DISABLED, and its generation stays used. Counters have no key part of their own: those of a generation
-        that the new header does not list go (``keyspace.counted_by`` says whose a counter is).
+        For a copy of the store: a build resumes from versionstamps, which a copy does not keep. Indexes that are no
+        longer listed are DISABLED, and their generations stay used. Counters have no key part of their own; see
+        ``keyspace.counted_by``.
         """
         header, dropped = self, set[str]()
         for collection in self.collections.values():
@@ -213,7 +208,7 @@ class Header:
         return header, frozenset(dropped)
 
     def to_value(self) -> dict[str, Any]:
-        """The value of the header key: plain maps, lists, strings and numbers."""
+        """Return the value of the header key: plain maps, lists, strings and numbers."""
         return {
             "format": FORMAT,
             "collections": {name: _collection_value(item) for name, item in self.collections.items()},
@@ -221,7 +216,7 @@ class Header:
 
     @classmethod
     def from_value(cls, value: Any, key: tuple[Any, ...]) -> Header:
-        """The reverse of ``to_value``.
+        """Return the header of a value that ``to_value`` made.
 
         Raises:
             SchemaMismatchError: a newer release of this library wrote the header, or the store holds half of a dump.
@@ -250,11 +245,9 @@ class Header:
 
 
 def loading_value(token: str, before: dict[str, Any] | None) -> dict[str, Any]:
-    """The value of the header key while a dump is loaded: no model can be used, and one load alone writes.
+    """Return the value of the header key while a dump is loaded: no model can be used, and one load alone writes.
 
-    Args:
-        token: of the load.
-        before: the value of the header before, to go back to; None when there was none.
+    ``before`` is the value to go back to if the load fails; None when there was none.
     """
     return {"format": FORMAT, "collections": {}, LOADING: token, "before": before}
 
@@ -312,12 +305,10 @@ def _collection(name: str, value: Mapping[str, Any]) -> StoredCollection:
 def stored_collection(
     schema: ModelSchema, state: IndexState = IndexState.READABLE, generations: Mapping[str, int] | None = None
 ) -> StoredCollection:
-    """What the header lists for a collection that it has never listed.
+    """Return the first listing of a collection, with every index in one state.
 
-    Args:
-        schema: of the collection.
-        state: of every index; DISABLED if there are records already, which may be of any schema version.
-        generations: of every index; None: the first.
+    ``state`` is DISABLED if there are records already, which may be of any schema version. ``generations`` are those of
+    the indexes; None: the first of each.
     """
     generations = generations if generations is not None else dict.fromkeys(schema.indexes, 1)
     return StoredCollection(
@@ -335,17 +326,15 @@ def stored_collection(
 
 
 def stored_index(definition: IndexDefinition, generation: int, state: IndexState) -> StoredIndex:
-    """A declared index as the header lists it."""
+    """Return a declared index as the header lists it."""
     return StoredIndex(definition.name, generation, state, definition.hash(), definition.signature())
 
 
 def index_definition(index: StoredIndex) -> IndexDefinition:
-    """The definition of a stored generation from the catalogue alone, without the class of the model.
+    """Return the definition of a stored generation from the catalogue alone, without the class of the model.
 
-    Its columns take and give stored values: of an Enum the values, because the store does not know the members.
-
-    Raises:
-        SchemaMismatchError: a column has a type that this release does not know.
+    Its columns take and give stored values (of an Enum the values), because the store does not know Python types.
+    Raises SchemaMismatchError for a column type that this release does not know.
     """
     signature = index.signature
 
@@ -376,16 +365,12 @@ def index_definition(index: StoredIndex) -> IndexDefinition:
 
 
 def primary_key_columns(collection: StoredCollection) -> tuple[Column, ...]:
-    """The primary key of a stored collection from the catalogue alone, as ``index_definition``.
-
-    Raises:
-        SchemaMismatchError: a column has a type that this release does not know.
-    """
+    """Return the primary key of a stored collection from the catalogue alone; raises as ``index_definition``."""
     return tuple(_column("*", *column) for column in collection.primary_key)
 
 
 def _column(index: str, field: str, codec_name: str, direction: str, is_nullable: bool, *place: Any) -> Column:
-    """A column from its stored signature; ``place`` is there only for what is no plain field."""
+    """Return a column from its stored signature; only a column that is no plain field has ``place``."""
     codec = column_codec_named(codec_name)
     if codec is None:
         raise SchemaMismatchError(

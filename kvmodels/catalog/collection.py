@@ -1,9 +1,9 @@
 """A declared model joined with the stored catalogue: what this process may do with a collection right now.
 
-Rules of this module: made anew for every header versionstamp, immutable afterwards, pure. Writers follow the
-header, not the declaration: every maintained generation is kept from its stored signature. A process may write only
-if it declares every maintained index by name, if the definition that it declares is stored or is not stored *yet*
-(a retired one is that of an older release), and if its schema version is not lower than the stored one.
+Rules of this module: pure; made for one versionstamp of the header, immutable afterwards. Writers follow the header,
+not the declaration: they keep every maintained generation from its stored signature. A process may write only if it
+declares every maintained index by name, if its definition is stored or is not stored *yet* (a retired one belongs to an
+older release), and if its schema version is not lower than the stored one.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class LiveIndex:
     """One maintained generation of an index with the layout of its keys.
 
     ``fence`` is the versionstamp of the fence key, or None once the index is READABLE: a record last written at or
-    before it may lack its entries. ``since`` is the highest schema version whose upgrade touches a field that the index
-    is made of, 1 for none: entries of records of a lower version are those of the values before.
+    before it may lack its entries. ``since`` is the highest schema version whose upgrade touches a field of the index,
+    1 for none: entries of records of a lower version hold the values before it.
     """
 
     stored: StoredIndex
@@ -46,24 +46,21 @@ class LiveIndex:
 
 @dataclass(frozen=True, slots=True)
 class LiveCollection:
-    """What this process knows of one collection under one header.
+    """The indexes and permissions of one collection under one header.
 
     Attributes:
-        schema: the declaration.
-        layout: keys of the records.
-        maintained: every generation that a write must keep, in catalogue order; those that this process knows,
-            when ``read_only`` is set.
-        readable: by index name, the generation that queries may use (its definition is the declared one).
+        maintained: every generation that a write must keep, in catalogue order; with ``read_only`` those that this
+            process knows.
+        readable: by index name, the generation that queries may use; its definition is the declared one.
         states: by index name, the state of a declared index that is not readable.
         refused: raised on every use, when the primary key or a column type differs and no upgrade converts it, or an
             upgrade is missing.
         read_only: raised on every write, when this process cannot keep a maintained index, or writes records of another
             version than the store takes.
-        unraised: nothing is in the way of a write but the stored schema version, which is lower than an upgrade asks.
-        unbuilt: nothing is in the way of a write but indexes that must be built first, because the collection had
-            records when the header listed it.
-        replaced: names of declared indexes that another release has replaced by a newer definition, so that nothing
-            that this process does makes them readable.
+        unraised: only the stored schema version, which is lower than an upgrade needs, prevents writes.
+        unbuilt: only indexes that must be built first prevent writes: the collection had records when it was listed.
+        replaced: declared indexes that another release has replaced by a newer definition, so that this one cannot
+            build them.
         compiled: loaders, lookups, plans and writers for this header; no part of identity.
     """
 
@@ -85,8 +82,7 @@ class OpenedSchema:
     """Values of one declaration that all databases of this process share.
 
     Attributes:
-        layout: keys of the records.
-        joined: the last header under which nothing had to be refused or built, and the collection joined with it.
+        joined: the last header under which nothing had to be refused or built, with the collection joined to it.
         settled: of the first schema of a database: the last header that lacked nothing, and the schemas it was opened
             with.
     """
@@ -117,13 +113,9 @@ def join(
 ) -> LiveCollection:
     """Join one declaration with the header that was read.
 
-    Args:
-        fences: versionstamps of the fence keys by (collection, index, generation); needed for every generation
-            that is maintained and not READABLE.
-        layout: the record layout to reuse.
-
-    A collection that the header does not list cannot be used: that happens only in a store opened with
-    ``readonly=True`` before anybody wrote to it.
+    ``fences`` holds versionstamps of fence keys by (collection, index, generation), for every generation that is
+    maintained and not READABLE. A collection that the header does not list, as in a new store opened with
+    ``readonly=True``, cannot be used.
     """
     layout = layout or RecordLayout(schema.collection, schema.primary_key)
     stored = header.collections.get(schema.collection)
@@ -161,7 +153,7 @@ def join(
 
 
 def unbuilt_from_the_start(schema: ModelSchema, stored: StoredCollection) -> list[str]:
-    """The declared indexes that were listed together with the records of their collection, and never built."""
+    """Return the declared indexes that were listed together with existing records, and never built."""
     maintained = {index.name for index in stored.indexes if index.state.maintained}
     disabled = {index.name for index in stored.indexes if index.state is IndexState.DISABLED}
     return [name for name in schema.indexes if name in disabled and name not in maintained]
@@ -241,19 +233,15 @@ def _not_built(schema: ModelSchema, index: str) -> SchemaMismatchError:
 
 
 def is_older(schema: ModelSchema, stored: StoredCollection) -> bool:
-    """Whether a release is behind the one that was brought up last: then it only reads.
+    """Whether a newer release has raised the schema version, so that this one only reads.
 
-    From the commit that raises the version on nobody writes a record of an older one, so a scan finds them all.
+    After the commit that raises the version, no record of an older version is written, so a scan finds them all.
     """
     return schema.schema_version < stored.schema_version
 
 
 def require_current_release(schema: ModelSchema, stored: StoredCollection) -> None:
-    """Refuse what changes the indexes of a collection to a release that only reads.
-
-    Raises:
-        SchemaMismatchError: a newer release has raised the schema version.
-    """
+    """Raise SchemaMismatchError if a newer release has raised the schema version: this one may not change indexes."""
     if is_older(schema, stored):
         raise _too_old(schema, stored)
 
@@ -289,13 +277,13 @@ def _refusal(schema: ModelSchema, stored: StoredCollection) -> SchemaMismatchErr
 
 
 def missing_upgrades(schema: ModelSchema, stored: StoredCollection) -> tuple[int, ...]:
-    """The versions up to the declared one whose upgrades other releases had, and records may not have seen."""
+    """Return the versions up to the declared one whose upgrades other releases had and this one lacks."""
     needed = {version for version in stored.upgraded.values() if stored.oldest < version <= schema.schema_version}
     return tuple(sorted(needed - schema.upgrades_to))
 
 
 def retyped_columns(schema: ModelSchema, index: StoredIndex) -> dict[str, tuple[str, str]]:
-    """The columns of a stored generation that are declared with another type: its codec and the declared one."""
+    """Return the columns of a stored generation whose declared type differs: stored codec and declared codec."""
     found: dict[str, tuple[str, str]] = {}
     for name, codec_name, _, _, *place in index.described_columns():
         codec = _declared_codec(schema, name, tuple(place[0]["path"]) if place else (name,))
@@ -305,7 +293,7 @@ def retyped_columns(schema: ModelSchema, index: StoredIndex) -> dict[str, tuple[
 
 
 def needed_version(schema: ModelSchema, definition: IndexDefinition) -> int:
-    """The highest schema version whose upgrade touches a field that an index is made of; 1 for none."""
+    """Return the highest schema version whose upgrade touches a field of an index; 1 for none."""
     return _highest(schema, definition, schema.touched)
 
 
@@ -322,7 +310,7 @@ def _highest(schema: ModelSchema, definition: IndexDefinition, touched: Mapping[
 
 
 def _sources(schema: ModelSchema, column: Column) -> tuple[str, ...]:
-    """The fields that the values of a column are made of."""
+    """Return the fields from which the values of a column are made."""
     stored_as = stored_name(column.path)
     if stored_as is None:
         return (column.field,)
@@ -358,7 +346,7 @@ def _maintained(
 
 
 def _definition(schema: ModelSchema, stored: StoredCollection, index: StoredIndex) -> IndexDefinition | None:
-    """The definition by which this process keeps a generation, or None when it may not write."""
+    """Return the definition by which this process keeps a generation; None when it may not write."""
     declared = schema.indexes.get(index.name)
     if declared is None:
         return None
@@ -372,14 +360,14 @@ def _definition(schema: ModelSchema, stored: StoredCollection, index: StoredInde
 
 
 def _needs_other_function(schema: ModelSchema, index: StoredIndex) -> bool:
-    """Whether a generation has a column that is computed by a function which this release does not have."""
+    """Whether a generation has a column computed by a function that this release does not have."""
     here = {computed.stored_as for computed in schema.computed.values()}
     needed = {stored_name(tuple(place[0]["path"])) for _, _, _, _, *place in index.described_columns() if place}
     return bool(needed - here - {None})
 
 
 def _unkept(schema: ModelSchema, stored: StoredCollection, index: StoredIndex) -> SchemaMismatchError:
-    """Why this process may not write beside a generation that it cannot keep."""
+    """Return the error of a write beside a generation that this process cannot keep."""
     declared = schema.indexes.get(index.name)
     digest = None if declared is None else declared.hash()
     names = schema, index.name, index.hash, digest
@@ -409,10 +397,10 @@ def _unkept(schema: ModelSchema, stored: StoredCollection, index: StoredIndex) -
 
 
 def replaces(schema: ModelSchema, stored: StoredCollection, index: StoredIndex) -> bool:
-    """Whether this release may end a generation that it cannot keep, because its own definition comes after it.
+    """Whether this release may end a generation that it cannot keep, because its own definition is newer.
 
-    Its definition must not have been replaced or dropped, and must have no older generation: then the other one belongs
-    to a newer release, whose build has begun.
+    Its definition must not have been replaced or dropped, and must have no older generation: then the other generation
+    belongs to a newer release, whose build has begun.
     """
     declared = schema.indexes.get(index.name)
     if declared is None:
@@ -429,7 +417,7 @@ def replaces(schema: ModelSchema, stored: StoredCollection, index: StoredIndex) 
 def is_retired(schema: ModelSchema, stored: StoredCollection, name: str) -> bool:
     """Whether another release has replaced or dropped the declared definition of an index, so that this one is older.
 
-    Not if this release raises the schema version: it is the newest then, and has gone back to the former definition.
+    Not if this release raises the schema version: it is then the newest, and has taken up the former definition again.
     """
     if schema.schema_version > stored.schema_version:
         return False
@@ -437,13 +425,13 @@ def is_retired(schema: ModelSchema, stored: StoredCollection, name: str) -> bool
 
 
 def unkept_generations(live: LiveCollection, stored: StoredCollection) -> list[StoredIndex]:
-    """The maintained generations that this process cannot keep, so that it cannot write."""
+    """Return the maintained generations that this process cannot keep, so that it cannot write."""
     kept = {(index.stored.name, index.stored.generation) for index in live.maintained}
     return [ix for ix in stored.indexes if ix.state.maintained and (ix.name, ix.generation) not in kept]
 
 
 def _way_out(schema: ModelSchema, index: StoredIndex) -> str:
-    """What to do about a generation that this process can neither keep nor end."""
+    """Return the hint for a generation that this process can neither keep nor end."""
     if index.name not in schema.indexes:
         return (
             "If a newer release has added it, run that release. If this is the newest and all processes run it, drop "
@@ -454,17 +442,16 @@ def _way_out(schema: ModelSchema, index: StoredIndex) -> str:
 
 
 def _is_replaced(schema: ModelSchema, stored: StoredCollection, definition: IndexDefinition) -> bool:
-    """Whether a definition was replaced by that of another release, which is kept under its name."""
+    """Whether a newer definition of another release is kept under the name of this one."""
     digest = definition.hash()
     kept = [index.hash for index in stored.indexes if index.name == definition.name and index.state.maintained]
     return bool(kept) and digest not in kept and is_retired(schema, stored, definition.name)
 
 
 def _rebuilt(schema: ModelSchema, index: StoredIndex) -> IndexDefinition | None:
-    """The definition of an older generation from its stored signature.
+    """Return the definition of an older generation from its stored signature.
 
-    None when a field is gone or has another type, or when the function of a computed column is not the one that this
-    class has.
+    None when a field is gone or has another type, or when this class has another function for a computed column.
     """
     if retyped_columns(schema, index):
         return None
@@ -489,7 +476,7 @@ def _rebuilt(schema: ModelSchema, index: StoredIndex) -> IndexDefinition | None:
 
 
 def _is_stored(schema: ModelSchema, column: Column) -> bool:
-    """Whether this process writes the values of a column into its documents where the column has them."""
+    """Whether this process writes the values of a column where the column expects them."""
     if _declared_codec(schema, column.field, column.path) is None:
         return False
     if stored_name(column.path) is not None:
@@ -499,7 +486,7 @@ def _is_stored(schema: ModelSchema, column: Column) -> bool:
 
 
 def _declared_codec(schema: ModelSchema, field: str, path: tuple[str, ...]) -> ColumnCodec | None:
-    """The codec, of one value and ascending, of what this process stores at a path; None if it stores nothing there."""
+    """Return the codec of one ascending value that this process stores at a path; None if it stores nothing there."""
     stored_as = stored_name(path)
     if stored_as is not None:
         return next((one.codec for one in schema.computed.values() if one.stored_as == stored_as), None)
@@ -509,7 +496,7 @@ def _declared_codec(schema: ModelSchema, field: str, path: tuple[str, ...]) -> C
 
 
 def _state(schema: ModelSchema, stored: StoredCollection, name: str) -> IndexState:
-    """The state of a declared index that is not readable for this process."""
+    """Return the state of a declared index that is not readable for this process."""
     definition = schema.indexes[name]
     digest = definition.hash()
     for index in reversed(stored.indexes):

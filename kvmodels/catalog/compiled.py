@@ -1,8 +1,8 @@
-"""What this process has compiled for one collection under one header.
+"""The compiled values of one collection under one header.
 
-Rules of this module: only places and types. A value is compiled by the module that uses it, when it is first needed,
-and holds as long as the header does: a new header brings a new ``CompiledCollection``. Kinds of values that higher
-packages define are kept as ``object``; whoever reads one checks its class.
+Rules of this module: only places and types. The module that uses a value compiles it when it is first needed; it is
+valid as long as the header: a new header brings a new ``CompiledCollection``. Values whose types higher packages define
+are kept as ``object``; readers check the class.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Loader(Protocol):
     """Makes the object of a record row, whose key is that of a record; raises DecodeError as ``object_of``."""
 
     def __call__(self, row: PlainRow, asked: bytes = b"", /) -> Any:
-        """Return the object. ``asked``: the key that was asked for; it is the key of the row."""
+        """Return the object; ``asked`` is the key that was asked for, if it is known to be that of the row."""
         ...
 
 
@@ -43,8 +43,7 @@ class CompiledCollection:
     """Compiled values of one collection under one header, each made when it is first needed.
 
     Attributes:
-        loaders: of records by key or range. They follow from declaration, layout and codec alone, so all stores of one
-            process with this header share them.
+        loaders: of records by key or range; all stores of one process with this header share them.
         entry_loaders: by the name of the index whose entries lead to the records.
         batch_loaders: by the name of the index, None for records themselves; a value is None where rows must be loaded
             one by one.

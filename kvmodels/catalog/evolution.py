@@ -1,8 +1,8 @@
 """Schema differences between the declared models and the store, step by step, by named rules.
 
-Rules of this module: pure; nothing is changed here. Every difference is one step of one rule, and a table says of each
-rule how safe it is, why, and which action it leads to. A difference that no rule allows is refused, and one that only
-the user can judge is refused until it is allowed by name.
+Rules of this module: pure; nothing is changed here. Every difference is one step of one rule, and a table gives the
+safety, reason and action of each rule. A difference without a rule is refused; one that only the user can judge is
+refused until it is allowed by name.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ Allowed = Literal["drop_index", "forget_field", "change_type", "leave_records"]
 
 
 class StepKind(StrEnum):
-    """What a step asks for."""
+    """Kind of work that a step needs."""
 
     SAFE = "SAFE"
     NEEDS_REBUILD = "NEEDS_REBUILD"
@@ -46,7 +46,7 @@ class Rule(NamedTuple):
 
     Attributes:
         kind: SAFE: the catalogue alone changes; NEEDS_REBUILD: records or entries are written; REFUSED: nothing.
-        reason: what was found.
+        reason: the difference that was found.
         action: what ``db.apply()`` does about it.
         allow: the name that lifts a refusal, or that makes more of a step than is done without it.
     """
@@ -185,7 +185,7 @@ CAUSES_SHOWN: Final = 3
 
 
 class RefusedRecord(NamedTuple):
-    """A stored record that the models of this release cannot read, or that they could not write anew.
+    """A stored record that the models of this release cannot read or rewrite.
 
     Attributes:
         key: its primary key.
@@ -197,11 +197,11 @@ class RefusedRecord(NamedTuple):
 
 
 class Tried(NamedTuple):
-    """How some records of a collection were taken by the model.
+    """Result of decoding some records of a collection with the model.
 
     Attributes:
         number: how many were tried.
-        refused: those that were not taken.
+        refused: those that could not be decoded.
     """
 
     number: int
@@ -238,28 +238,28 @@ class PlanStep:
 
     @property
     def kind(self) -> StepKind:
-        """SAFE, NEEDS_REBUILD or REFUSED; an allowed step is none that is refused."""
+        """SAFE, NEEDS_REBUILD or REFUSED; an allowed step is not refused."""
         kind = RULES[self.rule].kind
         return StepKind.SAFE if self.allowed and kind is StepKind.REFUSED else kind
 
     @property
     def reason(self) -> str:
-        """What was found."""
+        """Return the difference that was found."""
         return RULES[self.rule].reason
 
     @property
     def action(self) -> str:
-        """What ``db.apply()`` does about it, or what the user should do about a refusal."""
+        """Return the work of ``db.apply()``, or the user's way out of a refusal."""
         return RULES[self.rule].action
 
     @property
     def allow(self) -> Allowed | None:
-        """The name for ``db.apply(allow=...)`` that lifts the refusal, or makes more of the step."""
+        """Return the name for ``db.apply(allow=...)`` that lifts the refusal, or makes more of the step."""
         return RULES[self.rule].allow
 
     @property
     def idle(self) -> bool:
-        """Whether ``db.apply()`` has nothing to do about it."""
+        """Whether ``db.apply()`` has nothing to do for this step."""
         return not self.allowed and self.action.startswith(NOTHING)
 
     def __str__(self) -> str:
@@ -271,7 +271,7 @@ class PlanStep:
 
 @dataclass(frozen=True, slots=True)
 class SchemaPlan:
-    """Everything that lies between the models and the store, in the order in which it is dealt with.
+    """All differences between the models and the store, in the order in which they are dealt with.
 
     Examples:
         >>> print(SchemaPlan(()))
@@ -282,7 +282,7 @@ class SchemaPlan:
 
     @property
     def refused(self) -> tuple[PlanStep, ...]:
-        """The steps for which ``db.apply()`` would do nothing at all."""
+        """The steps that keep ``db.apply()`` from doing anything."""
         return tuple(step for step in self.steps if step.kind is StepKind.REFUSED)
 
     @property
@@ -308,7 +308,7 @@ class SchemaPlan:
         return SchemaPlan(tuple(replace(step, allowed=step.allow in allowed) for step in self.steps))
 
     def of(self, collection: str, *rules: str) -> tuple[PlanStep, ...]:
-        """The steps of one collection, of some rules or of all."""
+        """Return the steps of one collection, of some rules or of all."""
         return tuple(step for step in self.steps if step.collection == collection and (not rules or step.rule in rules))
 
     def __str__(self) -> str:
@@ -318,13 +318,10 @@ class SchemaPlan:
 def plan_collection(
     live: LiveCollection, stored: StoredCollection | None, *, empty: bool, tried: Tried
 ) -> Iterator[PlanStep]:
-    """The steps of one collection.
+    """Return the steps of one collection.
 
-    Args:
-        live: the declaration joined with the header.
-        stored: what the header lists; None when it does not list the collection.
-        empty: the collection has no records, so no field can be missing in any.
-        tried: what became of records that the model was tried on.
+    ``stored`` is None when the header does not list it. ``empty`` says that it has no records, so no field can be
+    missing in any. ``tried`` is the result of decoding some of its records with the model.
     """
     schema = live.schema
     if stored is None:
@@ -400,14 +397,14 @@ class _Difference:
                 yield self._step(name, "field_removed", known)
 
     def _factory(self, rule: str, name: str) -> str:
-        """Why a field that has a ``default_factory`` has no default that stored records could have."""
+        """Explain why a field that has a ``default_factory`` has no default for stored records."""
         info = self._schema.model.model_fields.get(name) if rule == "field_required" else None
         if info is None or info.default_factory is None:
             return ""
         return "; its default_factory may give another value in every read, so it is no default of what is stored"
 
     def _former(self, rule: str, type_name: str) -> str:
-        """The question whether an added field is one that went: as it is, the values would stay under the old name."""
+        """Ask whether an added field is a renamed one: without a rename, the values stay under the old name."""
         if rule == "field_filled" or self._empty:
             return ""
         gone = [
@@ -424,7 +421,7 @@ class _Difference:
         return "field_unmissed" if self._empty and rule != "field_added" else rule
 
     def _of_class(self, name: str) -> str:
-        """The rule for an added field that not every class of a shared collection needs to have."""
+        """Return the rule for an added field that not every class of a shared collection must have."""
         variants = self._schema.variants
         classes = () if variants is None else variants.by_class.values()
         # The catalogue lists no classes, so a new one is not told from one that got a field.
@@ -493,7 +490,7 @@ class _Difference:
 
 
 def _members(type_name: str) -> frozenset[str]:
-    """The members of a union at the top of a type: ``dict[str, int | None] | None`` has two."""
+    """Return the members of a union at the top of a type: ``dict[str, int | None] | None`` has two."""
     members, depth = [""], 0
     for letter in type_name:
         depth += (letter == "[") - (letter == "]")

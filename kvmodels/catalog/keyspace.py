@@ -1,4 +1,4 @@
-"""The one module that knows the layout of keys: records, index entries, header, fences, builds, violations, tokens.
+"""The layout of all keys: records, index entries, header, fences, builds, violations, tokens.
 
 The layout is a promise (``docs/concepts/layout.md`` has the table, ``tests/golden`` the bytes):
 
@@ -19,7 +19,7 @@ The layout is a promise (``docs/concepts/layout.md`` has the table, ``tests/gold
     ("__kvmodels__", "token", token)                      the outcome of one logical operation
 
 Rules of this module: every key of a model is built or taken apart here and nowhere else, always as packed bytes. A
-unique slot and a row with None share a prefix; they are told apart by the number of parts.
+unique slot and a row with None share a prefix; the number of parts distinguishes them.
 """
 
 from __future__ import annotations
@@ -53,33 +53,33 @@ index it fits the 511 bytes that LMDB takes.
 
 
 def index_prefix(collection: str, index: str, generation: int) -> str:
-    """The first part of every entry key of one generation of an index, as the Deno documentation names it."""
+    """Return the first part of every entry key of one generation of an index, as the Deno documentation names it."""
     name = f"{collection}_by_{index}"
     return name if generation == 1 else f"{name}~{generation}"
 
 
 def fence_key(collection: str, index: str, generation: int) -> bytes:
-    """The key whose versionstamp is the fence: records last written after it are maintained by their writers."""
+    """Return the key whose versionstamp is the fence: writers maintain records that are last written after it."""
     return encode_key((RESERVED, "fence", collection, index, generation))
 
 
 def build_key(collection: str, index: str, generation: int) -> bytes:
-    """The key that holds the progress of an online build; every batch checks and sets it."""
+    """Return the key with the progress of an online build; every batch checks and sets it."""
     return encode_key((RESERVED, "build", collection, index, generation))
 
 
 def drop_key(collection: str, index: str, generation: int) -> bytes:
-    """The key that holds the progress of removing the entries of an index."""
+    """Return the key with the progress of removing the entries of an index."""
     return encode_key((RESERVED, "drop", collection, index, generation))
 
 
 def counter_prefix(collection: str, index: str, generation: int) -> bytes:
-    """The common prefix of the counters of one generation of an aggregate index."""
+    """Return the common prefix of the counters of one generation of an aggregate index."""
     return encode_key((RESERVED, "counter", collection, index, generation))
 
 
 def counted_by(key: tuple[Any, ...]) -> tuple[str, str, int] | None:
-    """Collection, index and generation of a counter; None for every other key."""
+    """Return collection, index and generation of a counter; None for every other key."""
     if key[:2] != (RESERVED, "counter") or len(key) < 6:
         return None
     collection, index, generation = key[2:5]
@@ -87,12 +87,12 @@ def counted_by(key: tuple[Any, ...]) -> tuple[str, str, int] | None:
 
 
 def violation_prefix(collection: str, index: str, generation: int) -> bytes:
-    """The common prefix of the violation rows of one generation of an index."""
+    """Return the common prefix of the violation rows of one generation of an index."""
     return encode_key((RESERVED, "violation", collection, index, generation))
 
 
 def violation_key(prefix: bytes, slot: bytes | None, pk: bytes) -> bytes:
-    """The violation row of a record: for a duplicate with the slot that another record holds, else without.
+    """Return the violation row of a record: for a duplicate with the slot that another record holds, else without.
 
     A long slot is left out, because the row would be over the limit although slot and record are not.
     """
@@ -101,12 +101,12 @@ def violation_key(prefix: bytes, slot: bytes | None, pk: bytes) -> bytes:
 
 
 def migration_key(collection: str) -> bytes:
-    """The key that holds the progress of a migration; every batch checks and sets it."""
+    """Return the key with the progress of a migration; every batch checks and sets it."""
     return encode_key((RESERVED, "migration", collection))
 
 
 def unmigrated_prefix(collection: str) -> bytes:
-    """The common prefix of the rows of records that a migration cannot rewrite; the primary key follows."""
+    """Return the common prefix of the rows of records that a migration cannot rewrite; the primary key follows."""
     return encode_key((RESERVED, "unmigrated", collection))
 
 
@@ -114,30 +114,32 @@ _OF_CHANGES = frozenset({"fence", "build", "drop", "violation", "migration", "un
 
 
 def belongs_to_a_change(key: tuple[Any, ...]) -> bool:
-    """Whether a key holds the progress or the findings of a change of the schema, which ends with the change."""
+    """Whether a key holds progress or findings of a schema change, and ends with the change."""
     return key[:1] == (RESERVED,) and len(key) > 1 and key[1] in _OF_CHANGES
 
 
 def bulk_key(resume_id: str) -> bytes:
-    """The key that holds the progress of a bulk write; every batch checks and sets it."""
+    """Return the key with the progress of a bulk write; every batch checks and sets it."""
     return encode_key((RESERVED, "bulk", resume_id))
 
 
 def bulk_prefix(resume_id: str, run: str, kind: str) -> bytes:
-    """The common prefix of the rows of one run of a bulk write; ``kind`` is ``"key"``, ``"failed"`` or ``"item"``."""
+    """Return the common prefix of the rows of one run of a bulk write.
+
+    ``kind`` is ``"key"``, ``"failed"`` or ``"item"``.
+    """
     return encode_key((RESERVED, "bulk", resume_id, run, kind))
 
 
 def token_key(token: str) -> bytes:
-    """The key that says whether the logical operation with this token was applied."""
+    """Return the key that exists if the logical operation with this token was applied."""
     return encode_key((RESERVED, "token", token))
 
 
 def guard_key(name: str, parts: tuple[Any, ...]) -> bytes:
     """Return the exclusive row of a guard, which every holder checks and exclusive holders set.
 
-    Raises:
-        InvalidKeyError: something that is no part of a key.
+    Raises InvalidKeyError for something that is no part of a key.
     """
     return encode_key((RESERVED, "guard", name)) + encode_key(parts)  # a wrong part is named by its place among them
 
@@ -146,9 +148,6 @@ def shared_guard_key(name: str, parts: tuple[Any, ...]) -> bytes:
     """Return the shared row of a guard, which exclusive holders check and shared holders set.
 
     It is as long as the exclusive row, so that no guard is too long for one of its rows alone.
-
-    Raises:
-        InvalidKeyError: something that is no part of a key.
     """
     return encode_key((RESERVED, "share", name)) + encode_key(parts)
 
@@ -174,22 +173,14 @@ class RecordLayout:
         self._equal_as_packed = all(codec.name != "datetime" for codec in self._codecs)
 
     def pack_if_same(self, values: tuple[Any, ...], loaded: tuple[Any, ...]) -> bytes | None:
-        """Packed primary key, or None if it is another one than the key of the loaded record.
-
-        Raises:
-            InvalidValueError: as ``pack``.
-        """
+        """Return the packed primary key, or None if it is not that of the loaded record; raises as ``pack``."""
         packed = self.pack(values)
         if self._equal_as_packed and values == loaded:
             return packed
         return packed if packed == self.pack(loaded) else None
 
     def pack(self, values: tuple[Any, ...]) -> bytes:
-        """Packed primary key from Python values, without the prefix.
-
-        Raises:
-            InvalidValueError: a value is not of the type of its field; the field is named.
-        """
+        """Return the packed primary key of Python values, without the prefix; InvalidValueError names the field."""
         if len(values) == len(self._codecs) == 1:
             try:
                 return self._codecs[0].pack(values[0])
@@ -206,13 +197,13 @@ class RecordLayout:
         return packed
 
     def pack_document(self, document: Document) -> bytes:
-        """Packed primary key from a stored document."""
+        """Return the packed primary key of a stored document."""
         return b"".join(
             [codec.pack_stored(document[field]) for codec, field in zip(self._codecs, self._fields, strict=True)]
         )
 
     def document_packer(self) -> Callable[[Document], bytes]:
-        """What gives the packed primary key of a stored document; it raises as ``pack_document``, naming no field."""
+        """Return a faster ``pack_document``, whose errors name no field."""
         packers = [(field, unwrap(codec.pack_stored)) for field, codec in zip(self._fields, self._codecs, strict=True)]
         if len(packers) == 1:
             ((name, pack_stored),) = packers
@@ -220,11 +211,7 @@ class RecordLayout:
         return lambda document: b"".join([pack(document[field]) for field, pack in packers])
 
     def unpack(self, pk: bytes) -> tuple[Any, ...]:
-        """Python values of a packed primary key.
-
-        Raises:
-            InvalidKeyError: these bytes are not a primary key of this collection.
-        """
+        """Return the Python values of a packed primary key; raises InvalidKeyError for other bytes."""
         parts = decode_key(pk)
         if len(parts) != len(self._codecs):
             raise InvalidKeyError("a record key has the wrong number of parts", key=parts)
@@ -234,15 +221,15 @@ class RecordLayout:
             raise InvalidKeyError("a part of a record key is not of the type of its field", key=parts) from error
 
     def unpack_key(self, key: bytes) -> tuple[Any, ...]:
-        """Python values of the primary key in a record key; raises as ``unpack``."""
+        """Return the Python values of the primary key in a record key; raises as ``unpack``."""
         return self.unpack(key[len(self.prefix) :])
 
     def key(self, pk: bytes) -> bytes:
-        """The key of the record with this packed primary key."""
+        """Return the key of the record with this packed primary key."""
         return self.prefix + pk
 
     def pk_of(self, key: bytes) -> bytes:
-        """The packed primary key in a record key."""
+        """Return the packed primary key in a record key."""
         return key[len(self.prefix) :]
 
     def names(self, document: Document, key: bytes) -> bool:
@@ -253,7 +240,7 @@ class RecordLayout:
             return False
 
     def is_record_key(self, key: bytes) -> bool:
-        """Whether a key under the prefix is what this collection would write for that primary key."""
+        """Whether this collection would write a key under the prefix for that primary key."""
         pk = self.pk_of(key)
         try:
             return self.pack(self.unpack(pk)) == pk
@@ -264,7 +251,7 @@ class RecordLayout:
 class EntryLayout:
     """Keys of the entries, or counters, of one generation of an index: a function of the stored document alone.
 
-    Everything that can be decided once is, so that an index of plain fields costs a loop over its columns.
+    Decisions are made once, so that an index of plain fields costs a loop over its columns.
     """
 
     __slots__ = (
@@ -308,7 +295,7 @@ class EntryLayout:
         return self._plain and not self._include and self.definition.store is None
 
     def covers(self, document: Document) -> bool:
-        """Whether the document stores every column and field that the index asks for, so that ``keys`` works."""
+        """Whether the document stores every column and field of the index, so that ``keys`` works."""
         if self._plain and not self._include:
             return all(field in document for field, _ in self._columns)
         try:
@@ -321,12 +308,10 @@ class EntryLayout:
         return True
 
     def keys(self, document: Document, pk: bytes) -> tuple[EntryKey, ...]:
-        """The keys of the entries that this document calls for, sorted; none for an aggregate index.
+        """Return the sorted keys of the entries of a document; none for an aggregate index.
 
-        Cost: linear in the columns, and in the elements of a column with several values, however many those are.
-
-        Raises:
-            InvalidValueError: a column value cannot be a key part; the field is named.
+        Cost: linear in the columns, and in the elements of a column with several values, however many those are. Raises
+        InvalidValueError, which names the field, for a column value that cannot be a key part.
         """
         if not self._plain:
             return self._keys(document, pk)
@@ -348,10 +333,10 @@ class EntryLayout:
         return (EntryKey(key + pk, False),)
 
     def packed_columns(self) -> Callable[[Document], bytes]:
-        """What gives, of a document with one entry and no None in its columns, the key without the primary key.
+        """Return a function that packs the key, without primary key, of documents with one entry and no None in it.
 
-        For every other document, and every other kind of index, it gives ``b""``, which is no key, or raises as
-        ``keys``, without saying of what.
+        For every other document and kind of index it gives ``b""``, which is no key, or raises as ``keys``, naming no
+        field.
         """
         prefix = self.prefix
         columns = tuple((field, unwrap(pack_stored)) for field, pack_stored in self._columns)
@@ -387,7 +372,7 @@ class EntryLayout:
         return tuple(EntryKey(head if slot else head + pk, slot) for head in heads)
 
     def _heads(self, document: Document) -> tuple[list[bytes], bool]:
-        """The prefix with the columns behind it, once for each distinct element; and whether a column is None."""
+        """Return the prefix with the columns, once for each distinct element; and whether a column is None."""
         heads, has_null = [self.prefix], False
         for column, read, pack_stored in self._readers:
             value = read(document)
@@ -404,44 +389,42 @@ class EntryLayout:
         return heads, has_null
 
     def included(self, document: Document) -> dict[str, Any] | None:
-        """What each entry of a covering index holds, by field name; None for every other index."""
+        """Return the values that each entry of a covering index holds, by field; None for every other index."""
         return {name: document[name] for name in self._include} if self._include else None
 
     def groups(self, document: Document) -> tuple[bytes, ...]:
-        """The packed prefixes of the counters that this document is counted in, sorted; none for other kinds.
+        """Return the sorted packed prefixes of the counters that count this document; none for other kinds.
 
-        Raises:
-            InvalidValueError: a column value cannot be a key part; the field is named.
+        Raises as ``keys``.
         """
         if self.definition.aggregates is None or (self._where is not None and not self._where(document)):
             return ()
         return tuple(self._heads(document)[0])
 
     def sums_of(self, document: Document) -> tuple[Any, ...]:
-        """What this document adds to each sum, in the order of ``definition.aggregates.sums``."""
+        """Return the amounts that this document adds to each sum, in the order of ``definition.aggregates.sums``."""
         return tuple(read(document) for read in self._sums)
 
     def counter_key(self, group: bytes, kind: str) -> bytes:
-        """The key of one counter of a group that ``groups`` gave: ``"count"``, ``"sum:field"`` and so on."""
+        """Return the key of one counter of a group of ``groups``: ``"count"``, ``"sum:field"`` and so on."""
         return group + encode_key((kind,))
 
     def pk_in(self, key: bytes) -> bytes:
-        """The packed primary key at the end of an entry key, empty for a unique slot.
+        """Return the packed primary key at the end of an entry key, empty for a unique slot.
 
-        Raises:
-            InvalidKeyError: the key has fewer parts than the index has columns.
+        Raises InvalidKeyError if the key has fewer parts than the index has columns.
         """
         return key[skip_parts(key, self._count) :]
 
     def columns_in(self, key: bytes) -> tuple[Any, ...]:
-        """The Python values of the columns in the key of an entry or counter."""
+        """Return the Python values of the columns in the key of an entry or counter."""
         columns = self.definition.columns
         parts = decode_key(key)[self._count - len(columns) : self._count]
         return tuple(column.codec.unpack(part) for column, part in zip(columns, parts, strict=True))
 
 
 def _packed_text(prefix: bytes, field: str) -> Callable[[Document], bytes]:
-    """``packed_columns`` of one column of texts, which most are: one call, and one object for the usual text."""
+    """Return ``packed_columns`` for one column of texts, the most frequent kind: one call for each document."""
     head = prefix.decode() + "\x02"
 
     def packed(document: Document) -> bytes:
@@ -458,7 +441,7 @@ def _is_field(column: Column) -> bool:
 
 
 def _needed(definition: IndexDefinition) -> Iterator[Reader]:
-    """What reads everything that an index asks of a document."""
+    """Return a function that reads every value that an index needs from a document."""
     columns = list(definition.columns)
     if definition.where is not None:
         columns += [test.column for tests in definition.where.alternatives for test in tests]

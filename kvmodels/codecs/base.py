@@ -85,9 +85,9 @@ _U64_BYTES: Final = 8
 
 
 def encode_raw(value: Any) -> tuple[bytes, int] | None:
-    """A value that is bytes as a whole, encoded; None for every other value.
+    """Encode a value that is bytes as a whole; None for every other value.
 
-    Of a memoryview only the window is stored: whatever surrounds it in its buffer belongs to somebody else.
+    Only the window of a memoryview is stored: the rest of its buffer belongs to other code.
     """
     kind = cast("type[object]", type(value))
     if kind is KvU64:
@@ -100,11 +100,7 @@ def encode_raw(value: Any) -> tuple[bytes, int] | None:
 
 
 def decode_raw(data: bytes, encoding: int, key: bytes) -> bytes | KvU64:
-    """What ``encode_raw`` encoded.
-
-    Raises:
-        DecodeError: a KvU64 of a wrong size, or an encoding of another codec, which is named.
-    """
+    """Decode a value of ``encode_raw``; DecodeError for a KvU64 of a wrong size or an encoding of another codec."""
     if encoding == BYTES_ENCODING:
         return data
     if encoding != U64_ENCODING:
@@ -121,11 +117,7 @@ def decode_raw(data: bytes, encoding: int, key: bytes) -> bytes | KvU64:
 
 
 def require_document(value: Any, key: bytes) -> dict[str, Any]:
-    """The value, which must be a dict with only str keys.
-
-    Raises:
-        DecodeError: it is something else.
-    """
+    """Return the value; raise DecodeError unless it is a dict with only str keys."""
     if type(value) is not dict:
         refuse_value(key, "a record that is not a map")
     for name in cast("dict[object, object]", value):
@@ -135,7 +127,7 @@ def require_document(value: Any, key: bytes) -> dict[str, Any]:
 
 
 def refuse_value(key: bytes, reason: str, cause: Exception | None = None) -> NoReturn:
-    """Raise the error for a value that cannot be read; ``reason`` says what it is, without any of its data."""
+    """Raise the error for a value that cannot be read; ``reason`` describes it without any of its data."""
     raise DecodeError(
         "a stored value is damaged",
         key=_key_of(key),

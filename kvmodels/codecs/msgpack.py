@@ -4,10 +4,10 @@
     encoding 3   bytes, as they are (as in Deno)
     encoding 4   every other value, msgpack
 
-Rules of this module: a value is read as it was written and has its type; equal values without dicts in another
-order have equal bytes; a value that cannot be stored is an InvalidValueError that names the path, bytes that cannot be
-read are a DecodeError, and nothing else is ever raised. A sum keeps the type of the stored number: an int is a bigint,
-a float a number, and a ``KvU64`` wraps at 2**64.
+Rules of this module: a value is read as it was written and has its type; equal values without dicts in another order
+have equal bytes. InvalidValueError, with the path, refuses a value that cannot be stored, DecodeError bytes that cannot
+be read; nothing else is ever raised. A sum keeps the type of the stored number: an int is a bigint, a float a number,
+and a ``KvU64`` wraps at 2**64.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _OF_MAPS: Final = frozenset({MSGPACK_ENCODING})
 
 
 class ValueCodec(Protocol):
-    """What turns values into stored bytes and back."""
+    """Turns values into stored bytes and back."""
 
     @property
     def name(self) -> str:
@@ -67,27 +67,27 @@ class ValueCodec(Protocol):
         ...
 
     def encode(self, value: Any) -> tuple[bytes, int]:
-        """Any storable value to bytes and the number of their encoding."""
+        """Return the bytes of any storable value and the number of their encoding."""
         ...
 
     def decode(self, data: bytes, encoding: int, key: bytes = b"") -> Any:
-        """The value again; ``key`` is the packed key that the error names."""
+        """Return the value again; ``key`` is the packed key that the error names."""
         ...
 
     def encode_document(self, document: dict[str, Any]) -> tuple[bytes, int]:
-        """A freshly built document, in which nothing is shared, to bytes and the number of their encoding."""
+        """Encode a freshly built document, in which nothing is shared."""
         ...
 
     def decode_document(self, data: bytes, encoding: int, key: bytes = b"") -> dict[str, Any]:
-        """The document again."""
+        """Return the document again."""
         ...
 
     def decode_unchecked(self, data: bytes, encoding: int, key: bytes = b"") -> Any:
-        """What ``decode_document`` gives, or another value, where the bytes are no document."""
+        """Return the document, or another value if the bytes are no document."""
         ...
 
     def decode_operand(self, data: bytes, encoding: int) -> Any:
-        """The value as a sum takes it: of a number that is wrapped in an object, the object."""
+        """Return the value for a sum: a number that is wrapped in an object stays an object."""
         ...
 
 
@@ -133,26 +133,16 @@ class MsgpackCodec:
         """Encode a document that was built for this call, so that nothing in it is shared and no pass looks for it.
 
         A container that is shared nevertheless is stored once per place. Cost: about 0.6 us for six plain fields.
-
-        Raises:
-            InvalidValueError: something in it cannot be stored; ``path`` says where.
+        Raises as ``encode``.
         """
         return _pack(document), MSGPACK_ENCODING
 
     def encode_list(self, values: list[Any]) -> tuple[bytes, int]:
-        """The same for a list that was built for this call.
-
-        Raises:
-            InvalidValueError: something in it cannot be stored; ``path`` says where.
-        """
+        """Encode a list that was built for this call, as ``encode_document``."""
         return _pack(values), MSGPACK_ENCODING
 
     def encode_many(self, values: Sequence[dict[str, Any]] | Sequence[list[Any]]) -> tuple[list[bytes], int]:
-        """The bytes of documents or lists, each encoded as ``encode_document`` does, and the number of their encoding.
-
-        Raises:
-            InvalidValueError: something in one of them cannot be stored; ``path`` says where in it.
-        """
+        """Encode documents or lists as ``encode_document`` does; one number of encoding holds for all."""
         pack_next = new_packer()
         try:
             return list(map(pack_next, values)), MSGPACK_ENCODING
@@ -185,11 +175,9 @@ class MsgpackCodec:
         return decode_raw(data, encoding, key)
 
     def decode_many(self, values: Sequence[bytes], encodings: AbstractSet[int]) -> list[Any] | None:
-        """Decode many maps at once: what ``decode`` gives for each; None where one may be something else, or damaged.
+        """Decode many maps at once, as ``decode`` does; None where one may be something else, or damaged.
 
-        Args:
-            values: the stored bytes of at least one.
-            encodings: the numbers that were stored with them.
+        ``values`` holds one value at least, ``encodings`` the number that was stored with each.
         """
         try:
             if encodings != _OF_MAPS or not _SMALL_MAPS.issuperset(map(_FIRST, values)):
@@ -204,10 +192,9 @@ class MsgpackCodec:
             return None
 
     def decode_document(self, data: bytes, encoding: int, key: bytes = b"") -> dict[str, Any]:
-        """Decode what ``encode_document`` returned.
+        """Decode the bytes of ``encode_document``.
 
-        Raises:
-            DecodeError: as ``decode``, and if the value is not a map with only str keys.
+        Raises as ``decode``, and DecodeError if the value is no document.
         """
         return require_document(self.decode(data, encoding, key), key)
 
@@ -222,7 +209,7 @@ def _pack(value: Any) -> bytes:
 
 
 def _pack_slowly(value: Any) -> bytes:
-    """For the rare value that the packer refuses: find the path of the fault, take tuples as keys, go any depth."""
+    """Pack a value that the packer refuses: find the path of the fault, take tuples as keys, go any depth."""
     try:
         return pack_tree(value)
     except ValueError:
@@ -248,13 +235,9 @@ _NAMES: Final[Mapping[type, str]] = {int: "BigInt", float: "Number", KvU64: "KvU
 
 
 class Bounds:
-    """The range that the result of a sum must lie in.
+    """The range for the result of a sum; with ``clamp`` a result outside becomes the nearer bound, else it is refused.
 
-    Args:
-        operand: what is added; it fixes the type of the bounds.
-        minimum: the smallest result, or None.
-        maximum: the largest result, or None.
-        clamp: a result outside becomes the bound that it passes; otherwise it is refused.
+    The operand fixes the type of the bounds.
 
     Raises:
         InvalidValueError: a bound of another type than the operand.
@@ -287,10 +270,9 @@ class Bounds:
         self.clamp = clamp
 
     def hold(self, result: Number, place: str) -> Number:
-        """The result, or the bound that it passes.
+        """Return the result or, with ``clamp``, the nearer bound; raise InvalidValueError outside.
 
-        Raises:
-            InvalidValueError: it lies outside and is not clamped; a NaN lies outside of any bound.
+        A NaN is always outside.
         """
         bounded = self.minimum is not None or self.maximum is not None
         if not bounded:
@@ -311,21 +293,12 @@ class Bounds:
 
 
 def sum_function(codec: ValueCodec, operand: Number, bounds: Bounds, place: str) -> Callable[[Stored | None], Stored]:
-    """The function that adds ``operand`` to a stored number of its type; an absent key gets the operand.
+    """Return the pure function that adds ``operand`` to a stored number of its type; an absent key gets the operand.
 
-    The bounds hold for a sum, and not for the operand that an absent key gets, as in Deno.
-
-    An int is also added to a stored ``KvU64``, modulo 2**64, if it fits in 64 bits itself and has no bounds.
-
-    Args:
-        codec: that of the store.
-        operand: an int or a float, no bool.
-        bounds: of the result.
-        place: the key, for errors.
-
-    Returns:
-        A pure function that raises InvalidValueError for a stored value of another type or a result outside the
-        bounds, and DecodeError for one that cannot be read.
+    As in Deno, bounds hold for a sum and not for the operand that an absent key gets. An int without bounds that fits
+    in 64 bits is also added to a stored ``KvU64``, modulo 2**64. ``place`` is the key, for errors: the function raises
+    InvalidValueError for a stored value of another type or a result outside the bounds, DecodeError for an unreadable
+    one.
     """
 
     def add(stored: Stored | None) -> Stored:

@@ -4,9 +4,9 @@
     a node: an array, a map or a set, in which every container is extension 9, four bytes with the index of its node
 
 Rules of this module: the numbers and payloads are a promise, listed in ``docs/design/0001-value-encoding.md`` and held
-by golden tests; a payload has one form only, so that equal values have equal bytes, and every other form is refused;
-nesting is bounded, because every level of extension costs 40 KiB of C stack in the decoder. A graph is encoded without
-recursion, so its depth costs memory only; identity is kept for list, dict and set and not for immutable values.
+by golden tests. A payload has one form only, so that equal values have equal bytes; every other form is refused.
+Nesting is bounded, because every level of extension costs 40 KiB of C stack in the decoder. A graph is encoded without
+recursion, so its depth costs memory only; list, dict and set keep their identity, immutable values do not.
 """
 
 from __future__ import annotations
@@ -40,27 +40,24 @@ TIMESTAMP_AS_DATETIME: Final = 3
 
 
 class MalformedError(ValueError):
-    """Bytes that this codec did not write; the argument says what is wrong, without any data.
-
-    Internal: the codec, which knows the key, turns it into a DecodeError.
-    """
+    """Bytes that this codec did not write; the codec, which knows the key, turns it into a DecodeError."""
 
 
 def pack(value: object) -> bytes:
     """Pack with extension types.
 
-    A packer per call and none kept per thread: keeping one saves 0.15 us, but a signal handler or finaliser that packs
+    A packer for each call: keeping one for each thread saves 0.15 us, but a signal handler or finaliser that packs
     while the outer call is in ``pack_extension`` would empty its buffer, and wrong bytes would be stored.
 
     Raises:
-        InvalidValueError: something that has no encoding; without its path, which the packer does not know.
+        InvalidValueError: something without an encoding; without its path, which the packer does not know.
         ValueError: nested too deeply for the packer, or a UnicodeEncodeError for a lone surrogate.
     """
     return Packer(default=pack_extension, strict_types=True, buf_size=_BUFFER_BYTES).pack(value)
 
 
 def new_packer() -> Callable[[object], bytes]:
-    """What packs as ``pack``, one value after the other; for one caller, who gives it to nobody else."""
+    """Return a packer that packs as ``pack``, one value after the other, for a single caller."""
     return Packer(default=pack_extension, strict_types=True, buf_size=_BUFFER_BYTES).pack
 
 
@@ -68,7 +65,7 @@ def new_packer() -> Callable[[object], bytes]:
 
 
 def pack_extension(value: object) -> ExtType:
-    """The extension of a value that msgpack does not take itself; a tuple is none, see ``pack_member``."""
+    """Return the extension of a value that msgpack does not take itself; a tuple has none, see ``pack_member``."""
     payload_of = _PAYLOADS.get(type(value))
     if payload_of is None:
         raise unstorable(value)
@@ -98,7 +95,7 @@ def _pack_members(code: int, members: Collection[object], depth: int) -> ExtType
 
 
 def unstorable(value: object) -> InvalidValueError:
-    """The error for a value that no codec stores; its path is not known here."""
+    """Return the error for a value that no codec stores; its path is not known here."""
     name = type(value).__name__
     if type(value) is KvU64:
         return InvalidValueError(
@@ -171,11 +168,7 @@ _PAYLOADS: Final[dict[type, Callable[[Any], ExtType]]] = {
 
 
 def unpack(data: bytes, ext_hook: Callable[[int, bytes], Any]) -> Any:
-    """Unpack one value.
-
-    Raises:
-        ValueError, TypeError, OverflowError: the bytes are none.
-    """
+    """Unpack one value; ValueError, TypeError or OverflowError for other bytes."""
     if len(data) > LARGE_BYTES:
         require_complete(data)
     return unpackb(data, ext_hook=ext_hook, strict_map_key=False, timestamp=TIMESTAMP_AS_DATETIME)
@@ -184,7 +177,7 @@ def unpack(data: bytes, ext_hook: Callable[[int, bytes], Any]) -> Any:
 def require_complete(data: bytes) -> None:
     """Refuse headers that promise more than there is, before the decoder reserves memory for 1,024 levels of them.
 
-    Only for long data: there the pass costs a small part of the decoding, and short data cannot promise much.
+    Only for long data, where the pass is a small part of the decoding; short data cannot promise much.
     """
     unpacker = Unpacker(max_buffer_size=len(data))
     unpacker.feed(data)
@@ -195,7 +188,7 @@ def require_complete(data: bytes) -> None:
 
 
 def unpack_extension(code: int, payload: bytes) -> Any:
-    """The value of an extension that is not inside another."""
+    """Return the value of an extension that is not inside another."""
     return _unpack_extension(code, payload, 0)
 
 
@@ -303,26 +296,22 @@ def has_shared_containers(value: object) -> bool:
 
 
 def pack_tree(value: object) -> bytes:
-    """Pack a tree whose dict keys may be tuples, or find what cannot be stored.
+    """Pack a tree whose dict keys may be tuples, or find the path of a value that cannot be stored.
 
     Raises:
-        InvalidValueError: with the path of the first thing that cannot be stored.
+        InvalidValueError: with that path.
         ValueError: nested too deeply for a tree.
     """
     return pack(_Lowering(as_nodes=False).lower(value))
 
 
 def pack_graph(value: object) -> bytes:
-    """Pack containers with their identity, at any depth.
-
-    Raises:
-        InvalidValueError: with the path of the first thing that cannot be stored.
-    """
+    """Pack containers with their identity, at any depth; InvalidValueError names the path of an unstorable value."""
     return pack(ExtType(GRAPH, pack(_Lowering(as_nodes=True).lower(value))))
 
 
 class _Lowering:
-    """One pass that copies a value into what the packer takes, without recursion, and knows the path of each part."""
+    """One pass that copies a value for the packer, without recursion, and knows the path of each part."""
 
     def __init__(self, *, as_nodes: bool) -> None:
         self._as_nodes = as_nodes
@@ -408,7 +397,7 @@ def _refuse(error: InvalidValueError | UnicodeEncodeError, path: str) -> NoRetur
 
 
 class _Reference:
-    """Stands for a container while the nodes of its graph are read."""
+    """Placeholder for a container while the nodes of its graph are read."""
 
     __slots__ = ("index",)
 
@@ -417,7 +406,7 @@ class _Reference:
 
 
 def is_graph(data: bytes) -> bool:
-    """Whether packed data is a graph, seen from its first bytes."""
+    """Whether packed data is a graph, by its first bytes."""
     position = _CODE_POSITION.get(data[0]) if data else None
     return position is not None and data[position : position + 1] == bytes((GRAPH,))
 
@@ -431,11 +420,7 @@ def _unpack_in_node(code: int, payload: bytes) -> Any:
 
 
 def unpack_graph(data: bytes) -> Any:
-    """Read a graph and connect its nodes.
-
-    Raises:
-        ValueError, TypeError, OverflowError: the data is none.
-    """
+    """Read a graph and connect its nodes; ValueError, TypeError or OverflowError for other data."""
     value = unpack(data, lambda _code, payload: unpack(payload, _unpack_in_node))
     if type(value) is not list or not value:
         raise MalformedError("a graph without nodes")

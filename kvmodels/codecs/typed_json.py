@@ -75,14 +75,14 @@ _KEY_PARTS: Final = (bytes, str, int, float, bool)
 
 
 def value_to_json(value: object) -> Any:
-    """What ``json.dumps`` turns into the text of a value; linear in its size, sets in n log n."""
+    """Return a form of a value for ``json.dumps``; linear in its size, sets in n log n."""
     if type(value) in _CONTAINERS and not _is_low_tree(value):
         return {"$graph": _nodes(value)}
     return _form(value, _tree)
 
 
 def key_to_json(key: Key) -> list[Any]:
-    """A key as a list of its parts."""
+    """Return a key as a list of its parts."""
     return [_form(part, _tree) for part in key]
 
 
@@ -216,11 +216,7 @@ _WRITERS: Final[dict[type, Callable[[Any], Any]]] = {
 
 
 def parse_line(text: str | bytes) -> Any:
-    """Parse one line of JSON.
-
-    Raises:
-        ValueError: it is none, or nested too deeply.
-    """
+    """Parse one line of JSON; ValueError if it is none, or nested too deeply."""
     try:
         return json.loads(text, parse_constant=_refuse_constant)
     except RecursionError:
@@ -228,20 +224,12 @@ def parse_line(text: str | bytes) -> Any:
 
 
 def value_from_json(form: Any) -> Any:
-    """The value that ``value_to_json`` was given.
-
-    Raises:
-        ValueError: the form is none that it writes.
-    """
+    """Return the value of a form of ``value_to_json``; ValueError for any other form."""
     return _checked(lambda: _graph(form["$graph"]) if is_graph_form(form) else _read(form, _no_reference))
 
 
 def key_from_json(form: Any) -> Key:
-    """The key that ``key_to_json`` was given.
-
-    Raises:
-        ValueError: the form is none that it writes.
-    """
+    """Return the key of a form of ``key_to_json``; ValueError for any other form."""
     if _kind_of(form) is not list:
         raise MalformedError("a key that is no array")
     key = _checked(lambda: tuple(_read(part, _no_reference) for part in form))

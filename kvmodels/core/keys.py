@@ -129,7 +129,7 @@ _ENCODERS: dict[type, Callable[[Any], bytes]] = {
 
 
 def _encoder_of(part: object) -> Callable[[Any], bytes]:
-    """The encoder of a part whose type is a subclass, such as a StrEnum or an IntEnum."""
+    """Return the encoder of a part whose type is a subclass, such as a StrEnum or an IntEnum."""
     for kind in (str, int, float, bytes, bytearray):
         if isinstance(part, kind):
             return _ENCODERS[kind]
@@ -143,8 +143,7 @@ def _encoder_of(part: object) -> Callable[[Any], bytes]:
 def encode_part(part: KeyPart | bytearray | memoryview) -> bytes:
     """Encode one key part; a packed key is the concatenation of its packed parts.
 
-    Raises:
-        InvalidKeyError: the type is no key part, or an int has more than 255 bytes.
+    Raises InvalidKeyError for a type that is no key part, and an int of more than 255 bytes.
 
     Examples:
         >>> encode_part("a").hex(), encode_part(1).hex(), encode_part(-1.0).hex()
@@ -207,7 +206,7 @@ def _damaged(reason: str, position: int) -> InvalidKeyError:
 
 
 def _decode_text(data: bytes, at: int, position: int) -> tuple[bytes, int]:
-    """The unescaped inside of the bytes or str part whose inside begins at ``at``, and where the next part begins."""
+    """Return the inside of the bytes or str part that begins at ``at``, unescaped, and where the next part begins."""
     end = data.find(b"\x00", at)
     while end >= 0 and data[end + 1 : end + 2] == b"\xff":
         end = data.find(b"\x00", end + 2)
@@ -315,10 +314,9 @@ def shown_key(data: bytes) -> str:
 
 
 def skip_parts(data: bytes, count: int) -> int:
-    """Where the part after the first ``count`` parts of a packed key begins; linear in the bytes skipped.
+    """Return where the part after the first ``count`` parts of a packed key begins; linear in the bytes skipped.
 
-    Raises:
-        InvalidKeyError: the key has fewer parts, or is damaged within them.
+    Raises InvalidKeyError if the key has fewer parts, or is damaged within them.
 
     Examples:
         >>> key = encode_key(("users_by_email", "ada@x.org", 7))
@@ -337,10 +335,7 @@ def skip_parts(data: bytes, count: int) -> int:
 
 
 def split_key(data: bytes) -> tuple[bytes, ...]:
-    """The packed parts of a packed key, without decoding them; linear in its size.
-
-    Raises:
-        InvalidKeyError: the key is damaged.
+    """Return the packed parts of a packed key without decoding them; InvalidKeyError if it is damaged; linear.
 
     Examples:
         >>> split_key(encode_key(("users", 7))) == (encode_key(("users",)), encode_key((7,)))
@@ -359,12 +354,12 @@ def split_key(data: bytes) -> tuple[bytes, ...]:
 
 
 def key_successor(packed: bytes) -> bytes:
-    """The lowest byte string above a packed key, for reading on behind it."""
+    """Return the lowest byte string above a packed key, at which to continue reading."""
     return packed + _BELOW_EVERY_TAG
 
 
 def prefix_range(packed: bytes) -> tuple[bytes, bytes]:
-    """Start and end (exclusive) of all keys that have more parts than ``packed`` and begin with them.
+    """Return start and end (exclusive) of all keys that have more parts than ``packed`` and begin with them.
 
     The key that equals the prefix is not in the range, nor is ``("ab",)`` in that of ``("a",)``.
 
@@ -382,19 +377,13 @@ def key_range(
     start: Sequence[KeyPart] | None = None,
     end: Sequence[KeyPart] | None = None,
 ) -> tuple[bytes, bytes]:
-    r"""The packed range that a list selector names: a prefix, a prefix with one bound, or two bounds.
+    r"""Return the packed range (start, end) of a list selector: a prefix, a prefix with one bound, or two bounds.
 
-    Args:
-        prefix: parts that every key begins with; the key equal to the prefix is not listed.
-        start: the first key, included; it need not exist.
-        end: the key after the last, excluded; it need not exist.
-
-    Returns:
-        (start, end) with ``start <= key < end``.
+    ``start`` is included, ``end`` excluded; neither key has to exist. The key equal to the prefix is not in the range.
 
     Raises:
-        InvalidArgumentError: neither a prefix nor both bounds, all three, a bound that is outside the prefix, or
-            a start above the end.
+        InvalidArgumentError: neither a prefix nor both bounds, all three, a bound that is outside the prefix, or a
+            start above the end.
         InvalidKeyError: something that is not a key.
 
     Examples:

@@ -1,15 +1,14 @@
 """The frozen values that pass between the layers and an engine, and the results of combining writes.
 
 Rules of this module: an engine knows bytes, encoding numbers, ten-byte versionstamps and absolute deadlines in
-milliseconds, and nothing of models, key parts or values. Named tuples, because they are the cheapest immutable
-values to create (0.25 us against 0.6 us for a frozen dataclass) and one is made for every row. The result of a sum, a
-min, a max or another function is the same for an engine and for a transaction.
+milliseconds, and nothing of models, key parts or values. Named tuples, because they are the cheapest immutable values
+to create (0.25 us against 0.6 us for a frozen dataclass) and one is made for every row. The result of a sum, a min, a
+max or another function is the same for an engine and for a transaction.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from itertools import islice
 from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -47,7 +46,7 @@ PlainRow: TypeAlias = tuple[bytes, bytes, int, bytes | int, int | None]
 
 
 class Entry(NamedTuple):
-    """What a key holds, for people: ``value`` and ``versionstamp`` are None when the key is absent.
+    """The value of a key in the key-value API: ``value`` and ``versionstamp`` are None when the key is absent.
 
     ``versionstamp`` is 20 lowercase hexadecimal digits; ``expires_at`` is milliseconds since the epoch, or None.
     """
@@ -61,7 +60,7 @@ class Entry(NamedTuple):
 class ReadRange(NamedTuple):
     """Rows with ``start <= key < end``, at most ``limit``, descending with ``reverse``; no ``end``: one key.
 
-    With ``keys_only`` nobody looks at the values of the rows, so an engine may leave them empty.
+    With ``keys_only``, an engine may leave the values of the rows empty.
     """
 
     start: bytes
@@ -91,7 +90,7 @@ class Check(NamedTuple):
 
 
 class Set(NamedTuple):
-    """Store ``value`` under ``key``; ``expire_at`` None means for ever, whatever was there before.
+    """Store ``value`` under ``key``; with ``expire_at`` None without a deadline, whatever was there before.
 
     With ``versionstamped`` the row is stored under ``key`` and one more part: the versionstamp of its commit as text.
     """
@@ -112,8 +111,8 @@ class Delete(NamedTuple):
 class Arithmetic(NamedTuple):
     """Combine a stored unsigned 64-bit integer (little endian, encoding 2) with ``operand``; absent: store it.
 
-    ``sum`` wraps at 2**64. The deadline of the row is cleared, as in Deno. A row that is not such an integer makes
-    the engine raise InvalidValueError, and then nothing of the operation is applied.
+    ``sum`` wraps at 2**64. The deadline of the row is cleared, as in Deno. For a row that is not such an integer the
+    engine raises InvalidValueError and applies nothing of the operation.
     """
 
     kind: Literal["sum", "min", "max"]
@@ -122,11 +121,11 @@ class Arithmetic(NamedTuple):
 
 
 class Apply(NamedTuple):
-    """Store what a pure function makes of the stored row, without its deadline.
+    """Store the result of a pure function of the stored row, without its deadline.
 
-    ``function`` is given (stored bytes, encoding), or None when the key is absent, and returns the same pair. It may
-    be called again when the commit is tried again. What it raises, the commit raises, and then nothing of the
-    operation is applied. ``size`` is what the operand counts for in the limits, in bytes.
+    ``function`` takes (stored bytes, encoding), or None when the key is absent, and returns the same pair. A retried
+    commit may call it again. The commit raises its exceptions, and then nothing of the operation is applied. ``size``
+    is the size of the operand for the limits, in bytes.
     """
 
     key: bytes
@@ -145,14 +144,14 @@ class AtomicWrite(NamedTuple):
 
 
 class Removal(NamedTuple):
-    """Remove ``key`` and what follows from its row, which is read inside the transaction that removes it.
+    """Remove ``key`` and the keys that follow from its row, which is read inside the transaction that removes it.
 
-    What an engine with a method ``remove`` applies. The outcome is that of an ``AtomicWrite`` with this check alone, or
-    a Conflict without a position, and nothing applied: there is no row, it has a deadline, or ``entries`` returns None.
+    For engines with a method ``remove``. The outcome is that of an ``AtomicWrite`` with this check alone, or a Conflict
+    without a position, and nothing applied: there is no row, it has a deadline, or ``entries`` returns None.
 
-    ``entries`` is given the key, the stored bytes and their encoding, and returns the other keys. It is called while
-    every other writer waits, perhaps in a thread of one of them, and perhaps again after a failure: it is pure, short,
-    raises nothing, and runs no code of the program.
+    ``entries`` takes the key, the stored bytes and their encoding, and returns the other keys. It is called while every
+    other writer waits, perhaps in a thread of one of them, and perhaps again after a failure: it is pure, short, raises
+    nothing, and runs no code of the program.
     """
 
     check: Check
@@ -173,7 +172,7 @@ class Conflict(NamedTuple):
 
 
 class GuardFailed(NamedTuple):
-    """The guard of a read did not hold: nothing was read; the versionstamp that the guarded key has."""
+    """The guard of a read did not hold and nothing was read; holds the versionstamp of the guarded key."""
 
     versionstamp: bytes | None
 
@@ -187,14 +186,14 @@ class ReadResult(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """How many live rows each range holds, at most its limit, and the versionstamp of the one snapshot."""
+    """Number of live rows in each range, at most its limit, and the versionstamp of the one snapshot."""
 
     numbers: list[int]
     versionstamp: bytes
 
 
 class Change(NamedTuple):
-    """The last change of a key: the commit that made it, and what the key holds now (None: absent)."""
+    """The last change of a key: the commit that made it, and the row of the key now (None: absent)."""
 
     key: bytes
     versionstamp: bytes
@@ -209,25 +208,21 @@ class Changes(NamedTuple):
 
 
 Follow = Callable[[list[list[Row]]], Sequence[ReadRange]]
-"""A pure function from the rows of the first ranges to further ranges, which are read in the same snapshot.
-
-``Tail``, ``TailsOfRanges`` and ``Likely`` are such functions that say what they do. An engine behind a network answers
-them in one round trip; any other function costs it a second one, in a snapshot.
-"""
+"""A pure function from the rows of the first ranges to further ranges, which are read in the same snapshot."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tail:
     """A ``Follow`` that an engine may carry out itself: the rows of one range end in the keys of others.
 
-    Called, it is that function, and an engine that calls it gives the right answer. One that knows it may read a row
-    and the one behind it in one step. Of the rows of the range it may give plain tuples that begin with the key: nobody
-    looks at the rest. If there is a row behind each of several, it may give these as one list, in their order, instead
-    of a list for each, and as plain tuples, of which ``row_of`` makes rows: fewer objects are less work for the garbage
-    collector.
+    Called, it is that function, and an engine that calls it gives the right answer. An engine that knows it may read a
+    row and its following row in one step. The rows of the range may then be plain tuples that begin with the key; the
+    reader ignores the rest. If every row has a following row, these may come as one list of plain tuples, in their
+    order, instead of one list for each: fewer objects are less work for the garbage collector. ``row_of`` makes rows of
+    them.
 
     Attributes:
-        prefix: what the keys of the rows to follow begin with.
+        prefix: the beginning of the keys of the rows to follow.
         start: where their end begins in the keys of the range.
     """
 
@@ -235,45 +230,19 @@ class Tail:
     start: int
 
     def __call__(self, ranges: Sequence[list[Row]]) -> list[ReadRange]:
-        """The one key behind each row of the first range."""
+        """Return the key of the row to follow for each row of the first range."""
         prefix, start = self.prefix, self.start
         return [ReadRange(prefix + row[0][start:]) for row in ranges[0]]
 
 
-@dataclass(frozen=True, slots=True)
-class TailsOfRanges:
-    """A ``Follow`` that an engine may carry out itself: the rows of several ranges end in the keys of others.
-
-    Called, it is that function. An engine behind a network so reads entries and records in one round trip. It gives a
-    list for each record that is asked for, in order, as it does for the function.
-
-    Attributes:
-        prefix: what the keys of the rows to follow begin with.
-        starts: for each range where their end begins in its keys.
-        most: how many rows are followed, in the order of the ranges.
-    """
-
-    prefix: bytes
-    starts: tuple[int, ...]
-    most: int
-
-    def __call__(self, ranges: Sequence[list[Row]]) -> list[ReadRange]:
-        """The one key behind each of the first rows."""
-        prefix = self.prefix
-        behind = (
-            ReadRange(prefix + row[0][start:]) for start, rows in zip(self.starts, ranges, strict=True) for row in rows
-        )
-        return list(islice(behind, self.most))
-
-
 class Nothing:
-    """A ``Follow`` that asks for nothing, of a reader who takes plain tuples, of which ``row_of`` makes rows.
+    """A ``Follow`` without further ranges, of a reader who accepts plain tuples, of which ``row_of`` makes rows.
 
-    An engine that knows it may give such tuples for rows that it makes; one that calls it gives rows, as ever.
+    An engine that knows it may give such tuples for rows that it makes; one that calls it gives rows.
     """
 
     def __call__(self, _: Sequence[list[Row]], /) -> list[ReadRange]:
-        """No range."""
+        """Return no range."""
         return []
 
 
@@ -289,19 +258,18 @@ _NO_OTHERS: Final[Mapping[int, Guess]] = MappingProxyType({})
 
 @dataclass(slots=True)
 class Likely:
-    """A ``Follow`` that says beforehand for which key it will ask, if the row that is read is like those before it.
+    """A ``Follow`` whose key can be predicted, if the row that is read is like those before it.
 
-    Called, it is the function. An engine may give the likely row instead of what the function asks for, if there is
-    such a row and the range is one key: whoever asks can tell a wrong one, and asks again with the function alone.
+    Called, it is the function. An engine may give the predicted row instead of the result of the function, if there is
+    such a row and the range is one key: the reader notices a wrong one, and reads again with the function alone.
 
     Attributes:
         follow: the function; it may change the guess, which is no part of the answer.
-        guess: how that key is made of the value of the row.
-        others: the same for values of these lengths. It is replaced and not changed, and before ``guess``, which then
-            is another object: who remembers what was made of a guess need not ask for more.
-        misses: how often the function was called since an engine has last found a row where it was guessed, if the
-            engine says so by setting it to 0.
-        asked: what an engine asks for such a row, with the guess and the guard that it was made of; it is the engine's.
+        guess: how the key is made of the value of the row.
+        others: guesses for values of other lengths. Writers replace this mapping before ``guess``, which then is a new
+            object, so that a comparison with ``guess`` alone shows a change.
+        misses: number of calls of the function since an engine last found a predicted row, if the engine sets it to 0.
+        asked: the statement of the engine for such a row, with its guess and guard; written by the engine.
     """
 
     follow: Follow
@@ -311,17 +279,17 @@ class Likely:
     others: Mapping[int, Guess] = _NO_OTHERS
 
     def __call__(self, ranges: list[list[Row]]) -> Sequence[ReadRange]:
-        """What the function asks for."""
+        """Return the ranges of the function."""
         return self.follow(ranges)
 
     def key_behind(self, value: bytes) -> bytes:
-        """The key that is guessed behind a row with this value."""
+        """Return the predicted key for a row with this value."""
         prefix, start, suffix = self.others.get(len(value), self.guess)
         return prefix + value[start:] + suffix
 
 
 class CommitResult(NamedTuple):
-    """What ``commit`` says: true when applied; ``failed_checks`` holds the keys whose check failed."""
+    """Result of ``commit``: true when applied; ``failed_checks`` holds the keys whose check failed."""
 
     ok: bool
     versionstamp: str | None
@@ -332,17 +300,17 @@ class CommitResult(NamedTuple):
 
 
 def point(key: bytes) -> ReadRange:
-    """The range that holds one key."""
+    """Return the range that holds one key."""
     return ReadRange(key)
 
 
 def to_versionstamp(version: int) -> bytes:
-    """Eight bytes big endian and two zero bytes, as Deno's own store lays a versionstamp out."""
+    """Return eight bytes big endian and two zero bytes, the layout of versionstamps in Deno's own store."""
     return version.to_bytes(8, "big") + b"\0\0"
 
 
 def row_of(plain: PlainRow) -> Row:
-    """The row that a plain tuple stands for."""
+    """Return the row of a plain tuple."""
     key, value, encoding, version, expire_at = plain
     # Made as its own constructor does, without the call of it.
     stamp = to_versionstamp(version) if isinstance(version, int) else version
@@ -350,26 +318,22 @@ def row_of(plain: PlainRow) -> Row:
 
 
 def after_prefix(prefix: bytes) -> bytes:
-    """The end of the range of all keys that begin with the packed parts ``prefix``."""
+    """Return the end of the range of all keys that begin with the packed parts ``prefix``."""
     return prefix + ABOVE_EVERY_TAG
 
 
 def vacant_range(prefix: bytes) -> ReadRange:
-    """What a check with ``VACANT`` reads: the first key that begins with the packed parts ``prefix`` and has more."""
+    """Return the range of a check with ``VACANT``: the first key that begins with ``prefix`` and has more parts."""
     return ReadRange(prefix + b"\0", after_prefix(prefix), 1, keys_only=True)
 
 
 def format_versionstamp(versionstamp: bytes) -> str:
-    """Ten bytes as 20 lowercase hexadecimal digits."""
+    """Return ten bytes as 20 lowercase hexadecimal digits."""
     return versionstamp.hex()
 
 
 def parse_versionstamp(text: str) -> bytes:
-    """The reverse of ``format_versionstamp``.
-
-    Raises:
-        ValueError: the text is not 20 hexadecimal digits.
-    """
+    """Return the bytes of 20 hexadecimal digits; ValueError for another text."""
     data = bytes.fromhex(text)
     if len(data) != 10 or len(text) != 20:
         raise ValueError("a versionstamp is 20 hexadecimal digits")
@@ -381,11 +345,10 @@ U64_MODULUS: Final = 1 << 64
 
 
 def combine(mutation: Arithmetic | Apply, stored: Row | None) -> tuple[bytes, int]:
-    """The bytes, and their encoding, that a sum, min, max or another function leaves behind.
+    """Return the bytes that a sum, min, max or another function leaves, and their encoding.
 
-    Raises:
-        InvalidValueError: the operand or the stored value is no unsigned 64-bit integer.
-        KvModelsError: what the function raises.
+    Raises InvalidValueError if the operand or the stored value is no unsigned 64-bit integer, and what the function
+    raises.
     """
     if isinstance(mutation, Apply):
         return mutation.function(None if stored is None else (stored.value, stored.encoding))
@@ -412,7 +375,7 @@ def _combine_integers(mutation: Arithmetic, stored: Row | None) -> bytes:
 
 
 def combined_operands(kind: str, one: int, other: int) -> int:
-    """A sum, min or max of two unsigned 64-bit integers: of a stored one and an operand, or of two operands."""
+    """Return a sum, min or max of two unsigned 64-bit integers: of a stored one and an operand, or of two operands."""
     if kind == "sum":
         return (one + other) % U64_MODULUS
     return min(one, other) if kind == "min" else max(one, other)

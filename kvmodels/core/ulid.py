@@ -45,7 +45,7 @@ def _text_of(number: int) -> str:
 
 
 def _canonical_text(text: str) -> str:
-    """The text in upper case; letters outside the alphabet (I, L, O, U) are refused, not guessed at."""
+    """Return the text in upper case; refuse letters outside the alphabet (I, L, O, U) instead of guessing."""
     if _is_canonical(text):
         return text
     upper = text.upper() if text.isascii() else ""
@@ -216,14 +216,12 @@ def _clock_ms() -> int:
 class UlidGenerator:
     """A source of strictly rising ULIDs, safe to share between threads.
 
-    Within a millisecond, or when the clock steps back, the next value is the last one plus 1 in the random part,
-    as the ULID text says. When that part overflows the text demands that generation fails; so it does here. The
-    alternative, borrowing the next millisecond, was rejected: it would hide a broken source of randomness, the
-    only thing that makes 2**80 run out.
+    Within a millisecond, or when the clock steps back, the next value is the last one plus 1 in the random part, as the
+    ULID specification says. When that part overflows, generation fails, also as specified. Borrowing the next
+    millisecond was rejected: it would hide a broken source of randomness, the only thing that exhausts 2**80 values.
 
-    Args:
-        clock_ms: milliseconds since the epoch, 0 to 2**48 - 1; may step back.
-        randomness: returns as many random bytes as it is asked for.
+    ``clock_ms`` gives milliseconds since the epoch, 0 to 2**48 - 1, and may step back; ``randomness`` a number of
+    bytes.
 
     Examples:
         >>> generator = UlidGenerator(clock_ms=lambda: 1469922850259, randomness=bytes)
@@ -241,15 +239,14 @@ class UlidGenerator:
         _generators.add(self)
 
     def next(self) -> ULID:
-        """A new ULID, greater than all that this generator made.
+        """Return a new ULID, greater than all that this generator made before.
 
-        Raises:
-            UnsupportedError: the random part is used up in this millisecond, or the clock is out of range.
+        Raises UnsupportedError if the random part is used up in this millisecond, or the clock is out of range.
         """
         return ULID(self.next_int())
 
     def next_int(self) -> int:
-        """The same as a number below 2**128, for callers that want no object."""
+        """Return a new ULID as a number below 2**128, for callers that need no object."""
         now = self._clock_ms()
         with self._lock:
             last_ms = self._last >> _RANDOM_BITS
@@ -267,7 +264,7 @@ class UlidGenerator:
         return ms << _RANDOM_BITS | int.from_bytes(self._randomness(_RANDOM_BITS // 8), "big")
 
     def after_fork_in_child(self) -> None:
-        """Go on with values that differ from those of the parent; called by itself where the platform forks."""
+        """Continue with values that differ from those of the parent; called automatically where the platform forks."""
         # Another thread of the parent may have held the lock. New random bits in a new millisecond: greater than
         # all before the fork, and different from what the parent makes from the same last value.
         self._lock = threading.Lock()

@@ -1,8 +1,8 @@
-"""Value types that Python has no equal for, and their JSON form in results: KvU64, undefined, KvMap, KvNumber.
+"""Value types that Python lacks, and their JSON form in results: KvU64, undefined, KvMap, KvNumber.
 
 Rules of this module: types without knowledge of any encoding. Schemas of pydantic are plain dicts, so nothing is
-imported for them. An object that a result holds is kept as it is; only its JSON differs. Annotate a field with the
-class: ``Annotated[Exception | None, ErrorAsText]``.
+imported for them. A result keeps its objects as they are; only their JSON differs. Annotate a field with the class:
+``Annotated[Exception | None, ErrorAsText]``.
 """
 
 from __future__ import annotations
@@ -160,7 +160,7 @@ show_public_path(KvMap, KvU64)
 
 
 class ErrorAsText:
-    """An exception or None; JSON has its type and message, of which no exception is made again."""
+    """An exception or None; its type and message in JSON, which is not turned back into an exception."""
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: Any, _handler: Callable[[Any], Any]) -> dict[str, Any]:

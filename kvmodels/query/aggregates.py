@@ -1,9 +1,8 @@
 """Aggregate functions (Count, Sum, Avg, Min, Max) and the accumulators that compute them in one pass.
 
-An int sum is exact at any size. A Decimal sum is exact: it is added without rounding to the context of the caller. A
-float sum is exact inside (in units of the smallest float there is, as one int) and rounded once, at the end: its error
-is half a unit in the last place at most, in whichever order the values come, as with ``math.fsum``, and memory does
-not grow with the number of values. A timedelta is summed as whole microseconds.
+Sums of int, Decimal and timedelta (as microseconds) are exact. A float sum is exact inside (in units of the smallest
+float, as one int) and rounded once, at the end: its error is half a unit in the last place at most, in any order of the
+values, as with ``math.fsum``, and memory does not grow with the number of values.
 
 Rules of this module: pure. A function names a column, and takes its values as comparisons see them: of a folded field
 the folded value. None is not counted, summed or compared. The sum, the average and the extremes of no values are None,
@@ -49,7 +48,7 @@ class Accumulator(Protocol):
         ...
 
     def result(self) -> Any:
-        """What the values so far come to."""
+        """Return the result of the values so far."""
         ...
 
 
@@ -67,17 +66,15 @@ class Counting:
             self._count += 1
 
     def result(self) -> int:
-        """How many there were."""
+        """Return their number."""
         return self._count
 
 
 class Extreme:
     """The least value, or the greatest, in the order of a column.
 
-    Args:
-        part_of: value to a part, which sorts as the values do; None for a value that has no place in the order (NaN),
-            which is passed over. It raises InvalidValueError for values that Python cannot compare.
-        greatest: the greatest instead of the least.
+    ``part_of`` turns a value into a part that sorts as the values do, None for a value without a place in the order
+    (NaN), which is ignored; it raises InvalidValueError for values that Python cannot compare.
     """
 
     __slots__ = ("_greatest", "_part", "_part_of", "_value")
@@ -99,17 +96,12 @@ class Extreme:
             self._part, self._value = part, value
 
     def result(self) -> Any:
-        """The extreme value; None when there was none."""
+        """Return the extreme value; None when there was none."""
         return self._value
 
 
 class Summing:
-    """The exact sum of values of one kind, or their average.
-
-    Args:
-        kind: of the values: ``int``, ``float``, ``decimal`` or ``timedelta``.
-        mean: the average instead of the sum.
-    """
+    """The exact sum of values of one kind, or with ``mean`` their average."""
 
     __slots__ = ("_count", "_kind", "_mean", "_special", "_total")
 
@@ -138,11 +130,7 @@ class Summing:
             self._special += value  # infinities of both signs make NaN, as they do in IEEE 754
 
     def result(self) -> Any:
-        """The sum or the average; None when there was no value.
-
-        Raises:
-            InvalidValueError: see ``summed`` and ``average``.
-        """
+        """Return the sum or the average; None when there was no value; raises as ``summed`` and ``average``."""
         if not self._count:
             return None
         if self._kind == "float" and (self._special or math.isnan(self._special)):
@@ -162,10 +150,9 @@ def _exact_sum(one: Decimal, other: Decimal) -> Decimal:
 
 
 def summed(kind: str, total: Any) -> Any:
-    """A sum as a value of its kind: of an exact int total (units of the smallest float; microseconds).
+    """Return a sum as a value of its kind, of an exact int total (units of the smallest float; microseconds).
 
-    Raises:
-        InvalidValueError: a timedelta cannot be so long.
+    Raises InvalidValueError if a timedelta cannot be so long.
     """
     if kind == "timedelta":
         return _duration(total)
@@ -173,13 +160,11 @@ def summed(kind: str, total: Any) -> Any:
 
 
 def average(kind: str, total: Any, count: int) -> Any:
-    """The average of ``count`` values, one or more, of an exact total: of int a float, else of the kind of the values.
+    """Return the average of ``count`` values, one or more, of an exact total: of int a float, else of their kind.
 
     Rounded once: a float to the nearest, a timedelta to the nearest microsecond (halves to even), a Decimal to 28
-    digits or as many as the sum has.
-
-    Raises:
-        InvalidValueError: a timedelta cannot be so long, or no float is so large.
+    digits or as many as the sum has. Raises InvalidValueError if a timedelta cannot be so long, or no float is so
+    large.
     """
     if kind == "decimal":
         digits = len(total.as_tuple().digits)
@@ -362,7 +347,6 @@ class Measure:
         function: ``count``, ``sum``, ``min``, ``max`` or ``avg``.
         field: the name as the schema has it; None for the number of records.
         source: the column; None for the number of records, and for a field that cannot be a column.
-        nullable: values may be None.
     """
 
     label: str
@@ -373,12 +357,12 @@ class Measure:
 
     @property
     def kind(self) -> str:
-        """The kind of its sum; only for ``sum`` and ``avg``."""
+        """Return the kind of its sum; only for ``sum`` and ``avg``."""
         assert self.source is not None  # they have columns
         return _SUMMED[self.source.codec.name]
 
     def accumulator(self) -> Accumulator:
-        """A new accumulator of its values."""
+        """Return a new accumulator of its values."""
         if self.function == "count":
             return Counting()
         assert self.source is not None  # only a count goes without a column
@@ -388,7 +372,7 @@ class Measure:
         return Summing(self.kind, mean=self.function == "avg")
 
     def value_of(self, values: Mapping[str, Any]) -> Any:
-        """The value that it takes from the fields of one record; for the number of records anything but None."""
+        """Return its value among the fields of one record; for the number of records anything but None."""
         if self.field is None:
             return True
         value = values[self.field]
@@ -402,12 +386,9 @@ class Measure:
 
 @dataclass(frozen=True, slots=True)
 class GroupColumn:
-    """One column to group by.
+    """One column to group by, with the key ``label`` in the rows.
 
-    Attributes:
-        label: its key in the rows.
-        source: the column.
-        order: value to a part, None included, which sorts as the values do, None first.
+    ``order`` turns a value into a part that sorts as the values do, None first.
     """
 
     label: str
@@ -415,12 +396,15 @@ class GroupColumn:
     order: ColumnOrder = dataclass_field(metadata=INTERNAL)
 
     def part(self, value: Any, order: ColumnOrder | None = None) -> bytes:
-        """The part of a value, by an order of its own if one is given; equal values have one part, NaN the last."""
+        """Return the part of a value, by its own order unless one is given.
+
+        Equal values have one part, NaN the last.
+        """
         part = (order or self.order).of_value(value)
         return _LAST + repr(value).encode() if part is None else part
 
     def values_of(self, values: Mapping[str, Any]) -> list[Any]:
-        """The values of one record: one, or of a column with several each one once."""
+        """Return the values of one record: one, or of a column with several each one once."""
         value = values[self.source.name]
         if not self.source.many or value is None:
             return [normalised(self.source, value)]
@@ -434,11 +418,10 @@ class GroupColumn:
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
-    """The records of a query in groups, and what is asked of each.
+    """The records of a query in groups, and the results asked of each.
 
     Attributes:
-        query: the records.
-        columns: what they are grouped by, as the caller named it.
+        columns: the columns to group by, as the caller named them.
         measures: the results.
     """
 
@@ -456,7 +439,7 @@ class Grouping:
         return (*first, *rest)
 
     def strict_orders(self) -> list[ColumnOrder | None]:
-        """For one pass: orders that refuse values that Python cannot compare, of the columns that are ordered by."""
+        """Return, for one pass, orders of the columns to order by, which refuse values that Python cannot compare."""
         asked = dict(self.query.directions)
         model = self.query.schema.name
         return [
@@ -467,10 +450,9 @@ class Grouping:
         ]
 
     def measured(self, given: Sequence[Any], named: Mapping[str, Any]) -> Grouping:
-        """With these functions; raises what ``measures_of`` raises.
+        """Return the grouping with these functions; raises as ``measures_of``.
 
-        Raises:
-            InvalidArgumentError: a result has the name of a field that is grouped by, too.
+        Raises InvalidArgumentError if a result has the name of a field to group by.
         """
         measures = measures_of(self.query.schema, given, named)
         labels = {column.label for column in self.columns}
@@ -485,25 +467,24 @@ class Grouping:
         return replace(self, measures=measures)
 
     def summary(self, name: str) -> str:
-        """What is asked for in one line."""
+        """Return the question in one line."""
         fields = ", ".join(column.label for column in self.columns)
         results = f" for {', '.join(measure.label for measure in self.measures)}" if self.measures else ""
         return f"{self.query.summary(name)[:-1]} grouped by {fields}{results}>"
 
 
 def normalised(source: ColumnSource, value: Any) -> Any:
-    """A value of a field as its column has it: folded, if the field is."""
+    """Return a value of a field as its column has it: folded, if the field is."""
     return value if value is None or source.normalise is None else source.normalise(value)
 
 
 def measures_of(schema: ModelSchema, given: Sequence[Any], named: Mapping[str, Any]) -> tuple[Measure, ...]:
-    """The checked functions of one ``aggregate()``.
+    """Return the checked functions of one ``aggregate()``.
 
     Raises:
         InvalidValueError: something that is no aggregation function.
         InvalidArgumentError: no function at all, or two results of one name.
-        UnknownFieldError: no such field.
-        UnknownLookupError: a field that has no such function.
+        UnknownFieldError, UnknownLookupError: no such field, or a field that has no such function.
     """
     measures: dict[str, Measure] = {}
     for label, function in [*((None, item) for item in given), *named.items()]:
@@ -527,18 +508,18 @@ def measures_of(schema: ModelSchema, given: Sequence[Any], named: Mapping[str, A
 
 
 def fields_of(measures: Iterable[Measure], columns: Iterable[GroupColumn] = ()) -> tuple[str, ...]:
-    """The fields of a record that the functions and the groups look at, each once."""
+    """Return the fields of a record that the functions and the groups need, each once."""
     names = [column.source.name for column in columns]
     names += [measure.field for measure in measures if measure.field is not None]
     return tuple(dict.fromkeys(names))
 
 
 def grouping_of(query: Query, given: Sequence[FieldName]) -> Grouping:
-    """The records of a query by the values of these fields.
+    """Return the records of a query grouped by the values of these fields.
 
     Raises:
-        InvalidArgumentError: no field, one field twice, two fields with several values each, a slice has been taken,
-            or the query is ordered by another field.
+        InvalidArgumentError: no field, one field twice, two fields with several values each, a slice has been taken, or
+            the query is ordered by another field.
         UnknownFieldError, InvalidValueError: no such field, or something that names none.
         UnknownLookupError: a field that cannot be a column.
     """
@@ -590,7 +571,7 @@ def _measure(schema: ModelSchema, label: str | None, function: Any) -> Measure:
 
 
 def _single(schema: ModelSchema, field: str) -> str:
-    """The field of a primary key of one field; the name stays otherwise."""
+    """Return the field of a primary key of one field; any other name as it is."""
     return schema.primary_key[0].field if field == PRIMARY_KEY and len(schema.primary_key) == 1 else field
 
 

@@ -1,10 +1,10 @@
-"""The part of a filter that no index answers: a test of stored documents.
+"""Tests of stored documents for the conditions that no index answers.
 
-A value is compared by its packed key part, so that a column gives the same answers with and without an index. What
-cannot be a part (NaN, a naive datetime) is equal to nothing and has no order.
+A value is compared by its packed key part, so that a column gives the same answers with and without an index. A value
+without a part (NaN, a naive datetime) is equal to nothing and has no order.
 
-Rules of this module: pure; what is tested is what the document stores, computed values included, so that an index and a
-scan agree. A field whose type cannot be a column is decoded alone and compared with Python's ``==``.
+Rules of this module: pure; tests see what the document stores, computed values included, so that an index and a scan
+agree. A field whose type cannot be a column is decoded alone and compared with Python's ``==``.
 """
 
 from __future__ import annotations
@@ -35,12 +35,7 @@ _EQUAL_AS_STORED: Final = frozenset({"str", "int", "bool", "bytes"})
 
 
 class Matcher:
-    """Tests whether records satisfy predicates; made once per query.
-
-    Args:
-        schema: the model.
-        predicates: all of which must hold.
-    """
+    """Tests whether records satisfy all predicates; made once per query."""
 
     __slots__ = ("_exact", "_lenient", "_predicates", "_schema")
 
@@ -51,14 +46,10 @@ class Matcher:
         self._lenient: Test | None = None
 
     def on_document(self, document: Document) -> bool:
-        """Whether a stored document satisfies them.
+        """Whether a stored document, or the part of one in an index entry, satisfies them.
 
-        Args:
-            document: a stored record, or what an index entry holds of one.
-
-        Raises:
-            KeyError: the document lacks a value that is compared, or holds one that its column cannot hold. Then read
-                the object (which fails if the record is damaged) and ask ``on_object``.
+        Raises KeyError if the document lacks a compared value, or holds one that its column cannot hold. Then read the
+        object (which fails if the record is damaged) and call ``on_object``.
         """
         try:
             return self._exact(document)
@@ -66,29 +57,26 @@ class Matcher:
             raise KeyError("a value that is compared is not what its column holds") from error
 
     def on_object(self, instance: Any) -> bool:
-        """Whether an object satisfies them, as the record that it would be stored as; it is encoded for that.
-
-        Raises: what ``schema.prepare`` raises.
-        """
+        """Whether an object satisfies them as the record that it would be stored as; raises as ``schema.prepare``."""
         if self._lenient is None:
             self._lenient = _test(self._schema, AllOf(self._predicates), lenient=True)
         return self._lenient(self._schema.prepare(instance).document)
 
 
 def matcher(schema: ModelSchema, predicates: Iterable[Predicate]) -> Matcher | None:
-    """A test for records that satisfy every predicate; None when there is nothing to test."""
+    """Return a test for records that satisfy every predicate; None when there is nothing to test."""
     wanted = tuple(predicates)
     return Matcher(schema, wanted) if wanted else None
 
 
 def comparison_column(schema: ModelSchema, field: str) -> Column | None:
-    """The ascending column, None included, by which a field is compared; None for a type that cannot be a column."""
+    """Return the ascending column, None included, by which a field is compared; None for a type that is no column."""
     source = None if field == PRIMARY_KEY else schema.source(field)
     return None if source is None else ascending_column(source, is_nullable=True)
 
 
 def packed_key(schema: ModelSchema, values: Iterable[Any]) -> bytes:
-    """The packed primary key of its values."""
+    """Return the packed primary key of its values."""
     return b"".join(column.codec.pack(value) for column, value in zip(schema.primary_key, values, strict=True))
 
 
@@ -128,7 +116,7 @@ def _any_of(tests: Sequence[Test]) -> Test:
 
 
 def _positive(schema: ModelSchema, condition: Condition, *, lenient: bool) -> Test:
-    """The test of a condition as if it were not negated."""
+    """Return the test of a condition as if it were not negated."""
     if condition.field == PRIMARY_KEY:
         return _key_test(schema, condition)
     source = schema.source(condition.field)
@@ -152,7 +140,7 @@ def _positive(schema: ModelSchema, condition: Condition, *, lenient: bool) -> Te
 
 
 def _value_test(source: ColumnSource, condition: Condition, *, lenient: bool) -> ValueTest:
-    """The test of one stored value, or of one element."""
+    """Return the test of one stored value, or of one element."""
     if condition.lookup == "contains":
         return _part_of_text(condition.operand)
     column = ascending_column(source, is_nullable=not source.many)
@@ -186,7 +174,7 @@ def _in_spans(spans: Spans, pack_stored: Callable[[Any], bytes]) -> ValueTest:
 
 
 def _equal(source: ColumnSource, operand: Any, otherwise: ValueTest) -> ValueTest:
-    """The same as comparing parts, for types whose stored values are equal exactly if their parts are; much faster."""
+    """Return a faster test for types whose stored values are equal exactly if their parts are."""
     stored = operand if source.codec.to_stored is None else source.codec.to_stored(operand)
     kind: Any = stored.__class__
     return lambda value: value == stored if type(value) is kind else otherwise(value)

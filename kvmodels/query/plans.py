@@ -45,7 +45,7 @@ _SHOWN_OPERAND: Final = 60
 
 
 def describe(predicate: Predicate) -> str:
-    """A predicate as a person writes it.
+    """Return a predicate as a person writes it.
 
     Examples:
         >>> describe(AnyOf((Condition("age", "gte", 18), Condition("age", "isnull", True))))
@@ -63,10 +63,9 @@ def describe(predicate: Predicate) -> str:
 
 
 def digest(schema: ModelSchema, predicate: Predicate) -> list[Any]:
-    """What a predicate does, as plain data that does not depend on the process.
+    """Return the meaning of a predicate as plain data that does not depend on the process.
 
-    Raises:
-        InvalidValueError: an operand that cannot be stored.
+    Raises InvalidValueError for an operand that cannot be stored.
     """
     if isinstance(predicate, AllOf):
         return ["all", *(digest(schema, part) for part in predicate.parts)]
@@ -153,27 +152,27 @@ class Scan:
         index: name of the index that is read; None: the records, by primary key.
         generation: of the index; a rebuilt index has another one. 0 for the records.
         prefix: packed beginning of every key that is read.
-        columns: what the keys hold behind the prefix, in order: the columns of the index, then those of the primary
-            key, unless the index is unique (its slots end in its columns, and name the owner in their value).
+        columns: the columns in the keys after the prefix: those of the index, then those of the primary key, unless the
+            index is unique (its slots end in its columns, and name the owner in their value).
         unique: a key without a primary key at its end is the slot of one owner.
-        ranges: packed key ranges that are read, ascending and disjoint. In a merge every column that ``order`` does
-            not name has one value in all of them, and in an intersection every column but those of the primary key.
+        ranges: packed key ranges that are read, ascending and disjoint. In a merge every column that ``order`` does not
+            name has one value in all of them, and in an intersection every column but those of the primary key.
         reverse: the ranges are read from their end.
         copies: the rows hold the records themselves, so that one read is enough.
-        covers: every field that the query asks for, and every one that is tested, can be taken from the rows: from
-            lossless columns, from what the entries include, and from the primary key. Then no record is read. For a
-            query that asks for no fields at all (``Query.fields == ()``, as a count does): only what is tested.
-        fans_out: one record may be found by several rows of the ranges, because a column has several values. It
-            counts only at the lowest of its keys that lie in the ranges, whatever the direction, so that ``reverse()``
-            gives the same records from the other end.
-        order: the complete order of the rows, ``-`` for descending, ending in the primary key and without columns
-            that have one value; empty when the rows are in no order of the records (``fans_out``).
+        covers: every field that the query needs can be taken from the rows: from lossless columns, included fields and
+            the primary key. Then no record is read. For a query without fields (``Query.fields == ()``, as a count)
+            only tested fields are needed.
+        fans_out: one record may be found by several rows of the ranges, because a column has several values. It counts
+            only at the lowest of its keys that lie in the ranges, whatever the direction, so that ``reverse()`` gives
+            the same records from the other end.
+        order: the complete order of the rows, ``-`` for descending, ending in the primary key and without columns that
+            have one value; empty when the rows are in no order of the records (``fans_out``).
         served: the conditions that the ranges answer.
         tested: the conditions that ``matches`` tests.
         values: of a merge that reads a list of values: the one that this scan binds each of the listed fields to.
-        accepts: of a concatenation: whether a record satisfies the whole branch that this scan answers, so that a
-            later scan of the list drops it. None in other plans.
-        matches: what must still be tested on the record behind a row. None: nothing.
+        accepts: of a concatenation: whether a record satisfies the whole branch that this scan answers, so that a later
+            scan of the list drops it. None in other plans.
+        matches: the test of the record that a row leads to. None: nothing is left to test.
     """
 
     index: str | None
@@ -200,7 +199,7 @@ class Scan:
 
 
 class PlanNode(NamedTuple):
-    """One node of a plan as a tree, for people: a label, named details, and the nodes below."""
+    """One node of a plan as a tree, for people: a label, named details, and its child nodes."""
 
     label: str
     details: tuple[tuple[str, str], ...] = ()
@@ -223,11 +222,11 @@ class Sort:
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """What running a plan took; ``explain(analyze=True)`` fills it in.
+    """Costs of running a plan; ``explain(analyze=True)`` fills them in.
 
     Attributes:
         rows: how many rows of indexes, or records in their own order, were walked.
-        records: how many records were read behind entries.
+        records: how many records were read by following entries.
         batches: how many times the engine was read.
         results: how many objects came out.
     """
@@ -246,7 +245,7 @@ class Analysis:
         return f"{_counted(self.rows, 'row')} and {_counted(self.records, 'record')} {self._end()}"
 
     def of_records(self) -> str:
-        """The text for a plan without an index, whose rows are the records themselves."""
+        """Return the text for a plan without an index, whose rows are the records themselves."""
         return f"{_counted(self.rows, 'record')} {self._end()}"
 
     def _end(self) -> str:
@@ -290,18 +289,18 @@ class QueryPlan:
 
     @property
     def index(self) -> str | None:
-        """The name of the only index that is read; None when several are, or the records themselves."""
+        """Return the name of the only index that is read; None when several are, or the records themselves."""
         names = self.indexes
         return names[0] if len(names) == 1 and all(scan.index is not None for scan in self.scans) else None
 
     @property
     def indexes(self) -> tuple[str, ...]:
-        """The names of all indexes that are read, each once."""
+        """Return the names of all indexes that are read, each once."""
         return tuple(dict.fromkeys(scan.index for scan in self.scans if scan.index is not None))
 
     @property
     def ranges(self) -> tuple[KeyRange, ...]:
-        """The packed key ranges of all scans; none when no record can match."""
+        """Return the packed key ranges of all scans; none when no record can match."""
         if len(self.scans) == 1:
             return self.scans[0].ranges
         return tuple(key_range for scan in self.scans for key_range in scan.ranges)
@@ -318,18 +317,18 @@ class QueryPlan:
 
     @property
     def bound(self) -> tuple[str, ...]:
-        """The conditions that the ranges answer, for people."""
+        """Return the conditions that the ranges answer, for people."""
         return tuple(dict.fromkeys(describe(condition) for scan in self.scans for condition in scan.served))
 
     @property
     def residual(self) -> tuple[str, ...]:
-        """The conditions that are tested on each record that was read, for people."""
+        """Return the conditions that are tested on each record that was read, for people."""
         tested = (*self.tested, *(predicate for scan in self.scans for predicate in scan.tested))
         return tuple(dict.fromkeys(describe(predicate) for predicate in tested))
 
     @property
     def estimated_reads(self) -> int | None:
-        """The most rows that the whole query can read, entries and records counted; None when that depends on data.
+        """Return the most rows that the whole query can read, entries and records counted; None when data decides.
 
         It is known for keys that are named one by one, and for a slice that is not filtered further.
         """
@@ -371,10 +370,7 @@ class QueryPlan:
     # --- for people -------------------------------------------------------------------------------------------
 
     def tree(self) -> PlanNode:
-        """The plan as a tree, several scans as children of how they combine.
-
-        ``kvmodels.ext.rich_tree`` draws it.
-        """
+        """Return the plan as a tree for ``kvmodels.ext.rich_tree``, several scans as children of how they combine."""
         if self.combine == "nothing":
             return PlanNode(f"{self.schema.name}: nothing is read, because no record can match")
         if self.combine == "scan":
@@ -451,7 +447,7 @@ def _scan_details(scan: Scan) -> Iterable[tuple[str, str]]:
 
 
 def _at(scan: Scan, predicate: Predicate) -> Predicate:
-    """A list of values as the one of them that the scan reads."""
+    """Return a predicate with the one value of a list that the scan reads."""
     if isinstance(predicate, Condition) and predicate.lookup == "in":
         for name, value in scan.values:
             if name == predicate.field:
@@ -473,12 +469,12 @@ def _counted(number: int, one: str, several: str | None = None) -> str:
 
 
 def _cost(scan: Scan) -> int:
-    """Rows that are read for one result of a scan."""
+    """Return the number of rows that are read for one result of a scan."""
     return 1 if scan.copies or scan.covers else 2
 
 
 def _scan_digest(schema: ModelSchema, scan: Scan) -> list[Any]:
-    """What a scan reads and tests; its generation is no part of it, because a cursor names that by itself."""
+    """Return what a scan reads and tests; without its generation, which a cursor names by itself."""
     return [
         scan.index,
         [[start.removeprefix(scan.prefix), end and end.removeprefix(scan.prefix)] for start, end in scan.ranges],

@@ -47,11 +47,10 @@ class Selected(NamedTuple):
 
 
 def select(schema: ModelSchema, given: Sequence[FieldName]) -> tuple[Selected, ...]:
-    """The chosen fields; every field of the model when none is given.
+    """Return the chosen fields; every field of the model when none is given.
 
-    Raises:
-        UnknownFieldError: no such field; the nearest name is suggested.
-        InvalidValueError: something that names no field.
+    Raises UnknownFieldError for no such field, with the nearest name, and InvalidValueError for something that names
+    none.
     """
     if not given:
         return tuple(Selected(name, (name,)) for name in schema.fields)
@@ -59,15 +58,14 @@ def select(schema: ModelSchema, given: Sequence[FieldName]) -> tuple[Selected, .
 
 
 def projected(query: Query, selected: Iterable[Selected]) -> Query:
-    """The query for the values of these fields."""
+    """Return the query for the values of these fields."""
     return replace(query, fields=tuple(dict.fromkeys(name for item in selected for name in item.names)))
 
 
 def distinct_query(query: Query) -> Query:
-    """The query for distinct results; objects are distinct anyway, by their primary keys.
+    """Return the query for distinct results; objects are distinct anyway, by their primary keys.
 
-    Raises:
-        InvalidArgumentError: a slice has been taken.
+    Raises InvalidArgumentError after a slice has been taken.
     """
     if query.sliced:
         raise InvalidArgumentError(
@@ -82,11 +80,7 @@ def distinct_query(query: Query) -> Query:
 
 
 def field_of(schema: ModelSchema, given: Any) -> str:
-    """The name of a field, as the schema has it, of what a caller wrote; ``pk`` stays.
-
-    Raises:
-        UnknownFieldError, InvalidValueError: as ``select``.
-    """
+    """Return the name of a field as the schema has it; ``pk`` stays; raises as ``select``."""
     if isinstance(given, (FieldRef, MultiFieldRef)):
         name, model = origin(cast("FieldRef[Any]", given))
         if model is not None and not issubclass(schema.model, model):
@@ -138,14 +132,14 @@ def _is_path(schema: ModelSchema, name: str) -> bool:
 
 
 def _paths(schema: ModelSchema, head: str) -> Iterator[str]:
-    """The fields of the nested model at a path, for suggestions."""
+    """Return the fields of the nested model at a path, for suggestions."""
     nested = _model_at(schema, head) if head else None
     if nested is not None:
         yield from (f"{head}.{name}" for name in nested.model_fields)
 
 
 def _model_at(schema: ModelSchema, path: str) -> type[BaseModel] | None:
-    """The nested model that a path leads to, through lists too; None where there is none."""
+    """Return the nested model that a path leads to, through lists too; None where there is none."""
     model: type[BaseModel] | None = schema.shape
     for name in path.split("."):
         info = None if model is None else model.model_fields.get(name)
@@ -163,17 +157,16 @@ def _model_at(schema: ModelSchema, path: str) -> type[BaseModel] | None:
 
 
 def shape_of_dicts(selected: Sequence[Selected]) -> Shape:
-    """A dict of the chosen fields, by what the caller wrote."""
+    """Return the shape of dicts of the chosen fields, by the names that the caller wrote."""
     if all(item.names == (item.label,) for item in selected):
         return dict
     return lambda values: {item.label: item.value(values) for item in selected}
 
 
 def shape_of_tuples(selected: Sequence[Selected], *, flat: bool) -> Shape:
-    """A tuple of the chosen fields in order; with ``flat`` the value of the only one.
+    """Return the shape of tuples of the chosen fields in order; with ``flat`` of the value of the only one.
 
-    Raises:
-        InvalidArgumentError: ``flat`` with none or several fields, or neither True nor False.
+    Raises InvalidArgumentError for ``flat`` with none or several fields, or a ``flat`` that is no bool.
     """
     if flat is not True and flat is not False:
         raise InvalidArgumentError(
@@ -195,11 +188,7 @@ def shape_of_tuples(selected: Sequence[Selected], *, flat: bool) -> Shape:
 
 
 def shape_of_class(schema: ModelSchema, target: Any) -> tuple[tuple[Selected, ...], Shape]:
-    """The fields that a class declares, and how its objects are made of their values.
-
-    Args:
-        schema: the model.
-        target: a pydantic model, a dataclass, a TypedDict or a NamedTuple.
+    """Return the shape of objects of a pydantic model, a dataclass, a TypedDict or a NamedTuple, by its fields.
 
     Raises:
         InvalidValueError: no such class.
@@ -244,7 +233,7 @@ def _names_of(schema: ModelSchema, target: Any) -> list[str]:
 
 
 def _declared(target: Any) -> list[str] | None:
-    """The fields of a class; None for a class of another kind."""
+    """Return the fields of a class; None for a class of another kind."""
     if issubclass(target, KvModel):
         raise InvalidArgumentError(
             "a projection is not a stored model",
@@ -263,5 +252,5 @@ def _declared(target: Any) -> list[str] | None:
 
 
 def shaped(shape: Shape | None, results: list[Any]) -> list[Any]:
-    """Results in their shape; objects as they are."""
+    """Return results in their shape; objects as they are."""
     return results if shape is None else [shape(values) for values in results]

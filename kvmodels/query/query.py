@@ -63,15 +63,12 @@ class Query:
     """A filter, an order and a slice over one collection.
 
     Attributes:
-        schema: the model that is asked for.
         where: predicates that all hold, in normal form; ``(NEVER,)`` when they cannot.
         order: columns to order by; empty: the order of the index that serves the query.
-        reverse: the other way round.
         start, stop: the slice of the results, counted from 0; ``stop`` None: to the end.
         scan_allowed: the whole collection may be read to find the results.
         using: the only index to be read, ``"pk"`` for the primary key; None: the planner chooses.
-        sort_limit: the most results that are held in memory to be put into an order that no index supplies; None: such
-            an order is refused.
+        sort_limit: the most results that may be held and sorted in memory; None: an order without an index is refused.
         fields: the fields of each result, which then is a dict of their values; None: results are objects.
         distinct: of equal results only the first.
     """
@@ -100,45 +97,40 @@ class Query:
 
     @property
     def directions(self) -> tuple[tuple[str, bool], ...]:
-        """Field and "descending" of every column to order by, with ``reverse`` applied."""
+        """Return field and "descending" of every column to order by, with ``reverse`` applied."""
         return tuple((order.field, order.descending is not self.reverse) for order in self.order)
 
     def filtered(self, expressions: Iterable[Expression], keywords: Mapping[str, Any]) -> Query:
-        """With further conditions; raises what ``parse`` raises."""
+        """Add conditions; raises as ``parse``."""
         self._refuse_slice("filter")
         return self._narrowed(parse(self.schema, expressions, keywords))
 
     def excluding(self, expressions: Iterable[Expression], keywords: Mapping[str, Any]) -> Query:
-        """Without what satisfies all these conditions together; raises what ``parse`` raises."""
+        """Leave out records that satisfy all these conditions together; raises as ``parse``."""
         self._refuse_slice("exclude")
         return self._narrowed(parse(self.schema, (~Q(*expressions, **keywords),), {}))
 
     def ordered(self, columns: Iterable[OrderColumn]) -> Query:
-        """In another order, which replaces the one before.
+        """Replace the order.
 
-        Raises:
-            UnknownFieldError, UnknownLookupError (a type without an order, several values), InvalidValueError (not a
-            column).
+        Raises UnknownFieldError, UnknownLookupError for a type without an order or several values, and
+        InvalidValueError for something that is no column.
         """
         if self.start or self.stop is not None:
             self._refuse_slice("order_by")
         return self._as(self.where, tuple([order for column in columns for order in self._orders(column)]), False)
 
     def reversed(self) -> Query:
-        """The other way round."""
+        """Reverse the order."""
         self._refuse_slice("reverse")
         return replace(self, reverse=not self.reverse)
 
     def scanning(self) -> Query:
-        """With the permission to read the whole collection."""
+        """Allow the query to read the whole collection."""
         return replace(self, scan_allowed=True)
 
     def sorting(self, limit: Any) -> Query:
-        """With the permission to sort in memory.
-
-        Raises:
-            InvalidValueError: the limit is not an int; InvalidArgumentError: it is below 1.
-        """
+        """Allow a sort in memory; InvalidValueError for a limit that is no int, InvalidArgumentError below 1."""
         self._refuse_slice("sort_in_memory")
         if isinstance(limit, bool) or not isinstance(limit, int):
             raise InvalidValueError(
@@ -160,9 +152,8 @@ class Query:
     def through(self, index: Any) -> Query:
         """Read through this index only, ``"pk"`` for the primary key.
 
-        Raises:
-            InvalidValueError: not a text.
-            UnknownFieldError: the model declares no index of this name; the nearest one is suggested.
+        Raises InvalidValueError for a name that is no str, and UnknownFieldError, with the nearest name, for an unknown
+        index.
         """
         self._refuse_slice("using_index")
         if not isinstance(index, str):
@@ -185,10 +176,9 @@ class Query:
         return replace(self, using=index)
 
     def within(self, part: slice) -> Query:
-        """A slice of these results, relative to the slice that was taken before.
+        """Take a slice of these results, relative to an earlier slice.
 
-        Raises:
-            InvalidArgumentError: a negative bound or a step.
+        InvalidArgumentError for a negative bound or a step.
         """
         start, stop = self._bound(part.start, "start"), self._bound(part.stop, "stop")
         if part.step is not None:
@@ -217,26 +207,17 @@ class Query:
         )
 
     def limited(self, count: int) -> Query:
-        """At most the first ``count`` of these results."""
+        """Take the first ``count`` of these results at most."""
         return self.within(slice(0, count))
 
     def at(self, position: Any) -> Query:
-        """For the one result at a position.
-
-        Raises:
-            InvalidArgumentError: a negative position.
-            InvalidValueError: not an int.
-        """
+        """Take the one result at a position; raises as ``within``, and InvalidValueError for no int."""
         if position is None:
             raise InvalidValueError("a position is an int", field="position", type="NoneType", hint="Write query[0].")
         return self.within(slice(position, None)).limited(1)
 
     def end(self, *, last: bool = False) -> Query:
-        """For the first of these results, or the last.
-
-        Raises:
-            InvalidArgumentError: the last one of a slice.
-        """
+        """Take the first of these results, or the last; InvalidArgumentError for the last one of a slice."""
         if last and self.sliced:
             raise InvalidArgumentError(
                 "a slice is not read from its end",
@@ -246,7 +227,7 @@ class Query:
         return (self.reversed() if last else self).limited(1)
 
     def summary(self, name: str) -> str:
-        """What is asked for in one line, without operands; ``name`` is the class of the query set."""
+        """Return the query in one line, without operands; ``name`` is the class of the query set."""
         fields = dict.fromkeys(condition.field for part in self.where for condition in conditions_of(part))
         order = [("-" if descending else "") + field for field, descending in self.directions]
         parts = [f"filtered by {', '.join(fields)}"] if fields else []
@@ -255,13 +236,13 @@ class Query:
         return f"<{name}[{self.schema.name}]{''.join(f' {part}' for part in parts)}>"
 
     def no_truth(self) -> InvalidValueError:
-        """The error for ``if users.filter(...)``, which would always hold."""
+        """Return the error for ``if users.filter(...)``, which would always hold."""
         return InvalidValueError(
             "a query has no truth value", model=self.schema.name, type="QuerySet", hint="Ask exists() or count()."
         )
 
     def no_sync_iteration(self) -> InvalidValueError:
-        """The error for ``for user in users`` on an asynchronous query, which would never end."""
+        """Return the error for ``for user in users`` on an asynchronous query, which would never end."""
         return InvalidValueError(
             "an asynchronous query is not iterated with 'for'",
             model=self.schema.name,
@@ -274,7 +255,7 @@ class Query:
         return self._as(where, self.order, self.reverse)
 
     def _as(self, where: Conjunction, order: tuple[Order, ...], reverse: bool) -> Query:
-        """The same query with another filter and order; ``replace()`` takes three times as long."""
+        """Return the query with another filter and order; ``replace()`` takes three times as long."""
         return Query(
             self.schema,
             where,

@@ -1,24 +1,21 @@
 """State of model objects beside their fields: the loaded record, and the set of given fields.
 
-In a transaction the state names a version that does not exist yet. A ``PendingStamp`` stands for it: all states that
-name it learn with the commit what it became, or that nothing was written, and then an object that was saved has the
-state that it had before. That is found out when the state is asked for, so no list of the objects is kept.
+In a transaction the state names a version that does not exist yet, by a ``PendingStamp``. The commit resolves the stamp
+for all states that name it; if nothing is written, a saved object has its former state again. A state checks its stamp
+when it is read, so no list of the objects is kept.
 
-A state takes as long to make as all the values of an object, and most objects that are read are never written. So
-reading leaves a plain tuple in its place, ``(unpack, packed, row, unknown)``, of which the state is made when it is
-asked for: the tuple costs a twentieth of it. Where no field is unknown it is the row alone, bytes and numbers, and the
-class says how to unpack its key: the garbage collector does not trace such a tuple. It was half of the cost of a long
-list to trace a tuple, a row and a bound method for each object. An engine that has the number of the version leaves
-that in the row, and the versionstamp is made of it with the state.
+Making a state takes as long as making all the values of an object, and most objects are never written. So reading
+stores a plain tuple, ``(unpack, packed, row, unknown)``, at a twentieth of the cost; the state is made of it when it is
+first needed. Without unknown fields it is the row alone, bytes and numbers, which the garbage collector does not trace,
+and the class knows how to unpack its key: tracing a tuple, a row and a bound method for each object was half of the
+cost of a long list. A row may hold the number of its version instead of the versionstamp.
 
-The set of given fields takes 730 bytes, as much as the values of a small record, and the garbage collector traces it.
-A record stores every field, so the set of an object that was read holds all of them. It is made when it is first asked
-for, by pydantic, which only asks by name, or by the program.
+The set of given fields takes 730 bytes, as much as the values of a small record, and the garbage collector traces it. A
+record stores every field, so the set of a read object holds all of them; it is made when it is first needed.
 
 Rules of this module: the state lives in one ``__slots__`` entry of ``KvModel``, never in ``__dict__`` or in a private
 attribute, because both take part in ``==`` and ``model_copy(update=...)`` would then lose it. An ``ObjectState`` is
-immutable, so copies may share it. An object is left without its set only where validation is sure to have given it
-this one.
+immutable, so copies may share it. An object has no set only where validation is sure to have given it this one.
 """
 
 from __future__ import annotations
@@ -52,8 +49,7 @@ class ObjectState:
     """The stored record as it was when the object was read or last written.
 
     Attributes:
-        versionstamp: 10 bytes, what a later write is checked against.
-        value: the record's stored bytes.
+        versionstamp: 10 bytes; a later write checks it.
         encoding: number of the encoding of ``value``.
         expire_at: absolute deadline in milliseconds since the epoch, or None.
         key: values of the primary key as loaded.
@@ -82,14 +78,14 @@ class _Fate(Enum):
 class PendingStamp(bytes):
     """The versionstamp that a row written in a transaction will have; until then bytes that no row ever has.
 
-    It has one of four fates: not ended yet; resolved, with the versionstamp of the commit; superseded, because the
-    transaction wrote the record once more, so that no row has this version; failed, and nothing was written.
+    It is open until the transaction ends. Then it is resolved, with the versionstamp of the commit; superseded, because
+    the transaction wrote the record once more, so that no row has this version; or failed, and nothing was written.
     """
 
     _fate: bytes | _Fate
 
     def __new__(cls) -> Self:
-        """A stamp unlike any other."""
+        """Return a stamp unlike any other."""
         # The versionstamps of engines begin with a count of microseconds, whose first byte stays 0 for long.
         stamp = super().__new__(cls, b"\xff" + next(_numbers).to_bytes(9, "big"))
         stamp._fate = _Fate.OPEN
@@ -111,15 +107,15 @@ class PendingStamp(bytes):
         return None if isinstance(self._fate, _Fate) else self._fate
 
     def resolve(self, versionstamp: bytes) -> None:
-        """The row was committed."""
+        """Note that the row was committed."""
         self._fate = versionstamp
 
     def supersede(self) -> None:
-        """A later write of the same transaction was committed in place of this one."""
+        """Note that a later write of the same transaction was committed in place of this one."""
         self._fate = _Fate.SUPERSEDED
 
     def fail(self) -> None:
-        """The transaction was not committed."""
+        """Note that the transaction was not committed."""
         self._fate = _Fate.FAILED
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -138,7 +134,7 @@ def _failed_stamp() -> PendingStamp:
 
 @dataclass(frozen=True, slots=True)
 class PendingState(ObjectState):
-    """The state of an object of the caller that was saved, or removed, in a transaction; ``versionstamp`` is pending.
+    """The state of a caller's object that a transaction saved or removed; ``versionstamp`` is pending.
 
     Attributes:
         previous: the state that it has again if nothing is committed.
@@ -164,7 +160,7 @@ _get, _set, _delete = object.__getattribute__, object.__setattr__, object.__dela
 
 
 def state_of(instance: object) -> ObjectState | None:
-    """The state of a model object, or None for one that is not stored."""
+    """Return the state of a model object, or None for one that is not stored."""
     try:
         state: Any = _get(instance, STATE_SLOT)
     except AttributeError:
@@ -186,7 +182,7 @@ def state_of(instance: object) -> ObjectState | None:
 
 
 def unknown_of(instance: object) -> Mapping[str, Any]:
-    """The stored fields that the class of a model object does not know; none for one that is not stored."""
+    """Return the stored fields that the class of a model object does not know; none for one that is not stored."""
     try:
         state: Any = _get(instance, STATE_SLOT)
     except AttributeError:
@@ -198,7 +194,7 @@ def unknown_of(instance: object) -> Mapping[str, Any]:
 
 
 def _settled(instance: object, state: ObjectState) -> ObjectState | None:
-    """The state of an object that was read or written in a transaction, by what has become of that."""
+    """Return the state of an object that was read or written in a transaction, by the outcome of that."""
     stamp = state.versionstamp
     assert isinstance(stamp, PendingStamp), "the only versionstamp that is not of bytes itself"
     if isinstance(state, PendingState):
@@ -224,9 +220,9 @@ def _of_version(state: ObjectState, versionstamp: bytes) -> ObjectState:
 
 
 def pending_state(instance: object, stamp: PendingStamp, state: ObjectState | None) -> None:
-    """Give an object of the caller the state that it will have when a transaction is committed; None: it is removed.
+    """Give a caller's object the state that it will have when a transaction is committed; None: it is removed.
 
-    Until then, and for good if nothing is committed, the state that it has is kept.
+    Its present state is kept until then, and for good if nothing is committed.
     """
     previous = state_of(instance)
     future = state or previous
@@ -237,36 +233,29 @@ def pending_state(instance: object, stamp: PendingStamp, state: ObjectState | No
 
 
 def set_state(instance: object, state: ObjectState) -> None:
-    """Remember the record that a model object was read from or written to."""
+    """Set the record that a model object was read from or written to."""
     _set(instance, STATE_SLOT, state)
 
 
 def set_loaded(instance: object, unpack: Unpack, packed: bytes, row: Loaded, unknown: Mapping[str, Any]) -> None:
-    """Remember the row that a model object was read from.
+    """Set the row that a model object was read from.
 
-    Args:
-        instance: the object.
-        unpack: makes the values of the primary key of ``packed``; it must not fail for it.
-        packed: what the primary key is taken from, when it is asked for.
-        row: packed key, stored bytes, the number of their encoding, versionstamp or its number, deadline.
-        unknown: stored fields that the class does not know.
+    ``unpack`` makes the values of the primary key of ``packed`` and must not fail for it. The row holds packed key,
+    stored bytes, the number of their encoding, versionstamp or its number, deadline.
     """
     _set(instance, STATE_SLOT, (unpack, packed, row, unknown))
 
 
 def set_stored(instance: object, unpack_key: Unpack, row: Loaded) -> None:
-    """Remember the row that a model object without unknown fields was written to: 180 bytes less than ``set_loaded``.
+    """Set the row, a plain tuple, of an object without unknown fields; takes 180 bytes less than ``set_loaded``.
 
-    Args:
-        instance: the object.
-        unpack_key: makes the values of the primary key of the key of the row.
-        row: a plain tuple.
+    ``unpack_key`` makes the values of the primary key of the key of the row.
     """
     slot_for_rows(type(instance), unpack_key)(instance, row)
 
 
 def slot_for_rows(model: type[Any], unpack_key: Unpack) -> Callable[[object, Loaded], None]:
-    """``set_stored`` for the objects of a class, without its calls: what puts a row, a plain tuple, into the slot."""
+    """Return ``set_stored`` for the objects of a class as one call: the setter of the slot for plain tuples."""
     if _UNPACKER not in model.__dict__:
         set_unpacker(model, unpack_key)
     put: Callable[[object, Loaded], None] = getattr(model, STATE_SLOT).__set__
@@ -274,19 +263,12 @@ def slot_for_rows(model: type[Any], unpack_key: Unpack) -> Callable[[object, Loa
 
 
 def set_unpacker(model: type[Any], unpack: Unpack) -> None:
-    """Say how the key of a row is unpacked, before an object of the class is given a row as its state."""
+    """Set the function that unpacks keys of rows, before an object of the class is given a row as its state."""
     type.__setattr__(model, _UNPACKER, staticmethod(unpack))
 
 
 def set_all_loaded(model: type[Any], instances: Iterable[object], unpack: Unpack, rows: Iterable[Loaded]) -> None:
-    """``set_loaded`` for many objects of one class, whose records store no field that it does not know.
-
-    Args:
-        model: the class.
-        instances: the objects.
-        unpack: makes the values of the primary key of the key of a row.
-        rows: a plain tuple for each.
-    """
+    """Set the rows, plain tuples, of many objects of one class without unknown fields; see ``set_stored``."""
     # A loop without Python code, and the slot is looked up once.
     deque(map(slot_for_rows(model, unpack), instances, rows), maxlen=0)
 
@@ -294,20 +276,20 @@ def set_all_loaded(model: type[Any], instances: Iterable[object], unpack: Unpack
 def all_are_new(instances: Iterable[object]) -> bool:
     """Whether certainly none of these objects has a state.
 
-    Asking one object that has none costs an exception; this asks what all of them refer to. Where the fields of an
-    object are not in a dict, a tuple in a field is taken for a state: then the answer is False.
+    Asking one object that has none costs an exception; this looks at the references of all of them. Where the fields of
+    an object are not in a dict, a tuple in a field counts as a state: then the answer is False.
     """
     return _STATES.isdisjoint(map(type, get_referents(*instances)))
 
 
 def drop_state(instance: object) -> None:
-    """Make a model object a new one, as if it had never been stored; harmless if it is."""
+    """Make a model object a new one, as if it had never been stored."""
     if state_of(instance) is not None:
         _delete(instance, STATE_SLOT)
 
 
 def with_state_of(source: object, copied: T) -> T:
-    """The copy of a model object, with the state of its source."""
+    """Return the copy of a model object, with the state of its source."""
     state = state_of(source)
     if state is not None:
         set_state(copied, state)
@@ -322,14 +304,10 @@ _EXTRA: Final = "__pydantic_extra__"
 
 
 def is_every_field(model: type[Any], names: Iterable[str], late: object) -> bool:
-    """Whether all objects that are validated from exactly these names have them as their set, and can be left without.
+    """Whether all objects that are validated from exactly these names have them as their set, and can do without it.
 
-    False wherever code of the user sees an object while it is made, or answers for attributes that it lacks.
-
-    Args:
-        model: the class, complete.
-        names: the fields of the document.
-        late: the ``__getattr__`` that gives the set.
+    False wherever code of the user sees an object while it is made, or answers for attributes that it lacks. ``late``
+    is the ``__getattr__`` that gives the set.
     """
     given: object = model.__dict__.get("__pydantic_core_schema__")
     if not isinstance(given, dict) or _in_class(model, "__getattribute__") is not object.__getattribute__:
@@ -350,13 +328,13 @@ def _in_class(model: type[Any], name: str) -> object:
 
 
 def leave_out_fields_sets(model: type[Any], instances: Iterable[object]) -> None:
-    """Take the sets of many objects of a class away, for which ``is_every_field``."""
+    """Remove the sets of many objects of a class for which ``is_every_field`` holds."""
     take: Callable[[object], None] = getattr(model, FIELDS_SET).__delete__
     deque(map(take, instances), maxlen=0)  # a loop without Python code
 
 
 def late_fields_set(instance: object) -> set[str] | None:
-    """Give an object that was left without it its set; None for one that was never validated."""
+    """Give an object without a set its set; None for one that was never validated."""
     try:
         object.__getattribute__(instance, _EXTRA)
     except AttributeError:

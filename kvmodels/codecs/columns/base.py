@@ -1,4 +1,4 @@
-"""What a column codec is, what all of them share, and the two ways to change one: with None, and descending.
+"""Column codecs, the parts that all of them share, and the two ways to change one: with None, and descending.
 
 Rules of this module: equal Python values have one encoding; packed values sort as the values do, ascending and,
 complemented, descending; None sorts below every value and is ``b""``.
@@ -29,12 +29,11 @@ class ColumnCodec:
             datetime).
         to_stored: Python value to the value in the stored document; None: as it is.
         from_stored: the reverse; None: as it is.
-        pack: Python value to one packed key part. Raises InvalidValueError for a wrong type and for what a column
-            cannot hold.
+        pack: Python value to one packed key part; InvalidValueError for a wrong type and a value that no column holds.
         pack_stored: the value as stored in the document to the same bytes.
-        unpack: the decoded key part to the Python value. Raises DecodeError for a part of another column.
-        pack_prefix: str and bytes columns: the packed beginning, so that a packed value begins with it exactly if
-            the value begins with the prefix; None for other columns.
+        unpack: the decoded key part to the Python value; DecodeError for a part of another column.
+        pack_prefix: for str and bytes: the packed beginning, with which a packed value begins exactly if the value
+            begins with the prefix; None for other columns.
     """
 
     name: str
@@ -48,14 +47,14 @@ class ColumnCodec:
 
 
 def wrong_type(value: object, expected: str) -> NoReturn:
-    """Refuse a value that is not of the type of its column; ``expected`` says in words what the column takes."""
+    """Refuse a value that is not of the type of its column; ``expected`` names that in words."""
     raise InvalidValueError(
         "this value has the wrong type for its column", type=type(value).__name__, hint=f"The column takes {expected}."
     )
 
 
 def not_of_column(reason: str) -> DecodeError:
-    """The error for a key part or stored value that its column did not write."""
+    """Return the error for a key part or stored value that its column did not write."""
     return DecodeError(
         "this is not what its column writes",
         reason=reason,
@@ -64,7 +63,7 @@ def not_of_column(reason: str) -> DecodeError:
 
 
 def instance_of(kind: type, expected: str) -> Callable[[Any], Any]:
-    """A function that returns a value of the type and refuses all others."""
+    """Return a function that returns a value of the type and refuses all others."""
 
     def checked(value: Any) -> Any:
         return value if isinstance(value, kind) else wrong_type(value, expected)
@@ -73,7 +72,7 @@ def instance_of(kind: type, expected: str) -> Callable[[Any], Any]:
 
 
 def part_of(kind: type) -> Callable[[Any], Any]:
-    """A decoder of key parts that are the value itself."""
+    """Return a decoder of key parts that are the value itself."""
 
     def unpack(part: Any) -> Any:
         if type(part) is not kind:
@@ -84,7 +83,7 @@ def part_of(kind: type) -> Callable[[Any], Any]:
 
 
 def parsed(parse: Callable[[str], Any]) -> Callable[[Any], Any]:
-    """A decoder of text, stored or in a key; ``parse`` raises ValueError or InvalidOperation."""
+    """Return a decoder of text, stored or in a key; ``parse`` raises ValueError or InvalidOperation."""
 
     def unpack(text: Any) -> Any:
         if type(text) is not str:
@@ -98,7 +97,7 @@ def parsed(parse: Callable[[str], Any]) -> Callable[[Any], Any]:
 
 
 def nullable(codec: ColumnCodec) -> ColumnCodec:
-    """The codec with None, which is ``b""`` and sorts before every value.
+    """Return the codec with None, which is ``b""`` and sorts before every value.
 
     No other value is ``b""``: bytes columns carry a first byte 01, nullable or not, so that making a field optional
     does not change its encoding.
@@ -129,16 +128,16 @@ def nullable(codec: ColumnCodec) -> ColumnCodec:
 
 
 def descending_part(part: bytes) -> bytes:
-    """The packed part of a descending column, of the part that the ascending column has; see ``descending``."""
+    """Return the part of a descending column for the part of the ascending one; see ``descending``."""
     return b"\x01" + escape(part.translate(_COMPLEMENT)) + b"\xff\x00"
 
 
 def descending(codec: ColumnCodec) -> ColumnCodec:
-    r"""The codec with its order reversed; apply it after ``nullable``, so that None comes last.
+    r"""Return the codec with its order reversed; apply it after ``nullable``, so that None comes last.
 
     The packed part is followed by one 00 byte, which ends it, then all is complemented and stored as a bytes part.
-    Without that end byte ``"a"`` (02 61 00) would be the beginning of ``"a\0"`` (02 61 00 ff 00) and sort before it
-    in both directions.
+    Without that end byte ``"a"`` (02 61 00) would be the beginning of ``"a\0"`` (02 61 00 ff 00) and sort before it in
+    both directions.
 
     Examples:
         >>> from kvmodels.codecs.columns.registry import column_codec

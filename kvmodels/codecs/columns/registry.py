@@ -1,13 +1,14 @@
 """The column codec of an annotation, the batch encoding of a column, and the order of values in memory.
 
-Sorts, groups and extremes of fields without an index order values in memory. Every value becomes a byte string, and
-byte strings compare as the values do in Python. A value that a column can hold becomes its key part, as in an index.
-The others get parts of their own: below or above all key parts, or in between.
+Sorts, groups and extremes of fields without an index order values in memory. Every value becomes a byte string that
+compares as the value does in Python: its key part, if a column can hold it, else a part below, above or between all key
+parts.
 
 Rules of this module: the list of types that a key or an index can hold is closed; the schema layer refuses any other
-when the class is created. A value that a column cannot hold is an InvalidValueError before anything is written. Batches
-give the bytes of ``ColumnCodec.pack_stored``. In the order, a part never begins another one, or ff follows there, so
-that parts can be joined. Values that Python cannot compare are refused, and NaN, which has no place in any order.
+when the class is created. InvalidValueError refuses a value that a column cannot hold before anything is written.
+Batches give the bytes of ``ColumnCodec.pack_stored``. In the order, a part never begins another one, or ff follows
+there, so that parts can be joined. Values that Python cannot compare are refused, and NaN, which has no place in any
+order.
 """
 
 from __future__ import annotations
@@ -75,15 +76,11 @@ _BY_NAME: Final[dict[str, ColumnCodec]] = {codec.name: codec for codec in (*_COD
 
 
 def column_codec(annotation: Any, metadata: Sequence[Any] = ()) -> ColumnCodec | None:
-    """The codec of a field's type, or None when the type cannot be a column.
+    """Return the codec of a field's type, or None when the type cannot be a column.
 
-    Args:
-        annotation: the type of the field, without ``Optional`` and ``Annotated``.
-        metadata: what ``Annotated`` adds; only ``KeyNumber()`` counts here.
-
-    Raises:
-        ModelDefinitionError: ``KeyNumber`` on another type than int; an Enum or Literal whose values have different
-            types.
+    ``annotation`` is the type without ``Optional`` and ``Annotated``; of ``metadata`` only ``KeyNumber()`` counts here.
+    Raises ModelDefinitionError for ``KeyNumber`` on another type than int, and for an Enum or Literal with values of
+    several types.
 
     Examples:
         >>> column_codec(int).pack(7).hex(), column_codec(int, [KeyNumber()]).pack(7).hex()
@@ -102,7 +99,7 @@ def column_codec(annotation: Any, metadata: Sequence[Any] = ()) -> ColumnCodec |
 
 
 def column_codec_named(name: str) -> ColumnCodec | None:
-    """The codec that the catalogue of a store lists by this name, or None for one that this release does not know.
+    """Return the codec of a name in the catalogue, or None for one that this release does not know.
 
     It packs stored values; for an Enum it takes and gives values, because the store does not know the members.
 
@@ -208,11 +205,8 @@ _Unusual = tuple[bytes, bool]
 class ColumnOrder:
     """The order of the values of one column, for one pass over them.
 
-    Args:
-        codec: of the column, nullable or not, descending or not: parts ascend, and None is below every value.
-        model: name of the model, for the error.
-        field: name of the field, for the error.
-        mixes: values that Python cannot compare are kept apart, one kind behind the other, instead of being refused.
+    Parts ascend with None below every value, unless the codec is descending. ``model`` and ``field`` are for errors.
+    With ``mixes``, values that Python cannot compare are grouped by kind instead of being refused.
 
     Examples:
         >>> from kvmodels.codecs.columns.registry import column_codec
@@ -237,10 +231,9 @@ class ColumnOrder:
         self._apart: bool | None = None
 
     def of_value(self, value: Any) -> bytes | None:
-        """The part of a value as Python has it; None for NaN.
+        """Return the part of a Python value; None for NaN.
 
-        Raises:
-            InvalidValueError: Python cannot compare the value with one of those before.
+        Raises InvalidValueError if Python cannot compare the value with an earlier one.
         """
         if value is None:
             return PACKED_NONE
@@ -251,11 +244,9 @@ class ColumnOrder:
         return part if self._type is None else self._checked(part, apart=False)
 
     def of_stored(self, stored: Any) -> bytes | None:
-        """The part of a value as a document has it; None for NaN, and for a value that is not of the column's type.
+        """Return the part of a stored value; None for NaN, and for a value that is not of the column's type.
 
-        Raises:
-            InvalidValueError: Python cannot compare the value with one of those before.
-            DecodeError: a text that does not parse.
+        Raises as ``of_value``, and DecodeError for a text that does not parse.
         """
         if stored is None:
             return PACKED_NONE
@@ -354,13 +345,7 @@ _TAGS: Final[tuple[bytes, ...]] = tuple(
 
 
 def column_packer(pack_stored: Callable[[Any], bytes]) -> Packed:
-    r"""What packs the values of a column.
-
-    Args:
-        pack_stored: of its codec, or what that wraps.
-
-    Returns:
-        A function from stored values to the key part of each. It raises what ``pack_stored`` raises for one of them.
+    r"""Return a function from stored values to the key part of each; it raises as ``pack_stored``.
 
     Examples:
         >>> from kvmodels.codecs.columns.registry import column_codec
@@ -375,13 +360,9 @@ def column_packer(pack_stored: Callable[[Any], bytes]) -> Packed:
 
 
 def column_matcher(pack_stored: Callable[[Any], bytes]) -> Matched:
-    r"""What compares the values of a column with keys that should end in them.
+    r"""Return a function that says of all values, keys and one place whether the keys end in the values from there on.
 
-    Args:
-        pack_stored: as for ``column_packer``.
-
-    Returns:
-        A function that says for all values, keys and one place whether they agree. It raises what ``pack_stored`` does.
+    It raises as ``pack_stored``.
 
     Examples:
         >>> from kvmodels.codecs.columns.registry import column_codec
@@ -400,9 +381,9 @@ def column_matcher(pack_stored: Callable[[Any], bytes]) -> Matched:
 
 
 def _numbers_match(values: Sequence[Any], keys: Sequence[bytes], start: int) -> bool:
-    """Whether they agree by this, which takes a third of the time: one number after the other is made to bytes by C.
+    """Compare numbers with keys in a third of the time: C makes one number after the other to bytes.
 
-    False where it cannot tell: numbers that are not positive, or keys not ordered by their length.
+    False where it cannot decide: numbers that are not positive, or keys not ordered by their length.
     """
     if set(map(type, values)) != _NUMBERS:
         return False

@@ -4,12 +4,12 @@
     zero               02
     positive decimal   03, exponent + 8192 in two bytes, then pairs of digits, each pair + 1 in a byte
 
-The exponent is that of the first significant digit; digits lose their zeros at both ends, and an odd last digit
-counts as followed by 0.
+The exponent is that of the first significant digit; digits lose their zeros at both ends, and an odd last digit counts
+as followed by 0.
 
-Rules of this module: one codec per type, strict about types (a bool is no int, a datetime no date); text is used
-where the standard text of a type already sorts as its values do. Equal decimals have one encoding (``1.0`` and
-``1.00``); digits are read with ``as_tuple``, because ``normalize`` rounds to the precision of the context.
+Rules of this module: one codec per type, strict about types (a bool is no int, a datetime no date); text is used where
+the standard text of a type already sorts as its values do. Equal decimals have one encoding (``1.0`` and ``1.00``);
+digits are read with ``as_tuple``, because ``normalize`` rounds to the precision of the context.
 """
 
 from __future__ import annotations
@@ -40,8 +40,7 @@ _COMPLEMENT: Final = bytes(255 - byte for byte in range(256))
 def encode_decimal(value: Decimal) -> bytes:
     """Encode a finite decimal, order preserved.
 
-    Raises:
-        InvalidValueError: NaN or infinite, more than 100 significant digits, or a first digit beyond 10**±6144.
+    Raises InvalidValueError for NaN, infinity, more than 100 significant digits, or a first digit beyond 10**±6144.
 
     Examples:
         >>> encode_decimal(Decimal("1.50")) == encode_decimal(Decimal("1.5"))
@@ -66,9 +65,9 @@ def encode_decimal(value: Decimal) -> bytes:
 
 
 def order_decimal(value: Decimal) -> bytes:
-    """The same for every Decimal but NaN, to be compared with and not to be decoded.
+    """Encode every Decimal but NaN for comparisons; the bytes cannot be decoded.
 
-    An exponent beyond that of a column is written behind two bytes below or above all of the others.
+    An exponent beyond that of a column is written after two bytes below or above all of the others.
 
     Examples:
         >>> order_decimal(Decimal("1e7000")) > order_decimal(Decimal("9e6144")) == encode_decimal(Decimal("9e6144"))
@@ -89,7 +88,7 @@ def order_decimal(value: Decimal) -> bytes:
 
 
 def _significant(value: Decimal) -> tuple[int, str, int]:
-    """The sign, the digits without zeros at either end, and the exponent of the first of them."""
+    """Return the sign, the digits without zeros at either end, and the exponent of the first of them."""
     sign, digits, exponent = value.as_tuple()
     assert isinstance(exponent, int), "only NaN and infinities have another"
     text = "".join(map(str, digits)).lstrip("0")
@@ -104,11 +103,7 @@ def _encoded(sign: int, exponent: bytes, text: str) -> bytes:
 
 
 def decode_decimal(data: bytes) -> Decimal:
-    """The number again, without the zeros at its end.
-
-    Raises:
-        DecodeError: the bytes are not an encoded decimal.
-    """
+    """Return the number without the zeros at its end; DecodeError for bytes that are no encoded decimal."""
     sign, body = data[:1], data[1:]
     if sign == _ZERO and not body:
         return Decimal(0)
@@ -134,7 +129,7 @@ _MICROSECOND: Final = timedelta(microseconds=1)
 def _through_text(
     name: str, pack: Callable[[Any], bytes], to_stored: Callable[[Any], str], parse: Callable[[str], Any]
 ) -> ColumnCodec:
-    """A codec whose stored text is also its key part."""
+    """Return a codec whose stored text is also its key part."""
     return ColumnCodec(name, True, to_stored, parsed(parse), pack, _pack_str, parsed(parse))
 
 
@@ -262,10 +257,9 @@ def _pack_date(value: Any) -> bytes:
 
 
 def stored_datetime(value: Any) -> str | datetime:
-    """What a document holds of a datetime: its ISO 8601 text, or itself where the text would lose ``fold``.
+    """Return the stored form of a datetime: its ISO 8601 text, or itself where the text would lose ``fold``.
 
-    Raises:
-        InvalidValueError: an offset that does not come back, or a time zone without one.
+    Raises InvalidValueError for an offset that text does not hold, or a time zone without one.
     """
     offset = _checked_datetime(value).utcoffset()
     if offset is None and value.tzinfo is not None:
@@ -316,10 +310,10 @@ def _pack_time(value: Any) -> bytes:
 
 
 def stored_time(value: Any) -> str:
-    """What a document holds of a time: its ISO 8601 text.
+    """Return the stored form of a time: its ISO 8601 text.
 
-    Raises:
-        InvalidValueError: a time zone whose offset depends on the day, an offset that does not come back, or ``fold``.
+    Raises InvalidValueError for a time zone whose offset depends on the day, an offset that text does not hold, or
+    ``fold``.
     """
     offset = _checked_time(value).utcoffset()
     if offset is None and value.tzinfo is not None:

@@ -49,11 +49,7 @@ class V8Codec:
         return raw or (write_value(value, as_document=False), V8_ENCODING)
 
     def encode_document(self, document: dict[str, Any]) -> tuple[bytes, int]:
-        """Encode a document: ints within 2**53 as numbers.
-
-        Raises:
-            InvalidValueError: something in it cannot be stored; ``path`` says where.
-        """
+        """Encode a document: ints within 2**53 as numbers; raises as ``encode``."""
         return write_value(document, as_document=True), V8_ENCODING
 
     def decode(self, data: bytes, encoding: int, key: bytes = b"") -> Any:
@@ -71,26 +67,20 @@ class V8Codec:
         return self._decode(data, encoding, key, as_document=False)
 
     def decode_document(self, data: bytes, encoding: int, key: bytes = b"") -> dict[str, Any]:
-        """Decode what ``encode_document`` returned; of a number that JavaScript wrote, an int if it is integral.
+        """Decode the bytes of ``encode_document``; of a number that JavaScript wrote, an int if it is integral.
 
-        Raises:
-            DecodeError: as ``decode``, and if the value is not an object.
+        Raises as ``decode``, and DecodeError if the value is not an object.
         """
         return require_document(self._decode(data, encoding, key, as_document=True), key)
 
     def decode_unchecked(self, data: bytes, encoding: int, key: bytes = b"") -> Any:
-        """What ``decode_document`` gives, or another value, where the bytes are no document.
-
-        Raises:
-            DecodeError: as ``decode``.
-        """
+        """Return the document, or another value if the bytes are no document; raises as ``decode``."""
         return self._decode(data, encoding, key, as_document=True)
 
     def decode_operand(self, data: bytes, encoding: int) -> Any:
-        """The value as a sum takes it: of ``new Number(3)`` an object, because JavaScript adds nothing to it there.
+        """Return the value for a sum.
 
-        Raises:
-            DecodeError: as ``decode``.
+        ``new Number(3)`` stays an object, because JavaScript adds nothing to it there.
         """
         value = self._decode(data, encoding, b"", as_document=False)
         return BoxedNumber(value) if encoding == V8_ENCODING and is_boxed_number(data) else value

@@ -1,11 +1,11 @@
 """From the bytes of V8's serialisation to Python values, without recursion and without trust.
 
-Each container is a coroutine that yields when it wants the next value and returns itself when it is complete; one
-loop drives them all, so that nesting costs memory only. What V8 numbers as an object is numbered here, so that
-references keep shared containers and cycles.
+Each container is a coroutine that yields when it wants the next value and returns itself when it is complete; one loop
+drives them all, so that nesting costs memory only. Objects are numbered as V8 numbers them, so that references keep
+shared containers and cycles.
 
-Rules of this module: no length that the data claims is believed before it is compared with what is left; every fault
-is a ValueError.
+Rules of this module: no length that the data claims is believed before it is compared with the bytes that are left;
+every fault is a ValueError.
 """
 
 from __future__ import annotations
@@ -70,14 +70,9 @@ _WITHOUT_COUNTERPART: Final[dict[int, str]] = {
 
 
 def read_value(data: bytes, *, as_document: bool) -> Any:
-    """Read one value with its header.
+    """Read one value with its header; ValueError for other data, and for a value without a Python counterpart.
 
-    Args:
-        data: the stored bytes.
-        as_document: integral numbers are ints, unless they are marked as floats.
-
-    Raises:
-        ValueError: the data is no value, or one that Python has no counterpart for.
+    With ``as_document``, integral numbers are ints, unless they are marked as floats.
     """
     reader = _Reader(data, as_document)
     value = reader.read()
@@ -138,7 +133,7 @@ class _Reader:
                 value = self.next()
 
     def next(self) -> Any:
-        """The next value, or the coroutine of the container that begins here."""
+        """Return the next value, or the coroutine of the container that begins here."""
         tag = self.stream.tag()
         read = _READERS.get(tag)
         if read is None:
@@ -154,14 +149,14 @@ class _Reader:
         return value
 
     def open(self, plain: type) -> Any:
-        """A new container, numbered."""
+        """Return a new container, numbered."""
         number = len(self._objects)
         container = self._known.get(number, plain)()
         self._numbers[id(container)] = number
         return self.keep(container)
 
     def hashable(self, value: Any) -> Hashable:
-        """The value as a key or member; a container that cannot be one yet is noted for the second reading."""
+        """Return the value as a key or member; note a container that cannot be one yet for the second reading."""
         by_identity = _BY_IDENTITY.get(cast("type[object]", type(value)))
         if by_identity is not None:
             self.late[self._numbers[id(value)]] = by_identity

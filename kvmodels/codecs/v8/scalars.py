@@ -1,7 +1,7 @@
 """JavaScript's Date, RegExp, numbers and typed arrays in Python, and the byte stream that holds them.
 
 Rules of this module: a translation is exact or refused. No length that the data claims is believed before it is
-compared with the bytes that are left; every fault is a ValueError. Sequences of tags are understood in the reader.
+compared with the bytes that are left; every fault is a ValueError. The reader, not this module, understands tags.
 """
 
 from __future__ import annotations
@@ -36,11 +36,10 @@ def is_safe_integral(number: float) -> bool:
 
 
 def milliseconds_of(value: datetime) -> float:
-    """The milliseconds since the epoch, with microseconds as their fraction, which JavaScript cuts off.
+    """Return the milliseconds since the epoch, with microseconds as their fraction, which JavaScript cuts off.
 
-    Raises:
-        InvalidValueError: without a timezone, outside the years 1 to 9999 in UTC, or with microseconds that a double
-            does not hold (beyond 1691 to 2248).
+    Raises InvalidValueError without a timezone, outside the years 1 to 9999 in UTC, or with microseconds that a double
+    does not hold (beyond 1691 to 2248).
     """
     if value.utcoffset() is None:
         raise InvalidValueError(
@@ -66,11 +65,7 @@ def milliseconds_of(value: datetime) -> float:
 
 
 def datetime_of(milliseconds: float) -> datetime:
-    """The moment, in UTC.
-
-    Raises:
-        MalformedError: Python has no such datetime; its years are 1 to 9999.
-    """
+    """Return the moment in UTC; MalformedError outside of Python's years 1 to 9999."""
     try:
         return _EPOCH + timedelta(microseconds=_microseconds_of(milliseconds))
     except (OverflowError, ValueError):
@@ -107,10 +102,9 @@ _COMMON_SYNTAX: Final = re.compile(
 
 
 def source_of(pattern: re.Pattern[Any]) -> tuple[str, int]:
-    """The source and the flags of a pattern as a JavaScript RegExp.
+    """Return the source and the flags of a pattern as a JavaScript RegExp.
 
-    Raises:
-        InvalidValueError: it is of bytes, or has a flag or a construct that JavaScript does not have.
+    Raises InvalidValueError for a pattern of bytes, and a flag or construct that JavaScript does not have.
     """
     source: object = pattern.pattern
     if type(source) is not str:
@@ -148,11 +142,7 @@ def _has_common_syntax(source: str) -> bool:
 
 
 def pattern_of(source: str, flags: int) -> re.Pattern[str]:
-    """The compiled pattern.
-
-    Raises:
-        MalformedError: a flag that Python lacks, or a source that Python does not compile.
-    """
+    """Return the compiled pattern; MalformedError for a flag that Python lacks or a source that it does not compile."""
     python = re.NOFLAG
     for flag, counterpart in _TO_PYTHON.items():
         if flags & flag:
@@ -305,11 +295,7 @@ class V8Stream:
         return self.text(self.tag())
 
     def text(self, tag: int) -> str:
-        """Read a string whose tag was read already.
-
-        Raises:
-            MalformedError: the tag is not a string's, or the string is not valid Unicode.
-        """
+        """Read a string whose tag was read already; MalformedError for another tag or invalid Unicode."""
         encoding = _STRING_ENCODINGS.get(tag)
         if encoding is None:
             raise MalformedError("something else instead of a string")

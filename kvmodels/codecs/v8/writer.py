@@ -8,10 +8,10 @@ before two-byte strings. So one byte of padding marks the second of the two, and
     00 ;    a Map that is a plain dict, not a KvMap
     00 N    in documents, a number that is a float although it is integral
 
-Each container is a coroutine that writes itself and yields what is inside; one loop drives them all.
+Each container is a coroutine that writes itself and yields its items; one loop drives them all.
 
-Rules of this module: what V8 would number as an object is numbered, and a list, dict or set that comes again is a
-reference; nothing recurses but the members of sets, which are sorted, so that equal values have equal bytes.
+Rules of this module: objects are numbered as V8 numbers them, and a list, dict or set that comes again is a reference.
+Nothing recurses but the members of sets, which are sorted, so that equal values have equal bytes.
 """
 
 from __future__ import annotations
@@ -47,14 +47,9 @@ _FROZEN: Final = (tuple, frozenset)
 
 
 def write_value(value: Any, *, as_document: bool) -> bytes:
-    """Write one value with its header.
+    """Write one value with its header; InvalidValueError names the path of an unstorable value.
 
-    Args:
-        value: what is stored.
-        as_document: ints within 2**53 are numbers, so that JavaScript can compute with them.
-
-    Raises:
-        InvalidValueError: something in it cannot be stored; ``path`` says where.
+    With ``as_document``, ints within 2**53 are numbers, so that JavaScript can compute with them.
     """
     writer = _Writer(as_document)
     writer.stream.write_header()
@@ -157,7 +152,7 @@ class _Writer:
             self.number(int(value))
 
     def number(self, value: int) -> None:
-        """A number in V8's own form: an integer if it has 32 bits."""
+        """Write a number in V8's own form: an integer if it has 32 bits."""
         if value in INT32_RANGE:
             self.stream.write_int32(value)
         else:

@@ -24,7 +24,7 @@ from kvmodels.flows.execution.entries import Hit
 from kvmodels.flows.execution.intersect import Intersection
 from kvmodels.flows.execution.join import Joined, ScanSession
 from kvmodels.flows.execution.merge import Merge
-from kvmodels.flows.execution.ranges import REMOTE_WIDTH, START, Candidate, Choice, Extent, Position
+from kvmodels.flows.execution.ranges import START, Candidate, Choice, Extent, Position
 from kvmodels.flows.execution.scan_objects import makes_objects, read_objects
 from kvmodels.flows.execution.sort_keys import sort_keys
 from kvmodels.flows.split_reads import ranges_at_once, rows_at_once
@@ -131,8 +131,7 @@ def read_batch(
         limits = context.limits
         guarded = bool(position.plan.indexes)
         most = ranges_at_once(limits, guarded=guarded)
-        size_at_once = min(most, rows_at_once(limits, size, beside=1 + guarded))
-        extent = Extent(size_at_once, peek, most, REMOTE_WIDTH if context.traits.remote else 1)
+        extent = Extent(min(most, rows_at_once(limits, size, beside=1 + guarded)), peek, most)
         if objects and query.fields is None and makes_objects(context, live, position.plan):
             made = yield from read_objects(context, view, live, position.plan, Concatenation(position, extent))
             if made is not None:

@@ -39,14 +39,14 @@ class Concatenation:
         extent: how much to read.
     """
 
-    __slots__ = ("_position", "_walks", "_width", "pieces", "size")
+    __slots__ = ("_position", "_size", "_walks", "_width", "pieces")
 
     def __init__(self, position: Position, extent: Extent) -> None:
         plan = position.plan
         walks = [Walk(number, scan) for number, scan in enumerate(plan.scans)]
         self._walks = walks[::-1] if len(walks) > 1 and plan.reverse else walks
         self._position = position
-        self.size = extent.size
+        self._size = extent.size
         self._width = 1
         self.pieces = self._window(extent)
 
@@ -58,17 +58,13 @@ class Concatenation:
             if place is None:
                 continue
             if not pieces:
-                self._width = max(place.width, min(extent.width, self._ranges_left()))
-                width = min(extent.limit if walk.points else self._width, extent.max_ranges)
+                self._width = place.width
+                width = min(extent.limit if walk.points else place.width, extent.max_ranges)
                 part = extent.limit if width == 1 else min(extent.limit, max(1, SPECULATIVE_ROWS // width))
             pieces += walk.pieces(place, width - len(pieces), part)
             if len(pieces) >= width:
                 break
         return pieces
-
-    def _ranges_left(self) -> int:
-        places = self._position.places
-        return sum(walk.left(place) for walk in self._walks if (place := places[walk.number]) is not None)
 
     def choose(self, ranges: Sequence[list[Row]]) -> Choice:
         """The first rows, at most as many as were asked for, and the position behind them."""
@@ -81,7 +77,7 @@ class Concatenation:
     def take(self, ranges: Sequence[list[Row]]) -> TakenRows:
         """The same rows by the number of their scan, without a candidate for each."""
         taken: list[tuple[int, list[Row]]] = []
-        room = self.size
+        room = self._size
         places = list(self._position.places)
         walks = {walk.number: walk for walk in self._walks}
         width = min(self._width * 2, MAX_WIDTH)

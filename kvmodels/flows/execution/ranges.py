@@ -20,9 +20,6 @@ from kvmodels.query.plans import KeyRange, QueryPlan, Scan
 MAX_WIDTH: Final = 256
 """The most ranges that are read at once when those before them held little."""
 
-REMOTE_WIDTH: Final = 16
-"""How many ranges are read at once from the beginning where a read is a round trip over a network."""
-
 SPECULATIVE_ROWS: Final = 1_000
 """The most rows that several ranges read at once may give: of each only a part is asked for."""
 
@@ -102,13 +99,11 @@ class Extent(NamedTuple):
         size: the most records to pass.
         peek: ask for one row more, to learn whether the end is reached.
         max_ranges: the most ranges of a read.
-        width: the fewest ranges to read at once, if there are so many.
     """
 
     size: int
     peek: bool
     max_ranges: int
-    width: int = 1
 
     @property
     def limit(self) -> int:
@@ -148,10 +143,6 @@ class Walk:
                     start = max(start, place.bound)
             found.append(Piece(self.number, step, ReadRange(start, max(start, end), part, self._reverse)))
         return found
-
-    def left(self, place: Place) -> int:
-        """How many ranges are not behind the place."""
-        return len(self._ranges) - place.passed
 
     def behind(self, piece: Piece, row: Row, width: int = 1) -> Place | None:
         """The place behind a row of a piece; None when that is the end of the scan."""

@@ -13,7 +13,7 @@ from kvmodels._support import switches
 from kvmodels.catalog.collection import LiveCollection, LiveIndex
 from kvmodels.catalog.compiled import BatchLoader, EntryLoader
 from kvmodels.catalog.keyspace import EntryLayout
-from kvmodels.core.operations import PLAIN_ROWS, GuardFailed, ReadRange, Row, Tail, TailsOfRanges, after_prefix
+from kvmodels.core.operations import PLAIN_ROWS, GuardFailed, ReadRange, Row, Tail, after_prefix
 from kvmodels.errors import InvalidKeyError
 from kvmodels.flows.context import Context, HeaderView
 from kvmodels.flows.effects import Flow, read
@@ -27,7 +27,7 @@ from kvmodels.flows.hydration.loader import (
     loaded_behind,
     owner_of,
 )
-from kvmodels.query.plans import KeyRange, QueryPlan, Scan
+from kvmodels.query.plans import KeyRange, QueryPlan
 
 _new: Final = tuple[Any, ...].__new__
 
@@ -78,19 +78,12 @@ def read_objects(
     if tail is not None:
         loaders = entry_loader_of(context, live, index), batch_loader_of(context, live, index)
         return (yield from _read_tails(view, loaders, chooser, tail))
-    load, tails = entry_loader_of(context, live, index), _tails_of(live, index, plan.scans[0], chooser)
-    if tails is not None:
-        found = yield from read(ranges, view.guard, follow=tails)
-        if isinstance(found, GuardFailed):
-            return None
-        taken = chooser.take(found.ranges)
-        entries = _rows(taken)
-        return _verified(load, entries, found.followed[: len(entries)], taken)
     follower = _Follower(context, live, index, chooser)
     found = yield from read(ranges, view.guard, follow=follower)
     if isinstance(found, GuardFailed):
         return None
     assert follower.taken is not None  # a read with ``follow`` calls it
+    load = entry_loader_of(context, live, index)
     return _verified(load, follower.rows, found.followed, follower.taken)._replace(passed=follower.passed)
 
 
@@ -135,18 +128,6 @@ def tail_of(live: LiveCollection, index: LiveIndex, ranges: Sequence[KeyRange]) 
     except InvalidKeyError:
         return None
     return None if behind else Tail(live.layout.prefix, len(start))
-
-
-def _tails_of(live: LiveCollection, index: LiveIndex, scan: Scan, chooser: Concatenation) -> TailsOfRanges | None:
-    """The same for several ranges, of which each has one value in each column."""
-    starts: list[int] = []
-    for piece in chooser.pieces:
-        one = scan.ranges[-1 - piece.step if scan.reverse else piece.step]
-        tail = tail_of(live, index, (one,))
-        if tail is None:
-            return None
-        starts.append(tail.start)
-    return TailsOfRanges(live.layout.prefix, tuple(starts), chooser.size)
 
 
 def _rows(taken: TakenRows) -> list[Row]:

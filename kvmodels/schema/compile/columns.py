@@ -1,13 +1,13 @@
 """Columns of a model by name: fields, paths through nested models, and computed columns with their functions.
 
-The values of a computed column are made of the validated object when it is written, and stored with it; what is
-written, compared and indexed later is the stored value. So a function is called once per write and never while reading
+The values of a computed column are made of the validated object when it is written, and stored with it; later
+comparisons and index entries use the stored value. So a function is called once per write and never while reading
 records.
 
-Rules of this module: a name is resolved when it is asked for, from the annotations alone, so that models which contain
-themselves have as many paths as are used; answers are remembered, up to a bound, because names come from queries.
-A function of the user may raise and return anything; whatever it does wrong is an InvalidValueError that names model
-and column, before anything is written. It is never given None, nor anything by which it could change the object.
+Rules of this module: a name is resolved when it is first used, from the annotations alone, so that models which contain
+themselves have as many paths as are used; sources are kept, up to a bound, because names come from queries. A function
+of the user may raise and return anything; each of its faults is an InvalidValueError that names model and column,
+before anything is written. It is never given None, nor anything by which it could change the object.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ DEEPEST_PATH: Final = 32
 
 
 class Leaf(NamedTuple):
-    """What stands at the end of a path: codec of one value, whether it may be None, whether there may be several."""
+    """Codec of one value at the end of a path, whether it may be None, whether there may be several."""
 
     codec: ColumnCodec
     nullable: bool
@@ -50,10 +50,7 @@ class Leaf(NamedTuple):
 class Sources:
     """Resolves names to column sources, for one model.
 
-    Args:
-        model: name of the model, for errors.
-        fields: the annotations of its fields.
-        computed: the sources of its computed columns and folded fields, by name.
+    ``fields`` holds the annotations of its fields, ``computed`` the sources of computed columns and folded fields.
     """
 
     __slots__ = ("_fields", "_known", "_model")
@@ -64,7 +61,10 @@ class Sources:
         self._known: dict[str, ColumnSource] = dict(computed)
 
     def __call__(self, name: str) -> ColumnSource | None:
-        """The source of a name, or None; see ``ModelSchema.source``. Cost: one dict lookup after the first time."""
+        """Return the source of a name, or None.
+
+        See ``ModelSchema.source``. Cost: one dict lookup after the first time.
+        """
         known = self._known.get(name)
         if known is None:
             known = stored_source(self._model, self._fields, name)
@@ -74,7 +74,7 @@ class Sources:
 
 
 def stored_source(model: str, fields: Mapping[str, Plain], name: str) -> ColumnSource | None:
-    """The source of a field or a path as it is stored, even if the field is folded; None if it cannot be a column."""
+    """Return the source of a field or path as it is stored, even if it is folded; None if it cannot be a column."""
     names = tuple(name.split("."))
     inner = fields.get(names[0])
     leaf = leaf_of(inner, names[1:]) if inner is not None and len(names) <= DEEPEST_PATH else None
@@ -84,7 +84,7 @@ def stored_source(model: str, fields: Mapping[str, Plain], name: str) -> ColumnS
 
 
 def leaf_of(inner: Plain, names: tuple[str, ...] = ()) -> Leaf | None:
-    """What stands at a path below an annotation; None when there is nothing, or nothing that can be a column."""
+    """Return the leaf of a path below an annotation; None when there is nothing, or nothing that can be a column."""
     if any(isinstance(mark, Stored) for mark in inner.metadata):
         return None
     element = element_of(inner)
@@ -106,14 +106,17 @@ def leaf_of(inner: Plain, names: tuple[str, ...] = ()) -> Leaf | None:
 
 
 def fields_named(inner: Plain, name: str) -> Iterator[Plain | None]:
-    """The field of a name in the nested model of an annotation, or in each model of a union; None where it lacks it."""
+    """Return the field of a name in the nested model of an annotation, or in each model of a union.
+
+    None if one lacks it.
+    """
     for model in models_of(inner.annotation):
         info = model.model_fields.get(name)
         yield None if info is None else plain(info.annotation, info.metadata)
 
 
 def models_of(annotation: Any) -> tuple[type[BaseModel], ...]:
-    """The nested models that values of an annotation are objects of; none if they may be anything else."""
+    """Return the nested models whose objects are values of an annotation; none if it allows anything else."""
     members = get_args(annotation) if is_union(annotation) else (annotation,)
     classes = [plain(member).annotation for member in members]
     if all(isinstance(cls, type) and issubclass(cls, BaseModel) and not is_root(cls) for cls in classes):
@@ -122,7 +125,7 @@ def models_of(annotation: Any) -> tuple[type[BaseModel], ...]:
 
 
 def element_of(inner: Plain) -> Plain | None:
-    """The annotation of the elements of a list, set, frozenset or ``tuple[T, ...]``; None for anything else.
+    """Return the annotation of the elements of a list, set, frozenset or ``tuple[T, ...]``; None for anything else.
 
     Examples:
         >>> element_of(plain(list[int])), element_of(plain(tuple[int, int])), element_of(plain(str))
@@ -141,7 +144,7 @@ def _codec_of(inner: Plain) -> ColumnCodec | None:
 
 
 def value_at(fields: Mapping[str, Plain], name: str) -> tuple[Plain, bool] | None:
-    """The annotation of a field or path, of whatever type, for a function of its value; and whether it may be None.
+    """Return the annotation of a field or path for a function of its value, and whether it may be None.
 
     None for an unknown one, and for a path through a list or a union of models, where it is no single value.
     """
@@ -156,7 +159,7 @@ def value_at(fields: Mapping[str, Plain], name: str) -> tuple[Plain, bool] | Non
 
 
 def nearest(fields: Mapping[str, Plain], more: Iterable[str], name: str) -> str | None:
-    """The known name, field or path most like an unknown one; None if there is none like it."""
+    """Return the known name, field or path most like an unknown one; None if there is none like it."""
     names = name.split(".")
     known = [*fields, *more]
     for position, part in enumerate(names):
@@ -178,14 +181,14 @@ def _inside(value: tuple[Plain, bool] | None) -> Plain | None:
 
 
 def column_of(source: ColumnSource, *, is_descending: bool = False) -> Column:
-    """The column of an index that is made of a source."""
+    """Return the column of an index that is made of a source."""
     codec = nullable(source.codec) if source.nullable else source.codec
     codec = descending(codec) if is_descending else codec
     return Column(source.name, codec, is_descending, source.nullable, source.many, source.path)
 
 
 def naming(codec: ColumnCodec, model: str, field: str) -> ColumnCodec:
-    """The codec with model and field in its errors, which by itself it cannot know."""
+    """Return the codec with model and field in its errors."""
 
     def named(pack: Callable[[Any], bytes]) -> Callable[[Any], bytes]:
         @wraps(pack)
@@ -212,12 +215,7 @@ _PLAIN: Final = frozenset((bool, int, float, str, bytes))
 
 
 class ComputedValues:
-    """Makes the values of the computed columns of one model.
-
-    Args:
-        model: name of the model, for errors.
-        sources: its computed columns and folded fields.
-    """
+    """Makes the values of the computed columns and folded fields of one model."""
 
     __slots__ = ("_columns",)
 
@@ -229,13 +227,10 @@ class ComputedValues:
         )
 
     def of(self, values: Mapping[str, Any]) -> dict[str, Any]:
-        """What a document stores, by the names that the columns are stored under.
+        """Return the values to store, by the names that the columns are stored under.
 
-        Args:
-            values: the validated values of the object, by field name.
-
-        Raises:
-            InvalidValueError: a function raised, or returned what its column cannot hold.
+        ``values`` are the validated values of the object by field name. Raises InvalidValueError if a function raised,
+        or returned what its column cannot hold.
         """
         return {stored_as: make(values) for stored_as, make in self._columns}
 
@@ -274,7 +269,7 @@ def _stored_value(model: str, source: ColumnSource, computed: Computed) -> Calla
 
 
 def failed_function(error: KvModelsError) -> str | None:
-    """The name of the type of what a function of the user raised, if that is why a document could not be made."""
+    """Return the type name of a user's exception, if that is why a document could not be made."""
     if isinstance(error, InvalidValueError) and error.message == "the function of a computed column failed":
         return error.type
     return None
@@ -326,10 +321,9 @@ def _several(codec: ColumnCodec, computed: Computed, results: Any) -> list[Any]:
 
 
 def folded_field(model: str, field: str, inner: Plain, marks: Iterable[EntryMarker[Any]]) -> ColumnSource | None:
-    """The source of a field that ``key=`` folds, or None if no marker does.
+    """Return the source of a field that ``key=`` folds, or None if no marker does.
 
-    Raises:
-        ModelDefinitionError: two different functions, a type that is no column, or a text function on another type.
+    Raises ModelDefinitionError for two functions, a type that is no column, or a text function on another type.
     """
     functions = [(mark.key, mark.version) for mark in marks if mark.key is not None]
     if not functions:
@@ -367,11 +361,10 @@ def folded_field(model: str, field: str, inner: Plain, marks: Iterable[EntryMark
 
 
 def declared_column(model: str, fields: Mapping[str, Plain], index: Index) -> tuple[ColumnSource, bool]:
-    """The computed column that an index of ``Meta`` names, and whether its index is descending.
+    """Return the computed column that an index of ``Meta`` names, and whether its index is descending.
 
-    Raises:
-        ModelDefinitionError: no name, a name that is taken or cannot be a keyword, an unknown field, a direction of one
-            of several fields, or a function that does not say what type it returns.
+    Raises ModelDefinitionError for no name, a name that is taken or cannot be a keyword, an unknown field, a direction
+    of one of several fields, or a function without a known return type.
     """
     key = index.key
     assert key is not None
@@ -412,7 +405,7 @@ def declared_column(model: str, fields: Mapping[str, Plain], index: Index) -> tu
 
 
 def _may_be_none(model: str, fields: Mapping[str, Plain], index: Index, names: tuple[str, ...]) -> bool:
-    """Whether any of the values that a function takes may be None; an unknown one is refused."""
+    """Whether any of the values that a function takes may be None; refuse an unknown field."""
     is_nullable = False
     for field in names:
         value = value_at(fields, field)
@@ -430,11 +423,7 @@ def _may_be_none(model: str, fields: Mapping[str, Plain], index: Index, names: t
 
 
 def _require_arity(model: str, column: str, key: KeyFunction, names: tuple[str, ...]) -> None:
-    """Refuse a function that cannot be called with the values of its fields.
-
-    Raises:
-        ModelDefinitionError: it takes fewer or more arguments, or one that must be named.
-    """
+    """Refuse a function that cannot be called with the values of its fields."""
     try:
         parameters = signature(key)
     except (ValueError, TypeError):
@@ -500,7 +489,7 @@ def _returned(model: str, fields: Mapping[str, Plain], index: Index, names: tupl
 
 
 def _return_annotation(key: KeyFunction) -> Any:
-    """The annotation of what a function returns; None if there is none, or if it names what does not exist."""
+    """Return the annotation of a function's result; None without one, or if it names a class that does not exist."""
     function: Any = key if hasattr(key, "__code__") or isinstance(key, type) else getattr(key, "__call__", key)  # noqa: B004
     try:
         return get_type_hints(function, include_extras=True).get("return")

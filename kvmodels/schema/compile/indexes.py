@@ -4,9 +4,9 @@ The condition of a partial index becomes spans of packed key parts, by which any
 Alternatives that differ in one column only are joined, so that one condition has one form however it was written:
 ``Q(a=1) | Q(a=2)`` and ``Q(a__in=[2, 1])`` are one index.
 
-Rules of this module: it works on the schema of a model without indexes, which knows every column by name. Everything
-that can be wrong with an index is found here, when the class is created, and is a ModelDefinitionError that names
-model, field and index. A condition that spans cannot express, that never holds or that always holds is refused too.
+Rules of this module: it works on the schema of a model without indexes, which knows every column by name. Every fault
+of an index is found here, when the class is created, and is a ModelDefinitionError that names model, field and index. A
+condition that spans cannot express, that never holds or that always holds is refused too.
 """
 
 from __future__ import annotations
@@ -49,16 +49,10 @@ _EVERYTHING: Final[Spans] = ((b"", b"\xff"),)
 
 
 def partial_of(schema: ModelSchema, where: Expression, index: str) -> Partial:
-    """What an index with this condition holds.
+    """Return the condition of a partial index as spans; ``index`` is the declaration, for errors.
 
-    Args:
-        schema: the model; its indexes do not matter.
-        where: the condition.
-        index: the declaration, for errors.
-
-    Raises:
-        ModelDefinitionError: an unknown name or operand, a comparison that spans cannot say, more than 100
-            alternatives, or a condition that holds for every record or for none.
+    Raises ModelDefinitionError for an unknown name or operand, a comparison that spans cannot express, more than 100
+    alternatives, or a condition that holds for every record or for none.
     """
     condition = AllOf(_parsed(schema, where, index))
     dnf = _Alternatives(schema, index)
@@ -111,7 +105,7 @@ class _Alternatives:
         self._index = index
 
     def hold_never(self, predicate: Predicate) -> bool:
-        """Whether a predicate contradicts itself; no, if it has too many alternatives to find out."""
+        """Whether a predicate contradicts itself; False if it has too many alternatives to find out."""
         try:
             return not self.of(predicate)
         except ModelDefinitionError:
@@ -158,7 +152,7 @@ class _Alternatives:
 
 
 def _both(one: Tests, other: Tests) -> Tests | None:
-    """All tests of two alternatives; None if they contradict each other."""
+    """Return all tests of two alternatives; None if they contradict each other."""
     tests = dict(one)
     for name, spans in other.items():
         tests[name] = _intersection(tests[name], spans) if name in tests else spans
@@ -173,7 +167,7 @@ def _intersection(one: Spans, other: Spans) -> Spans:
 
 
 def _normal(codec: ColumnCodec, spans: Iterable[tuple[bytes, bytes]]) -> Spans:
-    """Sorted, joined where they touch, without what no part lies in."""
+    """Return spans sorted, joined where they touch, without empty ones."""
     joined: list[tuple[bytes, bytes]] = []
     for start, end in sorted(spans):
         start = b"" if start <= _LOWEST else start
@@ -189,7 +183,7 @@ def _normal(codec: ColumnCodec, spans: Iterable[tuple[bytes, bytes]]) -> Spans:
 
 
 def _of_bools(codec: ColumnCodec, spans: list[tuple[bytes, bytes]]) -> Spans:
-    """The same for the one type whose values can be listed: all of them are everything."""
+    """Return the spans of bools in normal form: both values together are everything."""
     null = [] if not _takes_none(codec) else [None]
     parts = [codec.pack(value) for value in (*null, False, True)]
     held = [part for part in parts if any(start <= part < end for start, end in spans)]
@@ -205,7 +199,7 @@ def _takes_none(codec: ColumnCodec) -> bool:
 
 
 def _joined(columns: Mapping[str, Column], alternatives: list[Tests]) -> list[Tests]:
-    """The fewest alternatives that joining two at a time gives; a test that everything passes is left out."""
+    """Return the fewest alternatives that joining two at a time gives, without tests that everything passes."""
     found = [_without_everything(tests) for tests in alternatives]
     while True:
         pair = next(
@@ -228,7 +222,7 @@ def _without_everything(tests: Tests) -> Tests:
 
 
 def _union(columns: Mapping[str, Column], one: Tests, other: Tests) -> Tests | None:
-    """The alternative that two are together, when one holds wherever the other does, or one column tells them apart."""
+    """Return the union of two alternatives, if one implies the other or they differ in one column."""
     for wide, narrow in ((one, other), (other, one)):
         if all(name in narrow and _intersection(narrow[name], spans) == narrow[name] for name, spans in wide.items()):
             return wide
@@ -243,7 +237,7 @@ _SUMMED = {"int", "number", "timedelta"}
 
 
 class _Declared(NamedTuple):
-    """What all kinds of declarations have in common, and how errors show them."""
+    """Options that all kinds of declarations share, and their form in errors."""
 
     text: str
     name: str
@@ -255,10 +249,8 @@ class _Declared(NamedTuple):
 class Declarations:
     """Compiles the declared indexes of one model.
 
-    Args:
-        schema: the model without indexes.
-        fields: the annotations of its fields.
-        discriminator: the field by which the classes of its collection are told, which the first need not declare.
+    ``schema`` is the model without indexes. ``discriminator`` is the field that distinguishes the classes of the
+    collection, which the first need not declare.
     """
 
     def __init__(self, schema: ModelSchema, fields: Mapping[str, Plain], discriminator: str | None = None) -> None:
@@ -268,7 +260,7 @@ class Declarations:
         self._discriminator = discriminator
 
     def of_field(self, field: str, mark: EntryMarker[Any]) -> IndexDefinition:
-        """The index that a marker declares on its field."""
+        """Return the index that a marker declares on its field."""
         text = f"{field}: {mark!r}"
         column = self._column(field, text, is_descending=isinstance(mark, Indexed) and mark.descending)
         if isinstance(mark, MultiIndexed) and not column.many:
@@ -292,11 +284,9 @@ class Declarations:
         return self._with_entries(declared, mark, unique=isinstance(mark, Unique))
 
     def of_meta(self, index: DeclaredIndex, computed: Mapping[str, bool]) -> IndexDefinition:
-        """An index of ``Meta``.
+        """Return the index of a declaration in ``Meta``.
 
-        Args:
-            index: the declaration.
-            computed: the names of computed columns that indexes of ``Meta`` declare, and whether they are descending.
+        ``computed`` holds the computed columns that indexes of ``Meta`` declare, and whether they are descending.
         """
         text = repr(index)
         columns = tuple(
@@ -456,7 +446,10 @@ class Declarations:
 
 
 def _asked(index: DeclaredIndex, computed: Mapping[str, bool]) -> list[tuple[str, bool]]:
-    """The names of the columns, and whether they are descending; a function of fields makes one column of them."""
+    """Return the names of the columns, and whether they are descending.
+
+    A function of fields makes one column of them.
+    """
     if isinstance(index, Index) and index.key is not None and index.name is not None:
         return [(index.name, computed[index.name])]
     return [(name.removeprefix("-"), name.startswith("-")) for name in index.fields]

@@ -84,7 +84,7 @@ def _reference(cls: type[Any], name: str) -> FieldRef[Any] | MultiFieldRef[Any]:
 
 
 def _tells_classes(cls: type[Any], name: str) -> bool:
-    """Whether it is the field by which classes are told, which the first class need not declare."""
+    """Whether classes are distinguished by this field, which the first class need not declare."""
     given = (base.__dict__.get(_OPTIONS) for base in cls.__mro__)
     return any(one is not None and one.discriminator == name for one in given)
 
@@ -258,7 +258,7 @@ def _refuse_reserved(model: str, field: str) -> None:
 
 
 def _refuse_specifier(cls: type[Any], field: str, annotation: object) -> None:
-    """Pydantic would take the function for the type of the field, and fail on a name inside of it."""
+    """Refuse a function as a type: pydantic would take it for one, and fail on a name inside of it."""
     if isinstance(annotation, str):  # as all are in a module that postpones them
         annotation = getattr(modules.get(cls.__module__), annotation, None)
     for specifier, text in _SPECIFIERS:
@@ -287,7 +287,7 @@ def _refuse_default(model: str, field: str, info: FieldInfo) -> None:
 
 
 def _refuse_shadowed(cls: type[Any]) -> None:
-    """A method or property of a parent would hide the query attribute of a field."""
+    """Refuse a field that a method or property of a parent would hide."""
     for field in cls.__pydantic_fields__:
         for base in cls.__mro__:
             if field in base.__dict__:

@@ -1,7 +1,7 @@
-"""What a class says about itself besides its fields: class keywords, ``class Meta``, and what it inherits of them.
+"""The options of a class besides its fields: class keywords, ``class Meta``, and inherited ones.
 
-Rules of this module: every name is known or refused with a suggestion; what can be judged without the fields is
-judged here. A collection belongs to one class and is never inherited.
+Rules of this module: every name is known or refused with a suggestion; everything that can be judged without the fields
+is judged here. A collection belongs to one class and is never inherited.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ META_OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class ModelOptions:
-    """The options of one class, resolved.
+    """The resolved options of one class.
 
     Attributes:
         abstract: the class only passes fields and options on; it has no collection and no repository.
@@ -45,10 +45,9 @@ class ModelOptions:
         indexes: indexes declared in ``Meta``, those of abstract parents first.
         schema_version: 1 or more; written into every record when it is above 1.
         trust_validators: skip the proof that validators are idempotent.
-        ttl_ms: milliseconds for which a new record lives unless its insert says otherwise; None for ever.
+        ttl_ms: lifetime of a new record in milliseconds unless its insert says otherwise; None: no deadline.
         upgrades: the steps from older schema versions, those of abstract parents too, by version.
-        discriminator: the field that tells the classes of one collection apart, of which this is one; None: there are
-            no others.
+        discriminator: the field that distinguishes the classes of one collection; None: there is one class.
     """
 
     abstract: bool
@@ -62,11 +61,7 @@ class ModelOptions:
 
 
 def check_class_keywords(model: str, keywords: Iterable[str]) -> None:
-    """Refuse class keywords that neither this library nor pydantic knows.
-
-    Raises:
-        ModelDefinitionError: one does not exist; a similar one is suggested.
-    """
+    """Refuse class keywords that neither this library nor pydantic knows, with a similar name."""
     known = (*CLASS_KEYWORDS, *ConfigDict.__annotations__)
     for name in keywords:
         raise ModelDefinitionError(
@@ -79,10 +74,9 @@ def check_class_keywords(model: str, keywords: Iterable[str]) -> None:
 
 
 def check_name(model: str, what: str, name: Any) -> str:
-    """A collection or index name that can be part of a key.
+    """Return a collection or index name that can be part of a key.
 
-    Raises:
-        ModelDefinitionError: not a text, empty, with ``~`` or a lone surrogate in it, or reserved.
+    Raises ModelDefinitionError for a name that is no str, empty, reserved, or has ``~`` or a lone surrogate in it.
     """
     if not isinstance(name, str) or not name or "~" in name or name.startswith("__kvmodels__") or not _encodable(name):
         raise ModelDefinitionError(
@@ -105,16 +99,11 @@ def _encodable(name: str) -> bool:
 def resolve_options(
     cls: type[Any], keywords: Mapping[str, Any], parents: Iterable[ModelOptions], origin: ModelOptions | None
 ) -> ModelOptions:
-    """The options of a class.
+    """Return the options of a class; only its own ``Meta`` is read, not those of its parents.
 
-    Args:
-        cls: the class; its own ``Meta`` is read, not those of its parents.
-        keywords: the class keywords of this library that were given.
-        parents: options of its model parents in method resolution order.
-        origin: for a parametrised generic such as ``Box[int]``, the options of ``Box``.
-
-    Raises:
-        ModelDefinitionError: an option does not exist, is given twice, or has a value that it does not take.
+    ``parents`` holds the options of its model parents in method resolution order; ``origin``, for a parametrised
+    generic such as ``Box[int]``, the options of ``Box``. Raises ModelDefinitionError for an option that does not exist,
+    is given twice, or has a wrong value.
     """
     name = cls.__name__
     declared = _declared(cls, keywords)
@@ -154,7 +143,7 @@ def resolve_options(
 
 
 def _declared(cls: type[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
-    """What a class itself says, in its ``Meta`` and its keywords."""
+    """Return the options that a class itself gives, in its ``Meta`` and its keywords."""
     declared = _meta(cls)
     for key, value in keywords.items():
         if key in declared:
@@ -169,7 +158,7 @@ def _declared(cls: type[Any], keywords: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _refuse_own_options(model: str, declared: Mapping[str, Any], united: list[ModelOptions]) -> None:
-    """A class that shares a collection has what belongs to the collection from the class that it derives from."""
+    """Refuse options that belong to the collection in a class that shares it with its parent."""
     given = [
         option for option in ("collection", "discriminator", "schema_version", "ttl", "upgrades") if option in declared
     ]
@@ -238,7 +227,7 @@ def _collection(model: str, declared: Mapping[str, Any]) -> str:
 
 
 def _snake_case(name: str) -> str:
-    """``HTTPRequest2Log`` is ``http_request2_log``, and ``Box[int]`` is ``box_int``."""
+    """Return ``http_request2_log`` for ``HTTPRequest2Log``, and ``box_int`` for ``Box[int]``."""
     words = re.sub(r"[^\w]+", "_", name).strip("_")
     words = re.sub(r"(.)([A-Z][a-z]+)", r"\1_\2", words)
     return re.sub(r"_+", "_", re.sub(r"([a-z0-9])([A-Z])", r"\1_\2", words)).lower()
@@ -284,7 +273,7 @@ def _upgrades(
     inherited: Iterable[ModelOptions],
     version: int,
 ) -> tuple[Upgrade, ...]:
-    """Those of the class, of its abstract parents and of mixins; a collection of a parent has upgrades of its own."""
+    """Return the upgrades of the class, its abstract parents and mixins; a collection of a parent has its own."""
     if any(parent.discriminator is not None for parent in parents) and any(marked_functions(cls)):
         raise ModelDefinitionError(
             "a class that shares a collection has an upgrade of its own",
@@ -311,7 +300,7 @@ def _upgrades(
 
 
 def _inherited_ttl(parents: Iterable[ModelOptions]) -> timedelta | None:
-    """That of the nearest parent that has one."""
+    """Return the lifetime of the nearest parent that has one."""
     return next((timedelta(milliseconds=one.ttl_ms) for one in parents if one.ttl_ms is not None), None)
 
 

@@ -1,7 +1,7 @@
 """The partial model of a model: every field may be left out, for the body of a PATCH request.
 
-Rules of this module: made of what the class declares, once per class. A field that was not given has no value at all,
-neither a default nor None, so that nothing that a client did not send can be taken for something that it did.
+Rules of this module: made of the declarations of a class, once per class. A field that was not given has no value at
+all, neither a default nor None, so that missing fields cannot be taken for fields that a client sent.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ class PartialModel(BaseModel):
     """Base of partial models: a field that was not given is no attribute, and is in no dump."""
 
     def model_post_init(self, _context: Any, /) -> None:
-        """Take away what stands for fields that were not given."""
+        """Remove the placeholders of fields that were not given."""
         for name in self.__pydantic_fields__.keys() - self.__pydantic_fields_set__:
             vars(self).pop(name, None)
 
 
 def partial_model(model: type[BaseModel]) -> type[PartialModel]:
-    """The partial model of a class; see ``KvModel.partial``."""
+    """Return the partial model of a class; see ``KvModel.partial``."""
     known: type[PartialModel] | None = model.__dict__.get(_PARTIAL)
     if known is None:
         known = _made(model)
@@ -90,11 +90,11 @@ def _optional(info: FieldInfo) -> Any:
 
 
 def _nothing() -> None:
-    """Stands for a field that is not given, until ``model_post_init`` takes it away."""
+    """Return the placeholder of a field that is not given, until ``model_post_init`` removes it."""
 
 
 def _validators(model: type[BaseModel], fields: Iterable[str]) -> Iterator[tuple[str, Any]]:
-    """The validators of single fields; those of the whole model would miss the fields that are left out."""
+    """Return the validators of single fields; those of the whole model would miss the fields that are left out."""
     for name, decorator in model.__pydantic_decorators__.field_validators.items():
         info = decorator.info
         of = [field for field in fields if field in info.fields or "*" in info.fields]
@@ -108,7 +108,7 @@ def _validators(model: type[BaseModel], fields: Iterable[str]) -> Iterator[tuple
 
 
 def _static(function: Callable[..., Any]) -> Any:
-    """The same function, without a class that pydantic would look for: it is bound to that of the model already."""
+    """Return the function without the class that pydantic would look for: it is bound to that of the model already."""
 
     def one(value: Any) -> Any:
         return function(value)
@@ -125,15 +125,10 @@ def _static(function: Callable[..., Any]) -> Any:
 
 
 def sent_values(body: Any, changes: dict[str, Any]) -> dict[str, Any]:
-    """The changes that a body and keywords ask for, by field name; a keyword counts more than the body.
+    """Return the changes of a body and keywords, by field name; a keyword wins over the body.
 
-    Args:
-        body: a pydantic model, of which the fields count that were given; or None.
-        changes: new values by field name.
-
-    Raises:
-        InvalidArgumentError: the body is something else.
-        InvalidValueError: an extra field of the body has the name of one of its fields.
+    Of the body, a pydantic model or None, only given fields count. Raises InvalidArgumentError for another body, and
+    InvalidValueError if an extra field of the body has the name of one of its fields.
     """
     if body is None:
         return changes

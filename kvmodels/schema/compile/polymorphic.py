@@ -1,12 +1,12 @@
 """Several classes in one collection: a class with ``discriminator=`` and the classes that derive from it.
 
-The records of all of them lie under one prefix, each told by the value of its Literal field, so that they are found
-together and have one primary key. There is one schema of the collection, which keeps every index of every class, and
-one of each class, by which it is written and asked for: it knows the fields that all its objects have, and its queries
-find no others. An index that the first class does not declare is a partial one: it holds the records of those that do.
+The records of all of them lie under one prefix, with one kind of primary key; the value of a Literal field gives the
+class of each. The schema of the collection keeps every index of every class. The schema of each class, for its writes
+and queries, knows the fields that all its objects have, and finds no others. An index that the first class does not
+declare is a partial one: it holds the records of the classes that declare it.
 
-Rules of this module: made when a database is opened, of the classes that exist then; the stored form of a record is
-that of its class alone.
+Rules of this module: schemas are made when a database is opened, of the classes that exist then; the stored form of a
+record is that of its class alone.
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ _OPTIONS = "__kv_options__"
 
 
 def root_of(model: type[Any]) -> type[Any]:
-    """The class whose collection a model is stored in: itself, unless it derives from one with a discriminator."""
+    """Return the class whose collection a model is stored in.
+
+    Itself, unless it derives from one with a discriminator.
+    """
     united = [base for base in model.__mro__ if _options(base) is not None and _options(base).discriminator is not None]
     return united[-1] if united else model
 
@@ -54,11 +57,10 @@ def _options(model: type[Any]) -> Any:
 
 
 def collection_schema(model: type[Any]) -> ModelSchema:
-    """The schema of the collection that a model is stored in; its own, if it shares it with no other class.
+    """Return the schema of the collection that a model is stored in; its own, if it shares it with no other class.
 
-    Raises:
-        ModelDefinitionError: as ``schema_of``; or two classes of the collection are told by one value, have other
-            primary keys, or declare an index or a column of one name in two ways.
+    Raises ModelDefinitionError as ``schema_of``, and if two classes of the collection have one value of the
+    discriminator, other primary keys, or an index or a column of one name declared in two ways.
     """
     if not isinstance(cast("object", model), type):
         return schema_of(model)  # which refuses it
@@ -70,11 +72,9 @@ def collection_schema(model: type[Any]) -> ModelSchema:
 
 
 def view_of(collection: ModelSchema, model: type[Any]) -> ModelSchema | None:
-    """The schema by which the objects of a class are written and asked for; None if the class is not in the collection.
+    """Return the schema for writes and queries of a class; None if the class is not in the collection.
 
-    Args:
-        collection: of ``collection_schema``.
-        model: a class of it, the first or one that derives from it, abstract or not.
+    ``collection`` is of ``collection_schema``; the class is the first or derives from it, abstract or not.
     """
     if collection.variants is None:
         return collection if collection.model is model else None
@@ -83,7 +83,7 @@ def view_of(collection: ModelSchema, model: type[Any]) -> ModelSchema | None:
 
 
 class _Collection:
-    """Puts the schemas of the classes of one collection together."""
+    """Combines the schemas of the classes of one collection."""
 
     def __init__(self, root: type[Any], discriminator: str) -> None:
         self._root = root
@@ -159,7 +159,7 @@ class _Collection:
         return found
 
     def _only(self, shaped: ModelSchema, field: str, holders: list[ModelSchema], where: Partial | None) -> Partial:
-        """The condition of an index that only these classes have."""
+        """Return the condition of an index that only these classes have."""
         values = _values([one.model for one in holders], self._discriminator)
         kinds = partial_of(shaped, Q(**{f"{field}__in": values}), f"index of {holders[0].name}")
         ((test,),) = kinds.alternatives
@@ -169,7 +169,7 @@ class _Collection:
         return Partial(tuple(_with_first(test, tests) for tests in where.alternatives), f"{kinds.text} & {where.text}")
 
     def _check_columns(self, indexes: Iterable[IndexDefinition], sources: _Sources) -> None:
-        """A column is of one type in all classes: entries and the catalogue know it by its name."""
+        """Refuse a column with different types in different classes: entries and the catalogue know it by its name."""
         for index in indexes:
             for column in index.columns:
                 if len({(one.codec.name, one.many) for one in sources.all(column.field)}) > 1:
@@ -203,7 +203,7 @@ def _signature(schema: ModelSchema) -> list[Any]:
 
 
 def _concrete(root: type[Any], discriminator: str) -> Iterator[type[Any]]:
-    """The classes that have records; of two of one name, as a notebook makes them, the later one."""
+    """Return the classes that have records; of two of one name, as a notebook makes them, the later one."""
     found: dict[tuple[str, str], type[Any]] = {}
     waiting = [root]
     while waiting:
@@ -221,7 +221,7 @@ def _concrete(root: type[Any], discriminator: str) -> Iterator[type[Any]]:
 
 
 def _shape(model: type[Any], variants: Variants) -> type[Any]:
-    """The fields that all objects of a class have, the discriminator with the values of all of them."""
+    """Return the fields that all objects of a class have, the discriminator with the values of all of them."""
     infos: dict[str, Any] = {name: (info.annotation, copy(info)) for name, info in model.model_fields.items()}
     given = infos.get(variants.discriminator)
     metadata = list(given[1].metadata) if given is not None else []
@@ -233,7 +233,7 @@ def _shape(model: type[Any], variants: Variants) -> type[Any]:
 
 
 def _values(classes: Iterable[type[Any]], discriminator: str) -> tuple[Any, ...]:
-    """The values of the discriminator of some classes, as their objects have them."""
+    """Return the values of the discriminator of some classes, as their objects have them."""
     return tuple(value for cls in classes for value in literal_values(cls.model_fields[discriminator].annotation))
 
 
@@ -244,7 +244,7 @@ def _field_with(metadata: list[Any]) -> Any:
 
 
 def _optional_fields(members: Iterable[ModelSchema]) -> dict[str, FieldStorage]:
-    """The fields of single classes: records of the others do not lack them."""
+    """Return the fields of single classes, which records of the others do not lack."""
     return {name: replace(field, required=False) for member in members for name, field in member.fields.items()}
 
 
@@ -260,7 +260,7 @@ class _Sources:
         return next(iter(self.all(name)), None)
 
     def all(self, name: str) -> list[ColumnSource]:
-        """Each class's own."""
+        """Return the source of each class."""
         return [source for schema in self._schemas if (source := schema.source(name)) is not None]
 
 
@@ -291,7 +291,7 @@ def _view(collection: ModelSchema, variants: Variants, model: type[Any]) -> Mode
 
 
 def _telling(schema: ModelSchema, discriminator: str) -> Any:
-    """The upgrade, when it touches what tells the classes."""
+    """Return the upgrade, when it touches the discriminator."""
     return schema.upgrade if discriminator in schema.touched else None
 
 
@@ -300,7 +300,7 @@ def _knows(schema: ModelSchema, index: IndexDefinition) -> bool:
 
 
 class _Dispatcher:
-    """Does what a schema does by the class of the object, or by the class that a stored record is of."""
+    """Calls the functions of a schema for the class of an object or of a stored record."""
 
     def __init__(self, shaped: ModelSchema, variants: Variants, by_tag: Mapping[Any, ModelSchema]) -> None:
         self._name = shaped.name
@@ -337,7 +337,7 @@ class _Dispatcher:
 
 
 def _dispatched(shaped: ModelSchema, variants: Variants, by_tag: Mapping[Any, ModelSchema]) -> dict[str, Any]:
-    """What a schema does by the class of each object; ``by_tag`` has the classes that are read, of which it may be."""
+    """Return the functions of a schema that dispatch by class; ``by_tag`` holds the classes that may be read."""
     dispatcher = _Dispatcher(shaped, variants, by_tag)
     return {
         "encode": dispatcher.encode,

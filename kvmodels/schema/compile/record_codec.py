@@ -1,8 +1,8 @@
 """Objects to stored documents and back, for one model: validate, encode, prove idempotent; reconcile, decode, validate.
 
-Rules of this module: pydantic's ValidationError is not wrapped on the way in, and is a DecodeError on the way out.
-Nothing is put back into the caller's object before the write has succeeded. A document that is decoded belongs to the
-object afterwards. The paths of a model with plain fields run without any Python code per field.
+Rules of this module: pydantic's ValidationError is not wrapped on the way in, and is a DecodeError on the way out. The
+caller's object changes only after the write has succeeded. A decoded document belongs to the object afterwards. The
+paths of a model with plain fields run without any Python code per field.
 """
 
 from __future__ import annotations
@@ -44,8 +44,7 @@ class Prepared(NamedTuple):
     Attributes:
         values: the validated values by field name.
         extra: the validated extra fields of a model with ``extra="allow"``, else None.
-        document: what is stored.
-        primary_key: values of the primary key.
+        document: the document to store.
         unknown: stored fields that the class does not know, as the object's state has them.
     """
 
@@ -61,8 +60,8 @@ class PreparedMany(NamedTuple):
 
     Attributes:
         values: the validated values of each by field name.
-        documents: what is stored of each; the very same dicts where values are stored as they are.
-        keeps_identity: ``accept`` must look at each of them, because containers keep their identity.
+        documents: the documents to store; the very same dicts where values are stored as they are.
+        keeps_identity: ``accept`` must be called for each, because containers keep their identity.
     """
 
     values: list[dict[str, Any]]
@@ -78,10 +77,10 @@ class RecordCodec:
         forms: storage forms of its fields, in declaration order.
         primary_key: names of the primary key fields.
         computed: computed columns and folded fields, whose values are stored in every document.
-        schema_version: what is written under ``$kv`` when it is above 1.
-        proves: whether a document is decoded and encoded again before it is written, because they do.
+        schema_version: stored under ``$kv`` when it is above 1.
+        proves: whether a document is decoded and encoded again before it is written, to prove validators idempotent.
         runs_user_code: whether validators or conversions of the user run, which may raise anything.
-        upgrades: what is applied to a document of an older schema version before it is decoded.
+        upgrades: applied to a document of an older schema version before it is decoded.
     """
 
     def __init__(
@@ -118,16 +117,16 @@ class RecordCodec:
 
     @property
     def straight(self) -> Straight:
-        """The parts of ``decode`` for a document that stores exactly the declared fields."""
+        """Return the parts of ``decode`` for a document that stores exactly the declared fields."""
         marked = self._schema_version > 1 or self._computed is not None
         return Straight(self._names, self._decoders, self._validate, self._schema_version, marked)
 
     def primary_key_of(self, instance: Any) -> tuple[Any, ...]:
-        """Values of the primary key of an object, as they are in it now."""
+        """Return the present values of the primary key of an object."""
         return self._key_values(instance.__dict__)
 
     def encode(self, instance: Any) -> Document:
-        """The document of an object; see ``prepare``."""
+        """Return the document of an object; see ``prepare``."""
         return self.prepare(instance).document
 
     def prepare(self, instance: Any) -> Prepared:
@@ -136,9 +135,9 @@ class RecordCodec:
         Raises:
             pydantic.ValidationError: a value is not valid.
             InvalidValueError: an object of another class, a value that cannot be stored, an extra with the name of a
-                field, or a computed column whose function failed or returned what the column cannot hold; the field or
-                column is named.
-            NonIdempotentValidatorError: reading would change what is written.
+                field, or a computed column whose function failed or returned a wrong value; the field or column is
+                named.
+            NonIdempotentValidatorError: reading would change the record.
         """
         if instance.__class__ is not self._model:
             raise InvalidValueError(
@@ -177,10 +176,10 @@ class RecordCodec:
         return _new(Prepared, (values, validated.__pydantic_extra__, document, primary_key, unknown))
 
     def prepare_many(self, instances: Sequence[Any]) -> PreparedMany | None:
-        """What ``prepare`` gives for new objects, by columns; None where it must be asked for each of them.
+        """Prepare new objects by columns; None where ``prepare`` must be called for each of them.
 
-        That is so for objects that were stored, for models with functions of the user, computed columns or extra
-        fields, and where an object is not valid: then ``prepare`` says which.
+        That is so for objects that were stored, for models with proven validators, computed columns or extra fields,
+        and where an object is not valid: ``prepare`` then names it.
         """
         if not (self._is_bare and switches.fast_kinds) or self._keeps_extra or self._computed is not None:
             return None
@@ -206,8 +205,8 @@ class RecordCodec:
     def accept(self, instance: Any, prepared: Prepared) -> None:
         """Put the validated values into the caller's object, after the write has succeeded.
 
-        Containers and nested objects that validation left equal keep their identity, so that references to them which
-        the caller holds stay references into the object.
+        Containers and nested objects that validation left equal keep their identity, so that the caller's references to
+        them stay references into the object.
         """
         present = instance.__dict__
         values = prepared.values
@@ -224,14 +223,10 @@ class RecordCodec:
                     instance.__pydantic_extra__[name] = value
 
     def decode(self, document: Document, key: tuple[Any, ...]) -> tuple[Any, dict[str, Any]]:
-        """The validated object of a document, and the stored fields that the class does not know.
+        """Return the validated object of a document, and the stored fields that the class does not know.
 
-        Args:
-            document: a document that nobody else uses; its containers may become those of the object.
-            key: values of the primary key, for errors.
-
-        Raises:
-            DecodeError: a field is missing and has no plain default, a stored value is not valid, or an upgrade failed.
+        The caller gives up the document: its containers may become those of the object. Raises DecodeError, with
+        ``key``, if a field is missing and has no plain default, a stored value is not valid, or an upgrade failed.
         """
         if self._upgrades is not None:
             upgraded = self._upgrades.apply(document, key)
@@ -292,7 +287,7 @@ class RecordCodec:
             raise self._of_field(error, name, value) from error
 
     def _of_field(self, error: InvalidValueError, name: str, value: Any) -> InvalidValueError:
-        """The error of a value inside of a field, with the field and, where it can be found, the path."""
+        """Return the error of a value inside of a field, with the field and, where it can be found, the path."""
         path = error.path
         if path is None:
             inner = extra_path(value) or refused_time_path(value)
@@ -408,8 +403,8 @@ class RecordCodec:
 def apply_changes(schema: ModelSchema, instance: Any, changes: Mapping[str, Any]) -> None:
     """Put new values into an object by field name; ``prepare`` validates them with all the others.
 
-    Not setattr: a model may be frozen, and ``validate_assignment`` would run the model's validators once per field,
-    on states in between that nobody asked for.
+    Not setattr: a model may be frozen, and ``validate_assignment`` would run the model's validators once per field, on
+    intermediate states.
 
     Raises:
         UnknownFieldError: the model has no such field, and does not keep extra fields.
@@ -442,7 +437,7 @@ def _named(forms: Mapping[str, Form], function: str) -> tuple[tuple[str, Functio
 
 
 def _taking(names: tuple[str, ...]) -> Callable[[Mapping[str, Any]], tuple[Any, ...]]:
-    """What gives the values of some fields."""
+    """Return a function that gives the values of some fields."""
     if len(names) == 1:
         (name,) = names
         return lambda values: (values[name],)

@@ -1,12 +1,12 @@
 """Compilation of a model class to its ``ModelSchema``: storage forms, columns and indexes.
 
-A record is validated again whenever it is read. A ``FutureDatetime`` that was valid when it was written is refused by
-pydantic a day later, and then the record cannot be read; the same happens to a ``FilePath`` whose file is removed. So
-types whose validation depends on the clock or the disk are refused. The schema that pydantic has compiled is searched
-for them, not the annotations, because it says what is validated however the type is spelt.
+A record is validated again whenever it is read. Pydantic refuses a ``FutureDatetime`` that was valid when it was
+written a day later, and a ``FilePath`` whose file is removed; then the record cannot be read. So types whose validation
+depends on the clock or the disk are refused. The schema that pydantic has compiled is searched for them, not the
+annotations, because it is the same however a type is spelt.
 
-Rules of this module: everything that can be wrong with a declaration is found here, before any object exists, and is
-a ModelDefinitionError that names model, field and option. The result depends on the class alone.
+Rules of this module: every fault of a declaration is found here, before any object exists, and is a
+ModelDefinitionError that names model, field and option. The result depends on the class alone.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ _PATH_TYPES: Final[Mapping[Any, str]] = {
 
 
 class _Finding(NamedTuple):
-    """A type that cannot be stored: its name, what its validation looks at, and the type to declare instead."""
+    """A type that cannot be stored: its name, what its validation depends on, and the type to declare instead."""
 
     name: str
     looks_at: str
@@ -62,14 +62,7 @@ class _Finding(NamedTuple):
 
 
 def require_lasting_types(model: type[Any]) -> None:
-    """Refuse a model with a type whose validation looks at the clock, the disk or the installed modules.
-
-    Args:
-        model: the class, complete.
-
-    Raises:
-        ModelDefinitionError: a field has such a type, or a part of its type is one.
-    """
+    """Refuse a complete model with a type whose validation depends on the clock, the disk or the installed modules."""
     search = _Search(model.__pydantic_core_schema__)
     for field, schema in search.fields():
         for found in search.findings(schema):
@@ -93,7 +86,7 @@ class _Search:
         }
 
     def fields(self) -> Iterator[tuple[str | None, Any]]:
-        """The schema of each field by name, then everything else, which has none."""
+        """Yield the schema of each field with its name, then everything else with None."""
         node: Any = self._root
         while node is not None and node.get("type") != "model-fields":
             node = self._definitions.get(node["schema_ref"]) if "schema_ref" in node else node.get("schema")
@@ -102,7 +95,7 @@ class _Search:
         yield None, self._root
 
     def findings(self, schema: Any) -> Iterator[_Finding]:
-        """The types in a schema that cannot be stored."""
+        """Yield the types in a schema that cannot be stored."""
         seen: set[str] = set()
         waiting: list[Any] = [schema]
         while waiting:
@@ -140,11 +133,10 @@ SCHEMA_ATTRIBUTE = "__kv_schema__"
 
 
 def schema_of(model: type[Any]) -> ModelSchema:
-    """The schema of a model class, compiled once; at the first use if its annotations named classes to come.
+    """Return the schema of a model class, compiled once; at the first use if its annotations named later classes.
 
-    Raises:
-        ModelDefinitionError: not a model class, an abstract one, one whose annotations name classes that still do
-            not exist, or a declaration that ``compile_schema`` refuses.
+    Raises ModelDefinitionError for no model class, an abstract one, one whose annotations name classes that still do
+    not exist, and a declaration that ``compile_schema`` refuses.
     """
     schema: ModelSchema | None = getattr(model, "__dict__", {}).get(SCHEMA_ATTRIBUTE)
     if schema is None:
@@ -154,14 +146,9 @@ def schema_of(model: type[Any]) -> ModelSchema:
 
 
 def compile_schema(model: type[Any], shape: type[Any] | None = None) -> ModelSchema:
-    """Compile a model class; use ``schema_of``, which does it once.
+    """Compile a model class; use ``schema_of``, which does it once, and raises the same errors.
 
-    Args:
-        model: the class.
-        shape: a pydantic model whose fields stand for those of the class.
-
-    Raises:
-        ModelDefinitionError: see ``schema_of``.
+    ``shape`` is a pydantic model whose fields stand for those of the class.
     """
     options = _options_of(model, may_be_abstract=shape is not None)
     _complete(model)
@@ -186,7 +173,7 @@ def compile_schema(model: type[Any], shape: type[Any] | None = None) -> ModelSch
 
 
 def _check_discriminator(model: type[Any], options: ModelOptions) -> None:
-    """Refuse a class that could not be told from the others of its collection."""
+    """Refuse a class without a value that distinguishes it from the others of its collection."""
     name = options.discriminator
     shares = any(base.__dict__[_OPTIONS].discriminator for base in model.__mro__[1:] if _OPTIONS in base.__dict__)
     if name is not None and shares and not options.abstract and not tags_of(model, name):
@@ -200,7 +187,7 @@ def _check_discriminator(model: type[Any], options: ModelOptions) -> None:
 
 
 def tags_of(model: type[Any], discriminator: str) -> tuple[Any, ...]:
-    """The stored values of a Literal field by which the objects of a class are told; none if it is another field."""
+    """Return the stored values of a Literal field that gives the class of an object; none if it is another field."""
     info: FieldInfo | None = model.model_fields.get(discriminator)
     values = () if info is None else literal_values(info.annotation)
     return tuple(value.value if isinstance(value, Enum) else value for value in values)
@@ -216,7 +203,7 @@ def _storage_of(fields: _Fields) -> dict[str, FieldStorage]:
 def _without_indexes(
     model: type[Any], fields: _Fields, computed: Mapping[str, ColumnSource], builder: FormBuilder
 ) -> ModelSchema:
-    """The schema as far as it does not depend on indexes, whose conditions are parsed by it."""
+    """Return the schema without indexes, by which the conditions of indexes are parsed."""
     options = _options_of(model, may_be_abstract=True)
     upgrades = _upgrades_of(model, fields)
     records = RecordCodec(
@@ -371,19 +358,19 @@ class _Fields:
             yield Column(name, self.codecs[name], path=(name,))
 
     def time_fields(self) -> tuple[TimeField, ...]:
-        """The fields that the library sets."""
+        """Return the fields that the library sets."""
         types = {name: inner.annotation for name, inner in self.plain.items()}
         return tuple(time_fields(self.shape, types, tuple(column.field for column in self.primary_key)))
 
     def entry_markers(self) -> Iterator[tuple[str, EntryMarker[Any]]]:
-        """The markers that declare indexes, with their fields."""
+        """Yield the markers that declare indexes, with their fields."""
         for field, marks in self.markers.items():
             for mark in marks:
                 if isinstance(mark, EntryMarker):
                     yield field, mark
 
     def folded(self) -> dict[str, ColumnSource]:
-        """The sources of the fields that ``key=`` in a marker folds."""
+        """Return the sources of the fields that ``key=`` in a marker folds."""
         folded: dict[str, ColumnSource] = {}
         for field, marks in self.markers.items():
             entries = [mark for mark in marks if isinstance(mark, EntryMarker)]

@@ -1,7 +1,7 @@
-"""Takes type annotations apart: Annotated, aliases, NewType, type variables, Optional; and finds validator functions.
+"""Analysis of type annotations: Annotated, aliases, NewType, type variables, Optional; and of validator functions.
 
-Rules of this module: reads annotations only, decides nothing about storage or columns; every way to write one type
-comes out the same.
+Rules of this module: reads annotations only, decides nothing about storage or columns; every way to write one type has
+the same result.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from kvmodels.schema.declare.time_fields import Automatic
 class Plain(NamedTuple):
     """An annotation without its wrapping.
 
-    ``annotation`` holds no Annotated, alias or NewType at the top and, if ``nullable``, no None. ``metadata`` is what
-    stood around it, from the inside out.
+    ``annotation`` holds no Annotated, alias or NewType at the top and, if ``nullable``, no None. ``metadata`` stood
+    around it, from the inside out.
     """
 
     annotation: Any
@@ -97,13 +97,13 @@ def _without_none(annotation: Any) -> tuple[Any, bool]:
 
 
 def literal_values(annotation: Any) -> tuple[Any, ...]:
-    """The values of a Literal, of anything else none."""
+    """Return the values of a Literal; of any other annotation none."""
     inner = plain(annotation).annotation
     return get_args(inner) if get_origin(inner) is Literal else ()
 
 
 def type_name(annotation: Any) -> str:
-    """A short readable name, which goes into the stored catalogue."""
+    """Return a short readable name, which goes into the stored catalogue."""
     if isinstance(annotation, type) and not get_args(annotation):
         return annotation.__name__
     return str(annotation).replace("typing.", "")
@@ -135,7 +135,7 @@ def is_validator(metadata: Any) -> bool:
 
 
 def has_validators(model: type[Any]) -> bool:
-    """Whether a model or pydantic dataclass itself has functions that validate; its field types are not looked at."""
+    """Whether a model or pydantic dataclass itself, without its field types, has functions that validate."""
     decorators = getattr(model, "__pydantic_decorators__", None)
     if decorators is not None and any(
         getattr(decorators, kind) for kind in ("validators", "field_validators", "root_validators", "model_validators")

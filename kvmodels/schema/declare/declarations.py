@@ -1,7 +1,7 @@
 """The indexes that a model declares in ``Meta``: Index, UniqueConstraint and AggregateIndex; and the options of all.
 
-Rules of this module: immutable declarations, compared by what they say. Only what is wrong in itself is refused here;
-what an index means for the fields of its model is decided by ``schema/compile/indexes.py``.
+Rules of this module: immutable declarations, compared by their options. Only faults of a declaration in itself are
+refused here; ``schema/compile/indexes.py`` decides what an index means for the fields of its model.
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ class AggregateIndex(DeclaredIndex):
 
 
 def described(declaration: Any, always: tuple[str, ...]) -> list[tuple[str, Any]]:
-    """The options of a declaration for ``repr``: those named, then the others that were given."""
+    """Return the options of a declaration for ``repr``: those named, then the others that were given."""
     slots = [name for cls in reversed(type(declaration).__mro__) for name in getattr(cls, "__slots__", ())]
     others = [name for name in slots if name not in always and name != "fields"]
     given = [name for name in others if not any(getattr(declaration, name) is nothing for nothing in (None, False, ()))]
@@ -230,11 +230,7 @@ def described(declaration: Any, always: tuple[str, ...]) -> list[tuple[str, Any]
 
 
 def refuse_unknown(kind: type[Any], unknown: dict[str, Any]) -> None:
-    """Refuse options that a declaration does not have; a similar one is suggested.
-
-    Raises:
-        ModelDefinitionError: there is one.
-    """
+    """Raise ModelDefinitionError, with a similar name, for options that a declaration does not have."""
     for name in unknown:
         known = [
             option for option in signature(kind.__init__).parameters if option not in ("self", "fields", "unknown")
@@ -249,11 +245,7 @@ def refuse_unknown(kind: type[Any], unknown: dict[str, Any]) -> None:
 
 
 def check_columns(kind: str, fields: tuple[Any, ...]) -> None:
-    """Refuse columns that are no names, or that are named twice.
-
-    Raises:
-        ModelDefinitionError: they are.
-    """
+    """Refuse columns that are no names, or that are named twice."""
     if not fields or not all(isinstance(field, str) for field in fields):
         raise ModelDefinitionError(
             "an index needs the names of one or more fields",
@@ -269,11 +261,7 @@ def check_columns(kind: str, fields: tuple[Any, ...]) -> None:
 
 
 def check_names(kind: str, option: str, names: Any) -> tuple[str, ...]:
-    """A tuple of the names that an option lists.
-
-    Raises:
-        ModelDefinitionError: it lists something else, or a name twice.
-    """
+    """Return a tuple of the names that an option lists; ModelDefinitionError for other items, or a name twice."""
     listed: list[Any] = list(cast("list[Any]", names)) if isinstance(names, (tuple, list)) else [None]
     if not all(isinstance(name, str) for name in listed) or len(set(listed)) < len(listed):
         raise ModelDefinitionError(
@@ -285,11 +273,7 @@ def check_names(kind: str, option: str, names: Any) -> tuple[str, ...]:
 
 
 def check_condition(kind: str, where: Any) -> None:
-    """Refuse a condition that is no expression.
-
-    Raises:
-        ModelDefinitionError: it is none.
-    """
+    """Refuse a condition that is no expression."""
     if where is not None and not isinstance(where, Expression):
         raise ModelDefinitionError(
             "the condition of an index is no expression",
@@ -299,11 +283,7 @@ def check_condition(kind: str, where: Any) -> None:
 
 
 def check_fan_out(kind: str, max_fan_out: Any) -> None:
-    """Refuse a bound of entries that is no whole number from 1 on.
-
-    Raises:
-        ModelDefinitionError: it is none.
-    """
+    """Refuse a bound of entries that is no whole number from 1 on."""
     if max_fan_out is not None and (type(max_fan_out) is not int or max_fan_out < 1):
         raise ModelDefinitionError(
             "an index option has a value that it does not take",
@@ -313,11 +293,7 @@ def check_fan_out(kind: str, max_fan_out: Any) -> None:
 
 
 def check_flag(kind: str, option: str, value: Any) -> bool:
-    """An option that is True or False.
-
-    Raises:
-        ModelDefinitionError: it is neither.
-    """
+    """Return an option that is True or False; ModelDefinitionError for other values."""
     if value is not True and value is not False:
         raise ModelDefinitionError(
             "an index option has a value that it does not take",
@@ -328,11 +304,7 @@ def check_flag(kind: str, option: str, value: Any) -> bool:
 
 
 def check_entries(kind: str, nulls: Any, store: Any, include: Any, allowed: tuple[str, ...]) -> tuple[str, ...]:
-    """Refuse what entries cannot hold; returns the included fields.
-
-    Raises:
-        ModelDefinitionError: an option with a value that it does not take, or two that exclude each other.
-    """
+    """Refuse options that entries cannot have, or two that exclude each other; return the included fields."""
     if nulls not in allowed:
         raise ModelDefinitionError(
             "an index option has a value that it does not take",
@@ -356,11 +328,7 @@ def check_entries(kind: str, nulls: Any, store: Any, include: Any, allowed: tupl
 
 
 def check_function(kind: str, key: Any, version: Any) -> None:
-    """Refuse a function without a version, and the reverse.
-
-    Raises:
-        ModelDefinitionError: it is so, or the one is no function or the other no whole number from 1 on.
-    """
+    """Refuse a function without a version, the reverse, and values that are neither."""
     if key is None:
         if version is not None:
             raise _useless(kind, "version", "It counts the changes of key=: give key= as well.")
@@ -390,7 +358,7 @@ def check_function(kind: str, key: Any, version: Any) -> None:
 
 
 def fold_of(key: Any) -> str | None:
-    """What stands for the version of a function that never changes; None for any other function."""
+    """Return the text that stands for the version of a function that never changes; None for any other function."""
     return next((name for function, name in FOLDS.items() if function is key), None)
 
 

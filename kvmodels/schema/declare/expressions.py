@@ -1,9 +1,9 @@
-"""Query expressions, such as ``User.age >= 18`` and ``User.age.desc()``, and the annotations that they look into.
+"""Query expressions, such as ``User.age >= 18`` and ``User.age.desc()``, and the annotations of their fields.
 
 Rules of this module: pure data, no evaluation and no validation against a schema (``schema/filters/parse.py`` does
 both). The field is held by name with its model beside it, never as a ``FieldRef``: that has no usable ``==``, and an
-expression must be comparable and hashable. The fields of nested models are looked up in their annotations when they
-are asked for, and nowhere else: libraries that probe an object for attributes must not find any.
+expression must be comparable and hashable. The fields of nested models are looked up in their annotations by name, and
+nowhere else: libraries that probe an object for attributes must not find any.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def has_several_values(model: type[Any], path: str) -> bool:
 
 
 def nested_fields(model: type[Any], path: str) -> Mapping[str, Any]:
-    """The fields of the model that is nested at a path with dots, by name; none where there is no model."""
+    """Return the fields of the model that is nested at a path with dots, by name; none where there is no model."""
     fields: Mapping[str, Any] = getattr(model, "__pydantic_fields__", {})
     for name in path.split("."):
         fields = _fields_inside(fields[name].annotation) if name in fields else {}
@@ -47,12 +47,12 @@ def nested_fields(model: type[Any], path: str) -> Mapping[str, Any]:
 
 
 def is_root(model: type[Any]) -> bool:
-    """Whether it is a ``RootModel``, asked without loading that, which pydantic makes when it is first named."""
+    """Whether it is a ``RootModel``, without loading that class, which pydantic makes when it is first named."""
     return bool(getattr(model, "__pydantic_root_model__", False))
 
 
 def container_kinds(model: type[Any], name: str) -> tuple[type, ...]:
-    """The types whose objects can be equal to a field with several values, that of the field first."""
+    """Return the types whose objects can be equal to a field with several values, that of the field first."""
     annotation = _unwrapped(model.__pydantic_fields__[name].annotation)
     kind = get_origin(annotation)
     if kind not in (list, set, frozenset, tuple):  # optional
@@ -63,7 +63,7 @@ def container_kinds(model: type[Any], name: str) -> tuple[type, ...]:
 
 
 def _fields_inside(annotation: Any) -> Mapping[str, Any]:
-    """The fields of the one model class in an annotation, optional or in a list; ``dict`` values are not reached."""
+    """Return the fields of the one model class in an annotation, optional or in a list; not of ``dict`` values."""
     annotation = _unwrapped(annotation)
     found: Mapping[str, Any] = getattr(annotation, "__pydantic_fields__", {})
     if found or get_origin(annotation) is dict:
@@ -95,7 +95,7 @@ def _is_column(annotation: Any) -> bool:
 
 
 def _unwrapped(annotation: Any) -> Any:
-    """Without ``Annotated``, aliases and ``NewType``."""
+    """Return the annotation without ``Annotated``, aliases and ``NewType``."""
     while True:
         inner = getattr(annotation, "__value__", None) or getattr(annotation, "__supertype__", None)
         if inner is None and hasattr(annotation, "__metadata__"):
@@ -264,12 +264,15 @@ def is_bounds(value: object) -> bool:
 
 
 def is_list_of_values(value: object) -> TypeGuard[Iterable[Any]]:
-    """Whether ``in`` and its like take this; the letters of a text and the keys of a mapping nobody means."""
+    """Whether ``in`` and similar lookups take this; not the letters of a text or the keys of a mapping."""
     return isinstance(value, Iterable) and not isinstance(value, (str, bytes, bytearray, Mapping))
 
 
 def _several(values: object) -> Any:
-    """Values as a tuple, because an expression never changes; a mistake as it is, for ``filter`` to name the field."""
+    """Return values as a tuple, because an expression never changes.
+
+    A mistake as it is, for ``filter`` to name the field.
+    """
     return tuple(values) if is_list_of_values(values) else values
 
 
@@ -565,12 +568,12 @@ def col(attribute: Any) -> Any:
 
 
 def origin(attribute: FieldRef[Any] | MultiFieldRef[Any]) -> tuple[str, type[Any] | None]:
-    """Name and model of a field; functions and not attributes, which nested models may have of these names."""
+    """Return name and model of a field; functions, because nested models may have fields of these names."""
     return attribute._name, attribute._model  # pyright: ignore[reportPrivateUsage]
 
 
 def reference(model: type[Any], path: str) -> FieldRef[Any] | MultiFieldRef[Any]:
-    """What a field of a model class, or a path with dots through nested models, is in an expression.
+    """Return the query attribute of a field of a model class, or of a path with dots through nested models.
 
     Several values (a list, set or ``tuple[T, ...]`` of a type that can be a column, on the way or at the end) make a
     ``MultiFieldRef``. Nothing is checked: a name that does not exist fails where the expression is used.

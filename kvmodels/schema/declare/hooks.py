@@ -36,13 +36,13 @@ class Hooks(NamedTuple):
 
 
 def no_hook(method: F) -> F:
-    """Mark a method as the one of the base class, which does nothing and is never called."""
+    """Mark a method of the base class, which does nothing and is never called."""
     setattr(method, _DOES_NOTHING, True)
     return method
 
 
 def is_asynchronous(function: Any) -> bool:
-    """Whether a call only makes a coroutine, or an asynchronous generator, that nobody would wait for.
+    """Whether a call only makes a coroutine, or an asynchronous generator, that would never be awaited.
 
     Examples:
         >>> async def wait() -> None: ...
@@ -58,8 +58,7 @@ def is_asynchronous(function: Any) -> bool:
 def check_hooks(model: type[Any]) -> None:
     """Refuse hooks that could not run, or would never be called.
 
-    Raises:
-        ModelDefinitionError: a hook is asynchronous, takes other arguments, or is hidden by the base class.
+    Raises ModelDefinitionError for a hook that is asynchronous, takes other arguments, or is hidden by the base class.
     """
     for name in HOOK_NAMES:
         method = getattr(model, name)
@@ -98,7 +97,7 @@ def _check_hidden(model: type[Any], name: str) -> None:
 
 
 def model_hooks(model: type[Any]) -> Hooks | None:
-    """The hooks that a class has as methods, its own and those that it inherits; None when there are none."""
+    """Return the hooks that a class has or inherits; None when there are none."""
     methods = {name: getattr(model, name) for name in HOOK_NAMES}
     found = {name: (method,) for name, method in methods.items() if not getattr(method, _DOES_NOTHING, False)}
     return Hooks(**found) if found else None
@@ -118,15 +117,7 @@ VERB_KEYWORDS: Final[Mapping[str, str]] = {
 
 
 def refuse_verb_keyword(model: str, field: str) -> None:
-    """Refuse a field that a call of a verb could not name.
-
-    Args:
-        model: name of the class.
-        field: name of its field.
-
-    Raises:
-        ModelDefinitionError: the name is an option of a verb.
-    """
+    """Refuse a field whose name is an option of a write method, so that a call could not name the field."""
     verb = VERB_KEYWORDS.get(field)
     if verb is not None:
         raise ModelDefinitionError(

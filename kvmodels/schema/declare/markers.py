@@ -1,9 +1,9 @@
-"""The words that fields are declared with: PrimaryKey, Unique, Indexed, MultiIndexed, Stored and Field.
+"""The markers of fields: PrimaryKey, Unique, Indexed, MultiIndexed, Stored; and Field.
 
 Rules of this module: declarations are immutable metadata in ``Annotated`` and never touch pydantic's ``FieldInfo``,
 which is final. ``Unique[str]`` is ``Annotated[str, Unique()]`` at run time; to type checkers it is a descriptor, so
-that ``User.email`` is a ``FieldRef[str]`` and ``user.email`` a ``str``. What a declaration means is decided by
-``schema/compile/schema.py``; only what is wrong in itself is refused here.
+that ``User.email`` is a ``FieldRef[str]`` and ``user.email`` a ``str``. Only faults of a declaration in itself are
+refused here; ``schema/compile/schema.py`` decides what it means.
 """
 
 from __future__ import annotations
@@ -337,15 +337,9 @@ class Stored:
 
 
 def refuse_marker_default(model: str, field: str, info: FieldInfo) -> None:
-    """Refuse a field whose default is a word of a declaration, ``age: int = Indexed()``.
+    """Refuse a field whose default is a marker or an index, ``age: int = Indexed()``.
 
-    Args:
-        model: name of the class.
-        field: name of the field, with dots where it is one of a nested model.
-        info: the field.
-
-    Raises:
-        ModelDefinitionError: it is so.
+    ``field`` has dots where it is one of a nested model.
     """
     for value in (info.default, info.default_factory):
         kind = _declaring_class(value)
@@ -363,7 +357,7 @@ _DECLARING: tuple[type[Any], ...] = (FieldMarker, Stored, KeyNumber, DeclaredInd
 
 
 def _declaring_class(value: Any) -> type[Any] | None:
-    """The class of a marker or of the declaration of an index; None for any other value."""
+    """Return the class of a marker or index declaration; None for any other value."""
     metadata: tuple[Any, ...] = getattr(value, "__metadata__", ())  # of ``age: int = Indexed[int]``
     kinds: list[type[Any]] = [part if isinstance(part, type) else part.__class__ for part in metadata or (value,)]
     return next((kind for kind in kinds if issubclass(kind, _DECLARING)), None)

@@ -28,7 +28,7 @@ Kind = Literal["AutoNow", "AutoNowAdd", "Version"]
 
 
 class Automatic:
-    """The default factory of a field that the library sets, which also says of which kind it is."""
+    """The default factory of a field that the library sets, with its kind."""
 
     __slots__ = ("_unset", "kind")
 
@@ -37,7 +37,7 @@ class Automatic:
         self._unset: Any = 0 if kind == "Version" else EPOCH
 
     def __call__(self) -> Any:
-        """The value before the first write."""
+        """Return the value before the first write."""
         return self._unset
 
     def __get_pydantic_core_schema__(self, source: Any, handler: Callable[[Any], Any]) -> Any:
@@ -54,29 +54,20 @@ class Automatic:
 
 @dataclass(frozen=True, slots=True)
 class TimeField:
-    """A field that is set with every write.
-
-    Attributes:
-        name: of the field.
-        automatic: what its kind is, and the value before the first write.
-        is_date: the field holds a day of UTC.
-    """
+    """A field that is set with every write; with ``is_date`` it holds a day of UTC."""
 
     name: str
     automatic: Automatic
     is_date: bool
 
     def first(self, now_ms: int) -> Any:
-        """The value in a new record."""
+        """Return the value in a new record."""
         return 1 if self.automatic.kind == "Version" else self._moment(now_ms)
 
     def next(self, stored: Any, now_ms: int, *, counted: bool = False) -> Any:
-        """The value in a record that is changed, after the one that is stored.
+        """Return the value in a changed record, after the one that is stored.
 
-        Args:
-            stored: the value before.
-            now_ms: the time of the write.
-            counted: ``stored`` is of the same commit, which is one change however often it writes the record.
+        ``counted`` says that ``stored`` is of the same commit, which is one change however often it writes the record.
         """
         if self.automatic.kind == "Version":
             return stored if counted else (stored or 0) + 1
@@ -91,21 +82,16 @@ _AWARE: Any = AwareDatetime
 
 
 def automatic_of(info: FieldInfo) -> Automatic | None:
-    """What sets a field, if the library does."""
+    """Return the default factory of a field that the library sets; None for any other field."""
     factory = info.default_factory
     return factory if isinstance(factory, Automatic) else None
 
 
 def time_fields(model: type[Any], types: Mapping[str, Any], keys: tuple[str, ...]) -> Iterator[TimeField]:
-    """The fields of a model that the library sets.
+    """Yield the fields of a model that the library sets.
 
-    Args:
-        model: the class.
-        types: the annotation of each field without None and Annotated.
-        keys: the fields of the primary key.
-
-    Raises:
-        ModelDefinitionError: a type that cannot hold the value, or a field of the primary key.
+    ``types`` holds the annotation of each field without None and Annotated, ``keys`` the fields of the primary key.
+    Raises ModelDefinitionError for a type that cannot hold the value, or a field of the primary key.
     """
     for name, info in model.model_fields.items():
         automatic = automatic_of(info)

@@ -1,8 +1,8 @@
-"""What a model declares, as frozen data: fields, primary key, columns and indexes.
+"""The declaration of a model as frozen data: fields, primary key, columns and indexes.
 
-Rules of this module: data only, nothing is read from pydantic here (``schema/compile/model.py`` does that) and no key
-is built here (``catalog/keyspace.py`` does). An index is fully described by ``IndexDefinition.signature()``, so that a
-process can maintain an index from the stored catalogue alone.
+Rules of this module: data only; ``schema/compile/model.py`` reads pydantic's classes, ``catalog/keyspace.py`` builds
+keys. An index is fully described by ``IndexDefinition.signature()``, so that a process can maintain an index from the
+stored catalogue alone.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Document = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class FieldStorage:
-    """How the value of one field is stored: Python value to stored value and back.
+    """Conversion of the value of one field to its stored value and back.
 
     ``encode`` and ``decode`` are None when the value is stored as it is. ``type_name`` goes into the catalogue.
     ``required`` says that a document without the field cannot be read.
@@ -41,19 +41,19 @@ class FieldStorage:
 
 @dataclass(frozen=True, slots=True)
 class Computed:
-    """A column whose value a function makes of fields, and which the document stores under ``$kv`` and ``c``.
+    """A column whose value a function makes of fields; the document stores it under ``$kv`` and ``c``.
 
-    A folded field has one too, of its own name: its comparisons and its order are those of what the function gives.
+    A folded field has one of its own name, by whose values it is compared and ordered.
 
     Attributes:
         name: of the column in queries: the name of the folded field, or the name that its index declares.
-        stored_as: the key under ``c``: name, of a named column the fields in parentheses, ``~`` and version, so that
+        stored_as: the key under ``c``: name, for a named column the fields in parentheses, ``~`` and version, so that
             two versions, or functions of other fields, never share a value.
         of: the fields whose values the function takes, in order.
-        function: value or values to the value of the column; with several elements, for each element of the field.
+        function: value or values to the value of the column; for a field with several values, called with each element.
         codec: of the result, ascending, without None.
-        many: the column has several values: the field that is folded has, or the function returns a list.
-        to_stored: result to what the document stores; None: as it is.
+        many: the column has several values: the folded field has, or the function returns a list.
+        to_stored: result to its stored value; None: as it is.
         folds: it belongs to the field ``name``: operands are given to the function too.
     """
 
@@ -69,7 +69,7 @@ class Computed:
 
 @dataclass(frozen=True, slots=True)
 class ColumnSource:
-    """Something that can be compared and indexed: a field, a field of a nested model, a computed column.
+    """A value that can be compared and indexed: a field, a field of a nested model, a computed column.
 
     Attributes:
         name: ``"email"``, ``"address.city"``, or the name of a computed column.
@@ -78,7 +78,7 @@ class ColumnSource:
         nullable: the value may be None: the field is optional, or a model on the way is.
         many: there may be several values: a list, set, frozenset or ``tuple[T, ...]`` on the way, or at its end.
         computed: how the value is made, if it is computed or folded.
-        normalise: what operands of a folded field are given to before they are compared; None: nothing.
+        normalise: folds operands of a folded field before they are compared; None: operands stay as they are.
     """
 
     name: str
@@ -92,7 +92,7 @@ class ColumnSource:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column of a primary key or index: what it is taken from, its direction and the codec of its key part.
+    """One column of a primary key or index, with its direction and the codec of its key part.
 
     Attributes:
         field: name of the field, of a path (``"address.city"``) or of a computed column.
@@ -109,7 +109,10 @@ class Column:
     path: tuple[str, ...] = ()
 
     def signature(self) -> list[Any]:
-        """The description that the catalogue stores; the fifth item is there only for what is not a plain field."""
+        """Return the description for the catalogue.
+
+        The fifth item is there only for a column that is no plain field.
+        """
         plain = [self.field, self.codec.name, "desc" if self.descending else "asc", self.nullable]
         if self.path in ((), (self.field,)) and not self.many:
             return plain
@@ -117,7 +120,7 @@ class Column:
 
 
 class SpanTest(NamedTuple):
-    """Whether the value of a column lies in sorted spans of packed parts; see ``schema/spans.py``.
+    """Test whether the value of a column lies in sorted spans of packed parts; see ``schema/filters/predicate.py``.
 
     ``column`` is ascending, of one value, and holds None if its source does.
     """
@@ -126,36 +129,29 @@ class SpanTest(NamedTuple):
     spans: tuple[tuple[bytes, bytes], ...]
 
     def signature(self) -> list[Any]:
-        """The description that the catalogue stores."""
+        """Return the description for the catalogue."""
         return [self.column.signature(), [[start.hex(), end.hex()] for start, end in self.spans]]
 
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """Which documents a partial index holds: those that pass every test of one alternative at least.
+    """The condition of a partial index: a document must pass every test of at least one alternative.
 
-    Packed spans and not operands, so that a process can maintain the index from the catalogue alone.
-
-    Attributes:
-        alternatives: the tests; each alternative has at most one per column, and at least one.
-        text: the condition as the model declares it, for people; no part of the identity.
+    Packed spans and not operands, so that a process can maintain the index from the catalogue alone. An alternative has
+    one test at least, and at most one per column. ``text`` is the condition as the model declares it, for people.
     """
 
     alternatives: tuple[tuple[SpanTest, ...], ...]
     text: str = field(default="", compare=False)
 
     def signature(self) -> list[Any]:
-        """The description that the catalogue stores."""
+        """Return the description for the catalogue."""
         return [[test.signature() for test in tests] for tests in self.alternatives]
 
 
 @dataclass(frozen=True, slots=True)
 class Aggregates:
-    """What an aggregate index keeps per group: always the number of records, and these sums.
-
-    Attributes:
-        sums: fields of int or timedelta columns; None is not added.
-    """
+    """The sums of an aggregate index, beside the number of records: fields of int or timedelta; None is not added."""
 
     sums: tuple[Column, ...] = ()
 
@@ -165,7 +161,7 @@ class IndexDefinition:
     """One secondary index: its columns in order and how its entries are kept.
 
     Attributes:
-        where: only documents of which this holds have entries; None: all.
+        where: only documents for which this holds have entries; None: all.
         include: fields whose values each entry holds.
         aggregates: counters per group of columns instead of entries.
         max_fan_out: the most entries of one record, when a column has several values.
@@ -197,7 +193,7 @@ class IndexDefinition:
         return any(column.many for column in self.columns)
 
     def signature(self) -> dict[str, Any]:
-        """Everything that decides on the bytes of the entries, as plain data; later kinds only where they are used."""
+        """Return everything that decides on the bytes of the entries; later kinds of data only where they are used."""
         signature: dict[str, Any] = {
             "columns": [column.signature() for column in self.columns],
             "unique": self.unique,
@@ -213,18 +209,18 @@ class IndexDefinition:
         return signature
 
     def hash(self) -> str:
-        """A short stable digest of the signature: two definitions with one hash have the same entries."""
+        """Return a short stable digest of the signature: two definitions with one hash have the same entries."""
         return self._digest
 
 
 class Straight(NamedTuple):
-    """How a document of exactly the declared fields becomes an object, taken apart for those who read many.
+    """The steps from a document of exactly the declared fields to an object, for readers of many records.
 
     Attributes:
-        names: the declared fields; whatever stores other ones is left to ``ModelSchema.decode``.
-        decoders: what is applied to the value of a field first.
+        names: the declared fields; documents with other ones are left to ``ModelSchema.decode``.
+        decoders: functions that are first applied to the values of fields.
         validate: the document to the object.
-        schema_version: what the document must say that it is of.
+        schema_version: the version that the document must have.
         marked: documents have a ``$kv``, which must hold nothing but the version and computed columns.
     """
 
@@ -237,15 +233,14 @@ class Straight(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Variants:
-    """The classes of one collection, told apart by the value of one field.
+    """The classes of one collection, distinguished by the value of one field.
 
     Attributes:
-        discriminator: the field.
         by_class: the schema of each class whose objects the model stands for.
         by_tag: the same by the stored value of the discriminator.
-        where: what queries of the model ask for besides, because the collection may hold other classes too, those that
-            only another program knows included: predicates that all hold; empty for the first class, which finds all.
-        upgrade: as that of the model, if it touches the discriminator: a record is of the class that it then says.
+        where: predicates that queries of the model add, because the collection may hold other classes, also of other
+            programs; empty for the first class, which finds all.
+        upgrade: that of the model, if it touches the discriminator, whose new value gives the class.
     """
 
     discriminator: str
@@ -255,15 +250,15 @@ class Variants:
     upgrade: Callable[[Document, tuple[Any, ...]], Document] | None = None
 
     def of_tag(self, tag: Any) -> ModelSchema | None:
-        """The schema of the class that a stored value of the discriminator says; None if it says none of these."""
+        """Return the schema of the class of a stored value of the discriminator; None if it is none of these."""
         return self.by_tag.get(tag) if type(tag) in (str, int, bool, bytes) else None
 
     def of_document(self, document: Document) -> ModelSchema | None:
-        """The schema of the class that a stored document is of; None if it is none of these."""
+        """Return the schema of the class of a stored document; None if it is none of these."""
         return self.of_tag(self.tag_of(document))
 
     def tag_of(self, document: Document) -> Any:
-        """What a stored document says of its class; None if it says nothing."""
+        """Return the value of the discriminator of a stored document; None if it has none."""
         if self.upgrade is not None:
             document = self.upgrade(document, ())
         return document.get(self.discriminator)
@@ -302,28 +297,28 @@ class ModelSchema:
         indexes: by index name, in declaration order.
         column_codecs: the ascending codec, without None handling, of every field that can be a column of one value.
         computed: computed columns and folded fields by name; their values are stored in every document.
-        source: the column source of a name: of a field, a path with dots or a computed column; None for a name that
-            is none of them, and for a type that cannot be a column. Answers are remembered.
+        source: the column source of a field, a path with dots or a computed column, kept after the first time; None for
+            another name, and for a type that cannot be a column.
         schema_version: ``Meta.schema_version``, 1 unless declared.
-        ttl_ms: ``Meta.ttl``, the lifetime of a new record in milliseconds; None for ever.
+        ttl_ms: ``Meta.ttl``, the lifetime of a new record in milliseconds; None: no deadline.
         encode: object to document: every field stored, defaults materialised, unknown stored fields added.
         decode: document and primary key values to the validated object and the stored fields that the class does not
             know; DecodeError names that key. The document belongs to the object afterwards.
         primary_key_of: object to the tuple of its primary key values.
-        prepare: object to ``Prepared`` (values, extra, document, primary_key) of ``schema/compile/record_codec.py``:
-            validated again and encoded; the object is left as it is.
+        prepare: object to ``Prepared`` of ``schema/compile/record_codec.py``: validated again and encoded; the object
+            is left as it is.
         accept: puts the values of a ``Prepared`` into the object; to be called after the write has succeeded.
         hooks: methods of the class that run before and after a write; None when it has none.
         time_fields: fields that the library sets with every write.
-        shape: a pydantic model with the fields that may be asked for: the class itself, unless it shares a collection.
+        shape: a pydantic model with the fields that queries may name: the class itself, unless it shares a collection.
         variants: the classes that objects may be of; None: they are of ``model``.
-        upgrade: document and primary key values to the document as the declared version stores it, the same one when
-            no upgrade is outstanding; None when the model has no upgrades. DecodeError names the key.
+        upgrade: document and primary key values to the document of the declared version, the same one when no upgrade
+            is outstanding; None when the model has no upgrades. DecodeError names the key.
         touched: by field, the highest version whose upgrade touches it.
         upgrades_to: the versions that its upgrades lead to.
         straight: the parts of ``decode`` for a document that needs nothing else; None: objects may be of several
             classes.
-        prepare_many: new objects to their ``PreparedMany``, or None where ``prepare`` must be asked for each.
+        prepare_many: new objects to their ``PreparedMany``, or None where ``prepare`` must be called for each.
         compiled: values compiled from the declaration when they are first needed.
     """
 
@@ -356,5 +351,5 @@ class ModelSchema:
     compiled: CompiledDeclaration = field(default_factory=CompiledDeclaration, init=False, compare=False, repr=False)
 
     def variant_of(self, instance: object) -> ModelSchema:
-        """The schema of the very class of an object."""
+        """Return the schema of the very class of an object."""
         return self if self.variants is None else self.variants.by_class.get(instance.__class__, self)

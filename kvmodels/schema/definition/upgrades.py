@@ -1,9 +1,9 @@
 """Upgrade functions: how a record of an older schema version is read as one of the declared version.
 
-Rules of this module: a function gets the stored form of a document and gives that of the next version; it may change
-only the fields that it declares, because the entries of an index stand for the records as they are stored, and an
-index on other fields goes on being used. What is declared wrongly is refused when the class is created; what a
-function does wrongly is a DecodeError that names the record, and the record is left as it is.
+Rules of this module: a function takes the stored form of a document and returns that of the next version. It may change
+only the fields that it declares, because index entries are made from the stored form, and an index on other fields
+stays in use. A wrong declaration is refused when the class is created; a fault of a function is a DecodeError that
+names the record, and the record is left as it is.
 """
 
 from __future__ import annotations
@@ -92,9 +92,9 @@ def upgrade(
 
 
 def marked_functions(cls: type[Any]) -> Iterator[tuple[str, tuple[int, Any]]]:
-    """The names in a class that ``@upgrade`` was written over, and what it left there.
+    """Return the names in a class with an ``@upgrade`` mark, and the marks.
 
-    What pydantic keeps in a class is not looked at, because that builds what is not built yet, and changes the class.
+    Attributes that pydantic keeps in a class are skipped, because reading them would build missing parts of the class.
     """
     for name, value in vars(cls).items():
         mark = None if name.startswith("__") else _marked(value)
@@ -103,7 +103,7 @@ def marked_functions(cls: type[Any]) -> Iterator[tuple[str, tuple[int, Any]]]:
 
 
 def _marked(value: Any) -> tuple[int, Any] | None:
-    """What ``@upgrade`` left on an attribute of a class, through the decorators around the function."""
+    """Return the ``@upgrade`` mark on an attribute of a class, through the decorators around the function."""
     while value is not None and not hasattr(value, _MARK):
         value = getattr(value, "__func__", None)
     return getattr(value, _MARK, None)
@@ -112,16 +112,11 @@ def _marked(value: Any) -> tuple[int, Any] | None:
 def declared_upgrades(
     model: type[Any], classes: Iterable[type[Any]], listed: object, inherited: Iterable[Upgrade]
 ) -> tuple[Upgrade, ...]:
-    """The upgrades of a class: those of ``Meta.upgrades`` and the marked functions of the classes, by version.
+    """Return the upgrades of a class by version: those of ``Meta.upgrades``, and marked functions of the classes.
 
-    Args:
-        model: the class.
-        classes: whose functions count, the nearest first.
-        listed: ``Meta.upgrades``.
-        inherited: those of abstract parents, of which the marked functions are found in ``classes`` too.
-
-    Raises:
-        ModelDefinitionError: ``listed`` is no tuple of upgrades, or an upgrade is declared wrongly.
+    ``classes`` come nearest first. ``inherited`` upgrades are of abstract parents, whose marked functions are found in
+    ``classes`` too. Raises ModelDefinitionError if ``listed`` is no tuple of upgrades, or an upgrade is declared
+    wrongly.
     """
     given = tuple(cast("Iterable[object]", listed)) if isinstance(listed, (tuple, list)) else (None,)
     found = [one for one in given if isinstance(one, Upgrade)]
@@ -176,7 +171,7 @@ def _checked(model: str, one: Upgrade) -> Upgrade:
 
 
 def _texts(names: object) -> tuple[str, ...]:
-    """The items of a tuple or another iterable, if all of them are texts; a single text is none."""
+    """Return the items of an iterable, if all of them are str; a single str is none."""
     if isinstance(names, str) or not isinstance(names, Iterable):
         return ()
     items = tuple(cast("Iterable[object]", names))
@@ -188,7 +183,7 @@ def _is_field_name(name: str) -> bool:
 
 
 def version_of(document: Mapping[str, Any]) -> int:
-    """The schema version of a stored document; 1 when it does not say, 0 when it says what is none.
+    """Return the schema version of a stored document; 1 when it has none, 0 for an invalid one.
 
     Examples:
         >>> version_of({"id": 1}), version_of({"id": 1, "$kv": {"v": 3}})
@@ -206,12 +201,7 @@ def _is_document(value: object) -> bool:
 
 
 class Upgrades:
-    """The upgrades of one model, applied in their order.
-
-    Args:
-        model: name of the class, for errors.
-        steps: by version, ascending; one at least.
-    """
+    """The upgrades of one model, applied in the order of their versions; at least one."""
 
     __slots__ = ("_latest", "_model", "_steps", "touched", "versions")
 
@@ -224,18 +214,11 @@ class Upgrades:
         self.versions = frozenset(step.to for step in steps)
 
     def apply(self, document: Document, key: tuple[Any, ...]) -> Document:
-        """The document as the declared version stores it; the very same one when no upgrade is outstanding.
+        """Return the document of the declared version; the very same one when no upgrade is outstanding.
 
-        Values of computed columns are left out, because they were made of the fields before: who needs one finds it
-        missing and makes the object.
-
-        Args:
-            document: as it is stored; it is not changed.
-            key: values of the primary key, for errors.
-
-        Raises:
-            DecodeError: a function raised, gave no document, or changed what it does not declare. The field is named
-                where it is known.
+        The stored document is not changed. Values of computed columns are left out, because they were made of the
+        former fields: readers find them missing and make the object. Raises DecodeError, with the field where it is
+        known, if a function raised, returned no document, or changed a field that it does not declare.
         """
         version = version_of(document)
         if not 1 <= version < self._latest:

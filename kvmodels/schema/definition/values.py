@@ -1,9 +1,9 @@
 """Access to the values in a stored document by column and by field, and their comparison.
 
 A column of one value is read as that value, or None. A column of several is read as None, when the list itself (or a
-model on the way to it) is None, or as a list of its elements. Elements that are None are no elements: they have no
-entry and match nothing, so that "is None" means the same for an entry, for a stored document and for an object.
-Stored values are compared by type and bits, live values by their content, because ``==`` gets both wrong.
+model on the way to it) is None, or as a list of its elements. Elements that are None do not count: they have no entry
+and match nothing, so that "is None" means the same for an entry, for a stored document and for an object. Stored values
+are compared by type and bits, live values by their content, because ``==`` gets both wrong.
 
 Rules of this module: works on stored documents. A document that lacks a column, or holds it in another form than its
 model stores, is a KeyError: the record must then be decoded and encoded again. A single field that is not a column is
@@ -43,22 +43,22 @@ Reader = Callable[[Document], Any]
 
 
 def computed_path(stored_as: str) -> tuple[str, ...]:
-    """Where a document holds the value of a computed column."""
+    """Return the path of a computed column in a document."""
     return (RESERVED_FIELD, COMPUTED, stored_as)
 
 
 def stored_name(path: tuple[str, ...]) -> str | None:
-    """The name under which a computed column is stored, or None for the path of anything else."""
+    """Return the name under which a computed column is stored, or None for the path of any other column."""
     return path[2] if path[:2] == (RESERVED_FIELD, COMPUTED) else None
 
 
 def reader_of(column: Column) -> Reader:
-    """What reads a column out of a document; see ``reader``."""
+    """Return a function that reads a column out of a document; see ``reader``."""
     return reader(column.path or (column.field,), many=column.many)
 
 
 def reader(path: tuple[str, ...], *, many: bool) -> Reader:
-    """What reads the value or the values at a path out of a document; it raises KeyError when they are not there.
+    """Return a function that reads the value or values at a path of a document; it raises KeyError without them.
 
     Examples:
         >>> city = reader(("address", "city"), many=False)
@@ -108,7 +108,7 @@ def _several(document: Document, path: tuple[str, ...]) -> list[Any] | None:
 
 
 def _walk(value: Any, path: tuple[str, ...]) -> Any:
-    """The value at a path, or the list of those in all elements of the containers on the way and at its end."""
+    """Return the value at a path, or the list of those in all elements of the containers on the way and at its end."""
     for position, name in enumerate(path):
         if value is None:
             return None
@@ -131,7 +131,7 @@ def _elements(values: Iterable[Any]) -> list[Any]:
 
 
 def field_reader(schema: ModelSchema, name: str) -> Callable[[Document], Any]:
-    """What reads a field of a stored document.
+    """Return a function that reads a field of a stored document.
 
     It raises KeyError if the document lacks the field, and TypeError, ValueError (pydantic's ValidationError is one) or
     one of the library's errors if the stored value is not of the field.
@@ -218,7 +218,7 @@ def unchanged(old: Any, new: Any) -> bool:
 
 
 def _exact(value: Any) -> Any:
-    """Something hashable that is equal only for the same type and bits, where ``==`` is more generous."""
+    """Return a hashable that is equal only for the same type and bits, where ``==`` is more generous."""
     kind: type[Any] = value.__class__
     if kind is float:
         return kind, pack(">d", value)

@@ -1,10 +1,11 @@
 """Construction of objects from named values, and the class of an object in a shared collection.
 
 Pydantic ignores a name that its constructor does not take, so a misspelt field would silently keep its default. The
-verbs refuse such a name. A class that keeps extra fields, or whose own code sees the input first, may take any name.
+write methods refuse such a name. A class that keeps extra fields, or whose own code sees the input first, may take any
+name.
 
-Rules of this module: pure; the constructor itself stays pydantic's. A record whose class only another program knows is
-never written over.
+Rules of this module: pure; the constructor itself stays pydantic's. A record of a class that only another program has
+is never overwritten.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _CONSTRUCTOR: Final = "__kv_constructor__"
 
 
 def constructor_of(model: type[BaseModel]) -> Constructor:
-    """The constructor of a complete class, with the names that it takes; made once per class."""
+    """Return the constructor of a complete class, with the names that it takes; made once per class."""
     known: Constructor | None = model.__dict__.get(_CONSTRUCTOR)
     if known is None:
         known = Constructor(model)
@@ -32,10 +33,7 @@ def constructor_of(model: type[BaseModel]) -> Constructor:
 
 
 class Constructor:
-    """The constructor of one class.
-
-    Args:
-        model: the class, complete.
+    """The constructor of one complete class.
 
     Attributes:
         aliases: by alias, the field that has it.
@@ -67,17 +65,13 @@ class Constructor:
         self._has_choice = any(len(set(names)) > 1 for names in self._names.values())
 
     def require_names(self, names: Iterable[str]) -> None:
-        """Refuse a name that the constructor would ignore.
-
-        Raises:
-            UnknownFieldError: there is one.
-        """
+        """Raise UnknownFieldError for a name that the constructor would ignore."""
         for name in names:
             if name not in self.takes and not self.takes_any:
                 raise self.unknown(name)
 
     def made(self, values: Mapping[str, Any]) -> Any:
-        """A new object of values by the names that the constructor takes.
+        """Return a new object of values by the names that the constructor takes.
 
         Raises:
             UnknownFieldError: the constructor would ignore a name.
@@ -91,11 +85,7 @@ class Constructor:
         return self._model(**values)
 
     def made_by_fields(self, values: Mapping[str, Any]) -> Any:
-        """A new object of values by names of fields, or by names that the constructor takes.
-
-        Raises:
-            UnknownFieldError, InvalidArgumentError, pydantic.ValidationError: as in ``made``.
-        """
+        """Return a new object of values by field names, or names that the constructor takes; raises as ``made``."""
         if values.keys() <= self.takes:
             return self.made(values)
         named = {self._taken_for(name): value for name, value in values.items()}
@@ -109,7 +99,10 @@ class Constructor:
         return self._model.model_validate(named, by_alias=True, by_name=True)
 
     def _taken_for(self, name: str) -> str:
-        """The name that the constructor takes for a field; the name itself where it takes none, as for a path."""
+        """Return the name that the constructor takes for a field.
+
+        The name itself where it takes none, as for a path.
+        """
         return name if name in self.takes else next(iter(self._names.get(name, ())), name)
 
     def knows(self, name: str) -> bool:
@@ -134,7 +127,7 @@ class Constructor:
         )
 
     def unknown(self, name: str) -> UnknownFieldError:
-        """The error for a name that the constructor would ignore, with the name that was probably meant."""
+        """Return the error for a name that the constructor would ignore, with the nearest known name."""
         known = [names[0] if names else field for field, names in self._names.items()]
         near = self._names.get(name) or spelling.get_close_matches(name, [*known, *self.takes], n=1)
         return UnknownFieldError(
@@ -147,7 +140,7 @@ class Constructor:
 
 
 def _aliases(info: FieldInfo) -> tuple[list[str], list[str]]:
-    """The plain names of a field in input besides its own, and the first names of its alias paths."""
+    """Return the plain names of a field in input besides its own, and the first names of its alias paths."""
     given = info.validation_alias
     choices: Iterable[Any] = given.choices if isinstance(given, AliasChoices) else () if given is None else (given,)
     names: list[str] = []
@@ -179,17 +172,10 @@ def _schema_function(model: type[BaseModel]) -> Any:
 
 
 def made_of(schema: ModelSchema, values: Mapping[str, Any], *, by_fields: bool = False) -> Any:
-    """A new object of the model, or of the class of it that the discriminator among the values says.
+    """Return a new object of the model, or of its class that the discriminator among the values names.
 
-    Args:
-        schema: the model.
-        values: by the names that the constructor of the class takes.
-        by_fields: names of fields are taken too where the constructor takes only their aliases.
-
-    Raises:
-        InvalidArgumentError: the discriminator is needed, and is not there or says no class; or a field is given twice.
-        UnknownFieldError: a name that is no field.
-        pydantic.ValidationError: the values do not make a valid object.
+    With ``by_fields``, names of fields are taken too where the constructor takes only their aliases. Raises as
+    ``Constructor.made``, and InvalidArgumentError if the discriminator is needed and missing or names no class.
     """
     constructor = constructor_of(_class_of(schema, values))
     return constructor.made_by_fields(values) if by_fields else constructor.made(values)
@@ -219,15 +205,7 @@ def _class_of(schema: ModelSchema, values: Mapping[str, Any]) -> type[Any]:
 
 
 def require_known_names(schema: ModelSchema, names: Iterable[str]) -> None:
-    """Refuse names that stand for no field of a new object, whatever class of the collection it will be of.
-
-    Args:
-        schema: the model.
-        names: names of fields, or names that a constructor takes.
-
-    Raises:
-        UnknownFieldError: there is one.
-    """
+    """Raise UnknownFieldError for a name that no class of the collection has or takes for a new object."""
     constructors = [
         constructor_of(one) for one in ((schema.model,) if schema.variants is None else schema.variants.by_class)
     ]
@@ -237,17 +215,9 @@ def require_known_names(schema: ModelSchema, names: Iterable[str]) -> None:
 
 
 def require_known_class(collection: ModelSchema, document: Document, key: tuple[Any, ...]) -> None:
-    """Refuse to write over a record of a class that another program has, and this one does not know.
+    """Raise DecodeError for a record of a class that this program does not have, so that it is not overwritten.
 
-    A record that says no class at all is of none that anybody knows.
-
-    Args:
-        collection: the schema of the whole collection.
-        document: as it is stored.
-        key: its primary key.
-
-    Raises:
-        DecodeError: the class is not known.
+    ``collection`` is the schema of the whole collection; a record without a class is unknown too.
     """
     variants = collection.variants
     if variants is None:
@@ -258,7 +228,7 @@ def require_known_class(collection: ModelSchema, document: Document, key: tuple[
 
 
 def foreign_object(schema: ModelSchema, instance: object) -> InvalidValueError:
-    """The error for what is not an object of a model: of another class, or of one that only others derive from."""
+    """Return the error for an object of another class, or of a class that others only derive from."""
     classes = () if schema.variants is None else schema.variants.by_class
     if not any(issubclass(one, instance.__class__) for one in classes):
         return InvalidValueError(
@@ -278,13 +248,9 @@ def foreign_object(schema: ModelSchema, instance: object) -> InvalidValueError:
 
 
 def unknown_class(model: str, discriminator: str, tag: Any, key: tuple[Any, ...]) -> DecodeError:
-    """The error for a record of a class that only another program has.
+    """Return the error for a record of a class that only another program has.
 
-    Args:
-        model: name of the model that was asked for.
-        discriminator: the field that tells classes apart.
-        tag: what the record stores of it; None: nothing.
-        key: its primary key.
+    ``tag`` is the stored value of the discriminator; None: there is none.
     """
     shown = repr(tag) if type(tag) in (str, int, bool, bytes) else type(tag).__name__
     return DecodeError(

@@ -1,7 +1,7 @@
-"""New values that are made of the stored ones: what ``F("n") + 1`` evaluates to, and which changes a model can take.
+"""New values that are made of the stored ones, such as ``F("n") + 1``, and checks of the changes of a model.
 
-Rules of this module: pure. A term is data until it meets an object; everything that it names is looked up in the model
-before anything is read, so that a misspelt field is no error of the hundredth record.
+Rules of this module: pure. A term is data until it is evaluated for an object; its names are looked up in the model
+before anything is read, so that a misspelt field fails before the first record.
 """
 
 from __future__ import annotations
@@ -41,19 +41,14 @@ class Term(ABC):
 
     @abstractmethod
     def of(self, instance: Any, model: str) -> Any:
-        """The value for one record.
+        """Return the value for one record; ``model`` is the name for errors.
 
-        Args:
-            instance: the record as an object.
-            model: name of the model, for errors.
-
-        Raises:
-            InvalidValueError: a field is None, or the operation is not defined for the values.
+        Raises InvalidValueError if a field is None, or the operation is not defined for the values.
         """
 
     @abstractmethod
     def names(self) -> Iterable[str]:
-        """The fields that it reads."""
+        """Yield the fields that it reads."""
 
     def __bool__(self) -> bool:
         raise TypeError("a Term has no truth value: it has no value before it meets a record")
@@ -140,7 +135,7 @@ class F(Term):
         return f"F({self.field!r})"
 
     def of(self, instance: Any, model: str) -> Any:
-        """The value of the field of one record; see ``Term.of``."""
+        """Return the value of the field of one record; see ``Term.of``."""
         value = instance
         for name in self.field.split("."):
             if value is None:
@@ -154,7 +149,7 @@ class F(Term):
         return value
 
     def names(self) -> Iterable[str]:
-        """The field that it reads."""
+        """Yield the field that it reads."""
         return (self.field,)
 
 
@@ -170,7 +165,7 @@ class FieldArithmetic(Term):
         return f"{_shown(self.left)} {self.operator} {_shown(self.right)}"
 
     def of(self, instance: Any, model: str) -> Any:
-        """The result for one record; see ``Term.of``."""
+        """Return the result for one record; see ``Term.of``."""
         left, right = (part.of(instance, model) if isinstance(part, Term) else part for part in (self.left, self.right))
         try:
             return _OPERATIONS[self.operator](left, right)
@@ -184,7 +179,7 @@ class FieldArithmetic(Term):
             ) from error
 
     def names(self) -> Iterable[str]:
-        """The fields that it reads."""
+        """Yield the fields that it reads."""
         return [name for part in (self.left, self.right) if isinstance(part, Term) for name in part.names()]
 
 
@@ -207,11 +202,9 @@ _PLAIN: Final[frozenset[type]] = frozenset({str, int, float, bool, bytes, type(N
 
 
 def evaluated(schema: ModelSchema, instance: Any, changes: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Changes with the values that their terms have for an object; all of them see it as it is.
+    """Return changes with the values of their terms for an object; all terms see it as it is.
 
-    Raises:
-        UnknownFieldError: a term names a field that the model does not have.
-        InvalidValueError: see ``Term.of``.
+    Raises UnknownFieldError if a term names an unknown field, and InvalidValueError as ``Term.of``.
     """
     for value in changes.values():
         if type(value) not in _PLAIN and isinstance(value, Term):
@@ -251,12 +244,9 @@ def require_changes(schema: ModelSchema, changes: Mapping[str, Any]) -> None:
 
 
 def require_fields(schema: ModelSchema, changes: Iterable[str]) -> None:
-    """Refuse changes of fields that the model, and every class of its collection, does not have.
+    """Raise UnknownFieldError for a field that the model, and every class of its collection, does not have.
 
     A class that keeps extra fields takes any name but the alias of a field: the extra would be stored beside the field.
-
-    Raises:
-        UnknownFieldError: there is one.
     """
     schemas = (schema,) if schema.variants is None else (schema, *schema.variants.by_class.values())
     for name in changes:
@@ -271,7 +261,7 @@ def keeps_extra(schema: ModelSchema, name: str) -> bool:
 
 
 def require_terms(schema: ModelSchema, changes: Mapping[str, Any]) -> None:
-    """Refuse terms of fields that the model does not have. Raises UnknownFieldError."""
+    """Raise UnknownFieldError for a term of a field that the model does not have."""
     for value in changes.values():
         for name in value.names() if isinstance(value, Term) else ():
             head, _, rest = name.partition(".")
@@ -281,7 +271,7 @@ def require_terms(schema: ModelSchema, changes: Mapping[str, Any]) -> None:
 
 
 def unknown_field(schema: ModelSchema, name: str, message: str) -> UnknownFieldError:
-    """The error for a change or term of a field that the model does not have."""
+    """Return the error for a change or term of a field that the model does not have."""
     return UnknownFieldError(
         message,
         model=schema.name,

@@ -50,7 +50,7 @@ _SEVERAL_OF_FIELD: Final = _SEVERAL | _WHOLE
 
 
 class Keyword(NamedTuple):
-    """A keyword of ``filter`` taken apart: the name with dots, the lookup, and whether it is one of any element."""
+    """The parts of a keyword of ``filter``: the name with dots, the lookup, and whether it is one of any element."""
 
     name: str
     lookup: Lookup
@@ -58,11 +58,7 @@ class Keyword(NamedTuple):
 
 
 def known_field(schema: ModelSchema, name: str) -> str:
-    """The name as conditions and orders have it: of a field, a path with dots, a computed column, or ``pk``.
-
-    Raises:
-        UnknownFieldError: there is no such field.
-    """
+    """Return the name of a field, a path, a computed column or ``pk`` for conditions; UnknownFieldError for others."""
     if name in schema.fields or name == PRIMARY_KEY or name in schema.computed:
         return name
     known = _named(schema, name.split("__"))
@@ -72,11 +68,9 @@ def known_field(schema: ModelSchema, name: str) -> str:
 
 
 def split_keyword(schema: ModelSchema, keyword: str) -> Keyword:
-    """Take a keyword apart.
+    """Return the parts of a keyword.
 
-    Raises:
-        UnknownFieldError: it begins with no name.
-        UnknownLookupError: what follows the name is no lookup.
+    Raises UnknownFieldError if it begins with no name, UnknownLookupError if no lookup follows the name.
     """
     if keyword in schema.fields or keyword == PRIMARY_KEY:
         return Keyword(keyword, "exact")
@@ -92,7 +86,7 @@ def split_keyword(schema: ModelSchema, keyword: str) -> Keyword:
 
 
 def lookups_of(schema: ModelSchema, name: str, source: ColumnSource | None, *, element: bool) -> frozenset[str]:
-    """The lookups that exist for a field (``source`` None: of a type that has no order), or for its elements."""
+    """Return the lookups of a field (``source`` None: of a type that has no order), or of its elements."""
     if name == PRIMARY_KEY:
         return _KEY
     if source is None:
@@ -107,7 +101,7 @@ def lookups_of(schema: ModelSchema, name: str, source: ColumnSource | None, *, e
 
 
 def unknown_lookup(schema: ModelSchema, field: str, lookup: str, known: Iterable[str]) -> UnknownLookupError:
-    """The error for a lookup that the field does not have."""
+    """Return the error for a lookup that the field does not have."""
     names = sorted(known)
     near = spelling.get_close_matches(lookup, names, n=1)
     return UnknownLookupError(
@@ -144,12 +138,9 @@ def _with_lookup(schema: ModelSchema, name: str, words: list[str]) -> Keyword:
 
 
 def nearest_field(schema: ModelSchema, name: str, known: Iterable[str] | None = None) -> str | None:
-    """The field that a name was probably meant for: one that has it as its alias, or is spelt nearly so.
+    """Return the field that an unknown name was probably meant for: by its alias, or by a similar spelling.
 
-    Args:
-        schema: the model.
-        name: stands for nothing.
-        known: names to look among; by default those of the fields.
+    ``known`` holds the names to look among; by default those of the fields.
     """
     aliased = constructor_of(schema.model).aliases.get(name)
     if aliased is not None:
@@ -190,10 +181,9 @@ _CONTAINERS = (list, tuple, set, frozenset)
 
 
 def key_values(schema: ModelSchema, key: Any) -> tuple[Any, ...]:
-    """The values of a primary key as people give it: the value, or a tuple when it is composite.
+    """Return the values of a primary key as people give it: the value, or a tuple when it is composite.
 
-    Raises:
-        InvalidValueError: not a tuple of the right length, or a value that its field cannot hold.
+    Raises InvalidValueError if it is no tuple of the right length, or a field cannot hold its value.
     """
     columns = schema.primary_key
     if len(columns) == 1:
@@ -211,15 +201,14 @@ def key_values(schema: ModelSchema, key: Any) -> tuple[Any, ...]:
 
 
 def takes_as_given(codec: ColumnCodec) -> bool:
-    """Whether an operand is packed as it is: no text is read as what it stands for, no number is converted."""
+    """Whether an operand is packed as it is, without parsing of texts or conversion of numbers."""
     return codec.from_stored is None and codec.name != DECIMAL.name
 
 
 def value_of(schema: ModelSchema, source: ColumnSource, value: Any) -> Any:
-    """The value as the column holds it: text is read as what it stands for (a UUID, a date), then it is folded.
+    """Return the value as the column holds it: text is parsed (to a UUID, a date), then folded.
 
-    Raises:
-        InvalidValueError: the column cannot hold it; None never can.
+    Raises InvalidValueError if the column cannot hold it; None never can.
     """
     converted = _converted(schema, source.name, source, value)
     if source.normalise is not None:
@@ -228,12 +217,10 @@ def value_of(schema: ModelSchema, source: ColumnSource, value: Any) -> Any:
 
 
 def values_of(schema: ModelSchema, source: ColumnSource, written: str, operand: Any, *, nulls: bool) -> tuple[Any, ...]:
-    """A list of values, each packed part once; with ``nulls`` one value may be None.
+    """Return a list of values, each packed part once; with ``nulls`` one value may be None.
 
-    ``written`` is the lookup as people write it behind the name of the field.
-
-    Raises:
-        InvalidValueError: no list, or a value that the column cannot hold.
+    ``written`` is the lookup as people write it after the name of the field. Raises InvalidValueError if the operand is
+    no list, or the column cannot hold a value.
     """
     given = listed(schema, source.name, written, operand)
     held = (None if value is None and nulls else value_of(schema, source, value) for value in given)
@@ -244,10 +231,10 @@ def values_of(schema: ModelSchema, source: ColumnSource, written: str, operand: 
 
 
 def comparable(value: Any) -> Any:
-    """The value with every datetime at a fixed offset, so that datetimes are equal exactly if their instants are.
+    """Return the value with every datetime at a fixed offset, so that equal datetimes are equal instants.
 
-    In its own time zone, Python takes the two instants of a repeated hour for equal, and either for unequal to the
-    same instant in another time zone.
+    In its own time zone, Python takes the two instants of a repeated hour for equal, and either for unequal to the same
+    instant in another time zone.
 
     Examples:
         >>> from datetime import datetime
@@ -265,11 +252,7 @@ def comparable(value: Any) -> Any:
 
 
 def prefix_of(schema: ModelSchema, source: ColumnSource, value: Any) -> Any:
-    """A text, or bytes, that values begin with or have in them.
-
-    Raises:
-        InvalidValueError: not of the type of the column.
-    """
+    """Return the operand of ``startswith`` or ``contains``; InvalidValueError if it is not of the column's type."""
     check = source.codec.pack_prefix
     assert check is not None  # the lookup does not exist for other columns
     _checked(schema, source.name, check, value)
@@ -277,10 +260,9 @@ def prefix_of(schema: ModelSchema, source: ColumnSource, value: Any) -> Any:
 
 
 def bounds_of(schema: ModelSchema, source: ColumnSource, operand: Any) -> tuple[Any, Any, str]:
-    """The two ends of a range, and which of them belong to it.
+    """Return the two ends of a range, and which of them belong to it.
 
-    Raises:
-        InvalidValueError: not two values, or one that the column cannot hold.
+    Raises InvalidValueError unless there are two values that the column can hold.
     """
     # A keyword gives (low, high), with both ends, as Django's range; User.age.between() adds its bounds.
     ends = tuple(operand) if _is_sequence(operand) else ()
@@ -293,11 +275,7 @@ def bounds_of(schema: ModelSchema, source: ColumnSource, operand: Any) -> tuple[
 
 
 def flag(schema: ModelSchema, field: str, operand: Any) -> bool:
-    """The operand of ``isnull``.
-
-    Raises:
-        InvalidValueError: neither True nor False.
-    """
+    """Return the operand of ``isnull``; InvalidValueError if it is neither True nor False."""
     if not isinstance(operand, bool):
         raise _wrong(
             schema, field, operand, "isnull takes True or False", f"Write {_keyword(field)}__isnull=True, or False."
@@ -306,10 +284,9 @@ def flag(schema: ModelSchema, field: str, operand: Any) -> bool:
 
 
 def listed(schema: ModelSchema, field: str, written: str, operand: Any) -> tuple[Any, ...]:
-    """The operand of ``in`` and its like; ``written`` is the lookup as people write it behind the name of the field.
+    """Return the operand of ``in`` and similar lookups as a list; ``written`` as in ``values_of``.
 
-    Raises:
-        InvalidValueError: a text or a mapping, or nothing that can be iterated.
+    Raises InvalidValueError for a text or a mapping, and for anything that cannot be iterated.
     """
     if not is_list_of_values(operand):
         hint = f"Write {_keyword(field)}__{written}=[...], with the values in brackets."
@@ -318,11 +295,7 @@ def listed(schema: ModelSchema, field: str, written: str, operand: Any) -> tuple
 
 
 def refuse_reference(schema: ModelSchema, field: str, operand: Any) -> None:
-    """Refuse a field or an expression where a value belongs: two fields of a record cannot be compared.
-
-    Raises:
-        InvalidValueError: the operand is one, or has one among its values.
-    """
+    """Refuse a field or an expression where a value belongs: two fields of a record cannot be compared."""
     for part in operand if type(operand) in _CONTAINERS else (operand,):
         if isinstance(part, (Comparable, MultiFieldRef, Expression, Order)):
             hint = "Give a value. To compare two fields with each other, declare a computed column of both."
@@ -330,10 +303,9 @@ def refuse_reference(schema: ModelSchema, field: str, operand: Any) -> None:
 
 
 def whole_of(schema: ModelSchema, source: ColumnSource, value: Any) -> Any:
-    """All the values of a field with several, to be compared with the whole field, each folded if the field is.
+    """Return the operand of a comparison with a whole field of several values, each folded if the field is.
 
-    Raises:
-        InvalidValueError: one value, which would never be equal, or a list for a set.
+    Raises InvalidValueError for one value, which would never be equal, or a list for a set.
     """
     kinds = container_kinds(schema.model, source.name)
     if not isinstance(value, kinds):
@@ -344,7 +316,7 @@ def whole_of(schema: ModelSchema, source: ColumnSource, value: Any) -> Any:
 
 
 def folded_whole(source: ColumnSource | None, value: Any) -> Any:
-    """A whole list, set or tuple with each element given to the function of its folded field."""
+    """Return a list, set or tuple with each element given to the function of its folded field."""
     if source is None or source.normalise is None or not _is_container(value):
         return value
     fold, kind = source.normalise, type(value)

@@ -1,6 +1,6 @@
-"""From keyword lookups and typed expressions to the normal form of a filter, with operands that make sense.
+"""From keyword lookups and typed expressions to the normal form of a filter, with checked operands.
 
-What a comparison means where None is involved:
+Comparisons with None:
 
 - ``field=None`` and ``field__exact=None`` are ``field__isnull=True``; ``field__ne=None`` is ``field__isnull=False``;
 - None in the list of ``in`` matches None, as Python's ``in`` does;
@@ -68,7 +68,7 @@ order (NaN, a naive datetime, an int that is no number of JavaScript): there "no
 
 
 def parse(schema: ModelSchema, expressions: Iterable[Expression], keywords: Mapping[str, Any]) -> Conjunction:
-    """The normal form of the arguments of one ``filter()``, all of which must hold; ``(NEVER,)`` if they cannot.
+    """Return the normal form of the arguments of one ``filter()``; ``(NEVER,)`` if they cannot all hold.
 
     Raises:
         UnknownFieldError: no such field; the nearest name is suggested.
@@ -80,9 +80,9 @@ def parse(schema: ModelSchema, expressions: Iterable[Expression], keywords: Mapp
 
 
 def _plain(schema: ModelSchema, keywords: Mapping[str, Any]) -> Conjunction | None:
-    """The same for fields with values that their columns take as they are; None where anything else is said.
+    """Parse fields with values that their columns take as they are; None for anything else.
 
-    What has to be known of a field is looked up once. What its column refuses goes the full way, which says why.
+    The facts about a field are looked up once. A refused operand takes the general path, whose error gives the reason.
     """
     packers, found = schema.compiled.packers, list[Condition]()
     for name, operand in keywords.items():
@@ -110,7 +110,7 @@ def _plain_packer(schema: ModelSchema, name: str) -> Callable[[Any], bytes] | No
 
 
 def negate(schema: ModelSchema, predicate: Predicate) -> Predicate:
-    """What holds exactly where this does not, with the negation pushed down to the conditions."""
+    """Return the negation of a predicate, pushed down to the conditions."""
     if isinstance(predicate, AllOf):
         return any_of(negate(schema, part) for part in predicate.parts)
     if isinstance(predicate, AnyOf):
@@ -130,7 +130,7 @@ def negate(schema: ModelSchema, predicate: Predicate) -> Predicate:
 
 
 def _said(schema: ModelSchema, expressions: Iterable[object]) -> list[Predicate]:
-    """The predicates of expressions, without those that say nothing: a ``Q`` without conditions."""
+    """Return the predicates of expressions; a ``Q`` without conditions has none."""
     said = [_of_expression(schema, expression) for expression in expressions]
     return [predicate for predicate in said if predicate is not None]
 
@@ -196,7 +196,7 @@ def _predicate(schema: ModelSchema, keyword: Keyword, operand: Any) -> Predicate
 
 
 def _of_value(schema: ModelSchema, source: ColumnSource, lookup: Lookup, operand: Any, *, element: bool) -> Predicate:
-    """A comparison of a column with one value, or of one element of a column with several."""
+    """Return a comparison of a column with one value, or of one element of a column with several."""
     if lookup in ("in", "not_in"):
         written = f"any__{lookup}" if element else lookup
         values = values_of(schema, source, written, operand, nulls=not element)
@@ -222,7 +222,7 @@ def _listed(field: str, lookup: Lookup, values: tuple[Any, ...], *, element: boo
 def _of_whole_field(
     schema: ModelSchema, name: str, source: ColumnSource | None, lookup: Lookup, operand: Any
 ) -> Predicate:
-    """A field that is compared with Python's ``==``, or whose elements are looked for."""
+    """Return a comparison of a field by Python's ``==``, or a search for its elements."""
     if source is not None and lookup == "contains":
         return Condition(name, "exact", value_of(schema, source, operand), any=True)
     if source is not None and lookup in ("contains_any", "contains_all"):

@@ -3,16 +3,16 @@ r"""The normal form of a filter, the key ranges of its conditions, and proofs th
 Negation is pushed down to the conditions, each of which can be negated, so ``not (a and b)`` is ``not a or not b``.
 ``AllOf(())`` holds always, ``AnyOf(())`` never. A filter is a conjunction: a tuple of parts that all hold.
 
-Every key part begins with a byte below ff, and where a packed part is the beginning of another one (``"a"`` is
-02 61 00, ``"a\0"`` is 02 61 00 ff 00), ff follows. So the keys in which a column has the value ``v`` are exactly
-those from ``pack(v)`` to below ``pack(v) + ff``, and every condition on a column is a sorted list of disjoint spans of
-bytes. The planner cuts the ranges of an index from them, and the test of documents asks whether a value's part lies in
-them, so both have one meaning. A condition on any of several values has the spans of one element that satisfies it.
+Every key part begins with a byte below ff, and where a packed part is the beginning of another one (``"a"`` is 02 61
+00, ``"a\0"`` is 02 61 00 ff 00), ff follows. So the keys in which a column has the value ``v`` are exactly those from
+``pack(v)`` to below ``pack(v) + ff``, and every condition on a column is a sorted list of disjoint spans of bytes. The
+planner cuts the ranges of an index from them, and the test of documents asks whether a value's part lies in them, so
+both have one meaning. A condition on any of several values has the spans of one element that satisfies it.
 
 Rules of this module: pure, and the one place where a lookup becomes bytes; ``schema/filters/parse.py`` makes predicates
-of expressions and keyword lookups. Descending columns are the mirror image; None is below every value, or above it in
-a descending column. Spans of one set are sorted and do not touch. A proof may fail where the filter does imply the
-index, and is never wrong when it succeeds.
+of expressions and keyword lookups. Descending columns are the mirror image; None is below every value, or above it in a
+descending column. Spans of one set are sorted and do not touch. A proof may fail where the filter does imply the index,
+and is never wrong when it succeeds.
 """
 
 from __future__ import annotations
@@ -40,8 +40,7 @@ class Condition(NamedTuple):
     field with several values are made of ``exact`` and ``in`` with ``any``; ``contains`` is left for parts of a text.
 
     Attributes:
-        any: at least one value of a column with several satisfies it; without it, for such a field, the whole field
-            is compared.
+        any: at least one value of a column with several satisfies it; without it, such a field is compared as a whole.
         negated: it does not hold; for a column of one value this is the complement, None included.
     """
 
@@ -74,13 +73,13 @@ NEVER: Final = AnyOf(())
 
 
 def all_of(parts: Iterable[Predicate]) -> Predicate:
-    """What holds exactly if every part holds."""
+    """Return a predicate that holds exactly if every part holds."""
     joined = conjunction(parts)
     return joined[0] if len(joined) == 1 else AllOf(joined)
 
 
 def conjunction(parts: Iterable[Predicate]) -> Conjunction:
-    """The parts that must all hold: flat, each once; ``(NEVER,)`` if one of them never holds.
+    """Return the parts that must all hold: flat, each once; ``(NEVER,)`` if one of them never holds.
 
     Examples:
         >>> red = Condition("color", "exact", "red")
@@ -98,7 +97,7 @@ def conjunction(parts: Iterable[Predicate]) -> Conjunction:
 
 
 def any_of(parts: Iterable[Predicate]) -> Predicate:
-    """What holds exactly if at least one part holds; several values for one column become one ``in``.
+    """Return a predicate that holds if at least one part does; several values for one column become one ``in``.
 
     Examples:
         >>> any_of([Condition("age", "exact", 3), Condition("age", "in", (3, 4))])
@@ -114,7 +113,7 @@ def any_of(parts: Iterable[Predicate]) -> Predicate:
 
 
 def conditions_of(predicate: Predicate) -> Iterator[Condition]:
-    """All conditions in a predicate, in order."""
+    """Yield all conditions in a predicate, in order."""
     if isinstance(predicate, Condition):
         yield predicate
     else:
@@ -123,7 +122,7 @@ def conditions_of(predicate: Predicate) -> Iterator[Condition]:
 
 
 def _with_joined_values(parts: Iterable[Condition | AllOf]) -> Iterable[Condition | AllOf]:
-    """``a = 1 or a = 2`` is ``a in (1, 2)``, which is one walk of an index instead of two."""
+    """Turn ``a = 1 or a = 2`` into ``a in (1, 2)``, which is one walk of an index instead of two."""
     joined: dict[Any, Condition | AllOf] = {}
     for number, part in enumerate(parts):
         values = _values_of(part)
@@ -137,7 +136,7 @@ def _with_joined_values(parts: Iterable[Condition | AllOf]) -> Iterable[Conditio
 
 
 def _values_of(part: Condition | AllOf | None) -> tuple[Any, ...] | None:
-    """The values of which the column must have one; None if the part says something else."""
+    """Return the values of which the column must have one; None for any other part."""
     if not isinstance(part, Condition) or part.negated:
         return None
     if part.lookup == "isnull":
@@ -148,7 +147,7 @@ def _values_of(part: Condition | AllOf | None) -> tuple[Any, ...] | None:
 
 
 def _distinct(values: Iterable[V]) -> tuple[V, ...]:
-    """Each once, in order; what cannot be hashed, such as a list as an operand, is kept as it is."""
+    """Return each once, in order; unhashable operands, such as lists, are kept as they are."""
     seen: set[Any] = set()
     kept: list[V] = []
     for value in values:
@@ -179,7 +178,7 @@ EVERYTHING: Final[Spans] = (Span(b"", _END),)
 
 
 def ascending_column(source: ColumnSource, *, is_nullable: bool) -> Column:
-    """The ascending column of a source, by which its values are compared."""
+    """Return the ascending column of a source, by which its values are compared."""
     codec = _nullable(source.codec) if is_nullable else source.codec
     return Column(source.name, codec, nullable=is_nullable, many=source.many, path=source.path)
 
@@ -188,7 +187,7 @@ def has_spans(condition: Condition, column: Column | ColumnSource) -> bool:
     """Whether the parts of the column that satisfy the condition on its field are spans.
 
     They are not for a part of a text, and for a column with several values only if the condition is on any of them, or
-    says that there is None instead of values.
+    on None instead of values.
     """
     if condition.lookup == "contains":
         return False
@@ -200,7 +199,7 @@ def has_spans(condition: Condition, column: Column | ColumnSource) -> bool:
 
 
 def matching_parts(conditions: Iterable[Condition], column: Column) -> Spans:
-    """The parts of a column of one value that satisfy all conditions on its field that have spans.
+    """Return the parts of a column of one value that satisfy all conditions on its field that have spans.
 
     Empty when they contradict each other.
     """
@@ -209,10 +208,9 @@ def matching_parts(conditions: Iterable[Condition], column: Column) -> Spans:
 
 
 def parts_of(condition: Condition, column: Column) -> Spans:
-    """The parts of a column that satisfy one condition on its field, sorted; operands were checked before.
+    """Return the sorted parts of a column that satisfy one checked condition on its field, which has spans.
 
-    Of a column with several values, these are the parts of the elements that satisfy the condition. The condition has
-    spans; see ``has_spans``.
+    Of a column with several values, these are the parts of the elements that satisfy the condition.
     """
     if condition.negated:
         return _complement(parts_of(condition._replace(negated=False), column))
@@ -241,7 +239,7 @@ def _parts_of(condition: Condition, column: Column) -> Spans:
 
 
 def intersection(left: Spans, right: Spans) -> Spans:
-    """The parts in both, linear in the number of spans."""
+    """Return the parts in both; linear in the number of spans."""
     if left is EVERYTHING or right is EVERYTHING:
         return right if left is EVERYTHING else left
     found: list[Span] = []
@@ -267,7 +265,7 @@ def contains(spans: Sequence[Span], part: bytes) -> bool:
 def covers(outer: Iterable[Span | tuple[bytes, bytes]], inner: Iterable[Span]) -> bool:
     """Whether every part in ``inner`` is in ``outer``, by comparing the edges of sorted spans.
 
-    It may say no where a gap holds no part at all, and never says yes wrongly. Cost: linear.
+    The answer may be False where a gap holds no part at all, and is never wrongly True. Cost: linear.
     """
     remaining = iter(_joined(outer))
     end = start = b""
@@ -283,7 +281,7 @@ def covers(outer: Iterable[Span | tuple[bytes, bytes]], inner: Iterable[Span]) -
 
 
 def _joined(spans: Iterable[Span | tuple[bytes, bytes]]) -> Iterable[tuple[bytes, bytes]]:
-    """The spans, those that touch made one."""
+    """Return the spans, those that touch as one."""
     pending: tuple[bytes, bytes] | None = None
     for start, end in ((span[0], span[1]) for span in spans):
         if pending is not None and start <= pending[1]:
@@ -301,14 +299,14 @@ def _points(parts: Iterable[bytes]) -> Spans:
 
 
 def _complement(spans: Spans) -> Spans:
-    """The gaps; a gap may hold no part at all, which costs a range and is otherwise harmless."""
+    """Return the gaps; a gap may hold no part at all, which costs a range and is otherwise harmless."""
     starts = [b"", *(span.end for span in spans)]
     ends = [*(span.start for span in spans), _END]
     return tuple(Span(start, end) for start, end in zip(starts, ends, strict=True) if start < end)
 
 
 def _values(column: Column) -> Span:
-    """All parts but that of None."""
+    """Return all parts but that of None."""
     if not column.nullable:
         return EVERYTHING[0]
     null = column.codec.pack(None)
@@ -316,7 +314,7 @@ def _values(column: Column) -> Span:
 
 
 def _ordered(condition: Condition, column: Column, pack: Callable[[object], bytes]) -> Spans:
-    """The parts between two ends, of which a comparison has one and a range two."""
+    """Return the parts between two ends, of which a comparison has one and a range two."""
     low: tuple[object, bool] | None = None
     high: tuple[object, bool] | None = None
     if condition.lookup == "range":
@@ -345,7 +343,7 @@ def _beginning(column: Column, prefix: str | bytes) -> Spans:
 
 
 def _above(prefix: bytes) -> bytes:
-    """The lowest byte string above all that begin with ``prefix``; the tag, its first byte, is never ff.
+    """Return the lowest byte string above all that begin with ``prefix``; the tag, its first byte, is never ff.
 
     ``prefix + ff`` would be wrong here: the prefix ends inside a part, where the next byte may be ff.
     """
@@ -363,11 +361,6 @@ def implies(schema: ModelSchema, where: Iterable[Predicate], partial: Partial) -
     The filter is written out as alternatives. The conditions of each must contradict each other, or leave nothing
     outside of the spans of any column of one alternative of the index.
 
-    Args:
-        schema: the model.
-        where: the filter, predicates that all hold.
-        partial: the condition of the index.
-
     Cost: linear in the conditions times the alternatives, for each combination of the "any of" parts that compare a
     column of the index; no more than 1,000 of them.
     """
@@ -375,7 +368,7 @@ def implies(schema: ModelSchema, where: Iterable[Predicate], partial: Partial) -
 
 
 class _Proof:
-    """One proof, with what is left of its bound."""
+    """One proof, with the rest of its bound."""
 
     def __init__(self, schema: ModelSchema, partial: Partial) -> None:
         self._schema = schema

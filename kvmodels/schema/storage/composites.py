@@ -2,9 +2,9 @@
 
 Rules of this module: a nested object is stored by the NAMES of its fields, all of them, whatever aliases, ``exclude``
 or serializers say. A form exists before its fields are known, so that types may refer to themselves. An object of a
-subclass is refused: storing it by the fields of the declared class would lose the others. The member of a union that
-wrote a stored value must follow from the value alone: every two members differ in the type of their stored values, or
-are classes with a Literal field in common whose values differ; the rest is refused when the class is created.
+subclass is refused: storing it by the fields of the declared class would lose the others. The stored value must decide
+which member of a union wrote it: every two members differ in the type of their stored values, or are classes with a
+Literal field in common whose values differ; other unions are refused when the class is created.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from kvmodels.schema.storage.forms import Form, Function, require_no_fields
 
 
 def union_form(members: Sequence[Form]) -> Form | None:
-    """The form of a union (None is no member here), or None if stored values could not be told apart.
+    """Return the form of a union (None is no member here), or None if stored values could not be told apart.
 
     Examples:
         >>> text, number = Form("str", (str,), frozenset({str})), Form("int", (int,), frozenset({int}))
@@ -111,7 +111,10 @@ def _by_stored(members: Sequence[Form], tag: str | None) -> Function | None:
 
 
 def _stored_kind(kind: type[Any], known: Mapping[type[Any], Function | None]) -> type[Any]:
-    """The type that stands for the type of a stored value; only what JavaScript wrote has another than its own."""
+    """Return the type that stands for the type of a stored value.
+
+    Only values of JavaScript have another than their own.
+    """
     if kind in known:
         return kind
     if kind is int and float in known:
@@ -128,10 +131,8 @@ BuildForm = Callable[[Any, Iterable[Any]], Form]
 class NestedFields:
     """The fields of one nested class; filled in after its form is made, because a class may contain itself.
 
-    Args:
-        cls: the class.
-        keeps_extra: whether undeclared attributes are kept (``extra="allow"``).
-        finish: decoded fields to what pydantic validates; None: the dict of them.
+    With ``keeps_extra``, undeclared attributes are kept (``extra="allow"``). ``finish`` turns decoded fields into input
+    for pydantic; None: the dict of them.
     """
 
     __slots__ = ("_finish", "_keeps_extra", "cls", "forms", "required")
@@ -144,7 +145,7 @@ class NestedFields:
         self._finish = finish
 
     def encode(self, value: Any) -> dict[str, Any]:
-        """The stored dict of an instance."""
+        """Return the stored dict of an instance."""
         if type(value) is not self.cls:
             raise InvalidValueError(
                 "an object of another class than the declared one would lose its own fields",
@@ -161,7 +162,7 @@ class NestedFields:
         return document
 
     def decode(self, stored: Any) -> Any:
-        """What pydantic makes an instance of; stored fields that the class does not have are left out."""
+        """Return pydantic's input for an instance, without stored fields that the class does not have."""
         if stored.__class__ is not dict:
             raise TypeError("expected a stored object")
         values: dict[str, Any] = {}
@@ -177,7 +178,7 @@ class NestedFields:
         return values if self._finish is None else self._finish(values)
 
     def revalidate(self, value: Any) -> Any:
-        """What makes pydantic validate the present values of an instance."""
+        """Return input with which pydantic validates the present values of an instance."""
         if type(value) is not self.cls:
             return value
         present = value.__dict__
@@ -201,13 +202,13 @@ class NestedFields:
 
 
 def model_form(model: type[BaseModel], fields: NestedFields) -> Form:
-    """The form of a nested pydantic model, whose field forms are added to ``fields`` later."""
+    """Return the form of a nested pydantic model, whose field forms are added to ``fields`` later."""
     hints = {name: info.annotation for name, info in model.model_fields.items()}
     return _object_form(model, fields, hints)
 
 
 def dataclass_form(cls: type[Any], fields: NestedFields) -> Form:
-    """The form of a nested dataclass, standard or pydantic's."""
+    """Return the form of a nested dataclass, standard or pydantic's."""
     return _object_form(cls, fields, get_type_hints(cls))
 
 
@@ -234,24 +235,23 @@ def _tags(hints: Mapping[str, Any]) -> dict[str, frozenset[Any]]:
 
 
 def model_fields(model: type[BaseModel], build: BuildForm) -> tuple[dict[str, Form], frozenset[str]]:
-    """Forms of the fields of a model, and the names that a stored object must have."""
+    """Return the forms of the fields of a model, and the names that a stored object must have."""
     infos: Mapping[str, FieldInfo] = model.model_fields
     forms = {name: build(info.annotation, info.metadata) for name, info in infos.items()}
     return forms, frozenset(name for name, info in infos.items() if must_be_stored(info))
 
 
 def must_be_stored(info: FieldInfo) -> bool:
-    """Whether nothing can stand for a missing stored value: no default, or a factory that may differ in every read."""
+    """Whether a stored value is needed: the field has no default, or a factory that may differ in every read."""
     if info.default_factory is not None:
         return info.default_factory not in CONTAINER_FACTORIES and not isinstance(info.default_factory, Automatic)
     return info.default is PydanticUndefined
 
 
 def dataclass_fields(cls: type[Any], build: BuildForm) -> tuple[dict[str, Form], frozenset[str]]:
-    """Forms of the fields of a dataclass, and the names that a stored object must have.
+    """Return the forms of the fields of a dataclass, and the names that a stored object must have.
 
-    Raises:
-        ModelDefinitionError: a field that the constructor does not take, or a parameter that is no field.
+    Raises ModelDefinitionError for a field that the constructor does not take, or a parameter that is no field.
     """
     hints = get_type_hints(cls, include_extras=True)
     fields = dataclasses.fields(cls)
@@ -274,13 +274,13 @@ def dataclass_fields(cls: type[Any], build: BuildForm) -> tuple[dict[str, Form],
 
 
 def dataclass_finish(cls: type[Any]) -> Function:
-    """Validated instance from a dict; a strict model takes a dataclass only as an instance."""
+    """Return a function from a dict to a validated instance; a strict model takes a dataclass only as an instance."""
     validate = TypeAdapter(cls).validate_python
     return lambda values: validate(values, by_alias=False, by_name=True)
 
 
 def named_tuple_form(cls: type[Any], build: BuildForm) -> Form:
-    """A named tuple, stored as the list of its items."""
+    """Return the form of a named tuple, stored as the list of its items."""
     hints = get_type_hints(cls, include_extras=True)
     names: tuple[str, ...] = cls._fields
     forms = [build(hints.get(name, Any), ()) for name in names]
@@ -306,7 +306,7 @@ def named_tuple_form(cls: type[Any], build: BuildForm) -> Form:
 
 
 def typed_dict_form(cls: Any, build: BuildForm) -> Form:
-    """A typed dict, stored as a dict; keys that it does not declare are stored as they are."""
+    """Return the form of a typed dict, stored as a dict; undeclared keys are stored as they are."""
     forms = {name: build(_item_type(hint), ()) for name, hint in get_type_hints(cls, include_extras=True).items()}
 
     def over(functions: dict[str, Function]) -> Function | None:

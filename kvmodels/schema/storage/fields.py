@@ -1,9 +1,9 @@
 """The closed table of storage forms: how the values of a field's type are written into a document, and read again.
 
 Rules of this module: a form is chosen when the class is created, never while writing; ``model_dump``, serializers,
-aliases and ``exclude`` have no say. Forms only translate: validation stays with pydantic, before encoding and after
-decoding. What is stored as it is has no functions at all, so that hot paths skip it. A type outside the table is a
-ModelDefinitionError, because a guess would be a stored format that nobody decided on.
+aliases and ``exclude`` have no effect on it. Forms only translate: validation stays with pydantic, before encoding and
+after decoding. Values that are stored as they are have no functions at all, so that hot paths skip them. A type outside
+the table is a ModelDefinitionError, because a guess would be a stored format without a decision.
 """
 
 from __future__ import annotations
@@ -81,13 +81,10 @@ def _url_types() -> tuple[Any, ...]:
 class FormBuilder:
     """Chooses the forms of one model's fields.
 
-    Args:
-        model: name of the model, for errors.
-
     Attributes:
-        field: name of the field being looked at, for errors.
-        validators: whether a function of the user validates any part of what was looked at.
-        conversions: whether ``Stored`` gives a function of the user for any part of what was looked at.
+        field: name of the present field, for errors.
+        validators: whether a function of the user validates any part of a field so far.
+        conversions: whether ``Stored`` gives a function of the user for any part of a field so far.
     """
 
     def __init__(self, model: str) -> None:
@@ -98,10 +95,10 @@ class FormBuilder:
         self._objects: dict[type[Any], Form] = {}
 
     def form(self, annotation: Any, metadata: Iterable[Any] = ()) -> Form:
-        """The form of an annotation.
+        """Return the form of an annotation.
 
-        Raises:
-            ModelDefinitionError: the type is not in the table, or the members of a union cannot be told apart.
+        Raises ModelDefinitionError for a type that is not in the table, and for members of a union that cannot be told
+        apart.
         """
         inner = plain(annotation, metadata)
         self.validators = self.validators or any(map(is_validator, inner.metadata))

@@ -1,13 +1,13 @@
 """Storage forms of None and of containers, and the paths and extra fields that their errors name.
 
-Pydantic accepts an extra field that has the name of a declared one where the field has an alias: of
-``{"memberId": 7, "id": 8}`` the field ``id`` becomes 7 and an extra named ``id`` becomes 8. A document stores fields by
-name, so it can hold only one of the two.
+Pydantic accepts an extra field with the name of a declared one where the field has an alias: of ``{"memberId": 7, "id":
+8}`` the field ``id`` becomes 7 and an extra named ``id`` becomes 8. A document stores fields by name, so it can hold
+only one of the two.
 
-Rules of this module: a form without functions is an identity, and a container of identities is one too. Functions
-here take values that pydantic has validated; for others they raise TypeError, ValueError or AttributeError, which the
-record codec turns into errors that name the field. An extra with the name of a field is refused and never stored.
-Paths are searched only for an error, so that ordinary writes do not pay for a search.
+Rules of this module: a form without functions is an identity, and a container of identities is one too. Functions here
+take values that pydantic has validated; for others they raise TypeError, ValueError or AttributeError, which the record
+codec turns into errors that name the field. An extra with the name of a field is refused and never stored. Paths are
+searched only for an error, so that ordinary writes do not pay for a search.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kvmodels.errors import InvalidValueError
 
 
 def parts_with_paths(value: object) -> Iterator[tuple[str, Any]]:
-    """A value and all objects and containers inside it, breadth first, each with its path and each once."""
+    """Yield a value and all objects and containers inside it, breadth first, each with its path and each once."""
     seen: set[int] = set()
     waiting: list[tuple[str, Any]] = [("", value)]
     for path, part in waiting:  # which grows while it is walked
@@ -39,7 +39,7 @@ def parts_with_paths(value: object) -> Iterator[tuple[str, Any]]:
 
 
 def refused_time_path(value: object) -> str | None:
-    """The path of the first date and time inside a value that no document can hold, or None."""
+    """Return the path of the first date and time inside a value that no document can hold, or None."""
     for path, part in parts_with_paths(value):
         try:
             if isinstance(part, datetime):
@@ -52,7 +52,7 @@ def refused_time_path(value: object) -> str | None:
 
 
 def _parts(value: Any) -> Iterator[tuple[object, Any]]:
-    """The parts of an object or container, with the field, key or index of each."""
+    """Yield the parts of an object or container, with the field, key or index of each."""
     if isinstance(value, BaseModel) or is_dataclass(value):
         yield from getattr(value, "__dict__", {}).items()
     elif isinstance(value, Mapping):
@@ -62,16 +62,9 @@ def _parts(value: Any) -> Iterator[tuple[object, Any]]:
 
 
 def require_no_fields(model: str, extra: Iterable[str], fields: Container[str], *, path: str | None = None) -> None:
-    """Refuse extra fields that have the name of a field.
+    """Raise InvalidValueError for an extra field of the class ``model`` that has the name of one of its ``fields``.
 
-    Args:
-        model: name of the class of the object.
-        extra: names of its extra fields.
-        fields: names of its declared fields.
-        path: where the object is; None if that is not known, see ``extra_path``.
-
-    Raises:
-        InvalidValueError: there is one.
+    ``path`` is that of the object; None if it is not known, see ``extra_path``.
     """
     for name in extra:
         if name in fields:
@@ -87,13 +80,7 @@ def require_no_fields(model: str, extra: Iterable[str], fields: Container[str], 
 
 
 def extra_path(value: object) -> str | None:
-    """The path of the first extra field with the name of a field inside of a value, or None.
-
-    Only asked for an error, so ordinary writes do not pay for the search.
-
-    Args:
-        value: a value of a field, of any type.
-    """
+    """Return the path of the first extra field with the name of a field inside of a value, or None."""
     for path, part in parts_with_paths(value):
         if isinstance(part, BaseModel):
             names: Iterable[str] = part.__pydantic_extra__ or ()
@@ -111,13 +98,13 @@ class Form:
     """How the values of one annotation are stored.
 
     Attributes:
-        type_name: what the catalogue says about it.
+        type_name: their description in the catalogue.
         accepts: Python types of the values.
         stored: Python types of the stored values; ``object`` stands for any.
         encode: value to stored value; None: as it is.
-        decode: stored value to what pydantic validates; None: as it is.
-        revalidate: value to what makes pydantic validate it in depth (instances of models pass as they are
-            otherwise); None: pydantic does so by itself.
+        decode: stored value to pydantic's input; None: as it is.
+        revalidate: value to input that pydantic validates in depth (instances of models pass as they are otherwise);
+            None: pydantic does so by itself.
         mutable: whether a value can be changed in place, so that its identity matters to the caller.
         tags: for models, the values of their Literal fields as stored, by field name.
     """
@@ -142,7 +129,7 @@ ANYTHING = Form("any", (object,), frozenset({object}), mutable=True)
 
 
 def optional(form: Form) -> Form:
-    """The form with None, which is stored as None."""
+    """Return the form with None, which is stored as None."""
     return replace(
         form,
         type_name=f"{form.type_name} | None",
@@ -162,7 +149,7 @@ def _or_none(function: Function | None) -> Function | None:
 
 
 def array_form(kind: type[Any], item: Form) -> Form:
-    """A list, set or frozenset, stored as what it is."""
+    """Return the form of a list, set or frozenset, which are stored as themselves."""
     return Form(
         type_name=f"{kind.__name__}[{item.type_name}]",
         accepts=(kind,),
@@ -187,7 +174,7 @@ def _over_items(kind: type[Any], function: Function | None) -> Function | None:
 
 
 def _without_loss(kind: type[Any], encode: Function | None) -> Function | None:
-    """The function, which refuses a set or dict of which two members or keys have one stored form."""
+    """Return the function with a check that no two members or keys of a set or dict have one stored form."""
     if encode is None or kind is list:
         return encode
 
@@ -213,7 +200,7 @@ def _revalidated(kind: type[Any], function: Function | None) -> Function | None:
 
 
 def tuple_form(items: tuple[Form, ...], *, variadic: bool) -> Form:
-    """A tuple, stored as a list; ``variadic`` is ``tuple[T, ...]``, with one form."""
+    """Return the form of a tuple, stored as a list; ``variadic`` is ``tuple[T, ...]``, with one form."""
 
     def per_item(values: Any, name: str) -> list[Any]:
         if values.__class__ not in {tuple, list} or not (variadic or len(values) == len(items)):
@@ -241,7 +228,7 @@ def tuple_form(items: tuple[Form, ...], *, variadic: bool) -> Form:
 
 
 def dict_form(key: Form, value: Form) -> Form:
-    """A dict, stored as a dict with its keys and values in their forms."""
+    """Return the form of a dict, stored as a dict with its keys and values in their forms."""
     return Form(
         type_name=f"dict[{key.type_name}, {value.type_name}]",
         accepts=(dict,),
