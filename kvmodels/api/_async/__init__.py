@@ -13,5 +13,4 @@ __getattr__ = deferred_modules(
     "queue",
     "repository",
     "transaction",
-    "watch",
 )

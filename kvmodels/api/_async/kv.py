@@ -19,7 +19,6 @@ from kvmodels._support.naming import show_public_path
 from kvmodels.api._async import lock as locks
 from kvmodels.api._async import namespace as namespaces
 from kvmodels.api._async import queue as queues
-from kvmodels.api._async import watch as watches
 from kvmodels.api._async._compat import (
     close_store,
     engine_of,
@@ -31,7 +30,7 @@ from kvmodels.api._async._compat import (
     run,
     run_to_end,
 )
-from kvmodels.api._async.kv_reading import AsyncKvReading, AsyncKvSnapshot
+from kvmodels.api._async.kv_reading import AsyncKvReading, AsyncKvSnapshot, AsyncKvWatchIterator
 from kvmodels.api.atomic import AtomicBuilder
 from kvmodels.api.dump_files import DumpFile, DumpReader, DumpWriter, backup_path
 from kvmodels.api.opening import Durability, Opening, store_format
@@ -194,7 +193,7 @@ class AsyncKv(AsyncKvReading):
         prefix: Key | None = None,
         since: str | None = None,
         timeout: float | None = None,
-    ) -> watches.AsyncKvWatchIterator:
+    ) -> AsyncKvWatchIterator:
         """Follow keys, or everything below a prefix.
 
         A watch of keys delivers all of them, absent ones as absent: at once, and then whenever one was written
@@ -234,7 +233,7 @@ class AsyncKv(AsyncKvReading):
             ([None, None], [None, 1], [])
         """
         watch = watch_flows.watching(self._form, time.monotonic, keys=keys, prefix=prefix, since=since, timeout=timeout)
-        return watches.AsyncKvWatchIterator(self._opening, watch)
+        return AsyncKvWatchIterator(self._opening, watch)
 
     async def enqueue(
         self,

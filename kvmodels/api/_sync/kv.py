@@ -20,7 +20,6 @@ from kvmodels._support.naming import show_public_path
 from kvmodels.api._sync import lock as locks
 from kvmodels.api._sync import namespace as namespaces
 from kvmodels.api._sync import queue as queues
-from kvmodels.api._sync import watch as watches
 from kvmodels.api._sync._compat import (
     close_store,
     engine_of,
@@ -32,7 +31,7 @@ from kvmodels.api._sync._compat import (
     run,
     run_to_end,
 )
-from kvmodels.api._sync.kv_reading import KvReading, KvSnapshot
+from kvmodels.api._sync.kv_reading import KvReading, KvSnapshot, KvWatchIterator
 from kvmodels.api.atomic import AtomicBuilder
 from kvmodels.api.dump_files import DumpFile, DumpReader, DumpWriter, backup_path
 from kvmodels.api.opening import Durability, Opening, store_format
@@ -195,7 +194,7 @@ class Kv(KvReading):
         prefix: Key | None = None,
         since: str | None = None,
         timeout: float | None = None,
-    ) -> watches.KvWatchIterator:
+    ) -> KvWatchIterator:
         """Follow keys, or everything below a prefix.
 
         A watch of keys delivers all of them, absent ones as absent: at once, and then whenever one was written
@@ -235,7 +234,7 @@ class Kv(KvReading):
             ([None, None], [None, 1], [])
         """
         watch = watch_flows.watching(self._form, time.monotonic, keys=keys, prefix=prefix, since=since, timeout=timeout)
-        return watches.KvWatchIterator(self._opening, watch)
+        return KvWatchIterator(self._opening, watch)
 
     def enqueue(
         self,

@@ -1,5 +1,5 @@
 # Generated from kvmodels/api/_async/kv_reading.py by tools/unasync.py. Do not edit.
-"""KvReading: ``get``, ``list`` and the other reads that a store and its snapshots share.
+"""The reads that a store and its snapshots share, such as ``get`` and ``list``, with the iterators that they return.
 
 Rules of this module: a method runs one flow and decides nothing. An engine is opened, and a snapshot taken, where it is
 first read, because both wait for a disk.
@@ -21,6 +21,7 @@ from kvmodels.engines.contract import Engine
 from kvmodels.errors import ClosedError
 from kvmodels.flows.kv import operations as keyvalue
 from kvmodels.flows.kv import operations as listings
+from kvmodels.flows.kv import watch as watch_flows
 from kvmodels.flows.kv.store_format import StoreFormat
 
 
@@ -272,6 +273,35 @@ class KvListIterator(Iterator[Entry]):
             if not self._fetch(self._listing):
                 raise StopIteration
         return entry
+
+
+class KvWatchIterator(Iterator[list[Entry]]):
+    """The entries of watched keys, each time they change; between two items nothing is open and nothing is queued."""
+
+    __slots__ = ("_opening", "_watch")
+
+    def __init__(self, opening: Opening, watch: watch_flows.Watch) -> None:
+        self._opening = opening
+        self._watch = watch
+
+    @property
+    def versionstamp(self) -> str | None:
+        """Every change up to this commit was delivered; pass it as ``since`` to resume a watch of a prefix.
+
+        None before the first item, and of a prefix as long as the state of the beginning is being delivered.
+        """
+        return self._watch.versionstamp
+
+    def close(self) -> None:
+        """End the iteration; one that waits in another thread or task ends within a second."""
+        self._watch.end()
+
+    def __next__(self) -> list[Entry]:
+        engine = engine_of(self._opening)
+        entries = run(engine, self._watch.following(engine.limits))
+        if entries is None:
+            raise StopIteration
+        return entries
 
 
 refuse_other_with(KvSnapshot)
