@@ -119,7 +119,7 @@ class Scrub:
         self.findings: list[Finding] = []
 
     def whole(self, live: LiveCollection) -> Flow[None]:
-        """Everything of the collection but its counters, which are counted again in a snapshot: flows/counters.py."""
+        """Check everything of the collection but its counters, which flows/check/counters.py counts in a snapshot."""
         places = [_place(index) for index in live.maintained if index.definition.aggregates is None]
         yield from self._records()
         differing: dict[_Place, Collection[int]] = {}
