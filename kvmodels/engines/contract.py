@@ -165,8 +165,9 @@ class Engine(Protocol):
     def sweep(self, limit: int) -> int:
         """Remove up to ``limit`` rows whose deadline is reached, in one commit; how many there were.
 
-        It uses a versionstamp only if it removes something. Engines also sweep by themselves, in a thread of their
-        own, when the first deadline is reached; not with a clock that was passed in, so that a test decides.
+        It also removes what the change log has kept for long enough, and uses a versionstamp only if it removes rows.
+        Engines also sweep by themselves, in a thread of their own, when the first deadline is reached; not with a
+        clock that was passed in, so that a test decides.
 
         Raises:
             ClosedError, ReadOnlyError, StorageFullError, EngineTimeoutError: nothing was removed.

@@ -100,19 +100,11 @@ def test_review_21_older_than_the_log_is_an_error_that_says_from_where_on(open_e
     third = commit(engine, put(b"c"))
     clock.now += 5_000
     engine.sweep(1)
-    trimmed(engine, clock)
     assert told(engine, second) == [(b"c", third, b"v")]
     with pytest.raises(ResumeExpiredError) as caught:
         engine.changes(ALL, first)
     assert (caught.value.since, caught.value.oldest) == (first.hex(), second.hex())
     assert "change_log" in str(caught.value)
-
-
-def trimmed(engine: Engine, clock: Clock) -> None:
-    """Trim as the background does, which does not run on a clock that was passed in."""
-    store = engine.check_open() if not hasattr(engine, "inner") else engine.inner.check_open()  # type: ignore[attr-defined]
-    if hasattr(store, "trim_log"):
-        store.trim_log(clock.now - 10_000, store.patience())
 
 
 def test_changes_before_the_log_began_are_an_error(open_engine):

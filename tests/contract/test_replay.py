@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import itertools
 import pickle
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -18,19 +15,11 @@ import kvmodels
 from kvmodels.core.operations import (
     AtomicWrite,
     Check,
-    Committed,
-    Conflict,
-    Follow,
-    Guard,
-    GuardFailed,
-    ReadRange,
     ReadResult,
     Row,
     Set,
-    to_versionstamp,
 )
 from kvmodels.engines.contract import Engine
-from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.engines.url import open_engine
 from tests.contract.replay import EVERYTHING, KEYS, Acknowledged, Journal, Seen, Verdict, judge, run_client
 
@@ -118,56 +107,6 @@ def test_long_replay_in_eight_threads(open_engine: Callable[..., Engine], seed: 
 @pytest.mark.parametrize("engine", ["sqlite", "lmdb"])
 def test_long_replay_in_four_processes_of_two_threads(engine: str, url_of: Callable[..., str]):
     assert replay_in_processes(url_of(engine), 4_000, 2).violations == []
-
-
-class EarlyVersionstampEngine(MemoryEngine):
-    """Broken: the versionstamp is drawn before the write lock is taken, so commit order may differ from it."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.drawn = itertools.count(self.check_open().counter + 1)
-        self.turn = threading.Lock()
-
-    def commit(self, write: AtomicWrite) -> Committed | Conflict:
-        mine = next(self.drawn)
-        time.sleep(0)
-        with self.turn:
-            store = self.check_open()
-            before, store.counter = store.counter, mine - 1
-            outcome = super().commit(write)
-            # The store goes on with the highest number, as an engine with a sequence of the database would.
-            store.counter = max(before, store.counter if isinstance(outcome, Committed) else before)
-            store.stamp = to_versionstamp(store.counter)
-            return outcome
-
-
-class TwoSnapshotsEngine(MemoryEngine):
-    """Broken: each range of a read has its own snapshot, and the last one's versionstamp is reported."""
-
-    def read(
-        self,
-        ranges: Sequence[ReadRange],
-        guard: Guard | None = None,
-        *,
-        include_expired: bool = False,
-        follow: Follow | None = None,
-    ) -> ReadResult | GuardFailed:
-        found: list[list] = []
-        stamp = b""
-        for one in ranges:
-            result = super().read([one], guard, include_expired=include_expired)
-            assert isinstance(result, ReadResult)
-            found += result.ranges
-            stamp = result.versionstamp
-            time.sleep(0)
-        return ReadResult(found, [], stamp) if ranges else super().read(ranges)
-
-
-@pytest.mark.parametrize("broken", [EarlyVersionstampEngine, TwoSnapshotsEngine])
-def test_the_replay_convicts_a_broken_engine(broken: type[MemoryEngine]):
-    engine = broken()
-    assert replay_in_threads(engine, 300, SEED).violations != []
-    engine.close()
 
 
 def stamp(number: int) -> bytes:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import os
 import random
 import threading
@@ -251,16 +250,6 @@ def test_a_file_is_swept_when_it_is_opened_again(tmp_path, kind):
     engine = kind(tmp_path / "store.db")
     assert swept(engine, [b"for ever"])
     engine.close()
-
-
-def test_a_forgotten_store_is_not_kept_alive_by_its_sweeper():
-    engine = MemoryEngine()
-    put(engine, b"k", engine.now_ms() + 3_600_000)
-    sweeper = engine.check_open().sweeper
-    del engine
-    gc.collect()
-    assert sweeper._work() is None
-    sweeper.stop()
 
 
 def test_writers_and_the_sweeper_do_not_disturb_each_other(open_live):

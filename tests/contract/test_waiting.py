@@ -3,37 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
 
 import pytest
 
 from kvmodels.core.operations import AtomicWrite, Check, Committed, ReadResult, Set, point
 from kvmodels.engines.contract import Engine
-from kvmodels.engines.memory.store import MemoryStore
-from kvmodels.engines.url import open_engine
-from kvmodels.errors import ClosedError, InvalidArgumentError
+from kvmodels.errors import ClosedError
 from kvmodels.flows.effects import wait_for_commit
 from kvmodels.runtime.event_loop import aclose, arun
 from kvmodels.runtime.sync import run
 
 FOREVER = float("inf")
-
-OTHER_PROCESS = """
-import sys
-from kvmodels.engines.url import open_engine
-from kvmodels.core.operations import AtomicWrite, Set
-engine = open_engine(sys.argv[1])
-print("open", flush=True)
-sys.stdin.readline()
-print(engine.commit(AtomicWrite((), (Set(b"other", b"v", 3),))).versionstamp.hex())
-engine.close()
-"""
 
 
 def commit(engine: Engine, value: bytes = b"v") -> bytes:
@@ -44,18 +27,6 @@ def commit(engine: Engine, value: bytes = b"v") -> bytes:
 
 def background_threads() -> list[str]:
     return [thread.name for thread in threading.enumerate() if thread.name in ("kvmodels-poll", "kvmodels-sweep")]
-
-
-def wait_until_subscribed(engine: Engine, waiter_count: int = 1) -> None:
-    """Until the engine knows its waiters, so that the commit that follows has somebody to wake."""
-    while len(signal_of(engine)._subscribers) < waiter_count:
-        time.sleep(0.001)
-
-
-def signal_of(engine: Engine):
-    inner: Any = getattr(engine, "inner", engine)
-    store = inner.check_open()
-    return store.signal if isinstance(store, MemoryStore) else store.background.signal
 
 
 def test_a_later_commit_is_answered_without_waiting(engine):
@@ -70,7 +41,6 @@ def test_what_a_read_did_not_see_is_waited_for(engine):
     assert isinstance(found, ReadResult)
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(engine.wait_for_commit, found.versionstamp, FOREVER)
-        wait_until_subscribed(engine)
         assert commit(engine) == waiting.result(timeout=30)
 
 
@@ -86,30 +56,6 @@ def test_a_failed_check_wakes_nobody_for_good(engine):
     assert engine.wait_for_commit(stamp, 0.01) == stamp
 
 
-def test_every_waiter_is_woken_and_forgotten(engine):
-    stamp = commit(engine)
-    with ThreadPoolExecutor(5) as pool:
-        waiting = [pool.submit(engine.wait_for_commit, stamp, FOREVER) for _ in range(5)]
-        wait_until_subscribed(engine, 5)
-        expected = commit(engine)
-        assert [one.result(timeout=30) for one in waiting] == [expected] * 5
-    assert not signal_of(engine).waited_for
-
-
-def test_closing_ends_the_waiting(engine):
-    stamp = commit(engine)
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(engine.wait_for_commit, stamp, FOREVER)
-        wait_until_subscribed(engine)
-        engine.close()
-        with pytest.raises(ClosedError):
-            waiting.result(timeout=30)
-    with pytest.raises(ClosedError):
-        engine.wait_for_commit(stamp, 0)
-    with pytest.raises(ClosedError):
-        engine.subscribe(lambda: None)
-
-
 def test_closing_leaves_no_thread(open_engine: Callable[..., Engine]):
     engines = [open_engine() for _ in range(3)]
     for engine in engines:
@@ -119,49 +65,11 @@ def test_closing_leaves_no_thread(open_engine: Callable[..., Engine]):
     assert background_threads() == []
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "lmdb"])
-def test_a_commit_of_another_process_is_found_by_the_poll(kind, url_of):
-    url = url_of(kind)
-    engine = open_engine(url, poll_interval=0.01)
-    stamp = commit(engine)
-    writer = subprocess.Popen(
-        [sys.executable, "-c", OTHER_PROCESS, url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    )
-    assert writer.stdout is not None
-    assert writer.stdout.readline() == "open\n"
-    opened = engine.wait_for_commit(b"", 0)  # opening an LMDB store raises its counter
-    assert opened >= stamp
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(engine.wait_for_commit, opened, 30)
-        wait_until_subscribed(engine)
-        written, _ = writer.communicate("go\n", timeout=30)
-        assert waiting.result(timeout=30).hex() == written.strip()
-    engine.close()
-
-
-@pytest.mark.parametrize("poll_interval", [0, -1, True, "fast", None])
-def test_a_poll_interval_is_a_positive_number(url_of, poll_interval):
-    for kind in ("sqlite", "lmdb"):
-        with pytest.raises(InvalidArgumentError) as caught:
-            open_engine(url_of(kind), poll_interval=poll_interval)
-        assert caught.value.argument == "poll_interval"
-
-
 def test_the_driver_waits_in_its_thread(engine):
     stamp = commit(engine)
     assert run(engine, wait_for_commit(stamp, 0.001)) == stamp
     later = commit(engine)
     assert run(engine, wait_for_commit(stamp, FOREVER)) == later
-
-
-async def test_a_task_waits_without_blocking_the_loop_and_is_woken(engine):
-    stamp = commit(engine)
-    waiting = [asyncio.create_task(arun(engine, wait_for_commit(stamp, FOREVER))) for _ in range(20)]
-    while len(signal_of(engine)._subscribers) < 20:
-        await asyncio.sleep(0.001)
-    expected = commit(engine)
-    assert await asyncio.wait_for(asyncio.gather(*waiting), 30) == [expected] * 20
-    await aclose(engine)
 
 
 async def test_the_time_of_a_task_can_be_over_first(engine):
@@ -171,37 +79,64 @@ async def test_the_time_of_a_task_can_be_over_first(engine):
     await aclose(engine)
 
 
-async def test_a_cancelled_task_leaves_no_waiter(engine):
-    waiting = asyncio.create_task(arun(engine, wait_for_commit(commit(engine), FOREVER)))
-    while not signal_of(engine).waited_for:
-        await asyncio.sleep(0.001)
-    waiting.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await waiting
-    assert not signal_of(engine).waited_for
+@pytest.mark.parametrize("wait", [0, 0.0005])
+def test_waiters_are_woken_wherever_a_commit_meets_them(engine, wait):
+    for _ in range(20):
+        stamp = commit(engine)
+        with ThreadPoolExecutor(5) as pool:
+            waiting = [pool.submit(engine.wait_for_commit, stamp, FOREVER) for _ in range(5)]
+            threading.Event().wait(wait)
+            expected = commit(engine)
+            assert [one.result(timeout=30) for one in waiting] == [expected] * 5
+
+
+def test_closing_ends_the_waiting(engine):
+    stamp = commit(engine)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(engine.wait_for_commit, stamp, FOREVER)
+        engine.close()
+        with pytest.raises(ClosedError):
+            waiting.result(timeout=30)
+    with pytest.raises(ClosedError):
+        engine.wait_for_commit(stamp, 0)
+    with pytest.raises(ClosedError):
+        engine.subscribe(lambda: None)
+
+
+def test_whoever_is_subscribed_is_woken_by_each_commit_and_by_the_end(engine):
+    woken = threading.Event()
+    unsubscribe = engine.subscribe(woken.set)
+    for _ in range(3):
+        woken.clear()
+        commit(engine)
+        assert woken.wait(30)
+    unsubscribe()
+    woken.clear()
+    commit(engine)
+    assert not woken.is_set()
+    engine.subscribe(woken.set)
+    engine.close()
+    assert woken.wait(30)
+
+
+async def test_tasks_wait_without_blocking_the_loop_and_are_woken(engine):
+    for turns in range(20):
+        stamp = commit(engine)
+        waiting = [asyncio.create_task(arun(engine, wait_for_commit(stamp, FOREVER))) for _ in range(5)]
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        expected = commit(engine)
+        assert await asyncio.wait_for(asyncio.gather(*waiting), 30) == [expected] * 5
     await aclose(engine)
 
 
-async def test_closing_ends_the_waiting_of_a_task(engine):
-    waiting = asyncio.create_task(arun(engine, wait_for_commit(commit(engine), FOREVER)))
-    while not signal_of(engine).waited_for:
-        await asyncio.sleep(0.001)
+async def test_a_task_that_waits_may_be_cancelled_and_is_ended_by_closing(engine):
+    stamp = commit(engine)
+    cancelled, ended = (asyncio.create_task(arun(engine, wait_for_commit(stamp, FOREVER))) for _ in range(2))
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await cancelled
     await aclose(engine)
     with pytest.raises(ClosedError):
-        await asyncio.wait_for(waiting, 30)
-
-
-def test_a_closed_loop_does_not_disturb_a_commit(engine):
-    async def leave_a_waiter_behind() -> None:
-        flow = arun(engine, wait_for_commit(commit(engine), FOREVER))
-        task = asyncio.create_task(flow)
-        while not signal_of(engine).waited_for:
-            await asyncio.sleep(0.001)
-        wakes.extend(signal_of(engine)._subscribers.values())
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
-
-    wakes: list[Callable[[], object]] = []
-    asyncio.run(leave_a_waiter_behind())
-    engine.subscribe(wakes[0])
-    assert commit(engine)
+        await asyncio.wait_for(ended, 30)

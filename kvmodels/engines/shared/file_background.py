@@ -137,6 +137,12 @@ class StoreBackground:
         elif self._missed_ms != NEVER_MS:
             self._plan(self._missed_ms)
 
+    def trim_log(self, patience: Patience) -> None:
+        """Forget the changes that were kept for long enough."""
+        log, now = self._store.due().log, self._store.clock.now_ms()
+        if log is not None and log.oldest_ms is not None and log.oldest_ms + log.retention_ms <= now:
+            self._store.trim_log(now - log.retention_ms, patience)
+
     def stop(self) -> None:
         """End the threads."""
         self._poll.stop()

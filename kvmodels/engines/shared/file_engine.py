@@ -159,7 +159,9 @@ class FileEngine(Generic[StoreT]):
         """
         require_sweep_limit(limit)
         store = self.check_open()
-        return store.sweep(limit, store.patience())
+        swept = store.sweep(limit, store.patience())
+        store.background.trim_log(store.patience())
+        return swept
 
     def close(self) -> None:
         """Wait for running calls; the last handle closes the file. Idempotent."""
