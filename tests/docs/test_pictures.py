@@ -7,6 +7,8 @@ import xml.etree.ElementTree as ET
 
 from kvmodels import Database, Indexed, KvModel, PrimaryKey, Unique
 from tests.source_tree import REPOSITORY
+from tests.test_layering import LAYERS, PURE
+from tools import draw_layers
 
 FOLDER = REPOSITORY / "docs" / "concepts"
 
@@ -67,3 +69,16 @@ def test_logos_and_the_picture_of_one_write_are_valid_and_shown():
     for name in ("logo.svg", "logo-light.svg", "logo-dark.svg", "favicon.svg", "write.svg"):
         assert ET.parse(ASSETS / name).getroot().tag == f"{SVG}svg"
         assert f"assets/{name}" in pages
+
+
+def test_the_picture_of_the_layers_is_drawn_from_its_table_and_shows_those_that_are_enforced():
+    assert draw_layers.PICTURE.read_text("utf-8") == draw_layers.draw(), "run python -m tools.draw_layers"
+    assert [sorted(row) for row in draw_layers.ROWS] == [sorted(layer) for layer in reversed(LAYERS)]
+    assert draw_layers.PURE == PURE
+    assert "(assets/layers.svg)" in (REPOSITORY / "docs" / "architecture.md").read_text("utf-8")
+
+
+def test_the_texts_in_the_picture_of_the_layers_fit_into_their_boxes():
+    for row in draw_layers.ROWS:
+        width = (draw_layers.WIDTH - 2 * draw_layers.EDGE) / len(row) - draw_layers.GAP
+        assert max(len(text) for text in (*row, *row.values())) * 6.9 + 24 < width + draw_layers.GAP
