@@ -101,7 +101,7 @@ if TYPE_CHECKING:
         Unique,
         UniqueConstraint,
     )
-    from kvmodels.schema.declare.time_fields import AutoNow, AutoNowAdd, Version
+    from kvmodels.schema.declare.on_write import AutoNow, AutoNowAdd, Version
     from kvmodels.schema.definition.upgrades import Upgrade, upgrade
     from kvmodels.schema.filters.changes import F
 
@@ -258,7 +258,7 @@ _NAMES_OF = {
     "schema.declare.markers": (
         "AggregateIndex Field Index Indexed MultiIndexed PrimaryKey Stored Unique UniqueConstraint"
     ),
-    "schema.declare.time_fields": "AutoNow AutoNowAdd Version",
+    "schema.declare.on_write": "AutoNow AutoNowAdd Version",
     "schema.definition.upgrades": "Upgrade upgrade",
     "schema.filters.changes": "F",
 }

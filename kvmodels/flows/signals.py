@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple, TypeVar, overload
 
 from kvmodels.errors import InvalidArgumentError
 from kvmodels.schema.compile.model import KvModel
-from kvmodels.schema.declare.hooks import HOOK_NAMES, HookName, Hooks, is_asynchronous
+from kvmodels.schema.declare.on_write import HOOK_NAMES, HookName, Hooks, is_asynchronous
 from kvmodels.schema.definition.definition import ModelSchema
 
 M = TypeVar("M", bound=KvModel)

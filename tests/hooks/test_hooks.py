@@ -503,7 +503,7 @@ def test_a_record_that_cannot_be_read_is_removed_by_its_key_without_hooks():
     assert db[Strict].remove(1)
     with pytest.raises(DecodeError) as caught:
         db[Page].all().delete()
-    assert "remove(key)" in str(caught.value.hint)
+    assert "remove(1)" in str(caught.value.hint)
     (found,) = db.check(repair="all").findings
     assert (found.kind, found.repaired) == ("undecodable", False)
     assert "remove(key)" in str(found.hint)

@@ -10,7 +10,7 @@ import pytest
 from kvmodels import Database, F, Field, Index, Indexed, KvModel, PrimaryKey, Unique, Version
 from kvmodels.api.core import DatabaseCore
 from kvmodels.engines.memory.engine import MemoryEngine
-from kvmodels.schema.declare.hooks import HOOK_NAMES
+from kvmodels.schema.declare.on_write import HOOK_NAMES
 
 
 class Item(KvModel, collection="items"):

@@ -20,7 +20,7 @@ from kvmodels import (
     Unique,
     UniqueViolationError,
 )
-from kvmodels.schema.declare.hooks import HOOK_NAMES
+from kvmodels.schema.declare.on_write import HOOK_NAMES
 from tests.hooks.models import Page, Plain
 
 

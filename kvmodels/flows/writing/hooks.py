@@ -26,8 +26,7 @@ from kvmodels.flows.hydration.rows import document_of, object_of, shown_key
 from kvmodels.flows.writing.encode import Deadline, Pending, pending, record_change
 from kvmodels.flows.writing.operation import Seen
 from kvmodels.indexing.changes import RecordChange
-from kvmodels.schema.declare.hooks import Hooks
-from kvmodels.schema.declare.time_fields import TimeField
+from kvmodels.schema.declare.on_write import Hooks, TimeField
 from kvmodels.schema.definition.definition import Document, ModelSchema
 from kvmodels.schema.definition.variants import require_known_class
 from kvmodels.schema.instances import drop_state

@@ -23,11 +23,9 @@ from kvmodels.errors import DoesNotExist, ModelDefinitionError, MultipleObjectsR
 from kvmodels.schema.compile import options
 from kvmodels.schema.compile import partial_model as partials
 from kvmodels.schema.compile import schema as compiling
-from kvmodels.schema.declare import hooks
 from kvmodels.schema.declare.expressions import FieldRef, MultiFieldRef, reference
-from kvmodels.schema.declare.hooks import check_hooks, no_hook
 from kvmodels.schema.declare.markers import Field, refuse_marker_default
-from kvmodels.schema.declare.time_fields import AutoNow, AutoNowAdd, Version
+from kvmodels.schema.declare.on_write import AutoNow, AutoNowAdd, Version, check_hooks, no_hook, refuse_verb_keyword
 from kvmodels.schema.definition import definition
 from kvmodels.schema.instances import (
     FIELDS_SET,
@@ -254,7 +252,7 @@ def _refuse_reserved(model: str, field: str) -> None:
             field=field,
             hint="Rename it; alias= keeps the old name for input and output.",
         )
-    hooks.refuse_verb_keyword(model, field)
+    refuse_verb_keyword(model, field)
 
 
 def _refuse_specifier(cls: type[Any], field: str, annotation: object) -> None:

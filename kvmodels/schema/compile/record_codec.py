@@ -29,8 +29,14 @@ from kvmodels.schema.definition.upgrades import Upgrades, version_of
 from kvmodels.schema.definition.values import COMPUTED, RESERVED_FIELD, same_stored, unchanged
 from kvmodels.schema.filters.changes import evaluated, keeps_extra, unknown_field
 from kvmodels.schema.instances import all_are_new, unknown_of
-from kvmodels.schema.storage.composites import must_be_stored
-from kvmodels.schema.storage.forms import Form, Function, extra_path, refused_time_path, require_no_fields
+from kvmodels.schema.storage.forms import (
+    Form,
+    Function,
+    extra_path,
+    must_be_stored,
+    refused_time_path,
+    require_no_fields,
+)
 
 _new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
 _EXTRA: Final = attrgetter("__pydantic_extra__")

@@ -15,7 +15,7 @@ import pydantic
 from typing_extensions import TypeAliasType
 
 from kvmodels.schema.declare.markers import FieldMarker, KeyNumber, Stored
-from kvmodels.schema.declare.time_fields import Automatic
+from kvmodels.schema.declare.on_write import Automatic
 
 
 class Plain(NamedTuple):

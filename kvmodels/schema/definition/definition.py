@@ -17,8 +17,7 @@ from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.codecs.columns.base import ColumnCodec
 from kvmodels.schema.declare.declarations import MAX_FAN_OUT, Nulls, Store
 from kvmodels.schema.declare.expressions import Order
-from kvmodels.schema.declare.hooks import Hooks
-from kvmodels.schema.declare.time_fields import TimeField
+from kvmodels.schema.declare.on_write import Hooks, TimeField
 
 Document = dict[str, Any]
 """A stored record: field NAME to stored value; see ``FieldStorage``."""

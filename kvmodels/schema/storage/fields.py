@@ -35,18 +35,24 @@ from kvmodels.errors import ModelDefinitionError
 from kvmodels.schema.declare.annotations import has_validators, is_union, is_validator, plain, type_name
 from kvmodels.schema.declare.expressions import is_root
 from kvmodels.schema.declare.markers import FieldMarker, Stored, refuse_marker_default
-from kvmodels.schema.storage.composites import (
+from kvmodels.schema.storage.forms import (
+    ANYTHING,
+    Form,
+    Function,
     NestedFields,
+    array_form,
     dataclass_fields,
     dataclass_finish,
     dataclass_form,
+    dict_form,
     model_fields,
     model_form,
     named_tuple_form,
+    optional,
+    tuple_form,
     typed_dict_form,
     union_form,
 )
-from kvmodels.schema.storage.forms import ANYTHING, Form, Function, array_form, dict_form, optional, tuple_form
 
 _SCALARS = (NoneType, bool, int, float, str, bytes)
 _CODEC_TYPES: dict[str, tuple[type[Any], type[Any], *tuple[type[Any], ...]]] = {

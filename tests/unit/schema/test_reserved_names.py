@@ -10,8 +10,8 @@ import pydantic
 import pytest
 
 from kvmodels import AsyncDatabase, Database, F, Field, Indexed, KvModel, ModelDefinitionError, PrimaryKey, upgrade
-from kvmodels.schema.declare import hooks
-from kvmodels.schema.declare.hooks import VERB_KEYWORDS
+from kvmodels.schema.declare import on_write
+from kvmodels.schema.declare.on_write import VERB_KEYWORDS
 from tests.facades import facade_classes, public_methods
 
 FIELDS = {"fields", "changes", "lookups"}
@@ -121,7 +121,7 @@ async def test_a_field_named_like_a_parameter_works_in_every_verb(name: str):
 
 def test_records_that_have_a_reserved_name_are_read_with_an_upgrade(monkeypatch: pytest.MonkeyPatch):
     with monkeypatch.context() as earlier:
-        earlier.setattr(hooks, "VERB_KEYWORDS", {})
+        earlier.setattr(on_write, "VERB_KEYWORDS", {})
 
         class OldJob(KvModel, collection="jobs"):
             id: PrimaryKey[int]
