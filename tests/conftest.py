@@ -21,7 +21,7 @@ from kvmodels import Limits, OperationTooLargeError
 from kvmodels._support import switches
 from kvmodels.engines import url as opening
 from kvmodels.engines.memory import engine as memory
-from tests.general_suites import GENERAL_SUITES
+from tests import general_suites, limited_suites
 from tests.limited_engine import limited
 from tests.limited_suites import ONCE, SUITES, TOO_LARGE
 
@@ -68,11 +68,23 @@ def _fast_kinds(request: pytest.FixtureRequest) -> Iterator[None]:
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Run the tests of some modules once more with small limits, or without fast kinds."""
-    if metafunc.module.__name__ in GENERAL_SUITES:
-        metafunc.parametrize("_fast_kinds", [True, False], ids=["fast", "general"], indirect=True)
-    limits = SUITES.get(metafunc.module.__name__)
+    module = metafunc.module.__name__
+    if module in general_suites.SUITES:
+        _run_twice(metafunc, "_fast_kinds", {"fast": True, "general": False}, module in general_suites.IN_THE_SOAK)
+    limits = SUITES.get(module)
     if limits is not None and metafunc.function.__name__ not in ONCE:
-        metafunc.parametrize("_store_limits", [None, limits], ids=["ample", limits.name], indirect=True)
+        _run_twice(
+            metafunc, "_store_limits", {"ample": None, limits.name: limits}, module in limited_suites.IN_THE_SOAK
+        )
+
+
+def _run_twice(metafunc: pytest.Metafunc, fixture: str, runs: dict[str, object], in_the_soak: bool) -> None:
+    """Add a fixture to a test, with one value for each run; the second one may be left to the soak."""
+    (first, value), (second, other) = runs.items()
+    marks = [pytest.mark.soak] if in_the_soak else []
+    metafunc.parametrize(
+        fixture, [pytest.param(value, id=first), pytest.param(other, id=second, marks=marks)], indirect=True
+    )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

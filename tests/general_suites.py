@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-GENERAL_SUITES = frozenset(
+SUITES = frozenset(
     {
         "tests.query.test_brute_force",
         "tests.query.test_covering",
@@ -15,3 +15,6 @@ GENERAL_SUITES = frozenset(
         "tests.bulk.test_upserts",
     }
 )
+
+IN_THE_SOAK = frozenset({"tests.query.test_brute_force"})
+"""Whose second run is left to the soak."""

@@ -1,6 +1,6 @@
 """Work that is done by processes that are killed one after the other, each in the middle of it, until one is let be.
 
-``python -m tests.killing MODULE STORY PATH SEED`` plays a story of a module, and tells where its processes were killed.
+``python -m tests.killing MODULE STORY PATH SEED KILLS`` plays a story, and tells where its processes were killed.
 
 A worker asks for leave after each batch, so that it never runs ahead, however slow the machine is. The last leave that
 it gets is followed by SIGKILL: most are hit in the batch after it, before or behind its commit, others at its end. The
@@ -23,10 +23,13 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import pytest
+
 from kvmodels import Database
 from tests.engines.processes import ROOT
 
-KILLS = 20
+KILLS = pytest.mark.parametrize("kills", [8, pytest.param(20, marks=pytest.mark.soak)])
+"""How often a test kills."""
 
 PROGRESS = ("header", "build", "drop", "migration", "bulk")
 """Rows of the library that a batch sets."""
@@ -114,13 +117,13 @@ def place(path: str) -> str:
     return max(" ".join(map(str, (row.versionstamp, *row.key[1:]))) for row in rows)
 
 
-def play(story: Story, path: str, seed: int) -> Report:
+def play(story: Story, path: str, seed: int, kills: int) -> Report:
     """Do the work in processes that are killed, and then in this one."""
     chance = random.Random(seed)
     before, places, inside, pause = place(path), list[str](), 0, 0.001
-    most = story.batches // KILLS - 1
+    most = story.batches * 3 // (4 * kills)  # the rest is for what is done after the last one
     assert most > 0, "too little work for so many blows"
-    for _ in range(KILLS):
+    for _ in range(kills):
         worker = Worker(story, path)
         for _ in range(chance.randint(max(1, most - 2), most) - 1):
             worker.batch()
@@ -136,23 +139,23 @@ def play(story: Story, path: str, seed: int) -> Report:
     return Report(places, inside, before, place(path))
 
 
-def killed_until_done(module: str, story: str, path: Path, seed: int) -> None:
+def killed_until_done(module: str, story: str, path: Path, seed: int, kills: int) -> None:
     """Play a story in a process of its own, and see that every blow has hit something, each at another place."""
-    command = [sys.executable, "-W", "error", "-m", "tests.killing", module, story, str(path), str(seed)]
+    command = [sys.executable, "-W", "error", "-m", "tests.killing", module, story, str(path), str(seed), str(kills)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert done.returncode == 0, done.stderr
     report = Report(*json.loads(done.stdout))
     print(
-        f"{story}, seed {seed}: {report.inside} of {KILLS} were killed in the middle of a batch",
+        f"{story}, seed {seed}: {report.inside} of {kills} were killed in the middle of a batch",
         *report.places,
         sep="\n",
     )
-    assert len(report.places) == KILLS
+    assert len(report.places) == kills
     assert all(one < other for one, other in pairwise([report.before, *report.places, report.after]))
     assert report.inside > 0
 
 
 if __name__ == "__main__":
-    module, name, path, seed = sys.argv[1:]
+    module, name, path, seed, kills = sys.argv[1:]
     told: Any = getattr(import_module(module), name)
-    print(json.dumps(play(told, path, int(seed))))
+    print(json.dumps(play(told, path, int(seed), int(kills))))

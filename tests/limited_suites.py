@@ -39,6 +39,17 @@ SUITES: dict[str, Limits] = {
     "tests.transactions.test_raw_keys": FEW,
 }
 
+IN_THE_SOAK = {
+    "tests.bulk.test_resuming_lists",
+    "tests.damage.test_beside_writers",
+    "tests.damage.test_records_and_foreign_keys",
+    "tests.damage.test_refused_records",
+    "tests.evolution.test_migrations",
+    "tests.query.test_aggregate",
+    "tests.query.test_pages",
+}
+"""Whose second run is left to the soak: of each flow whose requests grow with its work, `make test` has one module."""
+
 TOO_LARGE = {
     # The setting of this test writes 11 accounts in one transaction.
     "test_review_15_reading_more_than_a_commit_may_check_is_refused_with_the_limit": "max_checks",

@@ -11,7 +11,7 @@ from kvmodels import Count, Database, Sum
 from tests.bulk.jobs import JOBS, state
 from tests.bulk.models import Thing, filled, memory
 from tests.bulk.test_resuming_lists import Part
-from tests.killing import Story, killed_until_done
+from tests.killing import KILLS, Story, killed_until_done
 
 COUNT: Final = 240
 SIZE: Final = 3
@@ -35,14 +35,15 @@ STORIES = {
 update_walked, update_collected, delete_collected = (story for _, story in STORIES.values())
 
 
+@KILLS
 @pytest.mark.parametrize("story", STORIES)
-def test_a_bulk_write_that_is_killed_twenty_times_writes_each_record_once(tmp_path, story):
+def test_a_bulk_write_that_is_killed_again_and_again_writes_each_record_once(tmp_path, story, kills):
     path, name = tmp_path / "things.db", STORIES[story][0]
     filled(Database(path, models=[Thing], durability="relaxed"), COUNT).close()
     with memory(COUNT) as twin:
         JOBS[name].run(twin, None)
         expected = state(twin)
-    killed_until_done(__name__, story, path, 20)
+    killed_until_done(__name__, story, path, 20, kills)
     with Database(path, models=[Thing]) as db:
         assert state(db) == expected
         assert db.check().ok
@@ -84,13 +85,14 @@ def listed(verb: Callable[..., Any]) -> Story:
 create_list, update_list = listed(create), listed(update)
 
 
+@KILLS
 @pytest.mark.parametrize("story", ["create_list", "update_list"])
-def test_a_list_whose_writer_is_killed_twenty_times_is_written_once(tmp_path, story):
+def test_a_list_whose_writer_is_killed_again_and_again_is_written_once(tmp_path, story, kills):
     path = tmp_path / "parts.db"
     there = COUNT // 2 if story == "create_list" else COUNT
     with Database(path, models=[Part], durability="relaxed") as db:
         db[Part].bulk_create(parts(there, 0))
-    killed_until_done(__name__, story, path, 20)
+    killed_until_done(__name__, story, path, 20, kills)
     with Database(path, models=[Part]) as db:
         # Every write of a record raises its revision.
         found = [(part.id, part.shelf, part.revision) for part in db[Part]]

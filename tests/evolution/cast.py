@@ -40,8 +40,10 @@ FIXED = range(1_000, 1_040)
 """Records that nobody changes, so that every answer must have all of them."""
 
 PHASE_S = 0.3
-PATIENCE_S = 5
-PATIENCE_OF_ROUNDS_S = 30
+PATIENCE_OF_ROUNDS_S = 60
+ROUNDS_UNTIL_REFUSED = 20
+"""Who may not write any more learns it with the first write; some writes end in another way."""
+
 
 processes = multiprocessing.get_context("fork")
 
@@ -203,18 +205,19 @@ class Actor:
         finally:
             self._answer.send(dict(told))
 
-    def awaited(self) -> None:
-        """Wait until it has done all it does in a round that begins from now on, however slow the machine is."""
+    def awaited(self, rounds: int = 1) -> None:
+        """Wait until it has done all it does in rounds that begin from now on, however slow the machine is."""
         begun = self._rounds.value
         deadline = time.monotonic() + PATIENCE_OF_ROUNDS_S
         # One round may be under way, so that the second one is the first that has begun later.
-        while self._rounds.value < begun + 2 and self._process.is_alive() and time.monotonic() < deadline:
+        while self._rounds.value < begun + 1 + rounds and self._process.is_alive() and time.monotonic() < deadline:
             time.sleep(0.002)
 
     def stopped(self, *, told: bool) -> dict[str, int]:
         """What it has met; ``told``: it goes on until it is told to stop, else it is to be stopped by an error."""
-        if told or not self._answers.poll(PATIENCE_S):
-            self._stop.set()
+        if not told:
+            self.awaited(ROUNDS_UNTIL_REFUSED)
+        self._stop.set()
         answer: dict[str, int] = self._answers.recv()
         self._process.join()
         return answer

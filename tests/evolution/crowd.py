@@ -43,7 +43,8 @@ def change(users: Any, rng: random.Random, keys: int) -> None:
 def write(path: str, release: str, seed: int, keys: int) -> None:
     """Write until the parent says that it is enough; tell how it went."""
     model: Any = RELEASES[release]
-    changing, pause = (residents.change, 0.02) if release == "kinds" else (change, 0)
+    # With a pause, so that they leave the builders the processor; longer where 21 indexes are built beside this.
+    changing, pause = (residents.change, 0.02) if release == "kinds" else (change, 0.005)
     counts = {"written": 0, "refused": 0}
     rng = random.Random(seed)
     finished = False
@@ -59,17 +60,25 @@ def write(path: str, release: str, seed: int, keys: int) -> None:
             try:
                 changing(db[model], rng, keys)
                 counts["written"] += 1
-                time.sleep(pause * rng.random())  # with a pause where 21 indexes are built beside this
             except (IntegrityError, StaleObjectError, model.DoesNotExist, RetriesExhaustedError):
                 counts["refused"] += 1
+            time.sleep(pause * rng.random())
     print(json.dumps(counts), flush=True)
 
 
-def build(path: str, release: str) -> None:
-    """Build everything; an interrupted build of another process is carried on."""
+def build(path: str, release: str, killed_after_s: str = "") -> None:
+    """Build everything; an interrupted build of another process is carried on.
+
+    Args:
+        path, release: what is built.
+        killed_after_s: the system ends this process wherever it is after so many seconds of work; processor time, so
+            that a machine that is slow kills no later than one that is fast.
+    """
     model = RELEASES[release]
     with Database(path, models=[model], durability="relaxed", busy_timeout=60) as db:
         print("ready", flush=True)
+        if killed_after_s:
+            signal.setitimer(signal.ITIMER_PROF, float(killed_after_s))
         reports = db.build_indexes()
     print(json.dumps([[report.index, report.state, len(report.violations)] for report in reports]), flush=True)
 

@@ -131,13 +131,14 @@ def built_again_beside_writers(path: Path, seed: int, *, records: int, names: Se
     assert written > 0
 
 
-def every_kind(path: Path, seed: int, *, records: int, kills: int, names: Sequence[str]) -> None:
+def every_kind(path: Path, seed: int, *, records: int, writers: int, kills: int, names: Sequence[str]) -> None:
     fill(path, records, seed)
-    counts = build_beside_writers(path, "kinds", seed, records=records, kills=kills)
+    counts = build_beside_writers(path, "kinds", seed, writers=writers, kills=kills, keys=records)
     print(f"seed {seed}: {counts}")
     assert counts["killed"] > 0
     assert counts["written"] > 0
-    built_again_beside_writers(path, seed, records=records, names=names)
+    if names:
+        built_again_beside_writers(path, seed, records=records, names=names)
     with Database(path, models=[Resident], durability="relaxed", require_current=True) as db:
         assert db.build_indexes() == ()
         assert audit(read_store(db.kv), [SPEC]) == []
@@ -146,7 +147,7 @@ def every_kind(path: Path, seed: int, *, records: int, kills: int, names: Sequen
 
 
 def test_every_kind_of_index_is_built_beside_writers_by_two_builders_that_are_killed(tmp_path):
-    every_kind(tmp_path / "app.db", 5, records=80, kills=2, names=())
+    every_kind(tmp_path / "app.db", 5, records=80, writers=2, kills=2, names=())
 
 
 @pytest.mark.soak
@@ -154,7 +155,7 @@ def test_every_kind_of_index_is_built_beside_writers_by_two_builders_that_are_ki
 def test_builds_of_every_kind_over_large_collections_beside_writers(tmp_path, seed):
     names = [index.name for index in SPEC.indexes]
     assert len(names) == 22
-    every_kind(tmp_path / "kinds.db", seed, records=360, kills=20, names=names[seed::5])
+    every_kind(tmp_path / "kinds.db", seed, records=360, writers=4, kills=20, names=names[seed::5])
 
 
 # --- one process: what an index of each kind cannot hold --------------------------------------------------------------

@@ -20,7 +20,7 @@ from tests.evolution.releases import database
 from tests.evolution.residents import FirstResident, Resident, key_of, resident
 from tests.evolution.test_building_kinds import answers_are_right
 from tests.evolution.test_online_build import answer, nobody_is_left_behind, ready, start
-from tests.killing import Story, killed_until_done
+from tests.killing import KILLS, Story, killed_until_done
 from tests.oracle import audit, read_engine, read_store, spec_of
 
 __all__ = ["nobody_is_left_behind"]
@@ -53,14 +53,15 @@ migrated = Story(applied(Touched), RECORDS // SIZE)
 changed = Story(applied(NewAccount), 3 * RECORDS // SIZE)
 
 
-def test_a_build_of_every_kind_of_index_that_is_killed_20_times_beside_writers_is_exact(tmp_path):
+@KILLS
+def test_a_build_of_every_kind_of_index_that_is_killed_again_and_again_beside_writers_is_exact(tmp_path, kills):
     path, rng = tmp_path / "app.db", random.Random(7)
     with Database(path, models=[FirstResident], durability="relaxed") as db:
         for n in range(RESIDENTS):
             park, number = key_of(n)
             db[FirstResident].insert(FirstResident(park=park, number=number, **resident(n, rng)))
     writers = [ready(start("write", path, "kinds", seed, RESIDENTS)) for seed in range(2)]
-    killed_until_done(__name__, "built_kinds", path, 7)
+    killed_until_done(__name__, "built_kinds", path, 7, kills)
     for writer in writers:
         writer.send_signal(signal.SIGTERM)
     assert all(answer(writer)["written"] for writer in writers)
@@ -71,11 +72,12 @@ def test_a_build_of_every_kind_of_index_that_is_killed_20_times_beside_writers_i
         answers_are_right(db[Resident])
 
 
-def test_a_migration_that_is_killed_20_times_beside_writers_rewrites_every_record_once(tmp_path):
+@KILLS
+def test_a_migration_that_is_killed_again_and_again_beside_writers_rewrites_every_record_once(tmp_path, kills):
     path = tmp_path / "app.db"
     fill(path)
     writers = [ready(start("touch", path, n)) for n in range(2)]
-    killed_until_done(__name__, "migrated", path, 3)
+    killed_until_done(__name__, "migrated", path, 3, kills)
     for writer in writers:
         writer.send_signal(signal.SIGTERM)
     added = sum(answer(writer)["added"] for writer in writers)
@@ -94,11 +96,12 @@ def test_a_migration_that_is_killed_20_times_beside_writers_rewrites_every_recor
         assert audit(read_store(db.kv), [spec_of(Touched)]) == []
 
 
-def test_a_change_of_everything_that_is_killed_20_times_is_carried_out_once(tmp_path):
+@KILLS
+def test_a_change_of_everything_that_is_killed_again_and_again_is_carried_out_once(tmp_path, kills):
     """Builds of new and replaced indexes, drops of their entries, and a migration."""
     path = tmp_path / "app.db"
     fill(path)
-    killed_until_done(__name__, "changed", path, 5)
+    killed_until_done(__name__, "changed", path, 5, kills)
     with Database(path, models=[NewAccount], require_current=True) as db:
         assert db.plan().is_current
         assert [one.visits for one in db[NewAccount].all()] == list(range(1, RECORDS + 1))

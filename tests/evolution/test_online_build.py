@@ -8,7 +8,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -81,28 +80,30 @@ def fill(path: Path, records: int) -> None:
         db[First].bulk_create([First(**user(n, name=f"name-{n % (records * 9 // 10)}")) for n in range(records)])
 
 
-def build_beside_writers(path: Path, release: str, seed: int, *, records: int, kills: int) -> dict[str, Any]:
-    """4 writers, 2 builders of which one after the other is killed and started again, and one that ends the build."""
+def build_beside_writers(path: Path, release: str, seed: int, *, writers: int, kills: int, keys: int) -> dict[str, Any]:
+    """Writers, 2 builders that are killed in turn and followed by another one, until the last two end the build."""
     moments = random.Random(seed)
-    writers = [start("write", path, release, seed * 10 + n, records) for n in range(4)]
-    builders = [start("build", path, release) for _ in range(2)]
-    for writer in writers:
+    left = iter(range(kills))
+
+    def next_builder() -> subprocess.Popen[str]:
+        return start("build", path, release, *([moments.uniform(0, 0.03)] if next(left, None) is not None else []))
+
+    writing = [start("write", path, release, seed * 10 + n, keys) for n in range(writers)]
+    builders = [next_builder(), next_builder()]
+    for writer in writing:
         ready(writer)
     killed = 0
     for n in range(kills):
-        victim = ready(builders[n % 2])
-        time.sleep(moments.uniform(0, 0.05))
-        if victim.poll() is None:
-            killed += 1
-        victim.send_signal(signal.SIGKILL)
-        victim.communicate()
+        victim = builders[n % 2]
+        victim.communicate(timeout=120)
         crowd.remove(victim)
-        builders[n % 2] = start("build", path, release)
+        killed += victim.returncode == -signal.SIGPROF
+        builders[n % 2] = next_builder()
     for builder in builders:
         answer(ready(builder))
-    for writer in writers:
+    for writer in writing:
         writer.send_signal(signal.SIGTERM)
-    counts = [answer(writer) for writer in writers]
+    counts = [answer(writer) for writer in writing]
     return {
         "killed": killed,
         "written": sum(c["written"] for c in counts),
@@ -110,9 +111,9 @@ def build_beside_writers(path: Path, release: str, seed: int, *, records: int, k
     }
 
 
-def plan_and_copies(path: Path, seed: int, *, records: int, kills: int) -> None:
+def plan_and_copies(path: Path, seed: int, *, records: int, writers: int, kills: int) -> None:
     fill(path, records)
-    counts = build_beside_writers(path, "plan", seed, records=records, kills=kills)
+    counts = build_beside_writers(path, "plan", seed, writers=writers, kills=kills, keys=records)
     print(f"seed {seed}: {counts}")
     assert counts["killed"] > 0
     assert counts["written"] > 0
@@ -127,9 +128,9 @@ def plan_and_copies(path: Path, seed: int, *, records: int, kills: int) -> None:
         assert db.check().ok
 
 
-def unique_with_duplicates(path: Path, seed: int, *, records: int, kills: int) -> None:
+def unique_with_duplicates(path: Path, seed: int, *, records: int, writers: int, kills: int) -> None:
     fill(path, records)
-    counts = build_beside_writers(path, "name", seed, records=records, kills=kills)
+    counts = build_beside_writers(path, "name", seed, writers=writers, kills=kills, keys=records)
     with Database(path, models=[UniqueName], durability="relaxed") as db:
         users = db[UniqueName]
         assert db.check().ok
@@ -149,18 +150,18 @@ def unique_with_duplicates(path: Path, seed: int, *, records: int, kills: int) -
 
 
 def test_review_24_an_index_and_copies_are_built_beside_writers_by_builders_that_are_killed(tmp_path):
-    plan_and_copies(tmp_path / "app.db", 7, records=300, kills=3)
+    plan_and_copies(tmp_path / "app.db", 7, records=300, writers=2, kills=3)
 
 
 def test_a_unique_index_over_duplicates_is_built_beside_writers_by_builders_that_are_killed(tmp_path):
-    unique_with_duplicates(tmp_path / "app.db", 11, records=300, kills=3)
+    unique_with_duplicates(tmp_path / "app.db", 11, records=300, writers=2, kills=3)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(5))
 def test_builds_of_large_collections_beside_writers(tmp_path, seed):
-    plan_and_copies(tmp_path / "plan.db", seed, records=10_000, kills=20)
-    unique_with_duplicates(tmp_path / "name.db", seed, records=10_000, kills=20)
+    plan_and_copies(tmp_path / "plan.db", seed, records=10_000, writers=4, kills=20)
+    unique_with_duplicates(tmp_path / "name.db", seed, records=10_000, writers=4, kills=20)
 
 
 def test_review_05_an_old_process_writes_until_the_build_begins_and_then_only_reads(tmp_path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
-from functools import cache, partial
+from functools import partial
 
 import pytest
 
@@ -13,12 +13,9 @@ from tests.interleaving.crowd_of_members import MemberCrowd
 from tests.interleaving.crowd_of_transactions import TransactionCrowd
 from tests.interleaving.mutants import KIND_MUTANTS, MUTANTS, TRANSACTION_MUTANTS, Mutant
 
-RUNS = 150
-RUNS_PER_TEST = 50
-MEMBER_RUNS = 60
-MEMBER_RUNS_PER_TEST = 30
-TRANSACTION_RUNS = 40
-TRANSACTION_RUNS_PER_TEST = 20
+RUNS = 100
+MEMBER_RUNS = 50
+TRANSACTION_RUNS = 30
 SOAK_RUNS = 20_000
 SOAK_CHUNK = 250
 MUTANT_RUNS = 2_000
@@ -35,58 +32,34 @@ def explained(tally: Tally, kind: type[Crowd] = Crowd) -> str:
     )
 
 
-@cache
-def tally_of(first: int, runs: int = RUNS_PER_TEST, kind: type[Crowd] = Crowd) -> Tally:
-    """The runs of one test, counted once for all that look at them."""
-    return run_seeds(range(first, first + runs), kind)
+def nothing_is_wrong(runs: int, kind: type[Crowd] = Crowd) -> Tally:
+    """What so many crowds did, each of them in another order."""
+    tally = run_seeds(range(runs), kind)
+    print(f"seeds 0 to {runs - 1}: {tally}")
+    assert not tally.faults, explained(tally, kind)
+    assert len(tally.schedules) == runs
+    assert tally.conflicts > runs
+    return tally
 
 
-@pytest.mark.parametrize("first", range(0, RUNS, RUNS_PER_TEST))
-def test_a_crowd_never_leaves_or_sees_anything_wrong(first):
-    tally = tally_of(first)
-    print(f"seeds {first} to {first + RUNS_PER_TEST - 1}: {tally}")
-    assert not tally.faults, explained(tally)
-    assert len(tally.schedules) == RUNS_PER_TEST
-    assert tally.conflicts > RUNS_PER_TEST
-
-
-@pytest.mark.parametrize("first", range(0, MEMBER_RUNS, MEMBER_RUNS_PER_TEST))
-def test_a_crowd_over_every_kind_of_index_never_leaves_or_sees_anything_wrong(first):
-    tally = tally_of(first, MEMBER_RUNS_PER_TEST, MemberCrowd)
-    print(f"seeds {first} to {first + MEMBER_RUNS_PER_TEST - 1}: {tally}")
-    assert not tally.faults, explained(tally, MemberCrowd)
-    assert len(tally.schedules) == MEMBER_RUNS_PER_TEST
-    assert tally.conflicts > MEMBER_RUNS_PER_TEST
-
-
-@pytest.mark.parametrize("first", range(0, TRANSACTION_RUNS, TRANSACTION_RUNS_PER_TEST))
-def test_a_crowd_with_transactions_never_leaves_or_sees_anything_wrong(first):
-    tally = tally_of(first, TRANSACTION_RUNS_PER_TEST, TransactionCrowd)
-    print(f"seeds {first} to {first + TRANSACTION_RUNS_PER_TEST - 1}: {tally}")
-    assert not tally.faults, explained(tally, TransactionCrowd)
-    assert len(tally.schedules) == TRANSACTION_RUNS_PER_TEST
-    assert tally.conflicts > TRANSACTION_RUNS_PER_TEST
-
-
-def test_every_verb_of_a_transaction_occurs():
-    total = tally_of(0, TRANSACTION_RUNS_PER_TEST, TransactionCrowd)
-    assert set(TransactionCrowd.verbs_drawn) <= set(total.verbs)
-
-
-def test_every_verb_and_every_read_occurs_over_every_kind_of_index():
-    drawn: set[str] = set()
-    for first in range(0, MEMBER_RUNS, MEMBER_RUNS_PER_TEST):  # some indexes are built late in most runs
-        drawn |= set(tally_of(first, MEMBER_RUNS_PER_TEST, MemberCrowd).verbs)
-    assert set(MemberCrowd.verbs_drawn) | {f"read {field}" for field in MemberCrowd.asked} <= drawn
-
-
-def test_every_verb_every_read_and_every_fault_occurs():
-    total = tally_of(0)
+def test_a_crowd_never_leaves_or_sees_anything_wrong():
+    tally = nothing_is_wrong(RUNS)
     verbs = {"create", "bulk", "patch", "hit", "save", "remove", "renew", "find", "swap", "visit", "outcome"}
     reads = {f"read {field}" for field in ("city", "zone", "team", "score", "email", "phone", "ranking", "pages")}
     faults = {"lose_answer", "lose_request", "repeat", "echo", "hold", "cancel", "abandon", "deliver"}
-    assert verbs | reads | {"IndexNotReadyError"} <= set(total.verbs)
-    assert faults <= set(total.injected)
+    assert verbs | reads | {"IndexNotReadyError"} <= set(tally.verbs), "every verb and every read occurs"
+    assert faults <= set(tally.injected), "every fault occurs"
+
+
+def test_a_crowd_over_every_kind_of_index_never_leaves_or_sees_anything_wrong():
+    tally = nothing_is_wrong(MEMBER_RUNS, MemberCrowd)
+    drawn = set(MemberCrowd.verbs_drawn) | {f"read {field}" for field in MemberCrowd.asked}
+    assert drawn <= set(tally.verbs), "every verb and every read occurs"
+
+
+def test_a_crowd_with_transactions_never_leaves_or_sees_anything_wrong():
+    tally = nothing_is_wrong(TRANSACTION_RUNS, TransactionCrowd)
+    assert set(TransactionCrowd.verbs_drawn) <= set(tally.verbs), "every verb occurs"
 
 
 @pytest.mark.parametrize("seed", [1, 2, 3])

@@ -1,4 +1,7 @@
-"""Locks: one holder, leases that end by the clock, a line in order of arrival; the clock moves by hand."""
+"""Locks: one holder, leases that end by the clock, a line in order of arrival; the clock moves by hand.
+
+Renewals come after real time, however slow the machine is; the lease does not end before the clock is moved.
+"""
 
 from __future__ import annotations
 
@@ -138,9 +141,9 @@ def test_M3_the_holder_is_told_that_the_lock_is_lost(kv, clock):
         assert lock.fencing_token > token
 
 
-def test_M3_a_failed_renewal_is_told_before_the_lease_would_have_ended(url):
-    with open_kv(url) as kv:
-        lock = kv.lock("a", ttl=3)
+def test_M3_a_failed_renewal_is_told_before_the_lease_would_have_ended(url, clock):
+    with open_kv(url, clock=clock) as kv:
+        lock = kv.lock("a", ttl=0.1)
         assert lock.acquire()
         kv.unsafe().delete(("__kvmodels__", "lock", "a"))  # as if a rude hand had removed it
         deadline = time.monotonic() + PATIENCE_S
@@ -152,10 +155,10 @@ def test_M3_a_failed_renewal_is_told_before_the_lease_would_have_ended(url):
             lock.release()
 
 
-async def test_M3_a_task_that_holds_a_lock_is_told(url):
-    async with open_async_kv(url) as kv:
+async def test_M3_a_task_that_holds_a_lock_is_told(url, clock):
+    async with open_async_kv(url, clock=clock) as kv:
         with pytest.raises(LockLostError):
-            async with asyncio.timeout(PATIENCE_S), kv.lock("a", ttl=3) as lock:
+            async with asyncio.timeout(PATIENCE_S), kv.lock("a", ttl=0.1) as lock:
                 await kv.unsafe().delete(("__kvmodels__", "lock", "a"))
                 while True:
                     lock.check()
@@ -169,9 +172,9 @@ def test_what_the_body_raises_is_not_hidden_by_a_lost_lock(kv, clock):
     assert "KV403" in caught.value.__notes__[0]
 
 
-def test_M4_who_waits_is_served_in_the_order_of_arrival(url):
+def test_M4_who_waits_is_served_in_the_order_of_arrival(url, clock):
     served: list = []
-    with open_kv(url) as kv:
+    with open_kv(url, clock=clock) as kv:
 
         def work(number):
             with kv.lock("a"):
@@ -192,9 +195,9 @@ def test_M4_who_waits_is_served_in_the_order_of_arrival(url):
         assert rows(kv) == []
 
 
-async def test_M4_tasks_are_served_in_the_order_of_arrival(url):
+async def test_M4_tasks_are_served_in_the_order_of_arrival(url, clock):
     served = []
-    async with open_async_kv(url) as kv:
+    async with open_async_kv(url, clock=clock) as kv:
 
         async def work(number):
             async with kv.lock("a"):
@@ -257,8 +260,8 @@ async def test_a_cancelled_wait_leaves_no_ticket(url):
         assert await kv.count(("__kvmodels__", "lock")) == 1
 
 
-def test_a_lock_is_renewed_as_long_as_it_is_held(url):
-    with open_kv(url) as kv, kv.lock("a", ttl=3) as lock:
+def test_a_lock_is_renewed_as_long_as_it_is_held(url, clock):
+    with open_kv(url, clock=clock) as kv, kv.lock("a", ttl=0.1) as lock:
         stamps: set = set()
         while len(stamps) < 3:
             stamps.add(kv.get(("__kvmodels__", "lock", "a")).versionstamp)
@@ -266,8 +269,8 @@ def test_a_lock_is_renewed_as_long_as_it_is_held(url):
             time.sleep(0.01)
 
 
-async def test_a_lock_of_a_task_is_renewed_as_long_as_it_is_held(url):
-    async with open_async_kv(url) as kv, kv.lock("a", ttl=3) as lock:
+async def test_a_lock_of_a_task_is_renewed_as_long_as_it_is_held(url, clock):
+    async with open_async_kv(url, clock=clock) as kv, kv.lock("a", ttl=0.1) as lock:
         stamps: set = set()
         while len(stamps) < 3:
             stamps.add((await kv.get(("__kvmodels__", "lock", "a"))).versionstamp)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import select
 import signal
 import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import kvmodels
-from kvmodels import open_kv
+from kvmodels import Kv, open_kv
+from tests.stopping import stop_between_transactions
 
 ROOT = Path(kvmodels.__file__).parent.parent
 PATIENCE_S = 120
@@ -19,6 +22,35 @@ PROCESSES = 8
 
 
 ENGINES = pytest.mark.parametrize("engine", ["sqlite", "lmdb"])
+
+
+def those_that_hold(workers: list[subprocess.Popen[str]], patience_s: float) -> list[Any]:
+    """The output of each worker that has said that it holds the lock."""
+    outputs: list[Any] = [worker.stdout for worker in workers]
+    return select.select(outputs, [], [], patience_s)[0]
+
+
+def wait_for_another_holder(kv: Kv, paused: list[subprocess.Popen[str]]) -> None:
+    """Until the lease of a stopped process has ended, and this process or another one that will pause has the lock."""
+    mine = kv.lock("counter", wait=1)
+    while not mine.acquire():
+        if those_that_hold(paused, 0):
+            return
+    mine.release()
+
+
+def first_that_holds(workers: list[subprocess.Popen[str]]) -> subprocess.Popen[str]:
+    """The next worker that waits while it holds the lock; one at a time, in whatever order they get there."""
+    worker = next(worker for worker in workers if worker.stdout in those_that_hold(workers, PATIENCE_S))
+    assert worker.stdout is not None
+    assert worker.stdout.readline() == "holding\n"
+    return worker
+
+
+def go_on(worker: subprocess.Popen[str]) -> None:
+    assert worker.stdin is not None
+    worker.stdin.write("go on\n")
+    worker.stdin.flush()
 
 
 def count_together(url_of, engine, rounds):
@@ -29,6 +61,7 @@ def count_together(url_of, engine, rounds):
         subprocess.Popen(
             [sys.executable, "-m", "tests.locks.worker", lock, resource, str(number), str(rounds)],
             cwd=ROOT,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -36,12 +69,14 @@ def count_together(url_of, engine, rounds):
     ]
     paused = workers[::3]
     try:
-        for worker in paused:
-            assert worker.stdout is not None
-            assert worker.stdout.readline() == "pausing\n"
-            with open_kv(lock, durability="relaxed") as kv, kv.lock("counter", ttl=1, wait=PATIENCE_S) as mine:
-                mine.check()  # the lease of the paused process has ended: somebody else has the lock now
+        while paused:
+            worker = first_that_holds(paused)
+            paused.remove(worker)
+            stop_between_transactions(worker, lock, resource)
+            with open_kv(lock, durability="relaxed") as kv:
+                wait_for_another_holder(kv, paused)
             worker.send_signal(signal.SIGCONT)
+            go_on(worker)
         reports = [worker.communicate(timeout=PATIENCE_S)[0].split() for worker in workers]
     finally:
         for worker in workers:

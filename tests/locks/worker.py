@@ -1,9 +1,7 @@
-"""A process that adds to a counter under a lock, and now and then stops itself for longer than its lease."""
+"""A process that adds to a counter under a lock; some wait once while they hold it, to be stopped by their parent."""
 
 from __future__ import annotations
 
-import os
-import signal
 import sys
 
 from kvmodels import LockLostError, open_kv
@@ -31,6 +29,7 @@ def main(path: str, resource: str, number: str, rounds: str) -> None:
                 if protected.atomic().check(seen).set(("token",), token).set(("count",), value).commit():
                     return True
 
+        paused = False
         while done < int(rounds):
             try:
                 with kv.lock("counter", ttl=1) as lock:
@@ -38,9 +37,10 @@ def main(path: str, resource: str, number: str, rounds: str) -> None:
                     if count is None:
                         refused += 1
                         continue
-                    if done == 2 and int(number) % 3 == 0 and not lost:
-                        print("pausing", flush=True)
-                        os.kill(os.getpid(), signal.SIGSTOP)
+                    if done == 2 and int(number) % 3 == 0 and not paused:
+                        paused = True
+                        print("holding", flush=True)
+                        sys.stdin.readline()  # the parent stops this process here
                     if store(lock.fencing_token, count + 1):
                         done += 1
                     else:

@@ -11,7 +11,12 @@ from hypothesis.stateful import run_state_machine_as_test
 from tests.stateful.faces import World
 from tests.stateful.reads import Repository
 
-EXAMPLES = 100
+ENOUGH = 100
+"""So many examples run every verb."""
+
+EXAMPLES = {"memory-sync": ENOUGH, "sqlite-async": 40, "lmdb-sync": 40}
+"""Each engine once, and both facades, one of which is generated from the other; the soak has all six worlds."""
+
 STEPS = 50
 
 VERBS = {
@@ -49,16 +54,16 @@ def drive(world: str, examples: int, folder, *, fixed: bool) -> None:
     print(
         f"{world}: {examples} examples of up to {STEPS} steps; " + ", ".join(f"{v} {n}" for v, n in sorted(ran.items()))
     )
-    assert VERBS - set(ran) == set(), "a verb never ran"
-    assert set(ran) - VERBS == set(), "a verb is not listed"
+    assert examples < ENOUGH or ran.keys() >= VERBS, f"never ran: {VERBS - ran.keys()}"
+    assert ran.keys() <= VERBS, f"not listed: {ran.keys() - VERBS}"
 
 
-@pytest.mark.parametrize("world", WORLDS[:-1])
+@pytest.mark.parametrize("world", EXAMPLES)
 def test_every_verb_agrees_with_a_dict(world, quick_folder):
-    drive(world, EXAMPLES, quick_folder, fixed=True)
+    drive(world, EXAMPLES[world], quick_folder, fixed=True)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("world", WORLDS)
 def test_every_verb_agrees_with_a_dict_for_long(world, quick_folder):
-    drive(world, 10 * EXAMPLES, quick_folder, fixed=False)
+    drive(world, 10 * ENOUGH, quick_folder, fixed=False)

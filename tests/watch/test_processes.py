@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -15,7 +16,7 @@ from tests.source_tree import REPOSITORY
 from tests.watch.watching_process import KEYS, PREFIX
 
 ENGINES = pytest.mark.parametrize("engine", ["sqlite", "lmdb"])
-
+PATIENCE_S = 120
 ALL_KEYS = [(*PREFIX, number) for number in range(KEYS)]
 
 
@@ -36,17 +37,30 @@ def kill(process: subprocess.Popen[str]) -> str:
     return rest
 
 
-def write_and_kill(url: str, rounds: int) -> None:
-    """Two writers at a time, killed in the middle of their work, again and again."""
+def write_and_kill(url: str, rounds: int, deliveries: Callable[[], int]) -> None:
+    """Two writers at a time, killed in the middle of their work, again and again, each time after a delivery."""
     chance = random.Random(1)
     for number in range(rounds):
         writers = [start("write", url, f"{number}.{side}") for side in range(2)]
         for writer in writers:
             assert writer.stdout is not None
             assert writer.stdout.readline() == "writing\n"
+        wait_until_more(deliveries)
         time.sleep(0.1 + chance.random() * 0.2)
         for writer in writers:
             kill(writer)
+
+
+def wait_until(holds: Callable[[], bool], otherwise: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not holds():
+        assert time.monotonic() < deadline, otherwise
+        time.sleep(0.01)
+
+
+def wait_until_more(deliveries: Callable[[], int]) -> None:
+    before = deliveries()
+    wait_until(lambda: deliveries() > before, "nothing is delivered beside writers")
 
 
 def settle(kv: Kv) -> None:
@@ -115,18 +129,17 @@ def watched_by_threads(url: str, rounds: int) -> None:
         ]
         for thread in threads:
             thread.start()
-        write_and_kill(url, rounds)
+        write_and_kill(url, rounds, lambda: len(of_keys))
         settle(kv)
         state = kv.get_many(ALL_KEYS)
         expected = [(entry.versionstamp, entry.value) for entry in state]
-        for _ in range(600):
-            copy = {entry.key: (entry.versionstamp, entry.value) for entries in of_prefix for entry in entries}
+
+        def is_the_last_state() -> bool:
+            copy = {entry.key: (entry.versionstamp, entry.value) for entries in [*of_prefix] for entry in entries}
             told = [(entry.versionstamp, entry.value) for entry in of_keys[-1]]
-            if told == expected and [copy.get(key, (None, None)) for key in ALL_KEYS] == expected:
-                break
-            time.sleep(0.05)
-        else:
-            pytest.fail("a watch did not deliver the last state")
+            return told == expected and [copy.get(key, (None, None)) for key in ALL_KEYS] == expected
+
+        wait_until(is_the_last_state, "a watch did not deliver the last state")
         for watch in watches:
             watch.close()
         for thread in threads:
@@ -150,7 +163,7 @@ def followed_by_killed_processes(url: str, rounds: int) -> None:
 
         listening = threading.Thread(target=listen)
         listening.start()
-        write_and_kill(url, rounds)
+        write_and_kill(url, rounds, lambda: follower.deliveries)
         stop.set()
         settle(kv)
         # Something for the follower to read until it sees that it is to stop.
