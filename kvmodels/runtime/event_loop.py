@@ -24,7 +24,7 @@ from typing import Any, TypeVar, cast
 
 from kvmodels._support.turns import RECHECK_S as TURN_RECHECK_S
 from kvmodels.core.operations import GuardFailed
-from kvmodels.engines.contract import AsyncEngine, AsyncSnapshot, Engine, NativeEngine, QueuedCommit, Snapshot
+from kvmodels.engines.contract import AsyncEngine, AsyncSnapshot, Engine, QueuedCommit, Snapshot
 from kvmodels.engines.shared.commit_signal import RECHECK_S
 from kvmodels.engines.shared.group_commit import outcome_note
 from kvmodels.errors import EngineError, KvModelsError
@@ -72,25 +72,16 @@ def arun(
     snapshot: Snapshot | AsyncSnapshot | None = None,
     sleep: Callable[[float], Awaitable[object]] = asyncio.sleep,
 ) -> Coroutine[Any, Any, T]:
-    """Run a flow to its end in the running event loop.
+    """Run a flow to its end in the running event loop, and return its result.
 
     An engine that waits for nothing (trait ``blocking`` false) is called directly, one with an asynchronous form by
     that; another one in threads that belong to the engine: one for its commits, which it serialises anyway, and a few
     for its reads, so that waiting commits never keep a read from running. Small reads that wait for nothing are
     carried out in the event loop, and operations in the queue of a submitting engine hold no thread and share
-    transactions.
-
-    Args:
-        engine: answers the reads and commits of the flow.
-        flow: a generator that has not been started, or the one read that it would be.
-        snapshot: from ``apin``: where the flow reads, without guards; None for the present state at each read.
-        sleep: waits for a number of seconds; tests inject their own.
-
-    Returns:
-        What the flow returns.
+    transactions. A snapshot is one of ``apin``; tests inject ``sleep``.
 
     Raises:
-        KvModelsError: what the engine raised and the flow did not handle, or what the flow raised.
+        KvModelsError: an error of the engine that the flow did not handle, or of the flow.
         asyncio.CancelledError: the task was cancelled; after a started commit it carries a note with the outcome.
     """
     if snapshot is None:
@@ -98,10 +89,7 @@ def arun(
             return _run_lookup(engine, flow, sleep)
         if isinstance(flow, OneRequest):
             return _run_one(engine, flow, sleep)
-    steps = steps_of(flow)
-    if engine.capabilities.native is not None:
-        return _run_natively(engine, engine.capabilities.native, steps, cast("AsyncSnapshot | None", snapshot), sleep)
-    return _run_through(engine, steps, cast("Snapshot | None", snapshot), sleep)
+    return _run_through(engine, steps_of(flow), snapshot, sleep)
 
 
 async def _run_lookup(engine: Engine, one: OneLookup[T], sleep: Callable[[float], Awaitable[object]]) -> T:
@@ -131,14 +119,14 @@ async def _run_one(engine: Engine, one: OneRequest[T], sleep: Callable[[float], 
 
 
 async def _run_through(
-    engine: Engine, flow: Flow[T], snapshot: Snapshot | None, sleep: Callable[[float], Awaitable[object]]
+    engine: Engine, flow: Flow[T], state: Snapshot | AsyncSnapshot | None, sleep: Callable[[float], Awaitable[object]]
 ) -> T:
     capabilities = engine.capabilities
-    threads = threads_of(engine) if capabilities.traits.blocking else None
-    queued = None if threads is None or capabilities.submitting is None else (capabilities.submitting, threads)
-    answer: Any = None
+    native = None if capabilities.native is None else capabilities.native.native()
+    threads = threads_of(engine) if capabilities.traits.blocking and native is None else None
+    submitting, snapshot = capabilities.submitting, cast("Snapshot | None", state)
     member: QueuedCommit | None
-    failed = False
+    answer, failed = cast("Any", None), False
     try:
         while True:
             try:
@@ -147,15 +135,15 @@ async def _run_through(
                 return cast("T", done.value)
             answer, failed, member = None, False, None
             try:
-                if queued is not None and (type(request) is Commit or type(request) is Remove):
-                    member, answered = submit(*queued, request[0])
+                if threads and submitting and (type(request) is Commit or type(request) is Remove):
+                    member, answered = submit(submitting, threads, request[0])
                     del request  # what many tasks keep while they wait, the collector visits
                     await answered
                     answer = member.result()
                 elif type(request) is Sleep:
                     await sleep(request.seconds)
-                elif type(request) is WaitForCommit or type(request) is TakeTurn:
-                    answer = await _wait(engine, request)
+                elif native is not None or type(request) is WaitForCommit or type(request) is TakeTurn:
+                    answer = await _without_threads(engine, native, request, cast("AsyncSnapshot | None", state))
                 elif threads is None:
                     answer = perform(engine, request, snapshot)
                 else:
@@ -168,38 +156,6 @@ async def _run_through(
             except BaseException as interruption:
                 if member is not None and isinstance(interruption, asyncio.CancelledError):
                     await settle(member, interruption)
-                tell(flow, interruption)
-                raise
-    finally:
-        flow.close()
-        answer = None  # as in run
-
-
-async def _run_natively(
-    engine: Engine,
-    form: NativeEngine,
-    flow: Flow[T],
-    snapshot: AsyncSnapshot | None,
-    sleep: Callable[[float], Awaitable[object]],
-) -> T:
-    native = form.native()
-    answer: Any = None
-    failed = False
-    try:
-        while True:
-            try:
-                request = flow.throw(answer) if failed else flow.send(answer)
-            except StopIteration as done:
-                return cast("T", done.value)
-            answer, failed = None, False
-            try:
-                if type(request) is Sleep:
-                    await sleep(request.seconds)
-                else:
-                    answer = await _perform_natively(engine, native, request, snapshot)
-            except KvModelsError as error:
-                answer, failed = error, True
-            except BaseException as interruption:
                 tell(flow, interruption)
                 raise
     finally:
@@ -222,8 +178,6 @@ async def _perform_natively(
         return await (native.count(*request) if snapshot is None else snapshot.count(request.ranges))
     if type(request) is WaitForCommit:
         return await native.wait_for_commit(request.after, request.seconds)
-    if type(request) is TakeTurn:
-        return await _wait_for_turn(request)
     if type(request) is ReadChanges:
         return await native.changes(request.one, request.after)
     return perform(engine, request)  # Now, which waits for nothing; nothing else is asked of such an engine
@@ -262,15 +216,8 @@ async def _close_in_thread(engine: Engine) -> None:
 async def run_to_end(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run a coroutine that cleans up to its end, and only then raise a cancellation that came meanwhile.
 
-    Args:
-        make: returns the coroutine; called again if something else than this task has cancelled it, as a loop that is
-            shut down cancels all tasks.
-
-    Returns:
-        What the coroutine returns.
-
-    Raises:
-        asyncio.CancelledError: the task was cancelled meanwhile; the coroutine has ended.
+    ``make`` returns the coroutine. It is called again if something else than this task has cancelled the coroutine, as
+    a loop that is shut down cancels all tasks.
     """
     cancelled: asyncio.CancelledError | None = None
     while True:
@@ -295,14 +242,7 @@ async def run_to_end(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 
 async def in_thread(function: Callable[..., T], *arguments: Any) -> T:
-    """Call a function that may block in a thread of the event loop.
-
-    Args:
-        function: what is called.
-        arguments: of the function.
-
-    Returns:
-        What the function returns.
+    """Call a function that may block in a thread of the event loop, and return its result.
 
     Raises:
         EngineError: no thread could be started, and the function is not called; and what the function raises.
@@ -312,7 +252,7 @@ async def in_thread(function: Callable[..., T], *arguments: Any) -> T:
 
 
 async def apin(engine: Engine) -> Snapshot | AsyncSnapshot:
-    """A snapshot of the engine, made without blocking the event loop.
+    """Return a snapshot of the engine, made without blocking the event loop.
 
     Raises:
         UnsupportedError: the engine has no snapshots; and what the engine raises.
@@ -325,14 +265,15 @@ async def apin(engine: Engine) -> Snapshot | AsyncSnapshot:
     at_once = engine.capabilities.at_once
     if at_once is not None and (pinned := at_once.snapshot_at_once()) is not None:
         return pinned
-    # If the task is cancelled meanwhile, nobody holds the snapshot that the thread makes, and its finalizer closes it.
+    # If the task is cancelled meanwhile, the finalizer of the snapshot that the thread makes closes it.
     return await asyncio.wrap_future(submit_call(threads.reads.submit, engine.snapshot))
 
 
 def aleave_place(engine: Engine) -> None:
     """Let other processes write again, when the commits that have been started are through.
 
-    Nobody waits for it, so cancelling prevents nothing: the thread for commits also takes the place, one by one.
+    The caller does not wait for it, so cancelling prevents nothing. The thread for commits also takes the place, one by
+    one.
     """
     try:
         submit_call(threads_of(engine).commits.submit, leave_place, engine)
@@ -360,11 +301,33 @@ async def arelease(engine: Engine, state: Snapshot | AsyncSnapshot) -> None:
     await asyncio.wrap_future(closing)
 
 
-async def _wait(engine: Engine, request: WaitForCommit | TakeTurn) -> bytes | bool:
-    """Wait for other writers without a thread."""
+def _without_threads(
+    engine: Engine, native: AsyncEngine | None, request: Request, snapshot: AsyncSnapshot | None
+) -> Awaitable[Any]:
+    """Carry out a request that waits for other writers, or any one by the asynchronous form of an engine."""
     if isinstance(request, TakeTurn):
-        return await _wait_for_turn(request)
-    return await _wait_for_commit(engine, request)
+        return _wait_for_turn(request)
+    if native is None:
+        return _wait_for_commit(engine, cast("WaitForCommit", request))
+    return _perform_natively(engine, native, request, snapshot)
+
+
+def _woken_from_any_thread() -> tuple[asyncio.Event, Callable[[], None]]:
+    """Return an event, and a function that sets it and that any thread may call."""
+    loop, woken = asyncio.get_running_loop(), asyncio.Event()
+
+    def wake() -> None:
+        with contextlib.suppress(RuntimeError):  # a closed loop refuses the call, and no task waits in it
+            loop.call_soon_threadsafe(woken.set)
+
+    return woken, wake
+
+
+async def _wait_until(woken: asyncio.Event, seconds: float) -> None:
+    # Not wait_for(): in Python 3.11 it loses a cancellation that comes together with the call.
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await woken.wait()
 
 
 async def _wait_for_commit(engine: Engine, request: WaitForCommit) -> bytes:
@@ -374,13 +337,7 @@ async def _wait_for_commit(engine: Engine, request: WaitForCommit) -> bytes:
     stamp = await _present_versionstamp(engine)
     if stamp > request.after or request.seconds <= 0:
         return stamp
-    woken = asyncio.Event()
-
-    def wake() -> None:
-        # A closed loop refuses the call, and then nobody waits in it.
-        with contextlib.suppress(RuntimeError):
-            loop.call_soon_threadsafe(woken.set)
-
+    woken, wake = _woken_from_any_thread()
     unsubscribe = engine.subscribe(wake)
     try:
         while True:
@@ -389,10 +346,7 @@ async def _wait_for_commit(engine: Engine, request: WaitForCommit) -> bytes:
             remaining = deadline - loop.time()
             if stamp > request.after or remaining <= 0:
                 return stamp
-            with contextlib.suppress(TimeoutError):  # the end of a slice: the loop above asks again
-                # Not wait_for(): in Python 3.11 it loses a cancellation that comes together with the call.
-                async with asyncio.timeout(min(remaining, RECHECK_S)):
-                    await woken.wait()
+            await _wait_until(woken, min(remaining, RECHECK_S))
     finally:
         unsubscribe()
 
@@ -402,20 +356,12 @@ async def _wait_for_turn(request: TakeTurn) -> bool:
     ticket, seconds = request
     loop = asyncio.get_running_loop()
     deadline = loop.time() + seconds
-    woken = asyncio.Event()
-
-    def wake() -> None:
-        with contextlib.suppress(RuntimeError):  # as in _wait_for_commit
-            loop.call_soon_threadsafe(woken.set)
-
-    ticket.wake = wake
+    woken, ticket.wake = _woken_from_any_thread()
     while not ticket.look():
         remaining = deadline - loop.time()
         if remaining <= 0:
             return False
-        with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(min(remaining, TURN_RECHECK_S)):  # as in _wait_for_commit
-                await woken.wait()
+        await _wait_until(woken, min(remaining, TURN_RECHECK_S))
         woken.clear()
     return True
 
@@ -450,7 +396,7 @@ async def _commit_in_thread(threads: EngineThreads, engine: Engine, request: Com
     future = submit_call(threads.commits.submit, perform, engine, request)
     waiter = asyncio.wrap_future(future)
     try:
-        # Not shield(): it reports an error that comes after a cancellation to the loop as if nobody had seen it.
+        # Not shield(): it reports an error that comes after a cancellation to the loop as unseen.
         await asyncio.wait((waiter,))
     except asyncio.CancelledError as cancelled:
         if future.cancel():

@@ -49,19 +49,12 @@ def run(
     snapshot: Snapshot | None = None,
     sleep: Callable[[float], object] = time.sleep,
 ) -> T:
-    """Run a flow to its end in this thread.
+    """Run a flow to its end in this thread, and return its result.
 
-    Args:
-        engine: answers the reads and commits of the flow.
-        flow: a generator that has not been started, or the one read that it would be.
-        snapshot: where the flow reads, without guards; None for the present state at each read.
-        sleep: waits for a number of seconds; tests inject their own.
-
-    Returns:
-        What the flow returns.
+    With ``snapshot`` the flow reads there, without guards; else the present state at each read. Tests inject ``sleep``.
 
     Raises:
-        KvModelsError: what the engine raised and the flow did not handle, or what the flow raised.
+        KvModelsError: an error of the engine that the flow did not handle, or of the flow.
 
     Examples:
         >>> from kvmodels.engines.memory.engine import MemoryEngine
@@ -113,10 +106,7 @@ def _look_up(engine: Engine, one: OneLookup[T], *, guessed: bool) -> T:
 def read_one_row(reader: PointReader, one: OneLookup[T], *, at_once: bool = False) -> T:
     """Look a record up by its row alone; return AGAIN where an ordinary read must decide.
 
-    Args:
-        reader: of the engine.
-        one: the lookup; its ``load`` is not None.
-        at_once: whether the engine may wait for nothing.
+    The lookup has a ``load``. With ``at_once`` the engine may wait for nothing.
     """
     lookup, key, given = one
     follow, load, again = lookup.follow, lookup.load, cast("T", AGAIN)

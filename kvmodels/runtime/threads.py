@@ -89,11 +89,10 @@ class EngineThreads:
 
 
 class _LoopState:
-    """What one event loop waits for: answers to commits; and how much the task that reads has read in a row.
+    """The answers to commits that one event loop waits for, and the number of reads in a row of its running task.
 
     Attributes:
-        loop: by a weak reference.
-        expected: what is done when a member is answered; see ``expect``.
+        expected: the future of each member of a commit that has no answer yet; see ``expect``.
         leaders: the queues that are to be carried out; see ``lead``.
     """
 
@@ -160,12 +159,12 @@ class _LoopState:
             reader.close()
 
     def expect(self, member: QueuedCommit) -> asyncio.Future[None]:
-        """A future that is done when the member is answered."""
+        """Return a future that is done when the member is answered."""
         future = self.expected[member] = asyncio.get_running_loop().create_future()
         return future
 
     def forget(self, member: QueuedCommit) -> None:
-        """Nobody waits for the member any more."""
+        """Drop a member whose task no longer waits."""
         self.expected.pop(member, None)
 
     def may_read(self) -> bool:
@@ -188,7 +187,7 @@ class _LoopState:
         loop = self.loop()
         if loop is not None and self._answered and not self._called:
             self._called = True
-            with contextlib.suppress(RuntimeError):  # a closed loop refuses the call, and then nobody waits in it
+            with contextlib.suppress(RuntimeError):  # a closed loop refuses the call, and no task waits in it
                 loop.call_soon_threadsafe(self._hand_out)
 
     def _hand_out(self) -> None:
@@ -200,12 +199,7 @@ class _LoopState:
 
 
 def submit_call(executor: Callable[..., object], function: Callable[..., T], *arguments: Any) -> Future[T]:
-    """Hand a call to an executor; it is not carried out if this raises.
-
-    Args:
-        executor: ``submit`` of an executor.
-        function: what is called in one of its threads.
-        arguments: of the function.
+    """Hand a call to ``submit`` of an executor; it is not carried out if this raises.
 
     Raises:
         EngineError: no thread could be started.
@@ -238,11 +232,6 @@ def submit(
 
     A caller that is cancelled meanwhile calls ``settle``. This is no coroutine, because each of many waiting tasks
     would keep one more.
-
-    Args:
-        engine: commits the operation.
-        threads: its threads.
-        write: the operation.
     """
     loop = asyncio.get_running_loop()
     state = _loops.of(loop)
@@ -268,18 +257,12 @@ async def settle(member: QueuedCommit, cancelled: asyncio.CancelledError) -> Non
 
 
 def may_read() -> bool:
-    """Whether the present task may read in the event loop without a pause; false once after so many reads in a row."""
+    """Return whether the present task may read without a pause; false once after so many reads in a row."""
     return _loops.of(asyncio.get_running_loop()).may_read()
 
 
 def read_in_turn(readers: TurnReaderFactory, threads: EngineThreads, request: ReadToChange) -> ReadResult | None:
-    """Read the row that a commit will check, in the event loop; None if it must be read in another way.
-
-    Args:
-        readers: of the engine.
-        threads: its threads.
-        request: names the row.
-    """
+    """Read the row that a commit will check, in the event loop; None if it must be read in another way."""
     state = _loops.of(asyncio.get_running_loop())
     rows = state.turn_reader(threads, readers).rows(request[0][0][0])
     return None if rows is None else _new(ReadResult, ([rows], (), b""))
@@ -330,7 +313,7 @@ class _LoopStates:
 
 
 def _nothing() -> None:
-    """What a reference gives whose object is gone."""
+    """Return None, as a weak reference to a collected object does."""
 
 
 _NO_THREADS: Final[tuple[Callable[[], Engine | None], Callable[[], EngineThreads | None]]] = (_nothing, _nothing)
@@ -354,7 +337,7 @@ class _ThreadsByEngine:
                 return last
         threads = self._threads.get(engine)
         if threads is not None:
-            # Weak both: an engine that nobody uses goes, and its threads with it. One step, which no thread comes into.
+            # Weak both: an unused engine goes, and its threads with it. One step, which no thread comes into.
             self._last = weakref.ref(engine), weakref.ref(threads)
             return threads
         with self._lock:
@@ -369,7 +352,7 @@ class _ThreadsByEngine:
             self._last = _NO_THREADS
 
     def forget_all(self) -> None:
-        # In a forked child the executors are there but their threads are not: a call would wait for ever instead
+        # In a forked child the executors are there but their threads are not: a call would wait forever instead
         # of raising the engine's ClosedError. The lock is new, since a lost thread may have been holding it.
         self._lock = threading.Lock()
         self._last = _NO_THREADS
@@ -381,12 +364,12 @@ _threads = _ThreadsByEngine()
 
 
 def threads_of(engine: Engine) -> EngineThreads:
-    """The threads of a blocking engine, which are made when they are needed."""
+    """Return the threads of a blocking engine, which are made when they are needed."""
     return _threads.of(engine)
 
 
 def closing_threads(engine: Engine) -> EngineThreads:
-    """The threads of an engine that is to be closed: what waits goes first, and they end when they have done it."""
+    """Return the threads of an engine that is to be closed: they carry out what waits, and end."""
     _loops.of(asyncio.get_running_loop()).start_leaders()
     threads = _threads.of(engine)
     _threads.forget(engine)
