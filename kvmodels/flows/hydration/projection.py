@@ -23,8 +23,8 @@ from kvmodels.errors import DecodeError, KvModelsError
 from kvmodels.schema.declare.annotations import has_validators, plain
 from kvmodels.schema.declare.markers import FieldMarker
 from kvmodels.schema.definition.definition import ColumnSource, Document, ModelSchema
+from kvmodels.schema.definition.forms import must_be_stored
 from kvmodels.schema.definition.values import reader
-from kvmodels.schema.storage.forms import must_be_stored
 
 _PROJECTORS: Final = "__kv_projectors__"
 _PLAIN: Final = frozenset({str, int, float, bool, bytes})

@@ -18,7 +18,7 @@ from pydantic_core import PydanticUndefined
 from kvmodels.errors import InvalidArgumentError
 from kvmodels.schema.declare.markers import FieldMarker
 from kvmodels.schema.declare.on_write import automatic_of
-from kvmodels.schema.storage.forms import require_no_fields
+from kvmodels.schema.definition.forms import require_no_fields
 
 _PARTIAL: Final = "__kv_partial__"
 

@@ -25,11 +25,7 @@ from kvmodels.errors import (
 )
 from kvmodels.schema.compile.columns import ComputedValues
 from kvmodels.schema.definition.definition import ColumnSource, Document, ModelSchema, Straight
-from kvmodels.schema.definition.upgrades import Upgrades, version_of
-from kvmodels.schema.definition.values import COMPUTED, RESERVED_FIELD, same_stored, unchanged
-from kvmodels.schema.filters.changes import evaluated, keeps_extra, unknown_field
-from kvmodels.schema.instances import all_are_new, unknown_of
-from kvmodels.schema.storage.forms import (
+from kvmodels.schema.definition.forms import (
     Form,
     Function,
     extra_path,
@@ -37,6 +33,10 @@ from kvmodels.schema.storage.forms import (
     refused_time_path,
     require_no_fields,
 )
+from kvmodels.schema.definition.upgrades import Upgrades, version_of
+from kvmodels.schema.definition.values import COMPUTED, RESERVED_FIELD, same_stored, unchanged
+from kvmodels.schema.filters.changes import evaluated, keeps_extra, unknown_field
+from kvmodels.schema.instances import all_are_new, unknown_of
 
 _new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
 _EXTRA: Final = attrgetter("__pydantic_extra__")

@@ -33,10 +33,10 @@ from kvmodels.schema.declare.declarations import Index
 from kvmodels.schema.declare.markers import EntryMarker, FieldMarker, PrimaryKey, Stored
 from kvmodels.schema.declare.on_write import TimeField, model_hooks, time_fields
 from kvmodels.schema.definition.definition import Column, ColumnSource, FieldStorage, IndexDefinition, ModelSchema
+from kvmodels.schema.definition.fields import FormBuilder
+from kvmodels.schema.definition.forms import Form, must_be_stored
 from kvmodels.schema.definition.upgrades import Upgrades
 from kvmodels.schema.definition.values import RESERVED_FIELD
-from kvmodels.schema.storage.fields import FormBuilder
-from kvmodels.schema.storage.forms import Form, must_be_stored
 
 _NOT_SCHEMAS: Final = frozenset(
     {"cls", "config", "custom_error_context", "default", "expected", "members", "metadata", "serialization"}

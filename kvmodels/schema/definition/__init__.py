@@ -1,4 +1,4 @@
-"""Definitions: the resolved fields, paths and upgrades of a model class."""
+"""Definitions: the resolved fields, storage forms, paths and upgrades of a model class."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ from kvmodels.errors import ModelDefinitionError
 from kvmodels.schema.declare.annotations import has_validators, is_union, is_validator, plain, type_name
 from kvmodels.schema.declare.expressions import is_root
 from kvmodels.schema.declare.markers import FieldMarker, Stored, refuse_marker_default
-from kvmodels.schema.storage.forms import (
+from kvmodels.schema.definition.forms import (
     ANYTHING,
     Form,
     Function,

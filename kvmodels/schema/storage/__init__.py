@@ -1,1 +1,0 @@
-"""Stored forms: how a field's value becomes a value that codecs can encode."""
