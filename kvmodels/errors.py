@@ -46,7 +46,7 @@
         ├── UnsupportedError
         └── ResumeExpiredError
 
-Rules of this module: a message is a fixed sentence, what varies is a structured attribute that is shown after it; the
+Rules of this module: a message is a fixed sentence; variable parts are structured attributes shown after it; the
 values of fields never appear unless they are key values; every error says what to do (``hint``), survives pickling, and
 has a stable ``code``. Nothing here imports from the package.
 """

@@ -1,4 +1,4 @@
-"""Limits and traits: what an engine can hold and how it behaves, as data.
+"""Limits and traits: the capacity and behaviour of an engine, as data.
 
 Rules of this module: no constant of an engine is written anywhere else; the compiler, the key-value façade and
 the tests read these values. Sizes are bytes of the encoding, never characters or elements.
@@ -146,12 +146,12 @@ class Traits:
         may_lose_answers: a commit can end without an answer, so operations carry a token.
         snapshots: ``snapshot()`` works, and ``read`` takes ``follow``.
         blocking: calls wait for a disk or a network, so the asynchronous driver moves them to a thread.
-        persistent: what was committed is there after the process has ended.
+        persistent: committed data survives the end of the process.
         keeps_rows: rows that are read are those that are stored, not made for the reader.
         tells_deadlines: rows carry their deadline, and ``include_expired`` and physical checks work.
         hides_expired: an expired row is never returned.
         clock: whose clock decides on deadlines: that of this machine, of the server, or of the client that asks;
-            None if the engine does not tell, so ``now_ms`` is only an estimate.
+            None if the engine does not say, so ``now_ms`` is only an estimate.
         versioned_reads: a read returns the versionstamp of the state that it saw; without it, it returns an empty one.
         tells_commits: ``subscribe`` and ``wait_for_commit`` work; without it, keys are polled.
         versionstamped_keys: a ``Set`` may be versionstamped.

@@ -173,7 +173,7 @@ class StoredCollection:
 
 @dataclass(frozen=True, slots=True)
 class Header:
-    """The whole catalogue; its key's versionstamp is what every write checks."""
+    """The whole catalogue; every write checks the versionstamp of its key."""
 
     collections: Mapping[str, StoredCollection]
 

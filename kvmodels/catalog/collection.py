@@ -132,7 +132,7 @@ def join(
         declared = schema.indexes.get(index.stored.name)
         is_declared = declared is not None and declared.hash() == index.stored.hash
         # While a record may be of a lower version, its entry is not the one that a query looks for; and of a release
-        # that is behind, what an upgrade has changed since would be missed.
+        # that is behind, records that an upgrade has changed since would be missed.
         is_behind = _highest(schema, index.definition, stored.upgraded) > schema.schema_version
         if index.readable and is_declared and index.since <= stored.oldest and not is_behind:
             readable[index.stored.name] = index
@@ -144,7 +144,7 @@ def join(
         read_only = _not_built(schema, missing_builds[0])
     unraised = read_only is None and max(schema.touched.values(), default=1) > stored.schema_version
     if unraised:
-        # Not before: older releases could not read what it writes, nor find it through what an upgrade changes.
+        # Not before: older releases could not read its records, nor find them by fields that an upgrade changes.
         read_only = _too_new(schema, stored)
     replaced = frozenset(name for name in states if _is_replaced(schema, stored, schema.indexes[name]))
     return LiveCollection(
@@ -251,7 +251,7 @@ def _refusal(schema: ModelSchema, stored: StoredCollection) -> SchemaMismatchErr
     if primary_key != stored.primary_key:
         return _mismatch("the primary key differs from the stored one", schema, None, stored.primary_key, primary_key)
     if is_older(schema, stored):
-        return None  # of an older release, which only reads, and not through what it does not declare
+        return None  # of an older release, which only reads, through indexes that it declares
     missing = missing_upgrades(schema, stored)
     if missing:
         return _mismatch(

@@ -30,7 +30,7 @@ from kvmodels.errors import InvalidArgumentError
 from kvmodels.schema.definition.definition import IndexDefinition, ModelSchema
 
 Allowed = Literal["drop_index", "forget_field", "change_type", "leave_records"]
-"""What ``db.apply(allow=...)`` may be told to do although something is lost by it, or may turn out to be unreadable."""
+"""Names for ``db.apply(allow=...)``: each allows a change that loses data, or may find unreadable records."""
 
 
 class StepKind(StrEnum):
@@ -424,7 +424,7 @@ class _Difference:
         """Return the rule for an added field that not every class of a shared collection must have."""
         variants = self._schema.variants
         classes = () if variants is None else variants.by_class.values()
-        # The catalogue lists no classes, so a new one is not told from one that got a field.
+        # The catalogue lists no classes, so a new class looks like one that got a field.
         needed = any(name in one.fields and one.fields[name].required for one in classes)
         return "field_of_class" if needed else "field_added"
 

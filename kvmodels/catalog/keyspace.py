@@ -37,7 +37,7 @@ from kvmodels.schema.definition.definition import Column, Document, IndexDefinit
 from kvmodels.schema.definition.values import Reader, reader, reader_of
 
 FORMAT = 1
-"""Number of the layout and of the record bytes; it changes only with a way to read what the older one wrote."""
+"""Number of the layout and of the record bytes; it changes only with a way to read the older layout."""
 
 RESERVED = "__kvmodels__"
 """First part of every key that belongs to the library itself."""

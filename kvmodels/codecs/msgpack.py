@@ -231,7 +231,7 @@ Number = int | float
 Stored = tuple[bytes, int]
 
 _NAMES: Final[Mapping[type, str]] = {int: "BigInt", float: "Number", KvU64: "KvU64"}
-"""What Deno calls the types, which its users know from its errors."""
+"""Names of the types in Deno's errors."""
 
 
 class Bounds:

@@ -14,7 +14,7 @@
     {"$graph": [node, ...]}                 shared containers, cycles and deep nesting: the first node is the value,
                                             and {"$ref": n} stands for a container inside a node
 
-Rules of this module: what is read equals what was written, with its types and its sharing, also after a program that
+Rules of this module: a value is read as it was written, with its types and its sharing, also after a program that
 knows one kind of number has passed it on; equal values have equal texts; every fault is a ValueError.
 """
 

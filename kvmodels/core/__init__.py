@@ -1,1 +1,1 @@
-"""Keys, values and operations: what every layer above speaks."""
+"""Keys, values and operations, which every layer above uses."""

@@ -42,7 +42,7 @@ class Row(NamedTuple):
 
 
 PlainRow: TypeAlias = tuple[bytes, bytes, int, bytes | int, int | None]
-"""What a ``Row`` holds, or the number of the version in the place of its versionstamp; ``row_of`` makes a row of it."""
+"""A ``Row`` as a plain tuple, perhaps with the number of its version as versionstamp; ``row_of`` makes a row of it."""
 
 
 class Entry(NamedTuple):

@@ -98,7 +98,7 @@ class ULID:
         (True, True)
     """
 
-    # The canonical text is kept, not the number: it is what keys and documents hold, it compares in the same order,
+    # The canonical text is kept, not the number: keys and documents hold it, it compares in the same order,
     # and a record is read far more often than the number of its ULID is asked for.
     __slots__ = ("_text",)
     _text: str
@@ -266,7 +266,7 @@ class UlidGenerator:
     def after_fork_in_child(self) -> None:
         """Continue with values that differ from those of the parent; called automatically where the platform forks."""
         # Another thread of the parent may have held the lock. New random bits in a new millisecond: greater than
-        # all before the fork, and different from what the parent makes from the same last value.
+        # all before the fork, and different from the values that the parent makes from the same last one.
         self._lock = threading.Lock()
         if self._last >= 0:
             self._last = self._fresh((self._last >> _RANDOM_BITS) + 1)

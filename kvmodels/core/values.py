@@ -119,7 +119,7 @@ UNDEFINED: Final = UndefinedType()
 
 
 class KvMap(dict[Any, Any]):
-    """A dict that is stored as a JavaScript Map, whatever its keys are; what a Map of Deno is read as.
+    """A dict that is stored as a JavaScript Map, whatever its keys are; a Map of Deno is read as one.
 
     It equals a dict with equal items. Only codec ``v8`` stores it: for the others it is a dict, so convert it.
 
@@ -135,7 +135,7 @@ class KvMap(dict[Any, Any]):
 
 
 class KvArray(list[Any]):
-    """A list with named properties: what a JavaScript array that has some is read as, such as a match of a RegExp.
+    """A list with named properties, as which a JavaScript array with properties is read, such as a match of a RegExp.
 
     It equals a list with equal items; its properties are kept when codec ``v8`` stores it again.
 

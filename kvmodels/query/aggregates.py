@@ -202,7 +202,7 @@ def _duration(microseconds: int) -> timedelta:
 
 
 _LAST: Final = b"\xfe"
-"""Begins the part of a value that has no place in the order, such as NaN: behind all others."""
+"""Begins the part of a value that has no place in the order, such as NaN: after all others."""
 
 _SUMMED: Final[Mapping[str, str]] = {
     "int": "int",

@@ -3,7 +3,7 @@
 A plan is one or more **scans** and the way in which they combine:
 
 =============  =======================================================================  =========================
-``combine``    what is done                                                             ``mark`` of a row
+``combine``    the steps                                                                ``mark`` of a row
 =============  =======================================================================  =========================
 scan           the rows of one scan, in the order of their keys                         the key
 merge          several scans in one order, put together by sort key; rows with equal    the sort key
@@ -117,11 +117,11 @@ def _operand(schema: ModelSchema, condition: Condition) -> Any:
 
 
 Combine: TypeAlias = Literal["scan", "merge", "concatenate", "intersect", "nothing"]
-"""How the scans of a plan are put together; the table in ``kvmodels.query.plans`` says what each does."""
+"""How the scans of a plan are put together; the table in ``kvmodels.query.plans`` describes each."""
 
 
 Distinct: TypeAlias = Literal["jumps", "passes", "holds"]
-"""How equal values are told apart; see ``kvmodels.query.planning.distinct``."""
+"""How equal values are found; see ``kvmodels.query.planning.distinct``."""
 
 _DISTINCT: Final[dict[Distinct, str]] = {
     "jumps": "jumps from one value to the next",
@@ -211,8 +211,8 @@ class Sort:
     """A sort in memory, which ``sort_in_memory(limit=…)`` has permitted.
 
     Attributes:
-        columns: what to sort by, complete with the primary key; the packed parts of a stored document, one after the
-            other, compare as the order asks, because descending columns have descending codecs.
+        columns: the columns to sort by, complete with the primary key; the joined packed parts of a stored document
+            compare in the order, because descending columns have descending codecs.
         limit: the most records that may be held.
     """
 
@@ -254,7 +254,7 @@ class Analysis:
 
 @dataclass(frozen=True, slots=True)
 class QueryPlan:
-    """How a query is answered; what ``explain()`` returns.
+    """How a query is answered; the result of ``explain()``.
 
     Attributes:
         combine: how the scans are put together.
@@ -267,11 +267,11 @@ class QueryPlan:
         full_scan: the whole collection is read and tested, which ``allow_scan()`` has permitted. False for a query
             that reads everything because it returns everything.
         tested: the conditions that ``matches`` tests.
-        matches: what must be tested on every record, in addition to ``Scan.matches`` of the scan that found it. A
+        matches: the test of every record, in addition to ``Scan.matches`` of the scan that found it. A
             concatenation tests with its scans, every other plan here. None: nothing.
         sort: the results must be sorted in memory before the slice is cut.
-        distinct: how equal values are told apart, if distinct ones are asked for.
-        analysis: what running it took, after ``explain(analyze=True)``.
+        distinct: how equal values are found, if the query is distinct.
+        analysis: the costs of running it, after ``explain(analyze=True)``.
     """
 
     schema: ModelSchema = field(repr=False, metadata=INTERNAL)

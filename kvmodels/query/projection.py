@@ -28,7 +28,7 @@ FieldName = str | FieldRef[Any] | MultiFieldRef[Any]
 """``"name"``, ``"address.city"``, ``"pk"``, or ``User.name``."""
 
 Shape = Callable[[dict[str, Any]], Any]
-"""From the values of the fields, by name, to what the caller gets."""
+"""Makes the result for the caller of the values of the fields, by name."""
 
 _CONTAINERS: Final = (list, set, frozenset, tuple)
 

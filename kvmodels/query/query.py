@@ -31,12 +31,12 @@ class Page(Generic[M]):
 
     Attributes:
         items: the objects, in the order of the query.
-        next_cursor: the place behind the last item, to pass as ``after`` for the next page; None at the end.
+        next_cursor: the place after the last item, to pass as ``after`` for the next page; None at the end.
         has_more: whether there is a next page.
         previous_cursor: the place before the first item, to pass as ``before`` for the page before; None at the
             beginning.
         has_previous: whether there is a page before this one. Of the two directions only the one that was read is
-            known for certain: what lies on the side of the cursor that was given may have been removed since.
+            known for certain: items on the side of the given cursor may have been removed since.
     """
 
     items: list[M]

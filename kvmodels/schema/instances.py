@@ -41,7 +41,7 @@ STATE_SLOT = "__kv_state__"
 """Name of the slot, which ``KvModel`` has."""
 
 _UNPACKER: Final = "__kv_unpack__"
-"""Where a class keeps what unpacks the primary key of such a row."""
+"""The attribute of a class with the function that unpacks the primary key of such a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class PendingStamp(bytes):
         self._fate = _Fate.FAILED
 
     def __reduce__(self) -> tuple[Any, ...]:
-        # What becomes of a transaction cannot be learned elsewhere; what was loaded in it is stale there.
+        # Another process cannot learn the outcome of a transaction; objects loaded in it are stale there.
         return (_failed_stamp, ()) if self.resolved is None else (bytes, (self.resolved,))
 
 
@@ -152,7 +152,7 @@ _NOTHING: Final[Mapping[str, Any]] = MappingProxyType({})
 
 _LOADED: Final = frozenset({tuple, Row})
 _STATES: Final = frozenset({tuple, Row, ObjectState, PendingState})
-"""The types of what is in the slot."""
+"""The types of values in the slot."""
 
 # Of object itself: pydantic's __getattr__ and __setattr__ know nothing of the slot, and asking them for an empty one
 # costs a microsecond.

@@ -323,7 +323,7 @@ _UNUSUAL: Final[Mapping[str, Callable[[Any], _Unusual | None]]] = {
     "ip": _ip,
     "ip6": _ip,
 }
-"""By the name of a codec: parts of the values that its column cannot hold, None for what has no order."""
+"""By the name of a codec: parts of the values that its column cannot hold, None for a value without order."""
 
 _WITH_TIME_ZONES: Final = frozenset({"datetime", "time"})
 """Codecs of types whose values are comparable only among those with, or those without, a time zone."""
@@ -341,7 +341,7 @@ _WIDTH: Final = 8
 _TAGS: Final[tuple[bytes, ...]] = tuple(
     INT.pack_stored((1 << 8 * size) - 1 >> (size == 8))[:-size] if size else b"" for size in range(9)
 )
-"""What the key part of a positive number of so many bytes begins with."""
+"""First byte of the key part of a positive number, by its number of bytes."""
 
 
 def column_packer(pack_stored: Callable[[Any], bytes]) -> Packed:
@@ -404,7 +404,7 @@ def _numbers_match(values: Sequence[Any], keys: Sequence[bytes], start: int) -> 
         if sys.byteorder == "little":
             numbers.byteswap()
         packed = numbers.tobytes()
-        # By columns: the first bytes of all keys behind their tags, then the second ones.
+        # By columns: the first bytes of all keys after their tags, then the second ones.
         if any(joined[start + 1 + byte :: length] != packed[_WIDTH - size + byte :: _WIDTH] for byte in range(size)):
             return False
         at = after

@@ -449,7 +449,7 @@ _datetime_of_text = parsed(datetime.fromisoformat)
 
 
 def _read_datetime(stored: Any) -> datetime:
-    # A datetime is stored as itself where a text would lose its fold, and by Deno, as a Date.
+    # A datetime is stored as itself where text would lose its fold, and by Deno, as a Date.
     if isinstance(stored, datetime):
         return stored
     value: datetime = _datetime_of_text(stored)

@@ -1,4 +1,4 @@
-"""The value codec ``v8``: what Deno KV stores, so that Deno and this library read each other's values.
+"""The value codec ``v8``: the encoding of Deno KV, so that Deno and this library read each other's values.
 
     encoding 1   V8's serialisation
     encoding 2   KvU64, eight bytes, little endian
@@ -22,7 +22,7 @@ from kvmodels.codecs.v8.writer import write_value
 class V8Codec:
     r"""Values as V8 serialises them; safe to share between threads.
 
-    Storable is what the default codec stores, and ``KvMap`` and ``KvArray``; but a datetime must have a timezone and
+    It stores the values of the default codec, ``KvMap`` and ``KvArray``; but a datetime must have a timezone and
     comes back in UTC, a pattern must be one that JavaScript has too, and a ``memoryview`` of numbers is a typed array.
     docs/concepts/deno-values.md has the table of both directions.
 

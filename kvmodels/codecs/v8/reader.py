@@ -119,7 +119,7 @@ class _Reader:
                 open_containers.append(cast("_Container", value))
                 message: Any = None
             elif not open_containers:
-                if self.stream.remaining:  # V8 does not look behind the value, but it wrote nothing there
+                if self.stream.remaining:  # V8 ignores bytes after the value, but it wrote none there
                     raise MalformedError("data after the value")
                 return value
             else:

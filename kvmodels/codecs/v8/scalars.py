@@ -85,7 +85,7 @@ _TO_PYTHON: Final[dict[int, re.RegexFlag]] = {
     int(JSRegExpFlag.IgnoreCase): re.IGNORECASE,
     int(JSRegExpFlag.Multiline): re.MULTILINE,
     int(JSRegExpFlag.DotAll): re.DOTALL,
-    # These say how JavaScript's own methods go on after a match, or what Python's text patterns are anyway.
+    # These decide how JavaScript's own methods continue after a match, or hold for Python's str patterns anyway.
     int(JSRegExpFlag.Global): re.NOFLAG,
     int(JSRegExpFlag.Sticky): re.NOFLAG,
     int(JSRegExpFlag.HasIndices): re.NOFLAG,
@@ -196,7 +196,7 @@ def view_of(tag: int, window: bytes) -> bytes | memoryview:
 
 
 _VERSIONS: Final = (15, 16)
-"""15 is what older releases of Deno wrote, and what is written here; 16 differs in nothing that Deno KV stores."""
+"""Older releases of Deno wrote 15, as this codec does; 16 does not differ for the values of Deno KV."""
 
 _HEADER_BYTES: Final = 2
 _VARINT_BITS: Final = 32
@@ -211,7 +211,7 @@ _STRING_ENCODINGS: Final[dict[int, str]] = {
 
 
 class V8Stream:
-    """A position in serialised data, behind its header.
+    """A position in serialised data, after its header.
 
     Args:
         data: the data, header included.

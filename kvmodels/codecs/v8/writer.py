@@ -167,7 +167,7 @@ class _Writer:
             self.stream.write_string_twobyte(value)
 
     def write_bytes(self, value: bytes | bytearray | memoryview) -> None:
-        # Of a view only the window is stored; whatever surrounds it in its buffer belongs to somebody else.
+        # Only the window of a view is stored; the rest of its buffer belongs to other code.
         self.view(bytes(value), ArrayBufferViewTag.kUint8Array)
 
     def write_memoryview(self, value: memoryview) -> None:
@@ -266,7 +266,7 @@ class _Writer:
             return b"A" + b"".join(parts) + b"$" if type(member) is tuple else b"'" + b"".join(sorted(parts)) + b","
         write = _WRITERS.get(cast("type[object]", type(member)))
         if write is None:
-            return b""  # an object with an identity has no order, and what cannot be stored is refused in its turn
+            return b""  # an object with an identity has no order, and an unstorable value is refused in its turn
         writer = _Writer(self._as_document)
         write(writer, member)
         return bytes(writer.stream.data)

@@ -100,7 +100,7 @@ def leaf_of(inner: Plain, names: tuple[str, ...] = ()) -> Leaf | None:
         return None
     codec = found[0].codec
     if any(leaf.codec is not codec for leaf in found):
-        # Two Enums of texts, say: what they have in common are the texts.
+        # Two Enums of str, for example, have the str in common.
         codec = column_codec_named(codec.name) or codec
     return Leaf(codec, inner.nullable or any(leaf.nullable for leaf in found), found[0].many)
 
@@ -140,7 +140,7 @@ def _codec_of(inner: Plain) -> ColumnCodec | None:
     try:
         return column_codec(inner.annotation, inner.metadata)
     except ModelDefinitionError:
-        return None  # values of several types, or KeyNumber on a text: no column
+        return None  # values of several types, or KeyNumber on a str: no column
 
 
 def value_at(fields: Mapping[str, Plain], name: str) -> tuple[Plain, bool] | None:
@@ -211,7 +211,7 @@ def naming(codec: ColumnCodec, model: str, field: str) -> ColumnCodec:
 
 
 _PLAIN: Final = frozenset((bool, int, float, str, bytes))
-"""Types that a document stores as they are, and whose values nobody can change."""
+"""Types that a document stores as they are, and whose values are immutable."""
 
 
 class ComputedValues:
@@ -427,7 +427,7 @@ def _require_arity(model: str, column: str, key: KeyFunction, names: tuple[str, 
     try:
         parameters = signature(key)
     except (ValueError, TypeError):
-        return  # a builtin that does not tell what it takes
+        return  # a builtin that does not show its parameters
     try:
         parameters.bind(*names)
     except TypeError as error:

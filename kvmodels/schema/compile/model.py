@@ -96,7 +96,7 @@ class KvModel(BaseModel, metaclass=KvModelMeta, defer_build=True):
     """A pydantic model whose objects are records of a collection.
 
     Class keywords: ``collection`` (the class name in snake_case, unless given), ``abstract``, ``discriminator`` (the
-    field that tells classes apart which derive from this one and share its collection), and the settings of
+    field that distinguishes the classes that derive from this one and share its collection), and the settings of
     pydantic's ``ConfigDict``. ``class Meta`` may hold ``indexes``,
     ``schema_version``, ``upgrades``, ``trust_validators`` and ``ttl`` too.
 
@@ -131,7 +131,7 @@ class KvModel(BaseModel, metaclass=KvModelMeta, defer_build=True):
             if "ClassVar" not in str(annotation):
                 _refuse_reserved(cls.__name__, field)
             _refuse_specifier(cls, field, annotation)
-        # pydantic has taken the settings of ConfigDict out, so what is left here is known to nobody.
+        # pydantic has taken the settings of ConfigDict out, so nothing knows the keywords that are left here.
         options.check_class_keywords(cls.__name__, kwargs)
         keywords = {"collection": collection, "abstract": abstract, "discriminator": discriminator}
         type.__setattr__(cls, _KEYWORDS, {k: v for k, v in keywords.items() if v is not None and v is not False})
@@ -151,7 +151,7 @@ class KvModel(BaseModel, metaclass=KvModelMeta, defer_build=True):
     def versionstamp(self) -> str | None:
         """The version of the stored record that this object was read from or written as: 20 hex digits, or None.
 
-        None too for what a transaction has written, until that is committed.
+        None too for a record that a transaction has written, until it is committed.
         """
         state = state_of(self)
         return None if state is None or isinstance(state.versionstamp, PendingStamp) else state.versionstamp.hex()
@@ -190,7 +190,7 @@ class KvModel(BaseModel, metaclass=KvModelMeta, defer_build=True):
 
     @no_hook
     def before_insert(self) -> None:
-        """Called before the record is inserted, with a copy of the object in every attempt: what it changes is stored.
+        """Called before the record is inserted, with a copy of the object in every attempt: its changes are stored.
 
         Hooks may be overridden, and may call ``super()``. An exception aborts the write.
         """

@@ -205,7 +205,7 @@ def _meta(cls: type[Any]) -> dict[str, Any]:
     meta: type[Any] | None = cls.__dict__.get("Meta")
     if meta is None:
         return {}
-    # `class Meta(Base.Meta)` is allowed, but what Base declared there reaches this class by the rules above.
+    # `class Meta(Base.Meta)` is allowed, but the options of Base reach this class by the rules above.
     of_parents = {base.__dict__.get("Meta") for base in cls.__mro__[1:]}
     options: dict[str, Any] = {}
     for part in reversed([part for part in meta.__mro__ if part is not object and part not in of_parents]):

@@ -22,7 +22,7 @@ from kvmodels.schema.definition.forms import require_no_fields
 
 _PARTIAL: Final = "__kv_partial__"
 
-# What is kept of a FieldInfo besides type and metadata; not default, exclude and frozen, which a change has no use for.
+# Kept of a FieldInfo besides type and metadata; not default, exclude and frozen, which a change does not use.
 _KEPT: Final = (
     "alias",
     "alias_priority",
@@ -119,7 +119,7 @@ def _static(function: Callable[..., Any]) -> Any:
     def three(value: Any, handler: Any, info: Any) -> Any:
         return function(value, handler, info)
 
-    # pydantic decides by the number of parameters whether to tell what is being validated.
+    # pydantic decides by the number of parameters whether to pass the ValidationInfo.
     adapted: tuple[Any, ...] = (one, two, three)
     return staticmethod(adapted[len(signature(function).parameters) - 1])
 

@@ -165,7 +165,7 @@ class _Collection:
         ((test,),) = kinds.alternatives
         if where is None:
             return kinds
-        # In front, because documents of other classes lack what the other tests look at.
+        # First, because documents of other classes lack the values of the other tests.
         return Partial(tuple(_with_first(test, tests) for tests in where.alternatives), f"{kinds.text} & {where.text}")
 
     def _check_columns(self, indexes: Iterable[IndexDefinition], sources: _Sources) -> None:

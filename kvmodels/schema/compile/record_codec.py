@@ -170,7 +170,7 @@ class RecordCodec:
         if self._proves:
             self._prove(document)
         if self._computed is not None:
-            # Of the validated values, because those are what a reader of the record will see.
+            # Of the validated values, because a reader of the record sees those.
             document.setdefault(RESERVED_FIELD, {})[COMPUTED] = self._computed.of(values)
         unknown = unknown_of(instance)
         if unknown:
@@ -390,7 +390,7 @@ class RecordCodec:
                 reason=f"stored {version!r}, declared {self._schema_version}",
                 hint="A newer version of the program wrote it: update this one.",
             )
-        # Values of computed columns are made anew by every write, by the functions of the class that writes.
+        # Values of computed columns are computed again by every write, by the functions of the class that writes.
         rest = {name: value for name, value in reserved.items() if name not in ("v", COMPUTED)}
         return {RESERVED_FIELD: rest} if rest else {}
 

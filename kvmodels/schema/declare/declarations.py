@@ -23,7 +23,7 @@ MAX_FAN_OUT: Final = 1_000
 """The most entries that one record has in one index, unless the index says otherwise."""
 
 FOLDS: Final[dict[Any, str]] = {str.casefold: "casefold", str.lower: "lower", str.upper: "upper"}
-"""Functions that mean the same for ever, so that they need no version; with what stands for it."""
+"""Functions that never change, so that they need no version, with the text that stands for it."""
 
 
 class DeclaredIndex:

@@ -352,7 +352,7 @@ class Comparable(Generic[T]):
         Args:
             low: the lower end.
             high: the upper end.
-            bounds: which ends belong to the range; both, unless told.
+            bounds: which ends belong to the range; both by default.
 
         Raises:
             InvalidArgumentError: bounds are none of ``[] [) (] ()``.
@@ -413,7 +413,7 @@ class FieldRef(Comparable[T]):
     def contains(
         self: FieldRef[str] | FieldRef[str | None] | FieldRef[bytes] | FieldRef[bytes | None], part: str | bytes
     ) -> Comparison:
-        """The text or bytes have this in them; no index answers that, so it is tested on what was read.
+        """The str or bytes contain this; no index answers it, so it is tested on the records that were read.
 
         Args:
             part: of the type of the field; folded if the field is.
@@ -454,7 +454,7 @@ class ElementRef(Comparable[E]):
 
 
 _Whole = list[E] | set[E] | frozenset[E] | tuple[E, ...]
-"""All the values of a field with several; an ``Iterable[str]`` would take a text for its letters."""
+"""All the values of a field with several; an ``Iterable[str]`` would accept a str as its letters."""
 
 
 class MultiFieldRef(Generic[E]):

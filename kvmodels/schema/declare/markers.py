@@ -117,7 +117,7 @@ class _ValueMarker(FieldMarker[T]):
     @overload
     def __get__(self, instance: object, owner: type[Any]) -> T: ...
     def __get__(self, instance: object | None, owner: type[Any]) -> Any:
-        # A marker is never the value of a class attribute, so Python itself never asks. Whoever puts one there by
+        # A marker is never the value of a class attribute, so Python never calls this. A program that puts one there by
         # hand gets the marker back, as for any other object.
         return self
 
@@ -138,7 +138,7 @@ class PrimaryKey(_ValueMarker[T]):
 
 
 class EntryMarker(FieldMarker[T]):
-    """Base of the markers that declare an index on their field, and what they have in common."""
+    """Base of the markers that declare an index on their field, with their common options."""
 
     __slots__ = ("include", "key", "name", "nulls", "store", "version", "where")
 

@@ -179,7 +179,7 @@ class FormBuilder:
         if cls is NoneType:
             return Form("None", (NoneType,), frozenset({NoneType}))
         if issubclass(cls, _url_types()):
-            # Reading is left to pydantic, because it depends on the model's configuration what a URL's text means.
+            # Reading is left to pydantic, because the model's configuration decides how a URL is parsed.
             return Form(cls.__name__, (cls,), frozenset({str}), encode=str)
         if issubclass(cls, _BY_TEXT):
             return Form(cls.__name__, (cls,), frozenset({str}), encode=str, decode=cls)

@@ -138,7 +138,7 @@ class Form:
 
 
 ANYTHING = Form("any", (object,), frozenset({object}), mutable=True)
-"""Values of ``Any`` and ``object``: what the value codec can store."""
+"""Values of ``Any`` and ``object``: everything that the value codec can store."""
 
 
 def optional(form: Form) -> Form:
@@ -207,8 +207,8 @@ def _without_loss(kind: type[Any], encode: Function | None) -> Function | None:
 def _revalidated(kind: type[Any], function: Function | None) -> Function | None:
     if function is None:
         return None
-    # What is no such container is handed on unchanged, for pydantic to convert or to refuse. A set of models becomes
-    # a list on its way, because what makes them validated again, dicts, cannot be in a set.
+    # Any other value is handed on unchanged, for pydantic to convert or to refuse. A set of models becomes
+    # a list on its way, because the dicts that pydantic validates in their place cannot be in a set.
     return lambda values: [function(value) for value in values] if values.__class__ is kind else values
 
 
@@ -369,7 +369,7 @@ def _stored_kind(kind: type[Any], known: Mapping[type[Any], Function | None]) ->
 
 
 CONTAINER_FACTORIES: frozenset[Any] = frozenset({list, dict, set, frozenset, tuple})
-"""Default factories whose result is always the same, so that they may fill in what a stored record lacks."""
+"""Default factories whose result is always the same, so that they may fill in missing stored values."""
 
 BuildForm = Callable[[Any, Iterable[Any]], Form]
 
@@ -440,7 +440,7 @@ class NestedFields:
     def _extra(self, value: Any) -> dict[str, Any]:
         present: dict[str, Any] = value.__dict__
         if not isinstance(value, BaseModel):
-            # A dataclass keeps them beside its fields, and what a cached_property has computed too.
+            # A dataclass keeps them beside its fields, like values of a cached_property.
             return {n: item for n, item in present.items() if n not in self.forms and not hasattr(self.cls, n)}
         extra: dict[str, Any] = value.__pydantic_extra__ or {}
         require_no_fields(self.cls.__name__, extra, self.forms)

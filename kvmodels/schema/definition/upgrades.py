@@ -84,7 +84,7 @@ def upgrade(
 
     def mark(function: Any) -> Any:
         inner: Any = getattr(function, "__func__", function)
-        # As given: what is wrong with it is refused with the class, where the model can be named.
+        # As given: faults are refused with the class, where the model can be named.
         setattr(inner, _MARK, (to, touches))
         return function if inner is not function else staticmethod(function)
 
@@ -234,7 +234,7 @@ class Upgrades:
 
     def _stepped(self, step: Upgrade, touches: frozenset[str], before: Document, key: tuple[Any, ...]) -> Document:
         try:
-            # A copy, so that what it changes in place is seen as a change, and not in the entries of the record.
+            # A copy, so that a change in place is noticed, and does not reach the entries of the record.
             after = step.function(deepcopy(before))
         except Exception as error:  # noqa: BLE001 - functions of the user may raise anything
             missing = error.args[0] if isinstance(error, KeyError) and error.args else None

@@ -210,7 +210,7 @@ def unchanged(old: Any, new: Any) -> bool:
         return unchanged(old.__dict__, new.__dict__) and unchanged(old.__pydantic_extra__, new.__pydantic_extra__)
     if dataclasses.is_dataclass(old):
         names = {field.name for field in dataclasses.fields(old)}
-        # And its extra fields, but not what a cached_property has computed.
+        # And its extra fields, but not the values of a cached_property.
         held = (*getattr(old, "__dict__", ()), *getattr(new, "__dict__", ()))
         names |= {name for name in held if not hasattr(kind, name)}
         return all(unchanged(getattr(old, name, old), getattr(new, name, new)) for name in names)

@@ -31,7 +31,7 @@ _OPERATIONS: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
 
 
 class Term(ABC):
-    """Base of what is computed from the stored record: a field, or arithmetic with terms and values.
+    """Base of values computed from the stored record: a field, or arithmetic with terms and values.
 
     Arithmetic is Python's, on the values that an object has: whole numbers are exact, ``Decimal``, ``timedelta`` and
     text work as they do elsewhere.

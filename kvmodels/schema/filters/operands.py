@@ -95,7 +95,7 @@ def lookups_of(schema: ModelSchema, name: str, source: ColumnSource | None, *, e
     if element:
         return _TEXT_ELEMENT if text else _ELEMENT
     if source.many:
-        # What a path through a list collects is no field, and has no value as a whole.
+        # A path through a list collects values, but is no field with a value as a whole.
         return _SEVERAL_OF_FIELD if name in schema.fields else _SEVERAL
     return _TEXT if text else _VALUE
 
@@ -330,7 +330,7 @@ def _converted(schema: ModelSchema, field: str, source: Any, value: Any) -> Any:
             parsed = codec.from_stored(value)
             codec.pack(parsed)
         except (DecodeError, InvalidValueError):
-            parsed = value  # then the codec says below what is wrong with the value as it was given
+            parsed = value  # the codec then refuses the value as it was given, with the reason
         value = parsed
     elif type(value) is int and codec.name == DECIMAL.name:
         value = Decimal(value)  # exact; a float is not, and is refused
