@@ -9,28 +9,16 @@ from typing import Any
 import pytest
 
 from kvmodels.core.operations import ReadRange
-from kvmodels.flows.transaction import (
-    commit as transaction_commit,
-)
-from kvmodels.flows.transaction import (
-    guards as transaction_guards,
-)
-from kvmodels.flows.transaction import (
-    reads as transaction_reads,
-)
-from kvmodels.flows.transaction import (
-    records as transaction_records,
-)
-from kvmodels.flows.transaction import (
-    transaction,
-)
+from kvmodels.flows.transaction import checks as transaction_checks
+from kvmodels.flows.transaction import commit as transaction_commit
+from kvmodels.flows.transaction import pending_writes, transaction
 from kvmodels.testing.processes import InterleavedSession
 
 Patch = pytest.MonkeyPatch
 
 
 def nothing_read_is_checked(patch: Patch) -> None:
-    patch.setattr(transaction_reads.ReadSet, "checks", lambda self, collections, taken: iter(()))
+    patch.setattr(transaction_checks.ReadSet, "checks", lambda self, collections, taken: iter(()))
 
 
 def _notes(patch: Patch, wanted: Callable[[ReadRange, Any], bool]) -> None:
@@ -56,7 +44,7 @@ def walks_are_not_checked(patch: Patch) -> None:
 
 
 def entries_are_taken_for_checked(patch: Patch) -> None:
-    patch.setattr(transaction_reads.ReadSet, "_covers", lambda self, record, entry, taken: True)
+    patch.setattr(transaction_checks.ReadSet, "_covers", lambda self, record, entry, taken: True)
 
 
 def unchecked_is_for_all(patch: Patch) -> None:
@@ -80,43 +68,43 @@ def guards_are_not_taken(patch: Patch) -> None:
 
     def unguarded(self: Any, name: str, parts: Any, shared: bool) -> Any:
         yield from real(self, name, parts)
-        self._guards = transaction_guards.Guards()
+        self._guards = transaction_checks.Guards()
 
     patch.setattr(transaction.TransactionFlows, "guard", unguarded)
 
 
 def guards_are_not_rewritten(patch: Patch) -> None:
-    patch.setattr(transaction_guards.Guards, "marks", lambda self, codec: [])
+    patch.setattr(transaction_checks.Guards, "marks", lambda self, codec: [])
 
 
 def guards_are_not_checked(patch: Patch) -> None:
-    patch.setattr(transaction_guards.Guards, "checks", lambda self: {})
+    patch.setattr(transaction_checks.Guards, "checks", lambda self: {})
 
 
 def shared_holders_check_nothing(patch: Patch) -> None:
-    real = transaction_guards.Guards.checks
+    real = transaction_checks.Guards.checks
 
     def checks(self: Any) -> Any:
         return {key: check for key, check in real(self).items() if key in self._taken or len(self._seen) > 1}
 
-    patch.setattr(transaction_guards.Guards, "checks", checks)
+    patch.setattr(transaction_checks.Guards, "checks", checks)
 
 
 def exclusive_holders_check_their_row_alone(patch: Patch) -> None:
-    patch.setattr(transaction_guards, "rows_to_check", lambda exclusive, common, shared: (exclusive,))
+    patch.setattr(transaction_checks, "rows_to_check", lambda exclusive, common, shared: (exclusive,))
 
 
 def exclusive_holders_set_the_shared_row(patch: Patch) -> None:
-    patch.setattr(transaction_guards, "row_to_set", lambda exclusive, common, shared: common)
+    patch.setattr(transaction_checks, "row_to_set", lambda exclusive, common, shared: common)
 
 
 def old_rows_stay_visible(patch: Patch) -> None:
-    real = transaction_records._layer
-    patch.setattr(transaction_records, "_layer", lambda codec, record: real(codec, record)._replace(hidden=frozenset()))
+    real = pending_writes._layer
+    patch.setattr(pending_writes, "_layer", lambda codec, record: real(codec, record)._replace(hidden=frozenset()))
 
 
 def every_save_is_a_change(patch: Patch) -> None:
-    real = transaction_records.WrittenRecords
+    real = pending_writes.WrittenRecords
 
     class Saves(real):  # type: ignore[misc, valid-type]
         def take(self, operation: Any, proposal: Any) -> Any:

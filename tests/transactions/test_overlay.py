@@ -20,8 +20,7 @@ from kvmodels.core.operations import (
     point,
 )
 from kvmodels.engines.memory.engine import MemoryEngine
-from kvmodels.flows.transaction.overlay import Layer, Overlay
-from kvmodels.flows.transaction.overlay_mutations import folded
+from kvmodels.flows.transaction.pending_writes import Layer, Overlay, folded
 
 NOW = 1_000
 U64 = 2

@@ -29,7 +29,7 @@ from kvmodels.flows.effects import AGAIN, AnyFlow, Flow, steps_of
 from kvmodels.flows.reading import lookup
 from kvmodels.flows.transaction import commit as transaction_commit
 from kvmodels.flows.transaction import transaction as transaction_flows
-from kvmodels.flows.transaction.rerun import History, Rerun
+from kvmodels.flows.transaction.rerun import Rerun, RunHistory
 from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.definition.definition import ModelSchema
 
@@ -393,7 +393,7 @@ class AsyncTransactions:
         """The function as a transaction that is run again after a conflict; see ``AsyncDatabase.transactional``."""
         worlds.require_transactional(function)
         require_function(function)
-        history = History()
+        history = RunHistory()
 
         # A function of its own: who waits for a turn keeps nothing of the last run, which the collector would visit.
         async def once(rerun: Rerun, *args: P.args, **kwargs: P.kwargs) -> object:

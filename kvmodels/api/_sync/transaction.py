@@ -30,7 +30,7 @@ from kvmodels.flows.effects import AGAIN, AnyFlow, Flow, steps_of
 from kvmodels.flows.reading import lookup
 from kvmodels.flows.transaction import commit as transaction_commit
 from kvmodels.flows.transaction import transaction as transaction_flows
-from kvmodels.flows.transaction.rerun import History, Rerun
+from kvmodels.flows.transaction.rerun import Rerun, RunHistory
 from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.definition.definition import ModelSchema
 
@@ -386,7 +386,7 @@ class Transactions:
         """The function as a transaction that is run again after a conflict; see ``Database.transactional``."""
         worlds.require_transactional(function)
         require_function(function)
-        history = History()
+        history = RunHistory()
 
         # A function of its own: who waits for a turn keeps nothing of the last run, which the collector would visit.
         def once(rerun: Rerun, *args: P.args, **kwargs: P.kwargs) -> object:

@@ -1,11 +1,10 @@
-"""Send the one atomic operation of a transaction, and find out how it ended where answers can be lost.
+"""Commit the atomic operation of a transaction, and find out its outcome where answers can be lost.
 
-On such engines the operation carries a token: it checks that the token is absent and sets it. So it may be sent again
-after a lost answer, and before a failure is reported the token is burned (``flows/writing/token.py``), because a
-delivery may still be under way.
+On such engines the operation checks that its token is absent, and sets it. So it may be sent again after a lost answer.
+Before a failure is reported the token is burned (``flows/writing/token.py``), because the operation may still arrive.
 
-Rules of this module: bounded by the attempts and the deadline of the ``RetryPolicy``; a conflict is never tried again
-here, because what the transaction did rests on what it has read.
+Rules of this module: bounded by the attempts and the deadline of the ``RetryPolicy``; after a conflict the operation is
+not sent again, because it rests on what the transaction has read.
 """
 
 from __future__ import annotations
@@ -27,13 +26,12 @@ Conflicted = Callable[[Sequence[bytes]], KvModelsError]
 def send(
     context: Context, write: AtomicWrite, collections: Iterable[LiveCollection], conflicted: Conflicted
 ) -> Flow[bytes]:
-    """Commit an operation; its versionstamp.
+    """Commit an operation; return its versionstamp.
 
     Args:
-        context: shared by the flows of the database.
-        write: what ``TransactionFlows.prepared`` gave.
-        collections: those whose records are written, for the error of a limit.
-        conflicted: the error for keys whose checks failed.
+        write: the result of ``TransactionFlows.prepared``.
+        collections: of the records that are written, for the error of a limit.
+        conflicted: makes the error for keys whose checks failed.
 
     Raises:
         TransactionConflictError: a check failed; nothing was written.
@@ -56,7 +54,7 @@ def send(
 
 
 class _Sending:
-    """One operation under way."""
+    """One operation that is being committed."""
 
     def __init__(self, context: Context, write: AtomicWrite, token: Token | None) -> None:
         self._context = context
@@ -93,7 +91,7 @@ class _Sending:
                 yield from sleep(pause)
 
     def _attempt(self) -> Flow[bytes | tuple[bytes, ...] | None]:
-        """The versionstamp; or the keys whose checks failed; or None when the answer was lost."""
+        """Return the versionstamp; or the keys whose checks failed; or None when the answer was lost."""
         self._attempts += 1
         try:
             outcome = yield from commit(self._write)
@@ -115,7 +113,7 @@ class _Sending:
         return failed
 
     def _settle(self) -> Flow[bytes | None]:
-        """Before a failure is reported: the versionstamp if the operation was applied after all."""
+        """Return the versionstamp if the operation was applied after all; called before a failure is reported."""
         if not self._lost or self._token is None:
             return None
         row = yield from settled(self._context, self._token, self._started)
@@ -136,6 +134,6 @@ class _Sending:
         )
 
     def annotate(self, error: BaseException) -> None:
-        """Tell an interruption by which token the outcome can be asked for, if it is not certain."""
+        """Add to an interruption the token by which the outcome can be found out, if it is uncertain."""
         if self._lost and self._token is not None:
             error.add_note(f"kvmodels: db.outcome({self._token.text!r}) tells whether the transaction was applied")

@@ -1,13 +1,13 @@
-"""How often and when the function of a transaction is run again after a conflict.
+"""How often, and when, the function of a transaction is run again after a conflict.
 
-The first run takes no turn while it reads, so that writers that do not meet wait for nobody; with its commit it takes
-the turn for the keys that it replaces. After a conflict the function waits for its turn on the keys that it lost, and
-keeps the turn until its commit (``kvmodels._support.turns``). From then on only writers that take no turns can defeat
-it, such as other processes. Where one of these has done so recently, a function with a turn also takes the writer's
-place of the file, before it reads.
+The first run takes no turn before its commit, so writers of different keys do not wait for each other; with its commit
+it takes the turn for the keys that it replaces. After a conflict the function waits for its turn on the keys of the
+conflict, and keeps the turn until its commit (``kvmodels._support.turns``). From then on only writers that take no
+turns, such as other processes, can cause a conflict. If one of these has done so recently, a function with a turn also
+takes the writer lock of the file, before it reads.
 
 A run ends as soon as it comes to a key for which another transaction has the turn: at a write, and if the last run of
-the function has written, already where it reads.
+the function has written, already at a read.
 
 Rules of this module: bounded by the number of runs and by the deadline of the ``RetryPolicy``; waiting for a turn
 counts as time, and not as a run.
@@ -26,10 +26,10 @@ from kvmodels.flows.context import Context
 from kvmodels.flows.effects import Flow, sleep, take_place, take_turn
 
 OUTSIDERS_S: Final = 1.0
-"""Seconds for which functions with a turn take the writer's place, after another process has defeated one."""
+"""Seconds for which functions with a turn take the writer lock, after a conflict with another process."""
 
 QUICK_S: Final = 0.1
-"""Seconds that the last run may have taken. A function that is slower would keep all writers of the store waiting."""
+"""Longest last run, in seconds, of a function that takes the writer lock, which stops all other writers."""
 
 _MORE_RETRIES: Final = (
     "The keys are contended: try again later, raise transactional(retries=), or let the transactions read and write "
@@ -41,7 +41,7 @@ _MORE_TIME: Final = (
 )
 
 
-class History:
+class RunHistory:
     """The last run of one function that has come to its commit.
 
     Attributes:
@@ -57,17 +57,15 @@ class History:
 
 
 class Rerun:
-    """The runs of one call. Whoever makes it holds ``ticket.alive``, and calls ``ticket.leave()`` in the end.
+    """The runs of one call. The caller keeps ``ticket.alive``, and calls ``ticket.leave()`` at the end.
 
     Args:
-        context: with the policy of the database, which gives pauses and deadline.
         retries: how often the function is run again at most, 0 or more; None for the attempts of the policy.
-        history: of the function.
 
     Attributes:
-        attempt: how often the function was run, this time included.
+        attempt: number of the present run, from 1.
         ticket: its place in the queues for contended keys.
-        placed: whether the writer's place was asked for, so that it must be left in the end.
+        placed: whether the writer lock was asked for, so that it must be released at the end.
     """
 
     __slots__ = (
@@ -86,7 +84,7 @@ class Rerun:
         "ticket",
     )
 
-    def __init__(self, context: Context, retries: int | None, history: History) -> None:
+    def __init__(self, context: Context, retries: int | None, history: RunHistory) -> None:
         self._context = context
         self._retries = context.retry.attempts - 1 if retries is None else retries
         self._history = history
@@ -103,13 +101,13 @@ class Rerun:
 
     @property
     def will_write(self) -> bool:
-        """Whether the function will probably write, so that a run beside the turn of another one is in vain."""
+        """Whether the function will probably write, so that a run during the turn of another one is in vain."""
         return self._history.wrote
 
     def prepared(self, write: AtomicWrite | None) -> None:
         """Note that a run has come to its commit; without a turn, take it for the keys that the commit replaces.
 
-        Others that come to these keys meanwhile wait, instead of being defeated.
+        So others that come to these keys meanwhile wait, instead of failing at their commit.
         """
         history = self._history
         history.wrote = write is not None
@@ -121,11 +119,10 @@ class Rerun:
                 self.ticket.join(replaced)
 
     def beaten(self, conflict: TransactionConflictError, keys: tuple[bytes, ...]) -> None:
-        """Note how a run ended. The conflict is not kept, because it holds the frames of the run.
+        """Note that a conflict has ended a run. It is not kept, because it holds the frames of the run.
 
         Args:
-            conflict: what has ended the run.
-            keys: those that others have written.
+            keys: keys that others have written.
 
         Raises:
             RetriesExhaustedError: the function was run as often, or for as long, as it may be.
@@ -161,7 +158,7 @@ class Rerun:
         self._began = self._context.monotonic()
 
     def _place(self) -> Flow[bool]:
-        """Take the writer's place if other processes are about; whether it was taken."""
+        """Take the writer lock if other processes write; return whether it was taken."""
         context = self._context
         expected = context.placed and context.monotonic() < context.turns.outsiders_until
         if not expected or self._history.seconds >= QUICK_S:

@@ -1,12 +1,12 @@
-"""A transaction: its reads, answered from one snapshot and what it has written; its writes, kept for one commit.
+"""A transaction: reads of one snapshot and of its own writes, and one commit of all its writes.
 
-Every flow of the library runs in a transaction unchanged: ``through`` answers what it reads, and ``execute`` hands its
+Every flow of the library runs in a transaction unchanged: ``through`` answers its reads, and ``execute`` hands its
 write over to ``take``. At the end ``prepared`` compiles all changes to one atomic operation, which checks everything
 that was read.
 
-Rules of this module: the time of a transaction is that of its beginning, as that of its snapshot, so that two reads of
-one record agree on whether it has expired. On an engine without snapshots, a key that is seen in two versions, or a
-header that changes, ends the transaction with a conflict at once.
+Rules of this module: the time of a transaction is that of its beginning, as that of its snapshot, so two reads of one
+record agree on whether it has expired. On an engine without snapshots, a key that is seen in two versions, or a header
+that changes, ends the transaction with a conflict at once.
 """
 
 from __future__ import annotations
@@ -40,12 +40,9 @@ from kvmodels.flows.effects import Flow, Now, Read, Sleep, now, read, serve
 from kvmodels.flows.kv.queue import NewMessage
 from kvmodels.flows.kv.store_format import StoreFormat
 from kvmodels.flows.split_reads import fits_one_read, read_all, split_ranges
-from kvmodels.flows.transaction.guards import Guards
-from kvmodels.flows.transaction.overlay import Overlay
-from kvmodels.flows.transaction.reads import ReadSet, noting, version_of, within
-from kvmodels.flows.transaction.records import WrittenRecords
+from kvmodels.flows.transaction.checks import Guards, ReadSet, is_unchecked, noting, unchecked, version_of, within
+from kvmodels.flows.transaction.pending_writes import Overlay, WrittenRecords
 from kvmodels.flows.transaction.rerun import Rerun
-from kvmodels.flows.transaction.unchecked import is_unchecked, unchecked
 from kvmodels.flows.writing.operation import Operation, Seen
 from kvmodels.indexing.budget import check_budget
 from kvmodels.indexing.changes import Compiled, NeedRows
@@ -57,7 +54,7 @@ T = TypeVar("T")
 
 
 class TransactionFlows:
-    """The state of one transaction, and the flows that it consists of.
+    """The state of one transaction, and its flows.
 
     ``begin`` is run first; ``begin``, ``through``, ``check``, ``guard``, ``prepared`` and ``changed`` are run in the
     snapshot of the transaction if the engine has any.
@@ -65,7 +62,7 @@ class TransactionFlows:
     Args:
         shared: the context of the database.
         form: packs keys and values of raw writes.
-        attempt: how often the transaction was begun, this time included.
+        attempt: number of the run, from 1.
     """
 
     def __init__(self, shared: Context, form: StoreFormat, attempt: int = 1) -> None:
@@ -78,7 +75,7 @@ class TransactionFlows:
         self.ended = False
         self._settled = False
         self.aborted_by: BaseException | None = None
-        """What has left an inner part, so that nothing may be committed."""
+        """The error of an inner part, after which nothing may be committed."""
         self.met: TransactionConflictError | None = None
         """A conflict that was found before the commit; nothing can be committed after it."""
         self.rerun: Rerun | None = None
@@ -96,7 +93,7 @@ class TransactionFlows:
     # --- reading ----------------------------------------------------------------------------------------------
 
     def begin(self) -> Flow[None]:
-        """Take the time, and the header of the snapshot."""
+        """Read the time, and the header of the snapshot."""
         self.now_ms = yield from now()
         found = yield from read((point(HEADER_KEY),))
         rows, view = found.ranges[0], self._shared.view
@@ -110,12 +107,12 @@ class TransactionFlows:
 
     @property
     def view(self) -> HeaderView:
-        """The header that the whole transaction is planned with."""
+        """The header for the whole transaction."""
         assert self.context.view is not None, "a transaction is begun before it is used"
         return self.context.view
 
     def through(self, flow: Flow[T]) -> Flow[T]:
-        """Run a flow in the transaction: its reads are answered here, and it cannot commit by itself.
+        """Run a flow in the transaction, which answers its reads; the flow cannot commit by itself.
 
         Raises:
             ClosedError: the transaction has ended.
@@ -159,12 +156,12 @@ class TransactionFlows:
         return ReadResult(found, followed, versionstamp)
 
     def _reads_once(self, ranges: Sequence[ReadRange]) -> bool:
-        """Whether the engine takes these ranges in one read, with those rows that the transaction hides."""
+        """Return whether the engine takes these ranges in one read, with rows that the transaction hides."""
         widened = [*map(self._overlay.widened, ranges)]
         return len(ranges) <= 1 or fits_one_read(self.context.limits, widened, guarded=True)
 
     def _read_apart(self, request: Read) -> Flow[ReadResult | GuardFailed]:
-        """Read the ranges in several reads; without snapshots each is of a state of its own, also to the read set."""
+        """Read the ranges in several reads; without snapshots each is of a state of its own."""
         ranges, found = [*request.ranges], list[list[Row]]()
         for chunk in split_ranges(self.context.limits, map(self._overlay.widened, ranges), guarded=True):
             some = ranges[len(found) : len(found) + len(chunk)]
@@ -243,7 +240,7 @@ class TransactionFlows:
         return self._records.take(operation, proposal)
 
     def wrote(self, key: bytes) -> bool:
-        """Whether the transaction has stored the record of this key."""
+        """Return whether the transaction has stored the record of this key."""
         return self._records.has(key)
 
     def write(self, mutation: Mutation) -> None:
@@ -255,15 +252,15 @@ class TransactionFlows:
             self._overlay.write(mutation, PendingStamp())
 
     def enqueue(self, message: NewMessage, form: StoreFormat) -> None:
-        """Add a message to the queue of the store, or to that of the namespace that the form is confined to."""
+        """Add a message to the queue of the store, or of the namespace of the form."""
         self.require_open()
         self._messages.append((message, form))
 
     def check(self, key: bytes, versionstamp: bytes | None) -> Flow[None]:
-        """Make the commit depend on the version of a key that was seen elsewhere.
+        """Check the version of a key that was read elsewhere.
 
-        What the transaction itself has written there is of no concern, as little as the order of the calls is in an
-        atomic operation; but an entry that was read of its own writes may be given, and says nothing.
+        Writes of the transaction itself do not matter, nor does the order of the calls. An entry that the transaction
+        has read of its own writes is accepted, and checks nothing.
 
         Raises:
             TransactionConflictError: it has another version already.
@@ -290,12 +287,12 @@ class TransactionFlows:
     # --- the end ----------------------------------------------------------------------------------------------
 
     def prepared(self) -> Flow[AtomicWrite | None]:
-        """The one atomic operation of the transaction; None when nothing was written.
+        """Return the one atomic operation of the transaction; None when nothing was written.
 
         Raises:
-            TransactionConflictError: a conflict was met before.
-            TransactionAbortedError: an inner part failed; its cause is what that part has raised.
-            UniqueViolationError: two records, or one and a record of others, want one value.
+            TransactionConflictError: a conflict was found before.
+            TransactionAbortedError: an inner part failed; its cause is the error of that part.
+            UniqueViolationError: two records of the transaction, or one and another record, have the same unique value.
             LimitExceededError: it is too large for one operation.
         """
         self.require_open()
@@ -333,7 +330,7 @@ class TransactionFlows:
         return write
 
     def _leave_turns(self, keys: Sequence[bytes]) -> None:
-        """Leave keys that are to be checked to the transaction whose turn it is, instead of defeating it."""
+        """End the run if another transaction has the turn for one of the keys."""
         if self.rerun is not None:
             taken = self.rerun.ticket.taken(keys)
             if taken:
@@ -360,10 +357,10 @@ class TransactionFlows:
             rows |= {key: stored[0] if stored else None for key, stored in zip(keys, found.ranges, strict=True)}
 
     def changed(self) -> Flow[None]:
-        """Whether everything that was read still holds, for an engine without snapshots.
+        """Check that everything that was read still holds, for an engine without snapshots.
 
         Raises:
-            TransactionConflictError: it does not, so that what was made of it need not be true.
+            TransactionConflictError: it does not, so results may rest on two states.
         """
         for chunk in split_ranges(self.context.limits, map(point, self._reads.keys()), guarded=False):
             found = yield from read(chunk)
@@ -373,12 +370,12 @@ class TransactionFlows:
                 self._stop(failed)
 
     def commit(self, versionstamp: bytes) -> list[Callable[[], object]]:
-        """The operation was applied: objects get their versions; returns what is to run now, in order."""
+        """Give objects their committed versions; return what is to be run now, in order."""
         self._settled = True
         return [*self._records.commit(versionstamp), *self.hooks]
 
     def fail(self) -> None:
-        """Nothing was written: objects of the caller are as they were. After a commit this does nothing."""
+        """Give objects of the caller their former states; does nothing after a commit."""
         self.ended = True
         self.aborted_by = None  # its traceback holds the frame of the block, which holds this
         if not self._settled:
@@ -394,7 +391,7 @@ class TransactionFlows:
             )
 
     def conflict(self, keys: Sequence[bytes]) -> TransactionConflictError:
-        """The error for keys that others have written."""
+        """Return the error for keys that others have written."""
         self.contended = tuple(keys)
         return TransactionConflictError(
             "what the transaction has read was written by others before its commit",

@@ -1,0 +1,470 @@
+"""The writes of a transaction before its commit: its records, and all its writes laid over the rows of its snapshot.
+
+A record has a layer in the overlay: the entries that it had as it was read, which are hidden; the rows that it has now,
+itself and its entries; and the amounts that it adds to counters. A save replaces the layer as a whole, and the commit
+compiles one change of each record, from the row of the snapshot to the document of the last save. So two records may
+claim one key for a while, as in a swap of two unique values: reads see the later claim. Whether the claims may stand is
+decided at the commit, by the write compiler.
+
+Every save has a ``PendingStamp``: that of the last one gets the versionstamp of the commit, the others are superseded.
+
+Rules of this module: pure. Objects of the caller get nothing but a pending state until the commit. Folding two raw
+writes keeps a sum a sum, which needs no check, as long as no earlier write of the transaction sets the key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Final, NamedTuple, TypeVar
+
+from sortedcontainers import SortedDict
+
+from kvmodels._support.slotted_dataclass import dataclass
+from kvmodels.catalog.collection import LiveIndex
+from kvmodels.codecs.msgpack import ValueCodec
+from kvmodels.core.operations import (
+    U64_ENCODING,
+    U64_MODULUS,
+    Apply,
+    Arithmetic,
+    Delete,
+    Mutation,
+    ReadRange,
+    Row,
+    Set,
+    combine,
+    combined_operands,
+)
+from kvmodels.errors import InvalidArgumentError, InvalidValueError, KvModelsError
+from kvmodels.flows.hydration.rows import shown_key
+from kvmodels.flows.writing.operation import Operation, Proposal
+from kvmodels.indexing import aggregates
+from kvmodels.indexing.changes import RecordChange, Violation
+from kvmodels.indexing.entries import entry_keys, entry_value, require_fan_out
+from kvmodels.schema.instances import PendingStamp, pending_state, set_state, state_of
+
+R = TypeVar("R")
+
+ABSENT: Final = object()
+
+
+@dataclass(slots=True)
+class _Record:
+    """A record with its first change, which has the row of the snapshot, and its last one."""
+
+    first: RecordChange
+    last: RecordChange
+    stamp: PendingStamp
+    refused: Callable[[Violation], KvModelsError]
+
+
+class _Save(NamedTuple):
+    """What remains of one write to be done at the commit."""
+
+    proposal: Proposal[Any]
+    stamps: tuple[PendingStamp, ...]
+    objects: tuple[tuple[Any, dict[str, Any]], ...]
+    """Objects of the caller, with their values at the save."""
+
+
+class WrittenRecords:
+    """The records that a transaction has written, shown in its overlay and ended with its commit."""
+
+    __slots__ = ("_codec", "_overlay", "_records", "_saves", "_stamps")
+
+    def __init__(self, codec: ValueCodec, overlay: Overlay) -> None:
+        self._codec = codec
+        self._overlay = overlay
+        self._records: dict[bytes, _Record] = {}
+        self._saves: list[_Save] = []
+        self._stamps: list[PendingStamp] = []
+
+    def __bool__(self) -> bool:
+        return bool(self._records)
+
+    def take(self, operation: Operation[R], proposal: Proposal[R]) -> R:
+        """Add the changes of a proposal, and return the result of its verb.
+
+        Raises:
+            InvalidArgumentError: the write has no result before its commit, or writes more than records.
+            InvalidValueError, OperationTooLargeError: an index cannot hold a value; nothing was added.
+        """
+        if proposal.result is None or proposal.beside is not None:
+            raise InvalidArgumentError(
+                "this write cannot be part of a transaction",
+                hint="Call it on the database, outside of the transaction.",
+            )
+        written: list[tuple[_Record, Layer]] = []
+        for change in proposal.changes:
+            known = self._records.get(change.key)
+            stamp = PendingStamp()
+            record = _Record(known.first if known else change, change, stamp, operation.refused)
+            written.append((record, _layer(self._codec, record)))
+        for record, layer in written:
+            self._stamps.append(record.stamp)
+            self._records[record.last.key] = record
+            self._overlay.put(record.last.key, layer)
+        stamps = tuple(record.stamp for record, _ in written)
+        result = proposal.result(stamps[0])
+        self._saves.append(_Save(proposal, stamps, tuple(_give_states(proposal, stamps))))
+        return result
+
+    def has(self, key: bytes) -> bool:
+        """Return whether the record of a key was stored, and not removed since."""
+        record = self._records.get(key)
+        return record is not None and record.last.new_document is not None
+
+    def versions(self, keys: Iterable[bytes]) -> list[bytes | None]:
+        """Return the stamps of the last saves of some records, None for one that was not saved."""
+        return [record.stamp if (record := self._records.get(key)) else None for key in keys]
+
+    def changes(self) -> list[RecordChange]:
+        """Return one change for each record, from the row that was read to the document of the last save."""
+        return [
+            record.last._replace(
+                live=record.first.live,
+                old=record.first.old,
+                old_document=record.first.old_document,
+                rewrite=record.first.rewrite or record.last.rewrite,
+            )
+            for record in self._records.values()
+        ]
+
+    def refused(self, violation: Violation) -> KvModelsError:
+        """Return the error for a unique slot that another record holds, as the verb of the write raises it."""
+        return self._records[violation.change.key].refused(violation)
+
+    def commit(self, versionstamp: bytes) -> list[Callable[[], object]]:
+        """Give the objects of the caller their committed state; return the hooks to run now."""
+        last = {id(record.stamp) for record in self._records.values()}
+        for stamp in self._stamps:
+            if id(stamp) in last:
+                stamp.resolve(versionstamp)
+            else:
+                stamp.supersede()
+        # What the caller has assigned since the last save of an object was not stored, and stays.
+        later = {id(one): (one, _assigned_since(one, values)) for save in self._saves for one, values in save.objects}
+        for save in self._saves:
+            save.proposal.done(versionstamp)
+        for one, values in later.values():
+            one.__dict__.update(values)
+        self._restamp()
+        return [hook for save in self._saves for hook in save.proposal.after]
+
+    def _restamp(self) -> None:
+        """Give objects whose records a later save has overwritten a superseded version."""
+        last: dict[int, tuple[Any, PendingStamp]] = {}
+        for save in self._saves:
+            last.update((id(one), (one, stamp)) for (one, _), stamp in zip(save.objects, save.stamps, strict=False))
+        for one, stamp in last.values():
+            state = state_of(one)
+            if stamp.resolved is None and state is not None:
+                set_state(one, replace(state, versionstamp=stamp))
+
+    def fail(self) -> None:
+        """Give the objects of the caller the states that they had before."""
+        for stamp in self._stamps:
+            stamp.fail()
+
+
+def _give_states(proposal: Proposal[Any], stamps: Sequence[PendingStamp]) -> Iterable[tuple[Any, dict[str, Any]]]:
+    states = () if proposal.states is None else proposal.states(stamps[0])
+    for (instance, state), stamp in zip(states, stamps, strict=proposal.states is not None):
+        pending_state(instance, stamp, state)
+        yield instance, dict(instance.__dict__)
+
+
+def _assigned_since(instance: Any, values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in instance.__dict__.items() if value is not values.get(name, ABSENT)}
+
+
+def _layer(codec: ValueCodec, record: _Record) -> Layer:
+    """Return the layer of a record, from the row that was read to its last change.
+
+    Raises:
+        InvalidValueError, OperationTooLargeError: an index cannot hold a value; model and key are named.
+    """
+    first, last = record.first, record.last
+    hidden: set[bytes] = set()
+    rows: dict[bytes, Row] = {}
+    sums: dict[bytes, int] = {}
+    if first.old is not None:
+        hidden.add(first.key)
+    if last.new_document is not None:
+        rows[last.key] = Row(last.key, last.value, last.encoding, record.stamp, last.expire_at)
+    try:
+        for index in last.live.maintained:
+            if not index.readable:
+                continue  # no query reads it; the compiler decides at the commit
+            if index.definition.aggregates is not None:
+                aggregates.fold(sums, _counted_before(index, first), -1)
+                after = aggregates.contribution(index, last.new_document, last.expire_at)
+                aggregates.fold(sums, after, +1)
+                continue
+            hidden.update(_entries_before(index, first))
+            present = entry_keys(index, last.new_document, last.pk)
+            if len(present) > 1:
+                require_fan_out(last.live, index, len({key for key, _ in present}))
+            for key, slot in present:
+                value, encoding = entry_value(codec, index.layout, slot, last)
+                rows[key] = Row(key, value, encoding, record.stamp, last.expire_at)
+    except InvalidValueError as error:
+        error.model = error.model or last.live.schema.name
+        error.key = shown_key(last.live.layout.unpack(last.pk))
+        raise
+    return Layer(frozenset(hidden), rows, sums)
+
+
+def _entries_before(index: LiveIndex, change: RecordChange) -> list[bytes]:
+    """Return the entries that a record had as it was read, without those that cannot be encoded.
+
+    So a record that another program has damaged can be replaced or removed. The compiler does the same.
+    """
+    try:
+        return [key for key, _ in entry_keys(index, change.old_document, change.pk)]
+    except InvalidValueError:
+        return []
+
+
+def _counted_before(index: LiveIndex, change: RecordChange) -> dict[bytes, int]:
+    """Return what a record has added to counters as it was read; damaged as in ``_entries_before``."""
+    try:
+        return aggregates.contribution(index, change.old_document, None if change.old is None else change.old.expire_at)
+    except InvalidValueError:
+        return {}
+
+
+class Layer(NamedTuple):
+    """The changes of one record.
+
+    Attributes:
+        hidden: keys of its rows as it was read, also of those that are among ``rows``.
+        rows: its present rows, by key.
+        sums: signed numbers that are added to counters, by key.
+    """
+
+    hidden: frozenset[bytes] = frozenset()
+    rows: Mapping[bytes, Row] = {}
+    sums: Mapping[bytes, int] = {}
+
+
+_EMPTY: Final = Layer()
+
+
+class Overlay:
+    """The present rows of a transaction, given those of its snapshot; changed counters carry ``versionstamp``."""
+
+    __slots__ = ("_layers", "_touched", "_versionstamp")
+
+    def __init__(self, versionstamp: bytes) -> None:
+        self._versionstamp = versionstamp
+        self._layers: dict[bytes, Layer] = {}
+        self._touched: SortedDict[bytes, _KeyState] = SortedDict()
+
+    def __bool__(self) -> bool:
+        return bool(self._touched)
+
+    # --- what was written -------------------------------------------------------------------------------------
+
+    def put(self, owner: bytes, layer: Layer) -> None:
+        """Replace the layer of a record; ``owner`` is its key."""
+        self._take_away(owner, self._layers.get(owner, _EMPTY))
+        self._layers[owner] = layer
+        for key in layer.hidden:
+            self._at(key).hidden_by.add(owner)
+        for key, row in layer.rows.items():
+            self._at(key).rows[owner] = row
+        for key, amount in layer.sums.items():
+            touched = self._at(key)
+            touched.added_by.add(owner)
+            touched.total += amount
+
+    def _take_away(self, owner: bytes, layer: Layer) -> None:
+        for key, amount in layer.sums.items():
+            self._touched[key].total -= amount
+        for key in {*layer.hidden, *layer.rows, *layer.sums}:
+            touched = self._touched[key]
+            touched.hidden_by.discard(owner)
+            touched.rows.pop(owner, None)
+            touched.added_by.discard(owner)
+            if touched.is_idle:
+                del self._touched[key]
+
+    def write(self, mutation: Mutation, versionstamp: bytes) -> None:
+        """Add a raw write; the row of its key carries the versionstamp.
+
+        Raises:
+            InvalidValueError: it cannot be applied to what the transaction has stored there; nothing was added.
+        """
+        present = self._touched.get(mutation.key)
+        together = folded(present.mutation if present else None, mutation)
+        touched = self._at(mutation.key)
+        touched.mutation, touched.versionstamp = together, versionstamp
+
+    def mutations(self) -> Iterator[Mutation]:
+        """Yield the raw writes, one for each key."""
+        for touched in self._touched.values():
+            if touched.mutation is not None:
+                yield touched.mutation
+
+    def _at(self, key: bytes) -> _KeyState:
+        touched = self._touched.get(key)
+        if touched is None:
+            touched = self._touched[key] = _KeyState()
+        return touched
+
+    # --- what is there now ------------------------------------------------------------------------------------
+
+    def decides(self, key: bytes) -> bool:
+        """Return whether the present row of a key does not depend on the snapshot."""
+        touched = self._touched.get(key)
+        return touched is not None and touched.decides
+
+    def row(self, key: bytes, stored: Row | None, now_ms: int | None = None) -> Row | None:
+        """Return the present row of a key.
+
+        Args:
+            stored: the row in the snapshot.
+            now_ms: hides rows past their deadline; None: they are seen.
+
+        Raises:
+            InvalidValueError: a sum, min or max of what is no unsigned 64-bit integer.
+        """
+        touched = self._touched.get(key)
+        row = stored if touched is None else self._present(key, touched, stored)
+        return None if row is None or (now_ms is not None and _expired(row, now_ms)) else row
+
+    def _present(self, key: bytes, touched: _KeyState, stored: Row | None) -> Row | None:
+        if touched.mutation is not None:
+            return applied(touched.mutation, stored, touched.versionstamp)
+        if touched.rows:
+            return next(reversed(touched.rows.values()))
+        if touched.hidden_by:
+            return None
+        if not touched.total or (stored is not None and stored.encoding != U64_ENCODING):
+            return stored
+        before = 0 if stored is None else int.from_bytes(stored.value, "little")
+        value = ((before + touched.total) % U64_MODULUS).to_bytes(8, "little")
+        return Row(key, value, U64_ENCODING, self._versionstamp, None)
+
+    def widened(self, wanted: ReadRange) -> ReadRange:
+        """Return the range to read of the snapshot, with a limit that makes up for rows hidden by the overlay."""
+        if wanted.end is None or wanted.limit is None:
+            return wanted
+        hidden = sum(not touched.rows and touched.decides for _, touched in self._between(wanted))
+        expiring = sum(row.expire_at is not None for _, touched in self._between(wanted) for row in _rows(touched))
+        return wanted._replace(limit=wanted.limit + hidden + expiring)
+
+    def merged(self, wanted: ReadRange, stored: list[Row], now_ms: int | None = None) -> list[Row]:
+        """Return the present rows of a range.
+
+        Args:
+            wanted: the range.
+            stored: the rows of ``widened(wanted)`` in the snapshot.
+            now_ms: as for ``row``.
+
+        Cost: O(rows + keys written in the range).
+        """
+        if wanted.end is None:
+            row = self.row(wanted.start, stored[0] if stored else None, now_ms)
+            return [] if row is None else [row]
+        rows = {row.key: row for row in stored}
+        changed = False
+        for key, touched in self._between(wanted):
+            changed = True
+            row = self._present(key, touched, rows.pop(key, None))
+            if row is not None and not (now_ms is not None and _expired(row, now_ms)):
+                rows[key] = row
+        if not changed:
+            return stored
+        return [rows[key] for key in sorted(rows, reverse=wanted.reverse)[: wanted.limit]]
+
+    def _between(self, wanted: ReadRange) -> Iterator[tuple[bytes, _KeyState]]:
+        for key in self._touched.irange(wanted.start, wanted.end, inclusive=(True, False)):
+            yield key, self._touched[key]
+
+
+class _KeyState:
+    """All changes of one key."""
+
+    __slots__ = ("added_by", "hidden_by", "mutation", "rows", "total", "versionstamp")
+
+    def __init__(self) -> None:
+        self.hidden_by: set[bytes] = set()
+        self.rows: dict[bytes, Row] = {}
+        self.added_by: set[bytes] = set()
+        self.total = 0
+        self.mutation: Mutation | None = None
+        self.versionstamp = b""
+
+    @property
+    def is_idle(self) -> bool:
+        return not (self.hidden_by or self.rows or self.added_by or self.mutation)
+
+    @property
+    def decides(self) -> bool:
+        """Whether the present row does not depend on the snapshot."""
+        return bool(self.rows or self.hidden_by) or isinstance(self.mutation, Set | Delete)
+
+
+def _rows(touched: _KeyState) -> Iterator[Row]:
+    yield from touched.rows.values()
+    if isinstance(touched.mutation, Set):
+        row = applied(touched.mutation, None, b"")
+        assert row is not None, "a set leaves a row"
+        yield row
+
+
+def _expired(row: Row, now_ms: int) -> bool:
+    return row.expire_at is not None and row.expire_at <= now_ms
+
+
+def folded(before: Mutation | None, after: Mutation) -> Mutation:
+    """Return one mutation that does the same as two of one key in turn.
+
+    Raises:
+        InvalidValueError: a sum, min or max that cannot be applied to what the transaction has stored.
+
+    Examples:
+        >>> folded(Arithmetic("sum", b"k", 2), Arithmetic("sum", b"k", 3)).operand
+        5
+        >>> folded(Set(b"k", b"old", 3), Delete(b"k"))
+        Delete(key=b'k')
+    """
+    if before is None or isinstance(after, Set | Delete):
+        return after
+    if isinstance(before, Set | Delete):
+        return Set(after.key, *combine(after, applied(before, None, b"")))
+    if isinstance(before, Arithmetic) and isinstance(after, Arithmetic) and before.kind == after.kind:
+        return after._replace(operand=combined_operands(after.kind, before.operand, after.operand))
+    return _composed(before, after)
+
+
+def _composed(first: Arithmetic | Apply, second: Arithmetic | Apply) -> Apply:
+    def both(stored: tuple[bytes, int] | None) -> tuple[bytes, int]:
+        row = None if stored is None else _row(first.key, stored)
+        return combine(second, _row(first.key, combine(first, row)))
+
+    return Apply(first.key, both, max(_size(first), _size(second)))
+
+
+def applied(mutation: Mutation, stored: Row | None, versionstamp: bytes) -> Row | None:
+    """Return the row of a key after a mutation of ``stored``, which is None for no live row.
+
+    Raises:
+        InvalidValueError: a sum, min or max of what is no unsigned 64-bit integer.
+    """
+    if isinstance(mutation, Delete):
+        return None
+    if isinstance(mutation, Set):
+        return Row(mutation.key, mutation.value, mutation.encoding, versionstamp, mutation.expire_at)
+    return _row(mutation.key, combine(mutation, stored), versionstamp)
+
+
+def _row(key: bytes, stored: tuple[bytes, int], versionstamp: bytes = b"") -> Row:
+    return Row(key, *stored, versionstamp, None)
+
+
+def _size(mutation: Arithmetic | Apply) -> int:
+    return mutation.size if isinstance(mutation, Apply) else 8
