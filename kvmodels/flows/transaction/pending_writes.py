@@ -60,7 +60,7 @@ class _Record:
 
 
 class _Save(NamedTuple):
-    """What remains of one write to be done at the commit."""
+    """The rest of one write, to be done at the commit."""
 
     proposal: Proposal[Any]
     stamps: tuple[PendingStamp, ...]
