@@ -79,7 +79,8 @@ if TYPE_CHECKING:
     from kvmodels.flows.bulk.options_and_results import BulkFailure, BulkItem, BulkProgress, BulkResult
     from kvmodels.flows.check.findings import CheckReport
     from kvmodels.flows.evolution.apply import SchemaReport
-    from kvmodels.flows.evolution.build import BuildReport, IndexViolation
+    from kvmodels.flows.evolution.batches import IndexViolation
+    from kvmodels.flows.evolution.build import BuildReport
     from kvmodels.flows.evolution.migrate import MigrationReport
     from kvmodels.flows.evolution.throttle import SchemaProgress
     from kvmodels.flows.evolution.violations import RecordViolation
@@ -244,7 +245,8 @@ _NAMES_OF = {
     "flows.bulk.options_and_results": "BulkFailure BulkItem BulkProgress BulkResult",
     "flows.check.findings": "CheckReport",
     "flows.evolution.apply": "SchemaReport",
-    "flows.evolution.build": "BuildReport IndexViolation",
+    "flows.evolution.batches": "IndexViolation",
+    "flows.evolution.build": "BuildReport",
     "flows.evolution.migrate": "MigrationReport",
     "flows.evolution.throttle": "SchemaProgress",
     "flows.evolution.violations": "RecordViolation",

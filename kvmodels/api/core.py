@@ -26,14 +26,11 @@ from kvmodels.flows.check import undeclared as scrub_undeclared
 from kvmodels.flows.context import Context
 from kvmodels.flows.effects import Flow
 from kvmodels.flows.evolution import apply as plan_apply
-from kvmodels.flows.evolution import apply as plan_flows
-from kvmodels.flows.evolution import build
 from kvmodels.flows.evolution import build as building
+from kvmodels.flows.evolution import header as stored_header
 from kvmodels.flows.evolution import migrate as migrate_flows
-from kvmodels.flows.evolution import open as opening
 from kvmodels.flows.evolution import violations as listing
-from kvmodels.flows.evolution.sampling import SAMPLE
-from kvmodels.flows.evolution.throttle import UNPACED, Pace
+from kvmodels.flows.evolution.throttle import SAMPLE, UNPACED, Pace
 from kvmodels.flows.retry_policy import DEFAULT_RETRY, RetryPolicy
 from kvmodels.flows.signals import Signals
 from kvmodels.flows.writing import token as tokens
@@ -199,7 +196,7 @@ class DatabaseCore:
         )
 
     def open(self, engine: Engine) -> Flow[None]:
-        """Bring the store in line with the declarations; see ``flows/evolution/open.py``."""
+        """Bring the store in line with the declarations; see ``flows/evolution/header.py``."""
         capabilities = engine.capabilities
         context = Context(
             codec=self.form.codec,
@@ -216,11 +213,11 @@ class DatabaseCore:
             turns=capabilities.turns or Turns(),
             placed=capabilities.write_reserver is not None,
         )
-        view = yield from opening.open_database(context, writable=not self._readonly)
+        view = yield from stored_header.open_database(context, writable=not self._readonly)
         for part, owner in view.header.prefixes().items():
             self.reserved.add(part, owner)
         if self._must_be_current:
-            opening.require_current(view)
+            stored_header.require_current(view)
         self._context = context
 
     def _chosen(self, models: Iterable[type[Any]]) -> list[ModelSchema]:
@@ -235,12 +232,12 @@ class DatabaseCore:
     def drop_index(self, model: type[Any], name: str) -> Flow[bool]:
         """Drop an index of a registered model; False when the store lists none of this name."""
         require_text("name", name, "Give the name of an index, as explain() and db.check() show it.")
-        return (yield from build.drop_index(self.context, self.schema_for(model).collection, name)) > 0
+        return (yield from stored_header.drop_index(self.context, self.schema_for(model).collection, name)) > 0
 
     def plan(self, models: Iterable[type[Any]], sample: int | None = SAMPLE) -> Flow[evolution.SchemaPlan]:
         """What lies between the models and the store."""
         _require_sample(sample)
-        return plan_flows.plan_schema(self.context, self._chosen(models), sample)
+        return plan_apply.plan_schema(self.context, self._chosen(models), sample)
 
     def apply(
         self, models: Iterable[type[Any]], allow: Iterable[str], pace: Pace, sample: int | None = SAMPLE

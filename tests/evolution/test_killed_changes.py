@@ -14,7 +14,7 @@ from kvmodels.core.operations import AtomicWrite, Committed, Conflict
 from kvmodels.engines.contract import Engine
 from kvmodels.engines.faults import FaultEngine
 from kvmodels.engines.memory.engine import MemoryEngine
-from kvmodels.flows.evolution import build, migrate
+from kvmodels.flows.evolution import batches
 from tests.evolution.accounts import Account, NewAccount, Touched, account
 from tests.evolution.releases import database
 from tests.evolution.residents import FirstResident, Resident, key_of, resident
@@ -39,9 +39,8 @@ def applied(model: type[KvModel]) -> Callable[[str, Callable[..., object]], None
     """Everything that brings a store to a release, in batches of a few records."""
 
     def work(path: str, tell: Callable[..., object]) -> None:
-        for module in (build, migrate):
-            for size in ("FIRST_BATCH", "LARGEST_BATCH"):
-                setattr(module, size, SIZE)
+        for size in ("FIRST_BATCH", "LARGEST_BATCH"):
+            setattr(batches, size, SIZE)
         with Database(path, models=[model], durability="relaxed", busy_timeout=60) as db:
             db.apply(progress=tell)
 

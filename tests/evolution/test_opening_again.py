@@ -11,7 +11,7 @@ import pytest
 from kvmodels import Database, Indexed, KvModel, PrimaryKey, SchemaMismatchError, Unique
 from kvmodels.catalog.collection import join, record_layout, rejoin
 from kvmodels.flows.context import Context, HeaderView
-from kvmodels.flows.evolution import open as opening
+from kvmodels.flows.evolution import header
 
 
 def reader(name: str, **columns: Any) -> Any:
@@ -96,13 +96,13 @@ def test_what_is_refused_is_an_error_of_each_store(tmp_path: Path):
 
 def test_a_second_opening_of_the_same_classes_compares_no_prefixes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     calls: list[int] = []
-    check = opening.check_prefixes
+    check = header.check_prefixes
 
     def counted(context: Context, view: HeaderView) -> None:
         calls.append(1)
         check(context, view)
 
-    monkeypatch.setattr(opening, "check_prefixes", counted)
+    monkeypatch.setattr(header, "check_prefixes", counted)
     model, beside = (
         reader("Reader", email=Unique[str]),
         type(

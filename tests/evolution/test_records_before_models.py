@@ -174,7 +174,7 @@ def test_a_collection_without_records_is_listed_as_readable_by_one_commit(url, k
             requests.append(type(request))
             answer = yield request
 
-    monkeypatch.setattr("kvmodels.flows.evolution.open.list_new", watched)
+    monkeypatch.setattr("kvmodels.flows.evolution.header.list_new", watched)
     with Database(url, models=[User, City]) as db:
         assert requests == [Commit]
         assert {state for _, _, state in (*states(db), *states(db, "cities"))} == {"readable"}

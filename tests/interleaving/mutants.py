@@ -12,7 +12,7 @@ from kvmodels.catalog.keyspace import EntryLayout
 from kvmodels.core.operations import AtomicWrite
 from kvmodels.errors import KvModelsError
 from kvmodels.flows.effects import Flow, Read, steps_of
-from kvmodels.flows.evolution import build_batch
+from kvmodels.flows.evolution import build
 from kvmodels.flows.transaction import transaction
 from kvmodels.flows.writing import attempt as retry
 from kvmodels.flows.writing import token
@@ -48,7 +48,7 @@ def _no_header_check(patch: Patch) -> None:
 
 
 def _touch_beside_the_compiler(patch: Patch) -> None:
-    real = build_batch._change
+    real = build._change
 
     def touch(context: Any, live: Any, index: Any, row: Any) -> Any:
         change = real(context, live, index, row)
@@ -56,7 +56,7 @@ def _touch_beside_the_compiler(patch: Patch) -> None:
             return change
         return change._replace(live=replace(change.live, maintained=(index,)))
 
-    patch.setattr(build_batch, "_change", touch)
+    patch.setattr(build, "_change", touch)
 
 
 def _no_absence_check(patch: Patch) -> None:
@@ -97,22 +97,22 @@ def _no_fence(patch: Patch) -> None:
 
 
 def _builder_skips_all(patch: Patch) -> None:
-    real = build_batch._index_rows
+    real = build._index_rows
 
     def skipping(context: Any, live: Any, index: Any, *rest: Any, **advance: Any) -> Any:
         return real(context, live, replace(index, fence=bytes(10)), *rest, **advance)
 
-    patch.setattr(build_batch, "_index_rows", skipping)
+    patch.setattr(build, "_index_rows", skipping)
 
 
 def _no_build_progress_check(patch: Patch) -> None:
-    real = build_batch._index_rows
+    real = build._index_rows
 
     def unchecked(context: Any, live: Any, index: Any, view: Any, rows: Any, *, advance: Any) -> Any:
         header: Any = rules.header_check(view.guard)
         return real(context, live, index, view, rows, advance=(header, advance[1]))
 
-    patch.setattr(build_batch, "_index_rows", unchecked)
+    patch.setattr(build, "_index_rows", unchecked)
 
 
 def _any_deadline(patch: Patch) -> None:

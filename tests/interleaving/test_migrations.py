@@ -26,7 +26,7 @@ from kvmodels import (
     upgrade,
 )
 from kvmodels.catalog import collection as live
-from kvmodels.flows.evolution import migrate_batch
+from kvmodels.flows.evolution import migrate as migrations
 from kvmodels.flows.evolution.migrate import migrate
 from kvmodels.flows.evolution.throttle import Pace
 from kvmodels.indexing.changes import RecordChange
@@ -236,13 +236,13 @@ def _older_releases_write(patch: pytest.MonkeyPatch) -> None:
 
 
 def _entries_of_the_upgraded_form(patch: pytest.MonkeyPatch) -> None:
-    real = migrate_batch._Batch.rewritten
+    real = migrations.rewritten
 
-    def rewritten(self: Any, row: Any) -> Any:
-        change = real(self, row)
+    def rewritten(context: Any, collection: Any, row: Any, aim: Any, now_ms: int) -> Any:
+        change = real(context, collection, row, aim, now_ms)
         return change._replace(old_document=change.new_document) if isinstance(change, RecordChange) else change
 
-    patch.setattr(migrate_batch._Batch, "rewritten", rewritten)
+    patch.setattr(migrations, "rewritten", rewritten)
 
 
 def _readable_at_once(patch: pytest.MonkeyPatch) -> None:
@@ -259,7 +259,7 @@ def _older_releases_ask_on(patch: pytest.MonkeyPatch) -> None:
 
 
 def _progress_is_not_checked(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(migrate_batch, "progress_check", lambda key, row: None)
+    patch.setattr(migrations, "progress_check", lambda key, row: None)
 
 
 MUTANTS: dict[str, tuple[str, Callable[[pytest.MonkeyPatch], None]]] = {

@@ -31,7 +31,7 @@ from kvmodels.flows.evolution import build as building
 from kvmodels.flows.evolution import migrate as migrate_flows
 from kvmodels.flows.evolution import throttle as pace
 from kvmodels.flows.evolution import violations as listing
-from kvmodels.flows.evolution.sampling import SAMPLE
+from kvmodels.flows.evolution.throttle import SAMPLE
 from kvmodels.flows.retry_policy import DEFAULT_RETRY, RetryPolicy
 from kvmodels.limits import Limits
 from kvmodels.schema.compile.model import KvModel

@@ -8,8 +8,8 @@ __getattr__ = deferred_modules(
     __name__,
     "apply",
     "build",
+    "header",
     "migrate",
-    "open",
     "throttle",
     "violations",
 )

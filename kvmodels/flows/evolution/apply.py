@@ -3,9 +3,8 @@
 A plan lists the differences as steps of named rules, and tries the models on a sample of records. Its execution lists
 fields, raises the schema version, drops, builds and migrates.
 
-Rules of this module: a plan writes nothing. A refused change is refused before anything is done. Every step is a
-change that can be interrupted and begun again; the plan is only made to be judged and shown, and each step looks at
-the store itself.
+Rules of this module: a plan writes nothing. A refused change is refused before anything is done. Every step can be
+interrupted and begun again; the plan is only shown and judged, and each step reads the store itself.
 """
 
 from __future__ import annotations
@@ -23,13 +22,17 @@ from kvmodels.core.operations import ReadRange, Row, after_prefix
 from kvmodels.errors import DecodeError, SchemaChangeRefusedError
 from kvmodels.flows.context import Context, header_view, reload_header
 from kvmodels.flows.effects import Flow, read
-from kvmodels.flows.evolution.build import BuildReport, build_index, drop_generations, drop_index, unbuilt_indexes
-from kvmodels.flows.evolution.header import list_fields, outdated_generations, raise_schema_version
-from kvmodels.flows.evolution.migrate import MigrationReport, migrate
-from kvmodels.flows.evolution.migrate_batch import remade
-from kvmodels.flows.evolution.open import list_collections
-from kvmodels.flows.evolution.sampling import SAMPLE
-from kvmodels.flows.evolution.throttle import Pace
+from kvmodels.flows.evolution.build import BuildReport, build_index, unbuilt_indexes
+from kvmodels.flows.evolution.header import (
+    drop_generations,
+    drop_index,
+    list_collections,
+    list_fields,
+    outdated_generations,
+    raise_schema_version,
+)
+from kvmodels.flows.evolution.migrate import MigrationReport, migrate, remade
+from kvmodels.flows.evolution.throttle import SAMPLE, Pace
 from kvmodels.flows.hydration.rows import cause_of, document_of, object_of
 from kvmodels.indexing.changes import Misfit
 from kvmodels.schema.definition.definition import ModelSchema
@@ -39,7 +42,7 @@ ROWS_AT_ONCE: Final = 500
 
 
 def plan_schema(context: Context, schemas: Sequence[ModelSchema], sample: int | None = SAMPLE) -> Flow[SchemaPlan]:
-    """The plan for some collections.
+    """Return the plan for some collections.
 
     Args:
         sample: how many records of each collection the model is tried on, in the order of their keys; None: on all.
@@ -56,12 +59,12 @@ def plan_schema(context: Context, schemas: Sequence[ModelSchema], sample: int | 
 
 
 def _can_be_tried(live: LiveCollection, stored: StoredCollection | None) -> bool:
-    """Whether the records are those of this release or an older one, and no other step says that it reads none."""
+    """Return whether the records are of this release or an older one, and no other step reports them as unreadable."""
     return stored is not None and live.refused is None and not is_older(live.schema, stored)
 
 
 def _tried(context: Context, live: LiveCollection, sample: int | None) -> Flow[tuple[bool, Tried]]:
-    """Whether there are no records, and how the first ones are taken by the model."""
+    """Return whether there are no records, and how the model takes the first ones."""
     start, end = live.layout.prefix, after_prefix(live.layout.prefix)
     if sample == 0:
         found = yield from read((ReadRange(start, end, 1, keys_only=True),))
@@ -89,7 +92,7 @@ def _refused(context: Context, live: LiveCollection, rows: Iterable[Row]) -> Ite
 
 
 def _refusal(context: Context, live: LiveCollection, row: Row) -> str | None:
-    """Why the model does not take a record; one of an older version is also written anew, as a migration does it."""
+    """Return why the model does not take a record; one of an older version is also rewritten, as a migration does."""
     try:
         if version_of(document_of(context, row)) >= live.schema.schema_version:
             object_of(context, live, row)
@@ -106,12 +109,12 @@ def _refusal(context: Context, live: LiveCollection, row: Row) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class SchemaReport:
-    """What ``db.apply()`` has done.
+    """Result of ``db.apply()``.
 
     Attributes:
-        plan: what it found, with the steps that were allowed.
-        builds: the indexes that were built, and how that ended.
-        migrations: the collections whose records were rewritten.
+        plan: with the steps that were allowed.
+        builds: the reports of the indexes that were built.
+        migrations: the reports of the collections whose records were rewritten.
     """
 
     plan: SchemaPlan
@@ -120,7 +123,7 @@ class SchemaReport:
 
     @property
     def complete(self) -> bool:
-        """Whether every index is readable and every record rewritten; else ``db.violations()`` says what is left."""
+        """Whether every index is readable and every record rewritten; else see ``db.violations()``."""
         built = all(report.state is IndexState.READABLE for report in self.builds)
         return built and all(report.complete for report in self.migrations)
 
@@ -138,7 +141,7 @@ def apply_schema(
     """Bring some collections in line with their declarations.
 
     Args:
-        allow: names of what would be refused, or not be done, otherwise.
+        allow: names of steps that would be refused, or not be done, otherwise.
         sample: how many records of each collection the model is tried on first; None: all.
 
     Raises:
@@ -171,7 +174,7 @@ def apply_schema(
 
 
 def build_indexes(context: Context, schemas: Sequence[ModelSchema], pace: Pace) -> Flow[tuple[BuildReport, ...]]:
-    """Build or finish every declared index that is not READABLE, and remove what older generations left.
+    """Build or finish every declared index that is not READABLE, and remove the entries of older generations.
 
     Raises:
         SchemaMismatchError: this process may not write one of the collections; nothing was done.
@@ -200,7 +203,7 @@ def _build_indexes_of(context: Context, schema: ModelSchema, pace: Pace) -> Flow
 
 
 def _waits_for_records(context: Context, schema: ModelSchema) -> Flow[bool]:
-    """Whether a declared index serves no query until records of older versions are rewritten."""
+    """Return whether a declared index serves no query until records of older versions are rewritten."""
     view = yield from reload_header(context)
     oldest = view.header.collections[schema.collection].oldest
     return any(needed_version(schema, definition) > oldest for definition in schema.indexes.values())

@@ -1,164 +1,70 @@
-"""Online index builds beside readers and writers, in resumable batches; removal of dropped generations.
+"""Online index builds beside readers and writers, in resumable batches.
 
 The commit that makes the index WRITE_ONLY also writes its fence. From then on every writer keeps the index, so a
 record with a versionstamp above the fence needs nothing; the scan indexes the others, each under a check of its
-versionstamp. Every batch checks and sets the progress row: a second delivery, or a second builder at the same place,
-is refused. A record that cannot be indexed becomes a violation row, and the index stays PENDING while there are any.
+versionstamp. A record that cannot be indexed becomes a violation row, and the index stays PENDING while there are any.
 
 An aggregate index is built in the same way, but every record is set again in the commit that counts it, which lifts
 its versionstamp above the fence: so a versionstamp says whether a record is counted, for the builder and for writers.
 
-A generation in state DROPPING is out of the reach of readers, whose guard fails, and of writers, whose header check
-fails. Its prefix is never used again, so its entries can go at leisure, in batches.
-
-Rules of this module: entries are computed by the write compiler (R4) in ``flows/evolution/build_batch.py``; every step
-can be lost, repeated or interrupted. Source: FoundationDB Record Layer, OnlineIndexer, with a versionstamp fence in
-place of its range set. Every batch of a removal checks the header, and checks and sets a progress row; the generation
-leaves the header last. The header is checked because the progress row begins and ends as absent: without it, the first
-batch could arrive a second time when all is done, and leave its row behind.
+Rules of this module: entries are computed by the write compiler (R4); every step can be lost, repeated or interrupted.
+A record is rewritten only where it must be (``rules.must_touch``), and when it stores no value yet for a column or an
+included field. Source: FoundationDB Record Layer, OnlineIndexer, with a versionstamp fence in place of its range set.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Annotated, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from kvmodels._support.naming import show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.catalog.catalogue import IndexState, StoredCollection, StoredIndex, stored_index
-from kvmodels.catalog.collection import LiveIndex, require_current_release, unbuilt_from_the_start
-from kvmodels.catalog.keyspace import HEADER_KEY, build_key, counter_prefix, drop_key, fence_key, violation_prefix
-from kvmodels.core.keys import encode_key, skip_parts
+from kvmodels.catalog.collection import LiveCollection, LiveIndex, unbuilt_from_the_start
+from kvmodels.catalog.keyspace import (
+    build_key,
+    fence_key,
+    violation_key,
+)
+from kvmodels.core.keys import key_successor, skip_parts
 from kvmodels.core.operations import (
-    AtomicWrite,
     Check,
-    Committed,
     Delete,
     GuardFailed,
     Mutation,
     ReadRange,
+    Row,
     Set,
     after_prefix,
     point,
 )
-from kvmodels.core.values import StoredAsJson
-from kvmodels.errors import CommitUnknownError, RetriesExhaustedError, UnknownFieldError
-from kvmodels.flows.context import Context, HeaderView, reload_header
-from kvmodels.flows.effects import Flow, commit, read, sleep
-from kvmodels.flows.evolution.build_batch import Progress, build_batch, resolve_violations
-from kvmodels.flows.evolution.header import commit_header, outdated_generations, raise_schema_version
+from kvmodels.errors import (
+    DecodeError,
+    KvModelsError,
+    OperationTooLargeError,
+    UnknownFieldError,
+)
+from kvmodels.flows.context import Context, HeaderView, reload_header, writable_collection
+from kvmodels.flows.effects import Flow, now, read
+from kvmodels.flows.evolution.batches import BatchSize, IndexViolation, RecordBatch, index_violation, read_batch
+from kvmodels.flows.evolution.header import commit_header, drop_generations, outdated_generations, raise_schema_version
 from kvmodels.flows.evolution.throttle import UNPACED, Pace, SchemaProgress
+from kvmodels.flows.hydration.rows import StoredDocument, cause_of, document_of, is_incomplete, stored_of
 from kvmodels.flows.split_reads import rows_at_once
-from kvmodels.schema.definition.definition import ModelSchema
+from kvmodels.indexing import rules
+from kvmodels.indexing.changes import Misfit, RecordChange
+from kvmodels.indexing.entries import entry_value, misfit
+from kvmodels.schema.compile.columns import failed_function
+from kvmodels.schema.definition.definition import Document, ModelSchema
 
-ENTRIES_PER_COMMIT = 400
-"""Well under the 1,000 mutations of Deno and the 81,920 bytes of keys, with keys of 100 bytes."""
-
-
-def drop_index(context: Context, collection: str, name: str, pace: Pace = UNPACED) -> Flow[int]:
-    """Drop every generation of an index; returns how many generations there were.
-
-    The index can be built again afterwards, under a new prefix.
-
-    Args:
-        pace: how fast its entries are removed, and who is told.
-
-    Raises:
-        SchemaMismatchError: a newer release has raised the schema version, so this one only reads.
-    """
-    while True:
-        view = yield from reload_header(context)
-        stored = view.header.collections.get(collection)
-        listed = [ix for ix in stored.indexes if ix.name == name] if stored else []
-        if stored is None or not listed:
-            return 0
-        require_current_release(context.schemas[collection], stored)
-        if all(ix.state is IndexState.DROPPING for ix in listed):
-            yield from drop_generations(context, collection, name, pace)
-            return len(listed)
-        for index in listed:
-            stored = stored.with_index(replace(index, state=IndexState.DROPPING))
-        yield from commit_header(context, view, view.header.with_collection(stored))
-
-
-def drop_generations(context: Context, collection: str, name: str, pace: Pace = UNPACED) -> Flow[None]:
-    """Remove the entries of every DROPPING generation of an index, then take it off the header."""
-    while True:
-        view = yield from reload_header(context)
-        stored = view.header.collections[collection]
-        dropping = [ix for ix in stored.indexes if ix.name == name and ix.state is IndexState.DROPPING]
-        if not dropping:
-            return
-        index = dropping[0]
-        if not (yield from _remove_entries(context, view, stored, index, pace)):
-            continue
-        place = (collection, name, index.generation)
-        leftovers = (Delete(drop_key(*place)), Delete(build_key(*place)), Delete(fence_key(*place)))
-        header = view.header.with_collection(stored.without_index(name, index.generation))
-        yield from commit_header(context, view, header, mutations=leftovers)
-
-
-def _remove_entries(
-    context: Context, view: HeaderView, collection: StoredCollection, index: StoredIndex, pace: Pace
-) -> Flow[bool]:
-    """Remove what is left of one generation; False after a conflict or a lost answer: look at the header again."""
-    progress_key = drop_key(collection.name, index.name, index.generation)
-    prefixes = (
-        encode_key((index.prefix(collection.name),)),
-        counter_prefix(collection.name, index.name, index.generation),
-        violation_prefix(collection.name, index.name, index.generation),
-    )
-    removed = 0
-    for prefix in prefixes:
-        while True:
-            span = ReadRange(prefix, after_prefix(prefix), pace.size(ENTRIES_PER_COMMIT))
-            result = yield from read((point(progress_key), span), include_expired=True)
-            progress, rows = result.ranges
-            if not rows:
-                break
-            checks = (
-                Check(HEADER_KEY, view.versionstamp, physical=True),
-                Check(progress_key, progress[0].versionstamp if progress else None, physical=True),
-            )
-            marker = Set(progress_key, *context.codec.encode(rows[-1].key))
-            write = AtomicWrite(checks, (marker, *(Delete(row.key) for row in rows)))
-            try:
-                outcome = yield from commit(write)
-            except CommitUnknownError:
-                return False
-            if not isinstance(outcome, Committed):
-                return False
-            removed += len(rows)
-            yield from pace.after(SchemaProgress("drop", collection.name, index.name, removed), len(rows))
-    return True
-
-
-FIRST_BATCH = 100
-LARGEST_BATCH = 1_000
 VIOLATIONS_REPORTED = 1_000
-
-
-class IndexViolation(NamedTuple):
-    """A record that an index cannot hold.
-
-    Attributes:
-        key: its primary key.
-        kind: why: ``duplicate``, ``too_long``, ``too_many``, ``not_encodable``, ``not_decodable``, ``key_function`` or
-            ``expires``.
-        reason: for ``key_function``, the name of the type of what the function raised; for ``duplicate``, the other
-            index in which the record would take the value of another one if it were written anew, as a migration does;
-            for a record that cannot be read or encoded, the field and the cause; else None.
-    """
-
-    key: Annotated[Any, StoredAsJson]
-    kind: str
-    reason: str | None = None
+VIOLATIONS_AT_ONCE = 100
 
 
 @dataclass(frozen=True, slots=True)
 class BuildReport:
-    """How a build ended: READABLE, or PENDING with the records that must be changed first (the first 1,000)."""
+    """Result of a build: READABLE, or PENDING with the records that must be changed first (the first 1,000)."""
 
     collection: str
     index: str
@@ -173,10 +79,7 @@ class BuildReport:
 
 
 def build_index(context: Context, schema: ModelSchema, name: str, pace: Pace = UNPACED) -> Flow[BuildReport]:
-    """Build one declared index, or finish a build that somebody began, or resolve what is left of one.
-
-    Args:
-        pace: how fast, and who is told.
+    """Build one declared index, finish a build that another process began, or resolve what is left of one.
 
     Raises:
         UnknownFieldError: the model declares no such index.
@@ -219,17 +122,14 @@ def build_index(context: Context, schema: ModelSchema, name: str, pace: Pace = U
 
 
 def _current(collection: StoredCollection, schema: ModelSchema, name: str) -> StoredIndex | None:
-    """The newest maintained generation with the declared definition."""
+    """Return the newest maintained generation with the declared definition."""
     digest = schema.indexes[name].hash()
     found = [ix for ix in collection.indexes if ix.name == name and ix.hash == digest and ix.state.maintained]
     return max(found, key=lambda ix: ix.generation, default=None)
 
 
 def rebuild_index(context: Context, schema: ModelSchema, name: str) -> Flow[BuildReport]:
-    """Build a READABLE index once more under a new prefix; the one that there is serves until the switch.
-
-    Raises and cost: as ``build_index``.
-    """
+    """Build a READABLE index once more under a new prefix; the present one serves until the switch."""
     replaced: int | None = None
     while True:
         view = yield from reload_header(context)
@@ -245,7 +145,7 @@ def rebuild_index(context: Context, schema: ModelSchema, name: str) -> Flow[Buil
 
 
 def unbuilt_indexes(collection: StoredCollection, schema: ModelSchema) -> list[str]:
-    """The declared indexes that are not READABLE, or that somebody has begun to build once more."""
+    """Return the declared indexes that are not READABLE, or are being built once more."""
     found: list[str] = []
     for name in schema.indexes:
         stored = _current(collection, schema, name)
@@ -273,7 +173,7 @@ def _begin(
 def _commit_beginning(
     context: Context, view: HeaderView, collection: StoredCollection, schema: ModelSchema, names: Sequence[str]
 ) -> Flow[None]:
-    """New generations, WRITE_ONLY: header, fences and progress in one commit."""
+    """Commit new generations as WRITE_ONLY, with their fences and progress rows."""
     mutations: list[Mutation] = []
     for name in names:
         generation = collection.generation_to_build(name, schema.indexes[name].hash())
@@ -285,39 +185,29 @@ def _commit_beginning(
 
 
 def _scan(context: Context, schema: ModelSchema, index: LiveIndex, pace: Pace) -> Flow[int]:
-    """Index every record that is not newer than the fence; returns how many this builder has looked at."""
-    size, conflicts, scanned, cursor = FIRST_BATCH, 0, 0, b""
+    """Index every record that is not newer than the fence; return how many this builder has read."""
+    size = BatchSize(context, "index", build_key(schema.collection, index.stored.name, index.stored.generation))
+    scanned, cursor = 0, b""
     while True:
-        batch = yield from build_batch(context, schema, index, cursor, pace.size(size))
+        batch = yield from build_batch(context, schema, index, cursor, pace.size(size.records))
         if batch.finished:
             return scanned
-        if batch.cursor != cursor:
-            cursor, conflicts = batch.cursor, 0
-            if batch.committed:
-                scanned, size = scanned + batch.scanned, min(size * 2, LARGEST_BATCH)
-                told = SchemaProgress("build", schema.collection, index.stored.name, batch.total)
-                yield from pace.after(told, batch.scanned)
+        if batch.cursor == cursor:
+            yield from size.failed(too_large=batch.too_large)
             continue
-        size = max(size // 2, 1)
-        if batch.too_large:
-            continue
-        conflicts += 1
-        if conflicts > context.retry.attempts:
-            raise RetriesExhaustedError(
-                "every attempt to index a batch of records met a conflict",
-                attempts=conflicts,
-                failed_checks=(build_key(schema.collection, index.stored.name, index.stored.generation),),
-            )
-        pause = context.retry.pause(conflicts + 1, context.random())
-        if pause > 0:
-            yield from sleep(pause)
+        cursor = batch.cursor
+        size.passed(committed=batch.committed)
+        if batch.committed:
+            scanned += batch.scanned
+            progress = SchemaProgress("build", schema.collection, index.stored.name, batch.total)
+            yield from pace.after(progress, batch.scanned)
 
 
 def _finish(context: Context, schema: ModelSchema, index: LiveIndex) -> Flow[BuildReport | None]:
-    """WRITE_ONLY to READABLE, or to PENDING while there are violations; older generations go to DROPPING.
+    """Make the index READABLE, or PENDING while there are violations; older generations become DROPPING.
 
-    That no violation is left is a statement about a range, which no check can guard. It is stable: after the scan
-    a violation row is only rewritten in place or removed (a new duplicate is refused).
+    The absence of violations is a statement about a range, which no check can guard. It is stable: after the scan a
+    violation row is only rewritten in place or removed (a new duplicate is refused).
     """
     view = yield from reload_header(context)
     place = (schema.collection, index.stored.name, index.stored.generation)
@@ -357,14 +247,255 @@ def _violations(
     if isinstance(result, GuardFailed):
         return None
     layout = context.layouts[schema.collection]
-    found: list[IndexViolation] = []
-    for row in result.ranges[0]:
-        rest = row.key[len(index.violations) :]
-        values = layout.unpack(rest[skip_parts(rest, 1) :])
-        value = context.codec.decode(row.value, row.encoding, row.key)
-        key = values[0] if len(values) == 1 else values
-        found.append(IndexViolation(key, value["kind"], value.get("reason")))
-    return tuple(found)
+    return tuple(index_violation(context, layout, _listed_pk(index, row), row) for row in result.ranges[0])
 
 
-show_public_path(BuildReport, IndexViolation)
+def _listed_pk(index: LiveIndex, violation: Row) -> bytes:
+    """Return the primary key in the key of a violation row."""
+    rest = violation.key[len(index.violations) :]
+    return rest[skip_parts(rest, 1) :]
+
+
+class Progress(NamedTuple):
+    """The progress row: the last record key that was dealt with (empty at the start), and the number of records."""
+
+    cursor: bytes
+    scanned: int
+
+    def to_value(self) -> dict[str, Any]:
+        """Return the value of the progress row."""
+        return {"cursor": self.cursor, "scanned": self.scanned}
+
+
+class IndexBatch(NamedTuple):
+    """Result of one batch.
+
+    Attributes:
+        cursor: after which the next one begins.
+        committed: whether this builder committed it.
+        too_large: nothing was sent, because one operation cannot take so many records.
+        total: how many records the build has passed, those of other builders included.
+    """
+
+    cursor: bytes
+    scanned: int
+    committed: bool
+    finished: bool
+    too_large: bool = False
+    total: int = 0
+
+
+def build_batch(context: Context, schema: ModelSchema, index: LiveIndex, cursor: bytes, size: int) -> Flow[IndexBatch]:
+    """Index the next ``size`` records after ``cursor``, which this builder believes to be the stored one.
+
+    Raises:
+        SchemaMismatchError: this process may not write the collection, since another one began to build an index.
+    """
+    view, live = yield from writable_collection(context, schema)
+    current = next((ix for ix in live.maintained if ix.stored == index.stored), None)
+    if current is None or current.stored.state is not IndexState.WRITE_ONLY:
+        return IndexBatch(cursor, 0, False, True)
+    progress_key = build_key(schema.collection, index.stored.name, index.stored.generation)
+    found = yield from read_batch(context, view, live, progress_key, (cursor, size))
+    if found is None:
+        return IndexBatch(cursor, 0, False, False)
+    row, rows = found
+    if row is None:
+        context.view = None
+        return IndexBatch(cursor, 0, False, False)
+    value = context.codec.decode(row.value, row.encoding, progress_key)
+    progress = Progress(value["cursor"], value["scanned"])
+    if progress.cursor != cursor:
+        return IndexBatch(progress.cursor, 0, False, False)
+    if not rows:
+        return IndexBatch(cursor, 0, False, True)
+    moved = Progress(rows[-1].key, progress.scanned + len(rows))
+    advance = (
+        Check(progress_key, row.versionstamp, physical=True),
+        Set(progress_key, *context.codec.encode(moved.to_value())),
+    )
+    try:
+        committed = yield from _index_rows(context, live, current, view, rows, advance=advance)
+    except OperationTooLargeError:
+        if len(rows) > 1:
+            return IndexBatch(cursor, 0, False, False, too_large=True)
+        committed = yield from _pass_over_alone(context, live, current, view, rows[0], advance=advance)
+    return IndexBatch(moved.cursor if committed else cursor, len(rows), committed, False, total=moved.scanned)
+
+
+def _index_rows(
+    context: Context,
+    live: LiveCollection,
+    index: LiveIndex,
+    view: HeaderView,
+    rows: Sequence[Row],
+    *,
+    advance: tuple[Check, Mutation],
+) -> Flow[bool]:
+    """Commit the entries of these records together with the progress; return False after a conflict."""
+    now_ms = yield from now()
+    fence = index.fence
+    old = [row for row in rows if not rules.is_expired(row, now_ms) and (fence is None or row.versionstamp <= fence)]
+    batch = RecordBatch(context, view, live)
+    batch.check(advance[0])
+    batch.add(advance[1])
+    changes: list[RecordChange] = []
+    for row in old:
+        if not live.layout.is_record_key(row.key):
+            continue  # no primary key to list it by; a check reports it as foreign
+        change = _change(context, live, index, row)
+        if isinstance(change, RecordChange):
+            changes.append(change)
+        else:
+            batch.pass_over(row, _violation_key(live, index, row), change)
+    refused = yield from batch.compile(changes, now_ms)
+    if refused is None:
+        return False
+    for violation in refused:
+        # Written as its model has it today, the record would take a unique value of another index from its owner.
+        stored, why = violation.change.old, Misfit("duplicate", violation.index.stored.name)
+        assert stored is not None, "a build changes what it has read"
+        batch.pass_over(stored, _violation_key(live, index, stored), why)
+    return (yield from batch.commit())
+
+
+def _pass_over_alone(
+    context: Context,
+    live: LiveCollection,
+    index: LiveIndex,
+    view: HeaderView,
+    row: Row,
+    *,
+    advance: tuple[Check, Mutation],
+) -> Flow[bool]:
+    """Pass over a record that no operation can index, because its entries alone are over a limit of the engine."""
+    batch = RecordBatch(context, view, live)
+    batch.check_header()
+    batch.check(advance[0])
+    batch.add(advance[1])
+    batch.pass_over(row, _violation_key(live, index, row), Misfit("too_many"))
+    return (yield from batch.commit())
+
+
+def _violation_key(live: LiveCollection, index: LiveIndex, row: Row) -> bytes:
+    return violation_key(index.violations, None, live.layout.pk_of(row.key))
+
+
+def _change(context: Context, live: LiveCollection, index: LiveIndex, row: Row) -> RecordChange | Misfit:
+    """Return the change that indexes one record, or why it cannot be indexed."""
+    pk = live.layout.pk_of(row.key)
+    try:
+        document = document_of(context, row)
+        touched = rules.must_touch(index) or is_incomplete(index, document)
+        made = _materialised(context, live, row, document) if touched else None
+    except DecodeError as error:
+        return Misfit("not_decodable", cause_of(error))
+    if isinstance(made, Misfit) and is_incomplete(index, document):
+        return made
+    # What only other indexes cannot hold is no obstacle here: the compiler lists it for them.
+    stored, unmade = (None, made) if isinstance(made, Misfit) else (made, None)
+    new_document, value, encoding, _ = stored or StoredDocument(document, row.value, row.encoding, document)
+    kind = misfit(index, new_document, pk, context.limits.max_key_bytes, row.expire_at)
+    if kind is not None:
+        return Misfit(kind)
+    if touched and len(value) > context.limits.max_value_bytes:
+        return Misfit("too_long")  # with the columns that the record did not store yet
+    change = RecordChange(
+        live,
+        pk,
+        row,
+        document,
+        new_document,
+        value,
+        encoding,
+        row.expire_at,
+        only=None if touched else index,
+        tolerant=True,
+        unmade=unmade,
+    )
+    return Misfit("too_long") if _holds_too_much(context, index, change) else change
+
+
+def _materialised(
+    context: Context, live: LiveCollection, row: Row, document: Document
+) -> StoredDocument | Misfit | None:
+    """Return a record that is set anyway with the values of all columns; None to set it as it is.
+
+    The values of other indexes too: their builds pass over the record from here on, because it is newer than their
+    fences. A Misfit says why they cannot be made.
+    """
+    if not any(is_incomplete(other, document) for other in live.maintained):
+        return None
+    try:
+        return stored_of(context, live, row)
+    except DecodeError as error:
+        return Misfit("not_decodable", cause_of(error))
+    except KvModelsError as error:
+        failed = failed_function(error)
+        return Misfit("not_encodable", cause_of(error)) if failed is None else Misfit("key_function", failed)
+
+
+def _holds_too_much(context: Context, index: LiveIndex, change: RecordChange) -> bool:
+    """Return whether a unique slot would be too long, which also holds the primary key."""
+    if not (index.definition.include and index.definition.unique):
+        return False
+    return len(entry_value(context.codec, index.layout, True, change)[0]) > context.limits.max_value_bytes
+
+
+def resolve_violations(context: Context, schema: ModelSchema, index: LiveIndex) -> Flow[None]:
+    """Try every listed record again: take the slot if it is free now, drop the row if it is out of date."""
+    start = index.violations
+    while True:
+        view, _ = yield from writable_collection(context, schema)
+        span = ReadRange(start, after_prefix(index.violations), VIOLATIONS_AT_ONCE)
+        result = yield from read((span,), view.guard)
+        if isinstance(result, GuardFailed):
+            context.view = None
+            return
+        rows = result.ranges[0]
+        if not rows:
+            return
+        for row in rows:
+            yield from _resolve(context, schema, index, view, row)
+        start = key_successor(rows[-1].key)
+
+
+def _resolve(context: Context, schema: ModelSchema, index: LiveIndex, view: HeaderView, violation: Row) -> Flow[None]:
+    live = view.live[schema.collection]
+    current = next((ix for ix in live.maintained if ix.stored == index.stored), None)
+    if current is None:
+        return
+    key = live.layout.key(_listed_pk(index, violation))
+    result = yield from read((point(key),), view.guard)
+    if isinstance(result, GuardFailed):
+        context.view = None
+        return
+    batch = RecordBatch(context, view, live)
+    batch.check(Check(violation.key, violation.versionstamp, physical=True))
+    if not result.ranges[0]:
+        batch.check(Check(key, None))
+        batch.add(Delete(violation.key))
+        yield from batch.commit()
+        return
+    row = result.ranges[0][0]
+    change = _change(context, live, current, row)
+    if not isinstance(change, RecordChange):
+        value = context.codec.encode(change.to_value())
+        if _violation_key(live, current, row) == violation.key and value != (violation.value, violation.encoding):
+            # Another reason than before, for example of another release of a function.
+            batch.pass_over(row, violation.key, change)
+            yield from batch.commit()
+        return
+    # Every entry, whatever the fence says: that the violation is listed means that they are not there.
+    refused = yield from batch.compile((change._replace(rewrite=True),), (yield from now()))
+    if refused is None or refused:
+        return
+    if not batch.writes(violation.key):
+        batch.add(Delete(violation.key))
+    try:
+        yield from batch.commit()
+    except OperationTooLargeError:
+        return  # it stays listed until it has fewer values
+
+
+show_public_path(BuildReport)

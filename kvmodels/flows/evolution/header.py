@@ -1,9 +1,18 @@
-"""Commits of the header: a schema change takes effect for every process at once; first listing of collections.
+"""Changes of the stored header: opening a database, listing collections, raising versions, dropping index generations.
 
-Records may be there before the header knows their collection: another program has written them, or this one through
-``db.kv``. Such writers do not check the header, so an earlier read cannot say that the collection is still empty when
-the header is committed. Therefore the commit that lists indexes as READABLE checks that there are no records. If there
-are, the indexes are listed as DISABLED: nothing reads them or writes beside them until they are built.
+A collection that the header does not list starts with every index READABLE if it has no records. Records may be there
+before: another program has written them, or this one through ``db.kv``. Such writers do not check the header, so an
+earlier read cannot show that the collection is still empty at the commit. Therefore the commit that lists indexes as
+READABLE checks that there are no records. If there are, the indexes are listed as DISABLED until they are built.
+
+Opening leaves other differences alone: an index that is declared and not listed is built by ``db.build_indexes()``.
+Only for an empty collection is it built at once. It is a real build, with its fence and its scan, because an old writer
+may insert between the read and the commit.
+
+A generation in state DROPPING is used by no reader, whose guard fails, and by no writer, whose header check fails. Its
+prefix is never used again, so its entries are removed in batches; each checks the header, and checks and sets a
+progress row. The header is checked because the progress row is absent at the beginning and at the end: without that
+check, a repeated first batch could leave its row behind. The generation leaves the header last.
 
 Rules of this module: a header is committed only against the header it was computed from, so two schema changes never
 mix, and a second delivery is refused.
@@ -12,17 +21,221 @@ mix, and a second delivery is refused.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
+from operator import is_
 
-from kvmodels.catalog.catalogue import Header, IndexState, StoredCollection, StoredIndex, stored_collection
-from kvmodels.catalog.collection import replaces, unkept_generations
-from kvmodels.catalog.keyspace import HEADER_KEY, index_prefix
+from kvmodels.catalog.catalogue import (
+    Header,
+    IndexState,
+    StoredCollection,
+    StoredIndex,
+    stored_collection,
+)
+from kvmodels.catalog.collection import (
+    opened,
+    replaces,
+    require_current_release,
+    unkept_generations,
+)
+from kvmodels.catalog.keyspace import (
+    HEADER_KEY,
+    RESERVED,
+    build_key,
+    counter_prefix,
+    drop_key,
+    fence_key,
+    index_prefix,
+    violation_prefix,
+)
 from kvmodels.core.keys import encode_key
-from kvmodels.core.operations import VACANT, AtomicWrite, Check, Committed, Mutation, Set, vacant_range
-from kvmodels.errors import CommitUnknownError
-from kvmodels.flows.context import Context, HeaderView, reload_header
-from kvmodels.flows.effects import Flow, commit, sleep
+from kvmodels.core.operations import (
+    VACANT,
+    AtomicWrite,
+    Check,
+    Committed,
+    Delete,
+    Mutation,
+    ReadRange,
+    Set,
+    after_prefix,
+    point,
+    vacant_range,
+)
+from kvmodels.errors import (
+    CommitUnknownError,
+    ModelDefinitionError,
+    SchemaMismatchError,
+)
+from kvmodels.flows.context import Context, HeaderView, header_view, reload_header
+from kvmodels.flows.effects import Flow, commit, read, sleep
+from kvmodels.flows.evolution import build as build_flows
+from kvmodels.flows.evolution import migrate as migrate_flows
+from kvmodels.flows.evolution.throttle import UNPACED, Pace, SchemaProgress
 from kvmodels.flows.split_reads import read_all
 from kvmodels.schema.definition.definition import ModelSchema
+
+
+def open_database(context: Context, *, writable: bool) -> Flow[HeaderView]:
+    """List new collections, and bring empty ones up to date: their new fields and indexes, and the schema version.
+
+    Raises:
+        ModelDefinitionError: two collections or indexes would share keys.
+        SchemaMismatchError: the store is of a newer format.
+
+    Cost: one read; one commit when a collection is new, and if it has records one more read and commit; per new index
+    of an empty collection three commits, and one for its new fields.
+    """
+    view = yield from reload_header(context)
+    if _is_settled(context, view):
+        return view
+    check_prefixes(context, view)
+    if not writable:
+        return view
+    view = yield from list_collections(context)
+    settled: HeaderView | None = view
+    for name, schema in context.schemas.items():
+        live = view.live[name]
+        if not _is_buildable(view, schema):
+            continue
+        stored = view.header.collections[name]
+        pending = build_flows.unbuilt_indexes(stored, schema)
+        if pending or live.unraised or IndexState.OUTDATED in live.states.values() or _adds_fields(stored, schema):
+            result = yield from read((ReadRange(live.layout.prefix, after_prefix(live.layout.prefix), 1),))
+            if not result.ranges[0]:
+                yield from _bring_up(context, schema, pending)
+            view = yield from reload_header(context)
+            settled = None
+    if settled is not None:
+        _note_settled(context, settled)
+    return view
+
+
+def _is_settled(context: Context, view: HeaderView) -> bool:
+    """Return whether the same classes were opened in this process under this header, with nothing to do or refuse.
+
+    That depends on the header and the declarations alone, unless the store must be searched for records.
+    """
+    for first in context.schemas.values():
+        known = opened(first).settled
+        return (
+            known is not None
+            and known[0] is view.header
+            and len(known[1]) == len(context.schemas)
+            and all(map(is_, known[1], context.schemas.values()))
+        )
+    return False
+
+
+def _note_settled(context: Context, view: HeaderView) -> None:
+    for first in context.schemas.values():
+        opened(first).settled = view.header, tuple(context.schemas.values())
+        return
+
+
+def list_collections(context: Context) -> Flow[HeaderView]:
+    """List the declared collections that the store does not list.
+
+    Their indexes start READABLE; DISABLED where a collection already holds records, which must be indexed first.
+
+    Raises:
+        ModelDefinitionError: two collections or indexes would share keys.
+    """
+    view = yield from header_view(context)
+    used: set[bytes] = set()
+    while True:
+        new = [schema for name, schema in context.schemas.items() if name not in view.header.collections]
+        if not new:
+            return view
+        if not (yield from list_new(context, view, new, used)):
+            used = yield from used_prefixes(context, new)
+        view = yield from reload_header(context)
+        check_prefixes(context, view)
+
+
+def _bring_up(context: Context, schema: ModelSchema, pending: Sequence[str]) -> Flow[None]:
+    """Make every index of an empty collection ready, as if it had records, because a record may be inserted meanwhile."""
+    for index in pending:
+        yield from build_flows.build_index(context, schema, index)
+    live = (yield from reload_header(context)).live[schema.collection]
+    if live.unraised or IndexState.OUTDATED in live.states.values():
+        yield from migrate_flows.migrate(context, schema)
+    # Or the records that are stored from now on would be taken for older ones that lack the new fields.
+    view = yield from header_view(context)
+    if _adds_fields(view.header.collections[schema.collection], schema):
+        yield from list_fields(context, schema)
+
+
+def _adds_fields(stored: StoredCollection, schema: ModelSchema) -> bool:
+    """Whether fields are declared that the store does not list, and the others are as they are listed."""
+    declared = {name: field.type_name for name, field in schema.fields.items()}
+    same = all(declared.get(name, kind) == kind for name, kind in stored.fields.items())
+    return same and not declared.keys() <= stored.fields.keys()
+
+
+def _is_buildable(view: HeaderView, schema: ModelSchema) -> bool:
+    try:
+        outdated_generations(view, schema)
+    except SchemaMismatchError:
+        return False
+    return True
+
+
+def check_prefixes(context: Context, view: HeaderView) -> None:
+    """Compare the first key parts of all collections and index generations, declared and stored.
+
+    Raises:
+        ModelDefinitionError: two of them are equal, or one is reserved.
+    """
+    owners: list[tuple[str, str, str | None]] = [
+        (prefix, collection, None) for prefix, collection in view.header.prefixes().items()
+    ]
+    for schema in context.schemas.values():
+        owners.append((schema.collection, schema.collection, schema.name))
+        owners.extend(
+            (index_prefix(schema.collection, index, 1), schema.collection, schema.name) for index in schema.indexes
+        )
+    taken: dict[str, tuple[str, str | None]] = {}
+    for prefix, collection, model in owners:
+        other_collection, other_model = taken.setdefault(prefix, (collection, model))
+        if collection != other_collection:
+            raise ModelDefinitionError(
+                "two collections or indexes would store their entries under the same prefix",
+                model=other_model or model,
+                option=prefix,
+                suggestion=f"{other_collection} / {collection}",
+                hint="Rename one of the collections or indexes.",
+            )
+    for schema in context.schemas.values():
+        if schema.collection == RESERVED:
+            raise ModelDefinitionError(
+                "a collection has the name that is reserved for the library",
+                model=schema.name,
+                option="collection",
+                hint="Rename the collection.",
+            )
+
+
+def require_current(view: HeaderView) -> None:
+    """Refuse a store with an index that is not ready, or a collection that cannot be used.
+
+    Raises:
+        SchemaMismatchError: with the difference.
+    """
+    for name, live in view.live.items():
+        problem = live.refused or live.read_only
+        if problem is not None:
+            raise problem
+        if live.states:
+            index, state = next(iter(live.states.items()))
+            call = "db.apply()" if state is IndexState.OUTDATED else "db.build_indexes()"
+            raise SchemaMismatchError(
+                "an index is declared and not ready, and require_current was given",
+                collection=name,
+                index=index,
+                stored=state.value,
+                declared="readable",
+                hint=f"Run {call}, or open without require_current.",
+            )
 
 
 def commit_header(
@@ -36,9 +249,8 @@ def commit_header(
     """Replace the header, with further checks and mutations in the same commit.
 
     Returns:
-        False when somebody else was faster, when another check has failed, or when a lost answer was that of a change
-        that was applied: read the header again and look. Every schema change is computed anew from what is stored, so
-        it is simply found.
+        False when another process was faster, another check failed, or a change was applied whose answer was lost:
+        read the header again. Every schema change is computed from what is stored, so an applied one is found.
 
     Raises:
         CommitUnknownError: the answer was lost in every attempt. The header is checked, so sending again is safe.
@@ -64,7 +276,7 @@ def commit_header(
 
 
 def outdated_generations(view: HeaderView, schema: ModelSchema) -> tuple[StoredCollection, list[StoredIndex]]:
-    """The collection as it is listed, and the generations that a build must end before anything can be written.
+    """Return the collection as it is listed, and the generations that a build must end before anything can be written.
 
     No process can keep both an index and its replacement if they need a field in two forms, or a function in two
     releases. So the release that has the new definition ends the old generation in the commit that begins the next.
@@ -121,9 +333,7 @@ def list_new(context: Context, view: HeaderView, schemas: Sequence[ModelSchema],
     """List as many of these collections as one commit takes.
 
     Args:
-        context: of the database.
         view: the header, which lists none of them.
-        schemas: of the collections.
         used: prefixes of which a key is known, as ``used_prefixes`` finds them; the commit checks the other ones.
 
     Returns:
@@ -143,17 +353,17 @@ def list_new(context: Context, view: HeaderView, schemas: Sequence[ModelSchema],
 
 
 def _with_records(schema: ModelSchema, used: Collection[bytes]) -> StoredCollection:
-    """A collection whose indexes must be built.
+    """Return a collection whose indexes must be built.
 
-    In their second generation where keys lie under the prefix of the first: a program that keeps an index of its own,
-    as the documentation of Deno shows it, has entries there that are not those of the library.
+    They are of the second generation where keys lie under the prefix of the first: a program that keeps an index of
+    its own, as the documentation of Deno shows it, has entries there that are not those of the library.
     """
     generations = {name: 2 if _first_prefix(schema, name) in used else 1 for name in schema.indexes}
     return stored_collection(schema, IndexState.DISABLED, generations)
 
 
 def used_prefixes(context: Context, schemas: Sequence[ModelSchema]) -> Flow[set[bytes]]:
-    """The prefixes of records and of first generations of indexes, of some collections, that a key begins with."""
+    """Return the prefixes of records, and of first generations of indexes, under which a key exists."""
     prefixes = [context.layouts[schema.collection].prefix for schema in schemas]
     prefixes += [_first_prefix(schema, name) for schema in schemas for name in schema.indexes]
     found = yield from read_all(context.limits, [vacant_range(prefix) for prefix in prefixes])
@@ -162,3 +372,82 @@ def used_prefixes(context: Context, schemas: Sequence[ModelSchema]) -> Flow[set[
 
 def _first_prefix(schema: ModelSchema, name: str) -> bytes:
     return encode_key((index_prefix(schema.collection, name, 1),))
+
+
+ENTRIES_PER_COMMIT = 400
+"""Well under the 1,000 mutations of Deno and the 81,920 bytes of keys, with keys of 100 bytes."""
+
+
+def drop_index(context: Context, collection: str, name: str, pace: Pace = UNPACED) -> Flow[int]:
+    """Drop every generation of an index; return how many there were.
+
+    The index can be built again afterwards, under a new prefix.
+
+    Raises:
+        SchemaMismatchError: a newer release has raised the schema version, so this one only reads.
+    """
+    while True:
+        view = yield from reload_header(context)
+        stored = view.header.collections.get(collection)
+        listed = [ix for ix in stored.indexes if ix.name == name] if stored else []
+        if stored is None or not listed:
+            return 0
+        require_current_release(context.schemas[collection], stored)
+        if all(ix.state is IndexState.DROPPING for ix in listed):
+            yield from drop_generations(context, collection, name, pace)
+            return len(listed)
+        for index in listed:
+            stored = stored.with_index(replace(index, state=IndexState.DROPPING))
+        yield from commit_header(context, view, view.header.with_collection(stored))
+
+
+def drop_generations(context: Context, collection: str, name: str, pace: Pace = UNPACED) -> Flow[None]:
+    """Remove the entries of every DROPPING generation of an index, then take it off the header."""
+    while True:
+        view = yield from reload_header(context)
+        stored = view.header.collections[collection]
+        dropping = [ix for ix in stored.indexes if ix.name == name and ix.state is IndexState.DROPPING]
+        if not dropping:
+            return
+        index = dropping[0]
+        if not (yield from _remove_entries(context, view, stored, index, pace)):
+            continue
+        place = (collection, name, index.generation)
+        leftovers = (Delete(drop_key(*place)), Delete(build_key(*place)), Delete(fence_key(*place)))
+        header = view.header.with_collection(stored.without_index(name, index.generation))
+        yield from commit_header(context, view, header, mutations=leftovers)
+
+
+def _remove_entries(
+    context: Context, view: HeaderView, collection: StoredCollection, index: StoredIndex, pace: Pace
+) -> Flow[bool]:
+    """Remove the entries of one generation; return False after a conflict or a lost answer."""
+    progress_key = drop_key(collection.name, index.name, index.generation)
+    prefixes = (
+        encode_key((index.prefix(collection.name),)),
+        counter_prefix(collection.name, index.name, index.generation),
+        violation_prefix(collection.name, index.name, index.generation),
+    )
+    removed = 0
+    for prefix in prefixes:
+        while True:
+            span = ReadRange(prefix, after_prefix(prefix), pace.size(ENTRIES_PER_COMMIT))
+            result = yield from read((point(progress_key), span), include_expired=True)
+            progress, rows = result.ranges
+            if not rows:
+                break
+            checks = (
+                Check(HEADER_KEY, view.versionstamp, physical=True),
+                Check(progress_key, progress[0].versionstamp if progress else None, physical=True),
+            )
+            marker = Set(progress_key, *context.codec.encode(rows[-1].key))
+            write = AtomicWrite(checks, (marker, *(Delete(row.key) for row in rows)))
+            try:
+                outcome = yield from commit(write)
+            except CommitUnknownError:
+                return False
+            if not isinstance(outcome, Committed):
+                return False
+            removed += len(rows)
+            yield from pace.after(SchemaProgress("drop", collection.name, index.name, removed), len(rows))
+    return True

@@ -1,43 +1,65 @@
 """Rewrite the records of older schema versions: beside readers and writers, in batches, resumable, by any processes.
 
-The commit that begins a migration raises the schema version in the header, so that nobody writes an older version
-from then on; the scan rewrites what is older, each record under a check of its versionstamp. Every batch checks and
-sets the progress row: a second delivery, or a second process at the same place, is refused, so each upgrade is applied
-to each record once. When all have been seen and none is left on the list of those that cannot be rewritten, one
-commit says in the header that no record is older: then the indexes that an upgrade touches serve queries again.
+The commit that begins a migration raises the schema version in the header, so older versions are no longer written; the
+scan rewrites what is older, each record under a check of its versionstamp, from the document as it is stored to the one
+that the upgrades give, so its entries move with it. Every batch checks and sets the progress row, so each upgrade is
+applied to each record once. When all have been seen and none is left on the list of those that cannot be rewritten, one
+commit notes in the header that no record is older: then the indexes that an upgrade touches serve queries again.
 
-Rules of this module: records are rewritten by ``flows/evolution/migrate_batch.py``; every step can be lost, repeated or
-interrupted.
+Rules of this module: every step can be lost, repeated or interrupted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from typing import Any, Final, NamedTuple
+
+from pydantic import ValidationError
 
 from kvmodels._support.naming import show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
+from kvmodels.catalog.collection import LiveCollection
 from kvmodels.catalog.keyspace import migration_key, unmigrated_prefix
-from kvmodels.core.keys import decode_key
-from kvmodels.core.operations import Check, Delete, GuardFailed, ReadRange, Row, Set, after_prefix, point
-from kvmodels.errors import RetriesExhaustedError, SchemaMismatchError
+from kvmodels.core.keys import key_successor
+from kvmodels.core.operations import (
+    Check,
+    Delete,
+    GuardFailed,
+    ReadRange,
+    Row,
+    Set,
+    after_prefix,
+    point,
+)
+from kvmodels.errors import (
+    DecodeError,
+    KvModelsError,
+    LimitExceededError,
+    SchemaMismatchError,
+)
 from kvmodels.flows.context import Context, HeaderView, reload_header, writable_collection
-from kvmodels.flows.effects import Flow, read, sleep
-from kvmodels.flows.evolution.build import IndexViolation
+from kvmodels.flows.effects import Flow, now, read
+from kvmodels.flows.evolution.batches import BatchSize, IndexViolation, RecordBatch, index_violation, read_batch
 from kvmodels.flows.evolution.header import commit_header
-from kvmodels.flows.evolution.migrate_batch import Migration, migrate_batch, settle_unmigrated
 from kvmodels.flows.evolution.throttle import UNPACED, Pace, SchemaProgress
+from kvmodels.flows.hydration.rows import cause_of, document_of, object_of
 from kvmodels.flows.split_reads import read_all, rows_at_once
-from kvmodels.schema.definition.definition import ModelSchema
+from kvmodels.indexing import rules
+from kvmodels.indexing.changes import Misfit, RecordChange
+from kvmodels.indexing.entries import misfit
+from kvmodels.schema.compile.columns import failed_function
+from kvmodels.schema.definition.definition import Document, ModelSchema
+from kvmodels.schema.definition.upgrades import version_of
+from kvmodels.schema.instances import set_state, state_of
 
-FIRST_BATCH = 100
-LARGEST_BATCH = 1_000
-LISTED_AT_MOST = 1_000
+LISTED_AT_MOST: Final = 1_000
+SETTLED_AT_ONCE: Final = 100
 
 
 @dataclass(frozen=True, slots=True)
 class MigrationReport:
-    """How a migration ended for one collection.
+    """Result of a migration of one collection.
 
     Attributes:
         collection: of the model.
@@ -75,7 +97,6 @@ def migrate(
 
     Args:
         forget: fields that the model does not declare, whose values are taken out of the records too.
-        pace: how fast, and who is told.
 
     Raises:
         SchemaMismatchError: this process may not write the collection.
@@ -115,7 +136,7 @@ def _report(schema: ModelSchema, counts: _Counts, left: tuple[IndexViolation, ..
 
 
 def _view(context: Context, schema: ModelSchema) -> Flow[HeaderView]:
-    """The header, if this process may write, or may do so once the migration has begun."""
+    """Return the header, if this process may write, or may do so once the migration has begun."""
     view = yield from reload_header(context)
     live = view.live[schema.collection]
     obstacle = live.refused or live.read_only
@@ -125,7 +146,7 @@ def _view(context: Context, schema: ModelSchema) -> Flow[HeaderView]:
 
 
 def _progress(context: Context, schema: ModelSchema) -> Flow[tuple[Migration, bytes] | None]:
-    """The stored progress with its versionstamp."""
+    """Return the stored progress with its versionstamp."""
     key = migration_key(schema.collection)
     rows = (yield from read((point(key),))).ranges[0]
     if not rows:
@@ -147,7 +168,7 @@ def _require_undeclared(schema: ModelSchema, aim: Migration) -> None:
 
 
 def _begin(context: Context, view: HeaderView, schema: ModelSchema, aim: Migration, before: bytes | None) -> Flow[None]:
-    """Raise the schema version and set the progress back, in one commit; ``before``: versionstamp of the progress."""
+    """Raise the schema version and reset the progress in one commit; ``before``: versionstamp of the progress."""
     stored, key = view.header.collections[schema.collection], migration_key(schema.collection)
     yield from commit_header(
         context,
@@ -161,53 +182,39 @@ def _begin(context: Context, view: HeaderView, schema: ModelSchema, aim: Migrati
 def _scan(
     context: Context, schema: ModelSchema, known: Migration, pace: Pace, counts: _Counts
 ) -> Flow[Migration | None]:
-    """Pass every record; the progress at the end, or None when another migration has taken the place of this one."""
-    size, conflicts = FIRST_BATCH, 0
+    """Pass every record; return the progress at the end, or None when another migration has replaced this one."""
+    size = BatchSize(context, "migrate", migration_key(schema.collection))
     while True:
-        batch = yield from migrate_batch(context, schema, known, pace.size(size))
+        batch = yield from migrate_batch(context, schema, known, pace.size(size.records))
         if batch.finished or batch.migration is None:
             return batch.migration
-        if batch.migration != known:
-            known, conflicts = batch.migration, 0
-            if batch.passed:
-                counts.scanned += batch.passed
-                counts.written += batch.written
-                size = min(size * 2, LARGEST_BATCH)
-                told = SchemaProgress("migrate", schema.collection, None, known.scanned, known.written)
-                yield from pace.after(told, batch.passed)
+        if batch.migration == known:
+            yield from size.failed(too_large=batch.too_large)
             continue
-        size = max(size // 2, 1)
-        if not batch.too_large:
-            conflicts += 1
-            yield from _wait(context, schema, conflicts)
+        known = batch.migration
+        size.passed(committed=bool(batch.passed))
+        if batch.passed:
+            counts.scanned += batch.passed
+            counts.written += batch.written
+            progress = SchemaProgress("migrate", schema.collection, None, known.scanned, known.written)
+            yield from pace.after(progress, batch.passed)
 
 
 def _settle(context: Context, schema: ModelSchema, aim: Migration) -> Flow[None]:
     """Take off the list what can be, until a look at all of it changes nothing."""
-    conflicts = 0
+    size = BatchSize(context, "migrate", migration_key(schema.collection))
     while True:
         settled = yield from settle_unmigrated(context, schema, aim)
-        if not settled.records and not settled.conflicts:
+        if settled.records:
+            size.passed(committed=False)
+        elif settled.conflicts:
+            yield from size.pause()
+        else:
             return
-        conflicts = 0 if settled.records else conflicts + 1
-        if conflicts:
-            yield from _wait(context, schema, conflicts)
-
-
-def _wait(context: Context, schema: ModelSchema, conflicts: int) -> Flow[None]:
-    if conflicts > context.retry.attempts:
-        raise RetriesExhaustedError(
-            "every attempt to migrate a batch of records met a conflict",
-            attempts=conflicts,
-            failed_checks=(decode_key(migration_key(schema.collection)),),
-        )
-    pause = context.retry.pause(conflicts + 1, context.random())
-    if pause > 0:
-        yield from sleep(pause)
 
 
 def _finish(context: Context, schema: ModelSchema, at_end: Migration) -> Flow[tuple[IndexViolation, ...] | None]:
-    """Say in the header that no record is older; the records that are, if any are left; None: look again.
+    """Note in the header that no record is older; return the records that are, or None to start over.
 
     That none is listed is a statement about a range, which no check can guard. It is stable: only a batch adds to the
     list, and every batch moves the progress row, which is checked.
@@ -245,7 +252,7 @@ def _finish(context: Context, schema: ModelSchema, at_end: Migration) -> Flow[tu
 
 
 def unmigrated(context: Context, schema: ModelSchema, limit: int) -> Flow[tuple[IndexViolation, ...]]:
-    """The records that a migration could not rewrite, in the order of their keys. Cost: one read."""
+    """Return the records that a migration could not rewrite, in the order of their keys. Cost: one read."""
     prefix = unmigrated_prefix(schema.collection)
     found = yield from read_all(context.limits, (ReadRange(prefix, after_prefix(prefix), limit),))
     assert found is not None, "there is no guard"
@@ -255,15 +262,254 @@ def unmigrated(context: Context, schema: ModelSchema, limit: int) -> Flow[tuple[
 def _violations_in(
     context: Context, schema: ModelSchema, prefix: bytes, rows: Iterable[Row]
 ) -> tuple[IndexViolation, ...]:
-    """Rows of the list as values: the primary key is what follows the prefix."""
     layout = context.layouts[schema.collection]
-    found: list[IndexViolation] = []
+    return tuple(index_violation(context, layout, row.key[len(prefix) :], row) for row in rows)
+
+
+class Migration(NamedTuple):
+    """The progress row of a migration.
+
+    Attributes:
+        version: the schema version that it leads to.
+        forget: fields that it takes out of the records.
+        cursor: the last record key that was dealt with, empty at the start.
+        scanned: records that were passed.
+        written: records that were rewritten.
+    """
+
+    version: int
+    forget: tuple[str, ...]
+    cursor: bytes = b""
+    scanned: int = 0
+    written: int = 0
+
+    def to_value(self) -> dict[str, Any]:
+        """Return the value of the progress row."""
+        return {**self._asdict(), "forget": list(self.forget)}
+
+    @classmethod
+    def from_value(cls, value: Any) -> Migration:
+        """Return the progress of a value."""
+        return cls(value["version"], tuple(value["forget"]), value["cursor"], value["scanned"], value["written"])
+
+    def has_aim_of(self, other: Migration) -> bool:
+        """Return whether both have the same version and fields."""
+        return (self.version, self.forget) == (other.version, other.forget)
+
+
+class MigrationBatch(NamedTuple):
+    """Result of one batch.
+
+    Attributes:
+        migration: the stored progress, as far as this process knows; None when its row is gone or has another aim.
+        passed: records that this process has committed.
+        written: records of them that were rewritten.
+        finished: no record is left.
+        too_large: nothing was sent, because one operation cannot take so many records.
+    """
+
+    migration: Migration | None
+    passed: int = 0
+    written: int = 0
+    finished: bool = False
+    too_large: bool = False
+
+
+def migrate_batch(context: Context, schema: ModelSchema, migration: Migration, size: int) -> Flow[MigrationBatch]:
+    """Migrate the next ``size`` records after the cursor of ``migration``, which this process believes to be stored.
+
+    Raises:
+        SchemaMismatchError: this process may not write the collection, since a newer release was brought up.
+    """
+    view, live = yield from writable_collection(context, schema)
+    progress_key = migration_key(schema.collection)
+    found = yield from read_batch(context, view, live, progress_key, (migration.cursor, size))
+    if found is None:
+        return MigrationBatch(migration)
+    row, rows = found
+    stored = None if row is None else Migration.from_value(context.codec.decode(row.value, row.encoding, progress_key))
+    if row is None or stored is None or not stored.has_aim_of(migration):
+        return MigrationBatch(None)
+    if stored.cursor != migration.cursor:
+        return MigrationBatch(stored)
+    if not rows:
+        return MigrationBatch(stored, finished=True)
+    batch = RecordBatch(context, view, live)
+    batch.check(progress_check(progress_key, row))
+    try:
+        return (yield from _rewrite_rows(context, batch, stored, rows))
+    except LimitExceededError:
+        if len(rows) > 1:
+            return MigrationBatch(stored, too_large=True)
+    alone = batch.emptied()
+    alone.check(progress_check(progress_key, row))
+    alone.pass_over(rows[0], _unmigrated_key(live, rows[0]), Misfit("too_long"))
+    return (yield from _commit(context, alone, stored, rows, 0))
+
+
+def progress_check(key: bytes, row: Row) -> Check | None:
+    """R5: a batch is committed only if no other has passed the same records."""
+    return Check(key, row.versionstamp, physical=True)
+
+
+def _rewrite_rows(context: Context, batch: RecordBatch, stored: Migration, rows: Sequence[Row]) -> Flow[MigrationBatch]:
+    """Commit the rewritten records together with the progress."""
+    now_ms = yield from now()
+    changes: list[RecordChange] = []
     for row in rows:
-        values = layout.unpack(row.key[len(prefix) :])
-        value = context.codec.decode(row.value, row.encoding, row.key)
-        key = values[0] if len(values) == 1 else values
-        found.append(IndexViolation(key, value["kind"], value.get("reason")))
-    return tuple(found)
+        change = rewritten(context, batch.live, row, stored, now_ms)
+        if isinstance(change, RecordChange):
+            changes.append(change)
+        elif change is not None:
+            batch.pass_over(row, _unmigrated_key(batch.live, row), change)
+    refused = yield from batch.compile(changes, now_ms)
+    if refused is None:
+        return MigrationBatch(stored)
+    for violation in refused:
+        old, why = violation.change.old, Misfit("duplicate", violation.index.stored.name)
+        assert old is not None, "a migration changes what it has read"
+        batch.pass_over(old, _unmigrated_key(batch.live, old), why)
+    return (yield from _commit(context, batch, stored, rows, len(changes) - len(refused)))
+
+
+def _commit(
+    context: Context, batch: RecordBatch, stored: Migration, rows: Sequence[Row], written: int
+) -> Flow[MigrationBatch]:
+    moved = stored._replace(cursor=rows[-1].key, scanned=stored.scanned + len(rows), written=stored.written + written)
+    batch.add(Set(migration_key(batch.live.schema.collection), *context.codec.encode(moved.to_value())))
+    if not (yield from batch.commit()):
+        return MigrationBatch(stored)
+    return MigrationBatch(moved, len(rows), written)
+
+
+def _unmigrated_key(live: LiveCollection, row: Row) -> bytes:
+    """Return the key under which a record is listed that cannot be rewritten."""
+    return unmigrated_prefix(live.schema.collection) + live.layout.pk_of(row.key)
+
+
+def rewritten(
+    context: Context, live: LiveCollection, row: Row, aim: Migration, now_ms: int
+) -> RecordChange | Misfit | None:
+    """Return the change that rewrites a record; why it cannot be rewritten; None if nothing is to be changed."""
+    # A key that is none of a record has no primary key to list it by; a check reports it as foreign.
+    if rules.is_expired(row, now_ms) or not live.layout.is_record_key(row.key):
+        return None
+    try:
+        held = document_of(context, row)
+    except DecodeError as error:
+        return Misfit("not_decodable", cause_of(error))
+    if version_of(held) >= aim.version and held.keys().isdisjoint(aim.forget):
+        return None
+    made = remade(context, live, row, aim.forget)
+    if isinstance(made, Misfit):
+        return made
+    return RecordChange(live, live.layout.pk_of(row.key), row, held, *made, row.expire_at, tolerant=True)
+
+
+def remade(
+    context: Context, live: LiveCollection, row: Row, forget: Iterable[str] = ()
+) -> tuple[Document, bytes, int] | Misfit:
+    """Return a record as its model writes it, with its bytes; or why it cannot be written."""
+    try:
+        document = live.schema.prepare(_forgetful(object_of(context, live, row), forget)).document
+        value, encoding = context.codec.encode_document(document)
+    except DecodeError as error:
+        return Misfit("not_decodable", cause_of(error))
+    except ValidationError as error:
+        return Misfit("not_encodable", cause_of(error))
+    except KvModelsError as error:
+        failed = failed_function(error)
+        return Misfit("not_encodable", cause_of(error)) if failed is None else Misfit("key_function", failed)
+    # Of complete indexes only: one that is being built lists by itself what it cannot hold.
+    pk, limit = live.layout.pk_of(row.key), context.limits.max_key_bytes
+    for index in live.maintained:
+        kind = misfit(index, document, pk, limit, row.expire_at) if index.readable else None
+        if kind is not None:
+            return Misfit(kind, index.stored.name)
+    return Misfit("too_long") if len(value) > context.limits.max_value_bytes else (document, value, encoding)
+
+
+def _forgetful(instance: Any, names: Iterable[str]) -> Any:
+    """Remove values from an object that its class does not declare and that are to be forgotten."""
+    state, extra = state_of(instance), instance.__pydantic_extra__
+    assert state is not None, "it was read"
+    set_state(
+        instance,
+        replace(state, unknown={name: value for name, value in state.unknown.items() if name not in names}),
+    )
+    for name in names:
+        if extra is not None:
+            extra.pop(name, None)
+    return instance
+
+
+class Settled(NamedTuple):
+    """Numbers of records that left the list of those that cannot be rewritten, and of commits with a conflict."""
+
+    records: int
+    conflicts: int = 0
+
+
+def settle_unmigrated(context: Context, schema: ModelSchema, aim: Migration) -> Flow[Settled]:
+    """Try every listed record again: rewrite it if that is possible now, or take it off the list.
+
+    A value that one record gives up may be free for another, so repeat this until nothing is settled.
+    """
+    prefix = unmigrated_prefix(schema.collection)
+    start, settled = prefix, Settled(0)
+    while True:
+        view, live = yield from writable_collection(context, schema)
+        span = ReadRange(start, after_prefix(prefix), SETTLED_AT_ONCE)
+        result = yield from read((span,), view.guard)
+        if isinstance(result, GuardFailed):
+            context.view = None
+            continue
+        listed = result.ranges[0]
+        if not listed:
+            return settled
+        start = key_successor(listed[-1].key)
+        some = yield from _settle_some(context, RecordBatch(context, view, live), aim, listed)
+        settled = Settled(settled.records + some.records, settled.conflicts + some.conflicts)
+
+
+def _settle_some(context: Context, batch: RecordBatch, aim: Migration, listed: Sequence[Row]) -> Flow[Settled]:
+    """Deal with some of the list in one commit; one by one when that is too large."""
+    layout, prefix = batch.live.layout, unmigrated_prefix(batch.live.schema.collection)
+    keys = [layout.key(row.key[len(prefix) :]) for row in listed]
+    records = yield from read_all(context.limits, [point(key) for key in keys])
+    assert records is not None, "there is no guard"
+    now_ms = yield from now()
+    changes: list[RecordChange] = []
+    gone = 0
+    for row, key, rows in zip(listed, keys, records, strict=True):
+        change = rewritten(context, batch.live, rows[0], aim, now_ms) if rows else None
+        if isinstance(change, Misfit):
+            continue
+        batch.check(Check(row.key, row.versionstamp, physical=True))
+        if change is not None:
+            changes.append(change)
+            continue
+        gone += 1
+        batch.check(Check(key, rows[0].versionstamp if rows else None, physical=bool(rows)))
+        batch.add(Delete(row.key))
+    try:
+        refused = yield from batch.compile(changes, now_ms)
+        if refused is None:
+            return Settled(0, conflicts=1)
+        left = {violation.change.pk for violation in refused}
+        settled = [change for change in changes if change.pk not in left]
+        if not settled and not gone:
+            return Settled(0)
+        batch.add(*(Delete(prefix + change.pk) for change in settled))
+        return Settled(len(settled) + gone) if (yield from batch.commit()) else Settled(0, conflicts=1)
+    except LimitExceededError:
+        if len(listed) == 1:
+            return Settled(0)
+    one_by_one: list[Settled] = []
+    for row in listed:
+        alone = yield from _settle_some(context, batch.emptied(), aim, (row,))
+        one_by_one.append(alone)
+    return Settled(sum(one.records for one in one_by_one), sum(one.conflicts for one in one_by_one))
 
 
 show_public_path(MigrationReport)

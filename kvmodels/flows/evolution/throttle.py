@@ -1,4 +1,4 @@
-"""Pace and progress reports of schema changes (``throttle=``, ``progress=``).
+"""Pace, progress reports and samples of schema changes (``throttle=``, ``progress=``, ``sample=``).
 
 Rules of this module: a pause is a request of the flow like any other, so tests inject their own time. An exception of
 the user's function ends the change, which resumes from there when it is run again.
@@ -15,6 +15,9 @@ from kvmodels.errors import InvalidArgumentError
 from kvmodels.flows.arguments import require_callable
 from kvmodels.flows.effects import Flow, sleep
 
+SAMPLE: Final = 100
+"""Records of each collection on which a plan tries the models."""
+
 _LONGEST_PAUSE_S: Final = 1.0
 
 _UNREACHABLE: Final = 1e12
@@ -23,12 +26,12 @@ _UNREACHABLE: Final = 1e12
 
 @dataclass(frozen=True, slots=True)
 class SchemaProgress:
-    """How far one step of a schema change, or of a check, is.
+    """Progress of one step of a schema change, or of a check.
 
     Attributes:
-        step: what is being done: records are indexed, or rewritten, or entries are removed, or rows are checked.
+        step: the kind of work: records are indexed or rewritten, entries removed, or rows checked.
         collection: of the model.
-        index: of which entries are made, removed or checked; None while records are migrated or checked.
+        index: whose entries are made, removed or checked; None while records are migrated or checked.
         scanned: records that the step has passed, by all processes together; of a drop, entries removed by this one;
             of a check, the records, entries or counters that were read.
         written: records that were rewritten, by all processes together; of a build, a drop and a check None.
@@ -45,7 +48,7 @@ class Pace:
     """The speed of a schema change, and its listener.
 
     Args:
-        progress: called after each batch; None for nobody.
+        progress: called after each batch; None: not called.
         throttle: the most records per second of this process; None for no limit.
 
     Raises:
@@ -75,13 +78,13 @@ class Pace:
         self._throttle = None if throttle is None or throttle > _UNREACHABLE else throttle
 
     def size(self, wanted: int) -> int:
-        """Records of the next batch, so that no pause is longer than a second: at least 1, at most ``wanted``."""
+        """Return the size of the next batch, for a pause of a second at most: from 1 to ``wanted``."""
         if self._throttle is None:
             return wanted
         return max(1, min(wanted, int(self._throttle * _LONGEST_PAUSE_S)))
 
     def after(self, progress: SchemaProgress, rows: int) -> Flow[None]:
-        """Tell the listener, and wait for as long as ``rows`` records may take."""
+        """Call the listener, and wait for as long as ``rows`` records may take."""
         if self._progress is not None:
             self._progress(progress)
         if self._throttle is not None and rows:
@@ -89,6 +92,5 @@ class Pace:
 
 
 UNPACED: Final = Pace()
-
 
 show_public_path(SchemaProgress)

@@ -1,7 +1,6 @@
-"""List the records that keep an index from becoming readable, or a migration from its end; and look at them again.
+"""List the records that keep an index from becoming readable, or a migration from completion; and try them again.
 
-Rules of this module: what is listed was so when a build or a migration looked, and is only judged again by
-``resolve``, through the build itself.
+Rules of this module: the lists are those of the last build or migration; ``resolve`` updates them through the build.
 """
 
 from __future__ import annotations
@@ -66,7 +65,7 @@ class RecordViolation:
 
 
 def list_violations(context: Context, schema: ModelSchema, name: str | None, limit: int) -> Flow[list[RecordViolation]]:
-    """The violations of one index, or of all and of a migration, at most ``limit`` of each.
+    """Return the violations of one index, or of all and of a migration, at most ``limit`` of each.
 
     Raises:
         UnknownFieldError: neither the model nor the store has such an index.
@@ -164,7 +163,7 @@ def _shown(values: tuple[Any, ...]) -> Any:
 
 
 def resolve(context: Context, schema: ModelSchema, name: str | None) -> Flow[tuple[BuildReport, ...]]:
-    """Look at the violations of one index, or of every PENDING one, again; without any left, the index is READABLE.
+    """Try the violations of one index, or of every PENDING one, again; without any left, the index is READABLE.
 
     Raises:
         UnknownFieldError: the model declares no such index.

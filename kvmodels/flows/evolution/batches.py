@@ -1,0 +1,231 @@
+"""Batches of records that an index build or a migration writes: one commit each, beside readers and other writers.
+
+A batch checks the header, the progress row and every record that it writes, and moves the progress row. So a second
+delivery, or another process at the same position, is refused. A record that cannot be written is listed with the reason
+and passed over, so that one record does not stop the others.
+
+Rules of this module: records go through the write compiler. After a lost answer the stored progress shows whether the
+batch was committed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any, NamedTuple
+
+from kvmodels._support.naming import show_public_path
+from kvmodels.catalog.collection import LiveCollection
+from kvmodels.catalog.keyspace import RecordLayout
+from kvmodels.core.keys import decode_key, key_successor
+from kvmodels.core.operations import (
+    AtomicWrite,
+    Check,
+    Committed,
+    GuardFailed,
+    Mutation,
+    ReadRange,
+    Row,
+    Set,
+    after_prefix,
+    point,
+)
+from kvmodels.core.values import StoredAsJson
+from kvmodels.errors import CommitUnknownError, RetriesExhaustedError
+from kvmodels.flows.context import Context, HeaderView
+from kvmodels.flows.effects import Flow, commit, read, sleep
+from kvmodels.flows.split_reads import read_together, rows_at_once
+from kvmodels.indexing import rules
+from kvmodels.indexing.budget import check_budget
+from kvmodels.indexing.changes import Compiled, Misfit, RecordChange, Violation
+from kvmodels.indexing.compiler import compile_write
+
+FIRST_BATCH = 100
+LARGEST_BATCH = 1_000
+
+
+class IndexViolation(NamedTuple):
+    """A record that an index cannot hold.
+
+    Attributes:
+        key: its primary key.
+        kind: why: ``duplicate``, ``too_long``, ``too_many``, ``not_encodable``, ``not_decodable``, ``key_function`` or
+            ``expires``.
+        reason: for ``key_function``, the name of the type of what the function raised; for ``duplicate``, the other
+            index in which the record would take the value of another one if it were written anew, as a migration does;
+            for a record that cannot be read or encoded, the field and the cause; else None.
+    """
+
+    key: Annotated[Any, StoredAsJson]
+    kind: str
+    reason: str | None = None
+
+
+def index_violation(context: Context, layout: RecordLayout, pk: bytes, listed: Row) -> IndexViolation:
+    """Return a record of the list of those that cannot be written; ``pk`` is part of the key of the listed row."""
+    values = layout.unpack(pk)
+    value = context.codec.decode(listed.value, listed.encoding, listed.key)
+    return IndexViolation(values[0] if len(values) == 1 else values, value["kind"], value.get("reason"))
+
+
+class BatchSize:
+    """Size of the next batch: doubled after a commit, halved after a failure, with a pause after a conflict.
+
+    Args:
+        work: for the error, as ``"index"`` a batch of records.
+        progress_key: for the error.
+    """
+
+    def __init__(self, context: Context, work: str, progress_key: bytes) -> None:
+        self._context = context
+        self._work = work
+        self._key = progress_key
+        self._conflicts = 0
+        self.records = FIRST_BATCH
+
+    def passed(self, *, committed: bool) -> None:
+        """Count a batch that was committed, by this process or another one."""
+        self._conflicts = 0
+        if committed:
+            self.records = min(self.records * 2, LARGEST_BATCH)
+
+    def failed(self, *, too_large: bool) -> Flow[None]:
+        """Halve the batch; pause unless it was not sent because it was too large. Raises as ``pause``."""
+        self.records = max(self.records // 2, 1)
+        if not too_large:
+            yield from self.pause()
+
+    def pause(self) -> Flow[None]:
+        """Wait after a conflict.
+
+        Raises:
+            RetriesExhaustedError: every attempt of the policy met a conflict.
+        """
+        self._conflicts += 1
+        retry = self._context.retry
+        if self._conflicts > retry.attempts:
+            raise RetriesExhaustedError(
+                f"every attempt to {self._work} a batch of records met a conflict",
+                attempts=self._conflicts,
+                failed_checks=(decode_key(self._key),),
+            )
+        pause = retry.pause(self._conflicts + 1, self._context.random())
+        if pause > 0:
+            yield from sleep(pause)
+
+
+def read_batch(
+    context: Context, view: HeaderView, live: LiveCollection, progress_key: bytes, position: tuple[bytes, int]
+) -> Flow[tuple[Row | None, list[Row]] | None]:
+    """Return the progress row and the next records, expired ones included; None when the header has changed.
+
+    Args:
+        position: key of the last record that was dealt with, empty at the beginning; and how many records to read.
+    """
+    last, size = position
+    start = key_successor(last) if last else live.layout.prefix
+    span = ReadRange(start, after_prefix(live.layout.prefix), rows_at_once(context.limits, size, beside=2))
+    result = yield from read((point(progress_key), span), view.guard, include_expired=True)
+    if isinstance(result, GuardFailed):
+        context.view = None
+        return None
+    progress, rows = result.ranges
+    return progress[0] if progress else None, rows
+
+
+class RecordBatch:
+    """The checks and mutations of one commit."""
+
+    def __init__(self, context: Context, view: HeaderView, live: LiveCollection) -> None:
+        self._context = context
+        self._view = view
+        self._checks: dict[bytes, Check] = {}
+        self._mutations: list[Mutation] = []
+        self.live = live
+
+    def emptied(self) -> RecordBatch:
+        """Return an empty batch under the same header."""
+        return RecordBatch(self._context, self._view, self.live)
+
+    def check(self, *checks: Check | None) -> None:
+        """Add checks; of two checks of one key the first one counts."""
+        for check in checks:
+            if check is not None:
+                self._checks.setdefault(check.key, check)
+
+    def check_header(self) -> None:
+        """Check the header, which a compiled change does by itself."""
+        self.check(rules.header_check(self._view.guard))
+
+    def add(self, *mutations: Mutation) -> None:
+        """Add mutations."""
+        self._mutations += mutations
+
+    def pass_over(self, row: Row, key: bytes, why: Misfit) -> None:
+        """List a record that cannot be written, under a key of the list."""
+        self.check(rules.listing_check(row))
+        self.add(Set(key, *self._context.codec.encode(why.to_value()), row.expire_at))
+
+    def compile(self, changes: Sequence[RecordChange], now_ms: int) -> Flow[list[Violation] | None]:
+        """Add changes of records; return those that a unique index refuses, or None after a conflict."""
+        refused: list[Violation] = []
+        while True:
+            compiled = yield from self._compiled(changes, now_ms)
+            if compiled is None:
+                return None
+            if isinstance(compiled, AtomicWrite):
+                self.check(*compiled.checks)
+                self.add(*compiled.mutations)
+                return refused
+            refused.append(compiled)
+            changes = [change for change in changes if change.pk != compiled.change.pk]
+
+    def _compiled(self, changes: Sequence[RecordChange], now_ms: int) -> Flow[AtomicWrite | Violation | None]:
+        """Compile with slots of the same moment as the records; None when a record or the header has changed."""
+        rows: dict[bytes, Row | None] = {change.key: change.old for change in changes}
+        keys = set(rows)
+        while True:
+            compiled = compile_write(
+                changes,
+                rows,
+                header=self._view.guard,
+                codec=self._context.codec,
+                now_ms=now_ms,
+                max_key_bytes=self._context.limits.max_key_bytes,
+            )
+            if isinstance(compiled, Compiled):
+                return compiled.write
+            if isinstance(compiled, Violation):
+                return compiled
+            keys |= compiled.keys
+            found = yield from read_together(self._context.limits, sorted(keys), self._view.guard)
+            if found is None:
+                self._context.view = None
+                return None
+            rows = found
+            if any(rows[change.key] != change.old for change in changes):
+                return None
+
+    def writes(self, key: bytes) -> bool:
+        """Return whether a mutation of the key was added."""
+        return any(mutation.key == key for mutation in self._mutations)
+
+    def commit(self) -> Flow[bool]:
+        """Commit the batch; return whether it is known to be applied.
+
+        Raises:
+            LimitExceededError: one operation cannot take so much; nothing was sent.
+        """
+        write = AtomicWrite(tuple(self._checks.values()), tuple(self._mutations))
+        check_budget(write, self._context.limits, (self.live,))
+        try:
+            outcome = yield from commit(write)
+        except CommitUnknownError:
+            self._context.view = None
+            return False
+        if isinstance(outcome, Committed):
+            return True
+        self._context.view = None
+        return False
+
+
+show_public_path(IndexViolation)
