@@ -153,7 +153,7 @@ def list_collections(context: Context) -> Flow[HeaderView]:
 
 
 def _bring_up(context: Context, schema: ModelSchema, pending: Sequence[str]) -> Flow[None]:
-    """Make every index of an empty collection ready, as if it had records, because a record may be inserted meanwhile."""
+    """Make every index of an empty collection ready, as if it had records: one may be inserted meanwhile."""
     for index in pending:
         yield from build_flows.build_index(context, schema, index)
     live = (yield from reload_header(context)).live[schema.collection]
