@@ -22,7 +22,7 @@ from kvmodels.errors import ClosedError, InvalidArgumentError, ModelDefinitionEr
 from kvmodels.flows.arguments import items_of, require_flag, require_text
 from kvmodels.flows.bulk import progress as bulk_progress
 from kvmodels.flows.check import counters, findings, scrub
-from kvmodels.flows.check import undeclared as scrub_undeclared
+from kvmodels.flows.check import store as store_check
 from kvmodels.flows.context import Context
 from kvmodels.flows.effects import Flow
 from kvmodels.flows.evolution import apply as plan_apply
@@ -298,8 +298,8 @@ class DatabaseCore:
                 hint="Give False to report, True to mend entries, 'all' to delete rows that are no documents as well.",
             )
         if model is None:
-            return scrub_undeclared.check_store(self.context, repair=repair, pace=pace)
-        return scrub.check_collection(self.context, self.schema_for(model), repair=repair, pace=pace)
+            return store_check.check_store(self.context, repair=repair, pace=pace)
+        return store_check.check_collection(self.context, self.schema_for(model), repair=repair, pace=pace)
 
     def recounts(self, model: type[Any] | None, pace: Pace = UNPACED) -> list[Flow[counters.Recount]]:
         """The counts of one collection, or of all, that have an aggregate index; each is to be run in a snapshot."""

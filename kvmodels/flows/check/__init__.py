@@ -9,5 +9,5 @@ __getattr__ = deferred_modules(
     "counters",
     "findings",
     "scrub",
-    "undeclared",
+    "store",
 )

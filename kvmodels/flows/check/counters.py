@@ -1,13 +1,13 @@
-"""Count the records of a collection again, and compare the counters of its aggregate indexes with what they give.
+"""Count the records of a collection again, and compare the counters of its aggregate indexes.
 
-A counter and the records of its group are many keys, so one moment of all of them is needed: a snapshot. Where an
-engine has none, every read is compared by the versionstamp of the store: if nothing was committed from the first to
-the last, they show one moment too, else nothing is said. Neither is anything said while a record cannot be read:
-what it adds is not known.
+A counter and the records of its group are many keys, so they must be read at one moment: in a snapshot. Where an engine
+has none, every read is compared by the versionstamp of the store: if nothing was committed from the first to the last,
+they are of one moment too, else the counters are not compared. Nor are they while a record cannot be read, because its
+contribution is not known.
 
-Rules of this module: the recount reads and decides nothing else; it runs in a snapshot and therefore leaves the cached
-header alone. A wrong counter is never set to another number, because writers add to it without looking: the index is
-built once more. Source: FoundationDB Record Layer, which verifies atomic indexes in the same way.
+Rules of this module: the recount only reads; it runs in a snapshot and therefore leaves the cached header alone. A
+wrong counter is never set to another number, because writers add to it without reading it: the index is rebuilt.
+Source: FoundationDB Record Layer, which verifies atomic indexes in the same way.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ U64_BYTES = 8
 
 
 class WrongCounter(NamedTuple):
-    """A counter that is not what the records give; ``found`` is None when it is no counter, or not there."""
+    """A counter that differs from the records; ``found`` is None when it is not a counter, or missing."""
 
     stored: StoredIndex
     key: bytes
@@ -60,7 +60,7 @@ class Recount(NamedTuple):
 
 
 def recount(context: Context, schema: ModelSchema, pace: Pace = UNPACED) -> Flow[Recount]:
-    """Count again for every aggregate index that is READABLE; to be run in a snapshot where the engine has one.
+    """Count again for every READABLE aggregate index; to be run in a snapshot where the engine has one.
 
     Raises:
         SnapshotExpiredError: it took longer than the engine keeps a snapshot, also because of the pace.
@@ -103,7 +103,7 @@ class _Counting:
         return tuple(f"{collection}.{ix.stored.name}: {reason}" for ix in self._indexes) if reason else ()
 
     def records(self) -> Flow[bool]:
-        """Add up what all records give; False when that cannot be said."""
+        """Add up the contributions of all records; return False if that is not possible."""
         if not self._indexes:
             return False
         prefix = self._live.layout.prefix
@@ -134,7 +134,7 @@ class _Counting:
         return True
 
     def compared(self) -> Flow[list[WrongCounter]]:
-        """Every counter that differs; none when the store changed meanwhile."""
+        """Return every counter that differs; none if the store has changed meanwhile."""
         wrong: list[WrongCounter] = []
         for index, totals in zip(self._indexes, self._totals, strict=True):
             prefix = index.layout.prefix
@@ -156,7 +156,7 @@ class _Counting:
         return wrong
 
     def _batch(self, start: bytes, prefix: bytes, index: str | None) -> Flow[list[Row] | None]:
-        """The next rows; None when the store has changed since the first ones."""
+        """Return the next rows; None if the store has changed since the first ones."""
         size = rows_at_once(self._context.limits, self._pace.size(ROWS_AT_ONCE))
         span = ReadRange(start, after_prefix(prefix), size)
         result = yield from read((span,), self._view.guard)
@@ -183,7 +183,7 @@ def _judged(index: LiveIndex, row: Row, expected: int) -> WrongCounter | None:
 
 
 def mend_counters(context: Context, recounted: Recount, *, repair: bool) -> Flow[tuple[Finding, ...]]:
-    """Report what a recount has found; on request each index concerned is built once more first.
+    """Return the findings of a recount; with ``repair`` each index concerned is rebuilt first.
 
     Raises:
         SchemaMismatchError: this process may not write the collection.
@@ -200,7 +200,7 @@ def mend_counters(context: Context, recounted: Recount, *, repair: bool) -> Flow
 
 
 def _rebuilt(context: Context, schema: ModelSchema, stored: StoredIndex) -> Flow[bool]:
-    """Whether the wrong generation has been replaced by one that is complete."""
+    """Return whether the wrong generation has been replaced by one that is complete."""
     view = yield from reload_header(context)
     if view.header.collections[schema.collection].index(stored.name, stored.generation) != stored:
         return False  # somebody has dropped or replaced it: the next check tells

@@ -1,4 +1,4 @@
-"""What ``db.check()`` finds, as values.
+"""Findings and report of ``db.check()``.
 
 Rules of this module: values only, nothing is read here.
 """
@@ -20,22 +20,22 @@ FindingKind = Literal["dangling", "missing", "foreign", "undecodable", "computed
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One key that is not as it should be.
+    """One key with an unexpected or missing row.
 
     Attributes:
-        kind: ``dangling``: an index entry that no record reproduces (key, value, deadline); ``missing``: an entry
-            that a record calls for and that is not there, or belongs to another record with the same value;
+        kind: ``dangling``: an index entry that no record reproduces (key, value, deadline); ``missing``: an expected
+            entry that is not there, or belongs to another record with the same value;
             ``foreign``: a key under a prefix of the collection that this library would not write;
             ``undecodable``: a record that is no document, or one that its model does not accept;
             ``computed``: a record with a stored value of a computed column that its function does not give;
-            ``counter``: a counter of an aggregate index that is not what the records give.
+            ``counter``: a counter of an aggregate index that differs from the records.
         key: the key as the key-value API shows it; for bytes that are no key, ``(bytes,)``.
         primary_key: of the record concerned, where it is known.
-        reason: what exactly is wrong, in a few words.
-        repaired: whether this run mended it.
-        group: of a counter, the key parts of its group; the last part of ``key`` says what is counted.
-        expected: of a counter, what the records give.
-        found: of a counter, what it holds; None when it holds no number, or is not there.
+        reason: in a few words.
+        repaired: whether this run repaired it.
+        group: of a counter, the key parts of its group; the last part of ``key`` names the counted value.
+        expected: of a counter, its value by the records.
+        found: of a counter, its number; None when it holds no number, or is missing.
         hint: what to do about a finding that ``repair=True`` leaves as it is.
     """
 
@@ -74,7 +74,7 @@ class CheckReport(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """Whether everything that was compared is exact now."""
+        """Whether every compared key is correct now."""
         return all(finding.repaired for finding in self.findings)
 
     @property
@@ -84,7 +84,7 @@ class CheckReport(NamedTuple):
 
     @property
     def missing(self) -> tuple[Finding, ...]:
-        """Entries that a record calls for."""
+        """Expected entries that are not there."""
         return self._of("missing")
 
     @property
@@ -99,17 +99,17 @@ class CheckReport(NamedTuple):
 
     @property
     def computed(self) -> tuple[Finding, ...]:
-        """Records whose computed columns are not what their functions give."""
+        """Records whose computed columns differ from their functions."""
         return self._of("computed")
 
     @property
     def counters(self) -> tuple[Finding, ...]:
-        """Counters that are not what the records give."""
+        """Counters that differ from the records."""
         return self._of("counter")
 
     @property
     def repaired(self) -> tuple[Finding, ...]:
-        """Those that this run mended."""
+        """Findings that this run repaired."""
         return tuple(finding for finding in self.findings if finding.repaired)
 
     def _of(self, kind: FindingKind) -> tuple[Finding, ...]:
@@ -137,7 +137,7 @@ class CheckReport(NamedTuple):
 
 
 def shown_key(key: bytes) -> tuple[Any, ...]:
-    r"""A key as the key-value API shows it; for bytes that are none, these.
+    r"""Return a key as the key-value API shows it; bytes that are no key as they are.
 
     Examples:
         >>> from kvmodels.core.keys import encode_key

@@ -2,13 +2,13 @@
 
 Sums compare two sets of entries without holding either. Each entry adds a hash of its key and content to one of 1,024
 sums, which the hash of its key chooses; an expected entry is added and a stored one subtracted. A sum that is not 0
-says that one of its entries is missing, unexpected or different. Hashes have 64 bits, so that two different sets have
-the same sums once in 10**19 times.
+shows that one of its entries is missing, unexpected or different. Hashes have 64 bits, so two different sets have the
+same sums once in 10**19 times.
 
-Rules of this module: nothing is said of the entries of a record that cannot be indexed as a whole, because a repair
-could not write any of them. An entry is removed only while its record still does not call for it, and written only
-from the record; records are never guessed. A document is never deleted, whatever its model thinks of it: releases
-disagree about models, and the data may be the only copy. A repair that meets a conflict is left to the next check.
+Rules of this module: if a record cannot be indexed as a whole, nothing is reported about its entries, because a repair
+could not write any of them. An entry is removed only while its record still does not expect it, and written only from
+the record; records are never guessed. A document is never deleted, even if its model refuses it: releases disagree
+about models, and the data may be the only copy. A repair that meets a conflict is left to the next check.
 """
 
 from __future__ import annotations
@@ -20,7 +20,13 @@ from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.catalog.collection import LiveCollection, LiveIndex
 from kvmodels.catalog.keyspace import HEADER_KEY
 from kvmodels.core.keys import decode_key
-from kvmodels.core.operations import AtomicWrite, Check, Committed, Delete, Row
+from kvmodels.core.operations import (
+    AtomicWrite,
+    Check,
+    Committed,
+    Delete,
+    Row,
+)
 from kvmodels.errors import CommitUnknownError, DecodeError, KvModelsError
 from kvmodels.flows.check.findings import FindingKind
 from kvmodels.flows.context import Context, HeaderView, writable_collection
@@ -40,16 +46,12 @@ EVERY_SUM: Final = range(_MASK + 1)
 
 
 def sum_of(key: bytes) -> int:
-    """Return the number of the sum that an entry is a part of."""
+    """Return the number of the sum of an entry."""
     return hash(key) & _MASK
 
 
 class EntrySums:
-    """The sums of one generation of an index.
-
-    Args:
-        copies: its entries are copies of their records, with whose versionstamps theirs are compared.
-    """
+    """The sums of one generation of an index; ``copies``: entries have the versionstamps of their records."""
 
     __slots__ = ("_copies", "_sums")
 
@@ -58,13 +60,13 @@ class EntrySums:
         self._sums = [0] * (_MASK + 1)
 
     def add(self, keys: Iterable[bytes], value: tuple[bytes, int], record: Row) -> None:
-        """Add the entries that a record calls for: their keys, and what all of them hold."""
+        """Add the expected entries of a record: their keys, and the value of all of them."""
         stamp = record.versionstamp if self._copies else None
         for key in keys:
             self._sums[hash(key) & _MASK] += hash((key, *value, record.expire_at, stamp))
 
     def take(self, rows: Iterable[Row]) -> None:
-        """Take away entries that are there."""
+        """Subtract stored entries."""
         sums, copies = self._sums, self._copies
         for key, value, encoding, versionstamp, expire_at in rows:
             stamp = versionstamp if copies else None
@@ -77,7 +79,7 @@ class EntrySums:
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """An entry that a record calls for."""
+    """An expected entry of a record."""
 
     live: LiveCollection
     index: LiveIndex
@@ -87,19 +89,18 @@ class Expected:
 
 
 class _ExpectedEntries(NamedTuple):
-    """The keys of the entries of one record in one index, with whether they are slots, and what they all hold."""
+    """The keys of the entries of one record in one index, with whether they are slots, and their value."""
 
     keys: dict[bytes, bool]
     value: tuple[bytes, int]
 
 
 class RecordEntries:
-    """The entries of one record; it is decoded once, and each index is computed when it is asked for.
+    """The entries of one record; it is decoded once, and each index is computed when it is needed.
 
     Args:
         live: its collection under the header that ``row`` was read with.
-        row: the record.
-        document: what was decoded of it, if that has its primary key.
+        document: the decoded record, if it has the primary key of the row.
     """
 
     __slots__ = ("_context", "_document", "_filled", "_live", "_of", "_pointer", "pk", "row")
@@ -123,11 +124,11 @@ class RecordEntries:
 
     @property
     def can_be_read(self) -> bool:
-        """Whether it is a document of this record, so that anything can be said about its entries."""
+        """Whether it is a document with the primary key of the row."""
         return self._document is not None
 
     def all(self) -> dict[bytes, Expected] | None:
-        """The entries that it calls for in the indexes that are complete; None when it cannot be indexed."""
+        """Return the expected entries in complete indexes; None when it cannot be indexed."""
         complete = self.complete()
         if complete is None:
             return None
@@ -138,7 +139,7 @@ class RecordEntries:
         }
 
     def complete(self) -> list[tuple[LiveIndex, _ExpectedEntries]] | None:
-        """The same by index: keys, with whether they are slots, and what all of them hold."""
+        """Return the same by index: keys, with whether they are slots, and their value."""
         found: list[tuple[LiveIndex, _ExpectedEntries]] = []
         for index in self._live.maintained:
             if not index.readable:
@@ -150,17 +151,17 @@ class RecordEntries:
         return found
 
     def in_index(self, index: LiveIndex) -> dict[bytes, Expected] | None:
-        """The entries in one index, complete or not; None when it cannot hold the record."""
+        """Return the expected entries in one index, complete or not; None when it cannot hold the record."""
         made = self._entries(index)
         if made is None:
             return None
         keys, value = made
         return {key: Expected(self._live, index, slot, *value) for key, slot in keys.items()}
 
-    def calls_for(self, index: LiveIndex, entry: Row) -> bool:
-        """Whether an entry of an index is one of this record, as it is.
+    def expects(self, index: LiveIndex, entry: Row) -> bool:
+        """Return whether an entry of an index is one of this record.
 
-        What an entry of an index under construction holds is not compared: it may be made anew by the build.
+        Values of an index under construction are not compared, because the build may write them again.
         """
         made = self._entries(index)
         if made is None:
@@ -175,7 +176,7 @@ class RecordEntries:
         )
 
     def _entries(self, index: LiveIndex) -> _ExpectedEntries | None:
-        """The keys of its entries in one index, and what they all hold."""
+        """Return the keys of its entries in one index, and their value."""
         place = index.stored.name, index.stored.generation
         if place not in self._of:
             self._of[place] = self._made(index)
@@ -204,13 +205,13 @@ class RecordEntries:
         return _ExpectedEntries(keys, entry_value(self._context.codec, index.layout, slot, change))
 
     def _points(self) -> tuple[bytes, int]:
-        """What a unique slot holds that leads to the record."""
+        """Return the value of a unique slot."""
         if self._pointer is None:
             self._pointer = self._context.codec.encode(list(decode_key(self.pk)))
         return self._pointer
 
     def _made_anew(self) -> Document | None:
-        """What it stores with the defaults of the model, for an index that asks for what is not stored."""
+        """Return the document with defaults of the model, for an index with columns that are not stored."""
         if self._document is None:
             return None
         if self._filled is None:
@@ -219,7 +220,7 @@ class RecordEntries:
 
 
 def difference(context: Context, wanted: Expected, entry: Row, record: Row) -> str | None:
-    """In what an entry differs from what its record calls for, in a few words; None if it does not."""
+    """Return how an entry differs from the expected one, in a few words; None if it does not."""
     if (entry.value, entry.encoding) != (wanted.value, wanted.encoding):
         return "wrong owner" if _names_another(context, wanted, entry, record) else "wrong value"
     if entry.expire_at != record.expire_at:
@@ -230,7 +231,7 @@ def difference(context: Context, wanted: Expected, entry: Row, record: Row) -> s
 
 
 def _names_another(context: Context, wanted: Expected, entry: Row, record: Row) -> bool:
-    """Whether a slot belongs to another record than it should, or to none that can be named."""
+    """Return whether a slot has the primary key of another record, or an unreadable one."""
     definition = wanted.index.definition
     if not wanted.slot or definition.store is not None:
         return False
@@ -245,7 +246,7 @@ def _names_another(context: Context, wanted: Expected, entry: Row, record: Row) 
 
 @dataclass(frozen=True, slots=True)
 class Suspect:
-    """A confirmed finding with the rows that it was confirmed with."""
+    """A confirmed finding with the rows of the snapshot that confirmed it."""
 
     kind: FindingKind
     row: Row
@@ -272,7 +273,7 @@ def mend(context: Context, schema: ModelSchema, suspect: Suspect, *, everything:
 
 
 def _remove(context: Context, schema: ModelSchema, suspect: Suspect) -> Flow[bool]:
-    """Delete one key, if it, the header and the record concerned are still as they were seen."""
+    """Delete one key, if the header, its row and its record are unchanged."""
     view, _ = yield from writable_collection(context, schema)
     checks = [
         Check(HEADER_KEY, view.versionstamp, physical=True),
@@ -289,7 +290,7 @@ def _remove(context: Context, schema: ModelSchema, suspect: Suspect) -> Flow[boo
 
 
 def _rewrite(context: Context, schema: ModelSchema, pk: bytes, index: LiveIndex | None) -> Flow[bool]:
-    """Write the entries of one record again from what it stores."""
+    """Write the entries of one record again."""
     key = context.layouts[schema.collection].key(pk)
 
     def wanted(_: HeaderView) -> Sequence[bytes]:

@@ -1,30 +1,29 @@
 """Check that index entries equal f(records), key by key, beside live writers; repair on request.
 
-Every record is read once and every index once, in the order of their keys. What the records call for and what the
-indexes hold is added up in a table of sums by the hash of the key (``EntrySums``): where both are equal, each entry
-is called for and each called for is there. Where they differ, because of damage or of writers, records and entries with
-these hashes are read again. From every record to its entries: what it calls for must be there. From every entry to its
-record: what is there must be called for. A suspicion is reported only after one snapshot of header, record and entry
-confirms it, so that no writer can be mistaken for damage. The header's list of indexes is the judge.
+Every record is read once and every index once, in the order of their keys. The expected and the stored entries are
+added up in tables of sums by the hash of the key (``EntrySums``): where both are equal, each entry is expected, and
+each expected one is there. Where they differ, because of damage or of writers, records and entries with these hashes
+are read again: each record's expected entries must be there, and each entry must be expected by its record. A suspicion
+is reported only after one snapshot of header, record and entry has confirmed it, so a writer is never mistaken for
+damage. The header's list of indexes decides what is expected.
 
-Counters of aggregate indexes are the part of ``flows/check/counters.py``.
+``flows/check/counters.py`` compares counters of aggregate indexes.
 
-Rules of this module: nothing is written here; ``flows/check/records.py`` mends through the write compiler.
+Rules of this module: nothing is written here; ``flows/check/records.py`` repairs through the write compiler.
 Source: FoundationDB Record Layer, OnlineIndexScrubber.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Container, Iterator, Mapping, Sequence
+from collections.abc import Collection, Container, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
-from kvmodels.catalog.catalogue import IndexState
 from kvmodels.catalog.collection import LiveCollection, LiveIndex
 from kvmodels.catalog.keyspace import RecordLayout
 from kvmodels.core.keys import key_successor
 from kvmodels.core.operations import GuardFailed, ReadRange, Row, after_prefix, point
 from kvmodels.errors import DecodeError, InvalidKeyError, KvModelsError
-from kvmodels.flows.check.findings import CheckReport, Finding, shown_key
+from kvmodels.flows.check.findings import Finding, shown_key
 from kvmodels.flows.check.records import (
     EVERY_SUM,
     EntrySums,
@@ -35,9 +34,9 @@ from kvmodels.flows.check.records import (
     mend,
     sum_of,
 )
-from kvmodels.flows.context import Context, HeaderView, header_view, reload_header
+from kvmodels.flows.context import Context, HeaderView, header_view
 from kvmodels.flows.effects import Flow, read
-from kvmodels.flows.evolution.throttle import UNPACED, Pace, SchemaProgress
+from kvmodels.flows.evolution.throttle import Pace, SchemaProgress
 from kvmodels.flows.hydration.rows import cause_of, document_of, object_of, recomputed
 from kvmodels.flows.split_reads import read_all, rows_at_once
 from kvmodels.indexing.entries import slot_owner
@@ -46,61 +45,24 @@ from kvmodels.schema.definition.variants import require_known_class
 
 ROWS_AT_ONCE = 500
 
+_REMOVE_ALL: Final = 'db.check(repair="all") deletes it.'
+_REMOVE_ONE: Final = "Another program wrote it: remove it with repository.remove(key)."
+_MEND_OR_REMOVE_IT: Final = (
+    "No repair deletes it: let the model accept what is stored, or remove it with repository.remove(key)."
+)
+_MEND_THE_FUNCTION: Final = "The function must take every value that its fields may have, except None."
+
 Repair = Literal["all"] | bool
 
-_Place: TypeAlias = tuple[str, int]
-"""The name and the generation of an index."""
-
-
-def check_database(context: Context, *, repair: Repair = False, pace: Pace = UNPACED) -> Flow[CheckReport]:
-    """Check every declared collection.
-
-    Args:
-        repair: True mends entries; ``"all"`` also deletes foreign keys and rows that are no documents.
-        pace: the most rows per second, and whom to tell.
-
-    Cost: reads every record and every entry once, in batches of 500 rows, and those of suspicious keys once more; per
-    repaired key one commit or two.
-    """
-    scanned = 0
-    findings: list[Finding] = []
-    unchecked: list[str] = []
-    for schema in context.schemas.values():
-        report = yield from check_collection(context, schema, repair=repair, pace=pace)
-        scanned += report.scanned
-        findings.extend(report.findings)
-        unchecked.extend(report.unchecked)
-    return CheckReport(scanned, tuple(findings), tuple(unchecked))
-
-
-def check_collection(
-    context: Context, schema: ModelSchema, *, repair: Repair = False, pace: Pace = UNPACED
-) -> Flow[CheckReport]:
-    """Check one collection; see ``check_database``.
-
-    Raises:
-        SchemaMismatchError: this process may not use the collection, or not write what it is to repair.
-    """
-    view = yield from reload_header(context)
-    live = view.live[schema.collection]
-    obstacle = live.refused or (live.read_only if repair else None)
-    if obstacle is not None:
-        raise obstacle
-    scrub = Scrub(context, schema.collection, schema, repair, pace)
-    yield from scrub.whole(live)
-    view = yield from header_view(context)
-    return CheckReport(scrub.scanned, tuple(scrub.findings), tuple(_uncompared(live, view)))
+_Generation: TypeAlias = tuple[str, int]
+"""Name and generation of an index."""
 
 
 class Scrub:
     """One run over one collection.
 
     Args:
-        context: shared by the flows of the database.
-        collection: its name.
-        schema: its model; None where no model declares it, and then nothing is repaired.
-        repair: as for ``check_database``.
-        pace: the most rows per second, and whom to tell.
+        schema: its model; None for an undeclared collection, which is not repaired.
     """
 
     def __init__(
@@ -109,24 +71,24 @@ class Scrub:
         self._context = context
         self._collection = collection
         self._pace = pace
-        self._sums: dict[_Place, EntrySums] = {}
+        self._sums: dict[_Generation, EntrySums] = {}
         self._schema = schema
         self._repair = repair
         self._every_one = False
-        """Entries are compared one by one, whatever the sums say."""
+        """Compare entries one by one, whatever the sums are."""
         self._seen: set[tuple[bytes, bytes | None]] = set()
         self.scanned = 0
         self.findings: list[Finding] = []
 
     def whole(self, live: LiveCollection) -> Flow[None]:
-        """Check everything of the collection but its counters, which flows/check/counters.py counts in a snapshot."""
-        places = [_place(index) for index in live.maintained if index.definition.aggregates is None]
+        """Check everything of the collection but its counters, which are recounted in a snapshot."""
+        places = [_generation(index) for index in live.maintained if index.definition.aggregates is None]
         yield from self._records()
-        differing: dict[_Place, Collection[int]] = {}
+        differing: dict[_Generation, Collection[int]] = {}
         for index in live.maintained:
             if index.definition.aggregates is None and index.readable:
-                found = yield from self._compared(_place(index))
-                differing[_place(index)] = EVERY_SUM if self._every_one else found
+                found = yield from self._compared(_generation(index))
+                differing[_generation(index)] = EVERY_SUM if self._every_one else found
         if any(differing.values()):
             yield from self._missing(differing)
         for place in places:
@@ -136,7 +98,7 @@ class Scrub:
     # --- from records to entries ------------------------------------------------------------------------------
 
     def _records(self) -> Flow[None]:
-        """Every record: its key and its bytes; the entries that it calls for are added up."""
+        """Check the key and the bytes of every record, and add up the entries that it expects."""
         prefix = self._layout.prefix
         start, passed = prefix, 0
         while True:
@@ -150,7 +112,7 @@ class Scrub:
                 judged = self._judge_record(live, row)
                 if isinstance(judged, Suspect):
                     yield from self._report(judged)
-                    # A record that is mended calls for other entries than it was found with.
+                    # A repaired record expects other entries than before.
                     self._every_one = bool(self._repair)
                     judged = self._entries_of(live, row)
                 self._add_up(judged)
@@ -161,14 +123,14 @@ class Scrub:
     def _add_up(self, entries: RecordEntries) -> None:
         row = entries.row
         for index, (keys, value) in entries.complete() or ():
-            place = _place(index)
+            place = _generation(index)
             sums = self._sums.get(place)
             if sums is None:
                 sums = self._sums[place] = EntrySums(index.definition.store == "record")
             sums.add(keys, value, row)
 
-    def _missing(self, differing: Mapping[_Place, Container[int]]) -> Flow[None]:
-        """Compare the entries that records call for where the sums differ."""
+    def _missing(self, differing: Mapping[_Generation, Container[int]]) -> Flow[None]:
+        """Compare the expected entries where the sums differ."""
         prefix = self._layout.prefix
         start, passed = prefix, 0
         while True:
@@ -181,15 +143,15 @@ class Scrub:
             # A list per key, because two records may call for one unique slot.
             expected: dict[bytes, list[tuple[Expected, Row]]] = {}
             for row in rows:
-                for key, wanted in self._called_for(live, row).items():
-                    if sum_of(key) in differing.get(_place(wanted.index), EVERY_SUM):
+                for key, wanted in self._expected_by(live, row).items():
+                    if sum_of(key) in differing.get(_generation(wanted.index), EVERY_SUM):
                         expected.setdefault(key, []).append((wanted, row))
             yield from self._compare(view, expected)
             start, passed = key_successor(rows[-1].key), passed + len(rows)
             yield from self._passed(None, passed, rows)
 
     def _judge_record(self, live: LiveCollection, row: Row) -> Suspect | RecordEntries:
-        """What is wrong with a record; or what it calls for."""
+        """Return what is wrong with a record, or the entries that it expects."""
         pk = live.layout.pk_of(row.key)
         cause: DecodeError | None = None
         document: Document | None = None
@@ -197,7 +159,7 @@ class Scrub:
             document = document_of(self._context, row)
         except DecodeError as error:
             cause = error
-        # The key that a document has the primary key of is a record key.
+        # If the document has this primary key, the key is that of a record.
         if document is None or not live.layout.names(document, row.key):
             if not live.layout.is_record_key(row.key):
                 return Suspect("foreign", row, None, None, "not a record key of this collection", hint=_REMOVE_ALL)
@@ -226,11 +188,11 @@ class Scrub:
         reason = f"{', '.join(anew.columns)}: not what the function gives"
         return Suspect("computed", row, None, pk, reason, record=row)
 
-    def _called_for(self, live: LiveCollection, row: Row) -> dict[bytes, Expected]:
+    def _expected_by(self, live: LiveCollection, row: Row) -> dict[bytes, Expected]:
         return self._entries_of(live, row).all() or {}
 
     def _compare(self, view: HeaderView, expected: dict[bytes, list[tuple[Expected, Row]]]) -> Flow[None]:
-        """Read the expected entries; what looks wrong is confirmed one by one, because this is another snapshot."""
+        """Read the expected entries; confirm each suspicion by itself, because this is another snapshot."""
         keys = sorted(expected)
         for start in range(0, len(keys), ROWS_AT_ONCE):
             some = keys[start : start + ROWS_AT_ONCE]
@@ -242,7 +204,7 @@ class Scrub:
                         yield from self._confirm_missing(key, record.key)
 
     def _points(self, view: HeaderView, keys: Sequence[bytes]) -> Flow[dict[bytes, Row]]:
-        """The rows of these keys; none at all when the header changed, so that everything is looked at again."""
+        """Return the rows of some keys; none at all when the header has changed, so that every key is read again."""
         found = yield from read_all(self._context.limits, [point(key) for key in keys], view.guard)
         if found is None:
             self._context.view = None
@@ -250,7 +212,7 @@ class Scrub:
         return {key: rows[0] for key, rows in zip(keys, found, strict=True) if rows}
 
     def _confirm_missing(self, key: bytes, record_key: bytes) -> Flow[None]:
-        """Look at record and entry in one snapshot, and report what is wrong there."""
+        """Read record and entry in one snapshot, and report a difference."""
         while True:
             view, live = yield from self._live()
             result = yield from read((point(record_key), point(key)), view.guard)
@@ -258,7 +220,7 @@ class Scrub:
                 break
             self._context.view = None
         records, entries = result.ranges
-        wanted = self._called_for(live, records[0]).get(key) if records else None
+        wanted = self._expected_by(live, records[0]).get(key) if records else None
         if wanted is None:
             return
         record, entry = records[0], entries[0] if entries else None
@@ -277,7 +239,7 @@ class Scrub:
         yield from self._report(Suspect("dangling", entry, wanted.index, pk, reason_or_none, record))
 
     def _owned_by_another(self, live: LiveCollection, index: LiveIndex, entry: Row, pk: bytes) -> Flow[bool]:
-        """Whether another record reproduces the slot: a real duplicate, which nobody can mend but its owner."""
+        """Return whether another record expects the slot: a real duplicate, which no repair can resolve."""
         try:
             owner = slot_owner(self._context.codec, live, index, entry)
         except DecodeError:
@@ -286,12 +248,12 @@ class Scrub:
             return False
         result = yield from read((point(live.layout.key(owner)),))
         rows = result.ranges[0]
-        return bool(rows) and entry.key in self._called_for(live, rows[0])
+        return bool(rows) and entry.key in self._expected_by(live, rows[0])
 
     # --- from entries to records ------------------------------------------------------------------------------
 
-    def _compared(self, place: _Place) -> Flow[set[int]]:
-        """Read every entry of one index generation; the sums in which it differs from what the records call for."""
+    def _compared(self, place: _Generation) -> Flow[set[int]]:
+        """Read every entry of one index generation; return the sums that differ from those of the records."""
         start: bytes | None = None
         sums, passed = self._sums.get(place), 0
         while True:
@@ -312,8 +274,8 @@ class Scrub:
             self.scanned += len(rows)
             yield from self._passed(place, passed, rows)
 
-    def _entries(self, place: _Place, differing: Container[int], *, counted: bool) -> Flow[None]:
-        """Every entry of one index generation with one of these sums: its key, and the record that must call for it."""
+    def _entries(self, place: _Generation, differing: Container[int], *, counted: bool) -> Flow[None]:
+        """Check every entry of one index generation with one of these sums, and the record that must expect it."""
         start: bytes | None = None
         passed = 0
         while True:
@@ -331,7 +293,7 @@ class Scrub:
             records = yield from self._records_of(view, live, index, unseen)
             for row in unseen:
                 record = records.get(_claimed_by(self._context, live, index, row) or b"")
-                if record is None or not record.calls_for(index, row):
+                if record is None or not record.expects(index, row):
                     yield from self._judge_entry(live, index, row, record)
             start, passed = key_successor(rows[-1].key), passed + len(rows)
             self.scanned += len(rows) if counted else 0
@@ -340,7 +302,7 @@ class Scrub:
     def _records_of(
         self, view: HeaderView, live: LiveCollection, index: LiveIndex, entries: Sequence[Row]
     ) -> Flow[dict[bytes, RecordEntries]]:
-        """By key, the records that a batch of entries may be of; each is decoded once for all its entries."""
+        """Return the records of a batch of entries by key; each is decoded once for all its entries."""
         claimed = {_claimed_by(self._context, live, index, row) for row in entries}
         found = yield from self._points(view, sorted(live.layout.key(pk) for pk in claimed if pk is not None))
         return {live.layout.pk_of(key): self._entries_of(live, row) for key, row in found.items()}
@@ -348,7 +310,7 @@ class Scrub:
     def _judge_entry(
         self, live: LiveCollection, index: LiveIndex, row: Row, record: RecordEntries | None
     ) -> Flow[None]:
-        """Report an entry that its record, as it was read, does not explain, once a snapshot has confirmed it."""
+        """Report an entry that its record does not expect, once a snapshot has confirmed it."""
         owner = self._owner(live, index, row)
         if owner is None:
             suspect = Suspect("foreign", row, index, None, "not an entry key of this index", hint=_REMOVE_ALL)
@@ -359,7 +321,7 @@ class Scrub:
             yield from self._confirm_dangling(index, row.key, owner)
 
     def _owner(self, live: LiveCollection, index: LiveIndex, row: Row) -> bytes | str | None:
-        """Packed primary key that the entry names; None when it is no entry key; text when its value names nobody."""
+        """Return the packed primary key in an entry; None if it is not an entry key; text for a value without a key."""
         try:
             pk = index.layout.pk_in(row.key)
             index.layout.columns_in(row.key)
@@ -376,10 +338,10 @@ class Scrub:
             return "wrong owner"
 
     def _confirm_dangling(self, index: LiveIndex, key: bytes, owner: bytes) -> Flow[None]:
-        """Look at the entry and the record that it names in one snapshot, and report what is wrong there."""
+        """Read the entry and its record in one snapshot, and report what is wrong there."""
         while True:
             view, live = yield from self._live()
-            current = _find(live, _place(index))
+            current = _find(live, _generation(index))
             record_key = live.layout.key(owner)
             result = yield from read((point(record_key), point(key)), view.guard)
             if isinstance(result, GuardFailed):
@@ -401,7 +363,7 @@ class Scrub:
             return
         judged = self._entries_of(live, record)
         wanted = judged.in_index(current)
-        if judged.all() is None or wanted is None or judged.calls_for(current, entry):
+        if judged.all() is None or wanted is None or judged.expects(current, entry):
             return
         reason: str | None = "the record does not call for this entry"
         if key in wanted:
@@ -433,7 +395,7 @@ class Scrub:
             return None
         return result.ranges[0]
 
-    def _passed(self, place: _Place | None, passed: int, rows: Sequence[Row]) -> Flow[None]:
+    def _passed(self, place: _Generation | None, passed: int, rows: Sequence[Row]) -> Flow[None]:
         name = None if place is None else place[0]
         yield from self._pace.after(SchemaProgress("check", self._collection, name, passed), len(rows))
 
@@ -461,63 +423,20 @@ class Scrub:
         )
 
 
-_REMOVE_ALL: Final = 'db.check(repair="all") deletes it.'
-_REMOVE_ONE: Final = "Another program wrote it: remove it with repository.remove(key)."
-_MEND_OR_REMOVE_IT: Final = (
-    "No repair deletes it: let the model accept what is stored, or remove it with repository.remove(key)."
-)
-
-_MEND_THE_FUNCTION: Final = "The function must take every value that its fields may have, except None."
-
-
-def _uncompared(before: LiveCollection, view: HeaderView) -> Iterator[str]:
-    """Every index of the header whose entries were not compared completely, or that is declared and not there, and why.
-
-    Args:
-        before: the collection when the check began: what became readable since was compared in one direction only.
-        view: the header at its end.
-    """
-    schema = before.schema
-    collection = view.header.collections.get(schema.collection)
-    compared = {(index.stored.name, index.stored.generation) for index in before.maintained if index.readable}
-    known = {(index.stored.name, index.stored.generation) for index in view.live[schema.collection].maintained}
-    for index in collection.indexes if collection is not None else ():
-        place = index.name, index.generation
-        reason: str | None = _NOT_COMPARED.get(index.state)
-        if index.state.maintained and place not in known:
-            reason = "this release does not declare it as it is stored; check it in the release that does"
-        elif index.state is IndexState.READABLE and place not in compared:
-            reason = "it became complete during the check; check again"
-        if reason is not None:
-            yield f"{schema.collection}.{index.name}: {reason}"
-    listed = {index.name for index in collection.indexes} if collection is not None else set[str]()
-    for name in schema.indexes:
-        if name not in listed:
-            yield f"{schema.collection}.{name}: it is not built; db.apply() builds it"
-
-
-_NOT_COMPARED: Final = {
-    IndexState.WRITE_ONLY: "it is being built; db.build_indexes() finishes that",
-    IndexState.PENDING: "it has violations; db.build_indexes() lists them",
-    IndexState.DISABLED: "it is not built; db.apply() builds it",
-    IndexState.DROPPING: "it is being dropped; db.build_indexes() finishes that",
-}
-
-
 def _claimed_by(context: Context, live: LiveCollection, index: LiveIndex, row: Row) -> bytes | None:
-    """The packed primary key that an entry seems to name; whether it is one shows when its record is compared."""
+    """Return the packed primary key that an entry seems to have; a comparison with the record decides."""
     try:
         return index.layout.pk_in(row.key) or slot_owner(context.codec, live, index, row)
     except (InvalidKeyError, DecodeError):
         return None
 
 
-def _place(index: LiveIndex) -> _Place:
+def _generation(index: LiveIndex) -> _Generation:
     return index.stored.name, index.stored.generation
 
 
-def _find(live: LiveCollection, place: _Place) -> LiveIndex | None:
-    return next((index for index in live.maintained if _place(index) == place), None)
+def _find(live: LiveCollection, place: _Generation) -> LiveIndex | None:
+    return next((index for index in live.maintained if _generation(index) == place), None)
 
 
 def _shown_pk(values: tuple[Any, ...]) -> Any:

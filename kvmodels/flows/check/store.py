@@ -1,10 +1,11 @@
-"""Check the collections of a store that no model of this program declares, by what the catalogue says of their indexes.
+"""Check a whole store: the collections of declared models, and those that no model of this program declares.
 
-Entries are a function of the stored document, in which the values of computed columns are stored too, so that no class
-and no key function is needed to compare them. What does need the class is said in ``unchecked``: whether a record can
-be read as an object, whether a computed value is what its function gives, and counters.
+Undeclared collections are checked by what the catalogue says of their indexes. Entries are a function of the stored
+document, which holds the values of computed columns too, so no class and no key function is needed to compare them.
+Without the class it cannot be checked whether a record can be read as an object, whether a computed value is that of
+its function, and counters; ``unchecked`` says so.
 
-Rules of this module: nothing is repaired here, because a write takes the model.
+Rules of this module: undeclared collections are not repaired, because a write takes the model.
 """
 
 from __future__ import annotations
@@ -12,20 +13,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final, cast
 
-from kvmodels.catalog.catalogue import (
-    IndexState,
-    StoredCollection,
-    StoredIndex,
-    index_definition,
-    primary_key_columns,
-)
+from kvmodels.catalog.catalogue import IndexState, StoredCollection, StoredIndex, index_definition, primary_key_columns
 from kvmodels.catalog.collection import LiveCollection, LiveIndex
 from kvmodels.catalog.keyspace import EntryLayout, RecordLayout, violation_prefix
 from kvmodels.core.operations import Row
 from kvmodels.errors import SchemaMismatchError
-from kvmodels.flows.check.findings import CheckReport
-from kvmodels.flows.check.records import RecordEntries, Suspect
-from kvmodels.flows.check.scrub import Repair, Scrub, check_database
+from kvmodels.flows.check.findings import CheckReport, Finding
+from kvmodels.flows.check.records import (
+    RecordEntries,
+    Suspect,
+)
+from kvmodels.flows.check.scrub import Repair, Scrub
 from kvmodels.flows.context import Context, HeaderView, header_view, reload_header
 from kvmodels.flows.effects import Flow
 from kvmodels.flows.evolution.throttle import UNPACED, Pace
@@ -36,9 +34,7 @@ def check_store(context: Context, *, repair: Repair = False, pace: Pace = UNPACE
     """Check every declared collection, and every other one that the store lists.
 
     Args:
-        context: shared by the flows of the database.
         repair: as for ``check_database``; undeclared collections are never repaired.
-        pace: the most rows per second, and whom to tell.
     """
     report = yield from check_database(context, repair=repair, pace=pace)
     view = yield from reload_header(context)
@@ -53,6 +49,80 @@ def check_store(context: Context, *, repair: Repair = False, pace: Pace = UNPACE
     return report
 
 
+def check_database(context: Context, *, repair: Repair = False, pace: Pace = UNPACED) -> Flow[CheckReport]:
+    """Check every declared collection.
+
+    Args:
+        repair: True repairs entries; ``"all"`` also deletes foreign keys and rows that are no documents.
+
+    Cost: reads every record and every entry once, in batches of 500 rows, and those of suspicious keys once more; one
+        or
+    two commits for each repaired key.
+    """
+    scanned = 0
+    findings: list[Finding] = []
+    unchecked: list[str] = []
+    for schema in context.schemas.values():
+        report = yield from check_collection(context, schema, repair=repair, pace=pace)
+        scanned += report.scanned
+        findings.extend(report.findings)
+        unchecked.extend(report.unchecked)
+    return CheckReport(scanned, tuple(findings), tuple(unchecked))
+
+
+def check_collection(
+    context: Context, schema: ModelSchema, *, repair: Repair = False, pace: Pace = UNPACED
+) -> Flow[CheckReport]:
+    """Check one collection; see ``check_database``.
+
+    Raises:
+        SchemaMismatchError: this process may not use the collection, or not write what it is to repair.
+    """
+    view = yield from reload_header(context)
+    live = view.live[schema.collection]
+    obstacle = live.refused or (live.read_only if repair else None)
+    if obstacle is not None:
+        raise obstacle
+    scrub = Scrub(context, schema.collection, schema, repair, pace)
+    yield from scrub.whole(live)
+    view = yield from header_view(context)
+    return CheckReport(scrub.scanned, tuple(scrub.findings), tuple(_uncompared(live, view)))
+
+
+def _uncompared(before: LiveCollection, view: HeaderView) -> Iterator[str]:
+    """Yield every index whose entries were not compared completely, or that is declared and missing, with the reason.
+
+    Args:
+        before: the collection at the beginning: what became readable since was compared in one direction only.
+        view: the header at the end.
+    """
+    schema = before.schema
+    collection = view.header.collections.get(schema.collection)
+    compared = {(index.stored.name, index.stored.generation) for index in before.maintained if index.readable}
+    known = {(index.stored.name, index.stored.generation) for index in view.live[schema.collection].maintained}
+    for index in collection.indexes if collection is not None else ():
+        place = index.name, index.generation
+        reason: str | None = _NOT_COMPARED.get(index.state)
+        if index.state.maintained and place not in known:
+            reason = "this release does not declare it as it is stored; check it in the release that does"
+        elif index.state is IndexState.READABLE and place not in compared:
+            reason = "it became complete during the check; check again"
+        if reason is not None:
+            yield f"{schema.collection}.{index.name}: {reason}"
+    listed = {index.name for index in collection.indexes} if collection is not None else set[str]()
+    for name in schema.indexes:
+        if name not in listed:
+            yield f"{schema.collection}.{name}: it is not built; db.apply() builds it"
+
+
+_NOT_COMPARED: Final = {
+    IndexState.WRITE_ONLY: "it is being built; db.build_indexes() finishes that",
+    IndexState.PENDING: "it has violations; db.build_indexes() lists them",
+    IndexState.DISABLED: "it is not built; db.apply() builds it",
+    IndexState.DROPPING: "it is being dropped; db.build_indexes() finishes that",
+}
+
+
 def _check_undeclared(context: Context, stored: StoredCollection, pace: Pace) -> Flow[CheckReport]:
     try:
         layout = RecordLayout(stored.name, primary_key_columns(stored))
@@ -60,7 +130,7 @@ def _check_undeclared(context: Context, stored: StoredCollection, pace: Pace) ->
         return CheckReport(0, (), (f"{stored.name}: {error.message}",))
     scrub = _UndeclaredScrub(context, layout, pace)
     yield from scrub.whole(scrub.live_of(stored))
-    return CheckReport(scrub.scanned, tuple(scrub.findings), tuple(_uncompared(stored, scrub)))
+    return CheckReport(scrub.scanned, tuple(scrub.findings), tuple(_uncompared_indexes(stored, scrub)))
 
 
 class _UndeclaredScrub(Scrub):
@@ -71,14 +141,14 @@ class _UndeclaredScrub(Scrub):
         self._own_layout = layout
         self._known: tuple[StoredCollection, LiveCollection] | None = None
         self.incomplete = False
-        """Whether a record was found that does not store a column of an index."""
+        """Whether a record does not store a column of an index."""
 
     @property
     def _layout(self) -> RecordLayout:
         return self._own_layout
 
     def live_of(self, stored: StoredCollection | None) -> LiveCollection:
-        """The collection with the indexes that can be compared; it has no schema, and nothing here asks for one."""
+        """Return the collection with the indexes that can be compared, without a schema."""
         if stored is None:
             return self._live_with(())
         if self._known is None or self._known[0] is not stored:
@@ -108,7 +178,7 @@ class _UndeclaredScrub(Scrub):
 
 
 class _StoredEntries(RecordEntries):
-    """The entries of a record as far as it stores what they are made of."""
+    """The entries of a record whose columns it stores."""
 
     __slots__ = ()
 
@@ -128,7 +198,7 @@ def _comparable(stored: StoredCollection) -> Iterator[LiveIndex]:
             yield LiveIndex(index, definition, layout, violations, None)
 
 
-def _uncompared(stored: StoredCollection, scrub: _UndeclaredScrub) -> Iterator[str]:
+def _uncompared_indexes(stored: StoredCollection, scrub: _UndeclaredScrub) -> Iterator[str]:
     yield f"{stored.name}: no model of this program declares it, so its records were not read as objects"
     compared = {(index.stored.name, index.stored.generation) for index in scrub.live_of(stored).maintained}
     for index in stored.indexes:
