@@ -7,7 +7,7 @@ from pathlib import Path
 
 from tests.source_tree import REPOSITORY, Function, functions, parse, python_files, sample, shown
 
-MAX_CODE_LINES = 405
+MAX_CODE_LINES = 400
 MAX_BODY_LINES = 40
 MAX_POSITIONAL = 5
 
