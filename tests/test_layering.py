@@ -35,7 +35,7 @@ INNER: dict[str, tuple[tuple[str, ...], ...]] = {
         ("planning",),
     ),
     "flows": (
-        ("arguments", "context", "effects", "retry_policy", "signals", "split_reads"),
+        ("arguments", "context", "effects", "retry_policy", "signals"),
         ("hydration",),
         ("evolution", "execution"),
         ("reading",),

@@ -29,10 +29,10 @@ from kvmodels.core.operations import (
 from kvmodels.core.ulid import ULID
 from kvmodels.core.values import KvU64
 from kvmodels.errors import InvalidArgumentError, InvalidValueError
+from kvmodels.flows.arguments import lifetime_ms
 from kvmodels.flows.effects import Flow
 from kvmodels.flows.kv import operations as keyvalue
 from kvmodels.flows.kv import queue as queueing
-from kvmodels.flows.kv.lifetimes import lifetime_ms
 from kvmodels.flows.kv.store_format import StoreFormat
 from kvmodels.flows.transaction import transaction as transaction_flows
 from kvmodels.indexing.budget import check_budget

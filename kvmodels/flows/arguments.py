@@ -6,13 +6,17 @@ Rules of this module: pure; a check names the argument and says what to give ins
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import timedelta
 from typing import Any, Final, TypeGuard, TypeVar, cast
 
-from kvmodels.errors import InvalidArgumentError
+from kvmodels.errors import InvalidArgumentError, InvalidValueError
 from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.definition.variants import foreign_object
 
 T = TypeVar("T")
+
+LONGEST_LIFETIME_MS: Final = 2**53 - 1
+"""About 285,000 years, the largest that JavaScript counts exactly and Deno takes."""
 
 KEYS_HINT: Final = 'Give keys in a list: [("users", 1), ("users", 2)].'
 
@@ -45,6 +49,54 @@ def fields_of(argument: str, value: object) -> dict[str, Any]:
     if not _is_mapping(value) or not all(isinstance(name, str) for name in value):
         raise _refusal("fields are given by name", argument, value, f'Give a dict: {argument}={{"name": value}}.')
     return dict(value)
+
+
+def duration_ms(argument: str, value: object, *, shortest_ms: int = 0, longest_ms: int) -> int:
+    """Return seconds or a timedelta as milliseconds, rounded to the nearest; a positive one is at least 1 ms.
+
+    Raises:
+        InvalidValueError: neither a number nor a timedelta.
+        InvalidArgumentError: not a number, or outside the range.
+
+    Examples:
+        >>> duration_ms("delay", 0.5, longest_ms=1000), duration_ms("delay", 1e-9, longest_ms=1000)
+        (500, 1)
+    """
+    hint = f"Give seconds or a timedelta, {shortest_ms / 1000:g} to {longest_ms / 1000:g} seconds."
+    milliseconds = _milliseconds(argument, value, "a duration is a number of seconds or a timedelta", hint)
+    if not shortest_ms <= milliseconds <= longest_ms:  # a NaN as well
+        raise _refusal("a duration is out of range", argument, value, hint)
+    return max(1, round(milliseconds)) if milliseconds else 0
+
+
+def lifetime_ms(expire_in: object) -> int:
+    """Return a lifetime in whole milliseconds, rounded to the nearest; a positive one is at least 1 ms.
+
+    Raises:
+        InvalidValueError: neither a number nor a timedelta.
+        InvalidArgumentError: negative, not a number, or too large.
+
+    Examples:
+        >>> lifetime_ms(0.5), lifetime_ms(timedelta(minutes=1)), lifetime_ms(0.0001), lifetime_ms(0)
+        (500, 60000, 1, 0)
+    """
+    hint = "Give seconds or a timedelta, 0 or more; leave it out to keep the record."
+    what = "a lifetime is a number of seconds or a timedelta"
+    milliseconds = _milliseconds("expire_in", expire_in, what, hint)
+    if not milliseconds >= 0:  # a NaN as well
+        raise _refusal("a lifetime must be 0 or more", "expire_in", expire_in, hint)
+    if milliseconds > LONGEST_LIFETIME_MS:
+        raise _refusal("a lifetime is too long", "expire_in", expire_in, "Leave it out to keep the value.")
+    return max(1, round(milliseconds)) if milliseconds else 0
+
+
+def _milliseconds(argument: str, value: object, message: str, hint: str) -> float:
+    if isinstance(value, timedelta):
+        # In whole microseconds: total_seconds() is a float and inexact beyond 270 years.
+        return (value // timedelta(microseconds=1)) / 1000
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise InvalidValueError(message, path=argument, type=type(value).__name__, hint=hint)
+    return value * 1000
 
 
 def require_callable(argument: str, value: object, hint: str) -> None:

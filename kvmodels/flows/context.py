@@ -20,10 +20,9 @@ from kvmodels.codecs.msgpack import ValueCodec
 from kvmodels.core.keys import decode_key
 from kvmodels.core.operations import Guard, ReadRange, Row
 from kvmodels.errors import IndexNotReadyError
-from kvmodels.flows.effects import Flow, read_row
+from kvmodels.flows.effects import Flow, read_all, read_row
 from kvmodels.flows.retry_policy import RetryPolicy
 from kvmodels.flows.signals import Signals
-from kvmodels.flows.split_reads import read_all
 from kvmodels.limits import Limits, Traits
 from kvmodels.schema.definition.definition import ModelSchema
 

@@ -10,7 +10,7 @@ import pytest
 
 from kvmodels.core.values import KvU64
 from kvmodels.errors import InvalidArgumentError, InvalidValueError
-from kvmodels.flows.kv.lifetimes import lifetime_ms
+from kvmodels.flows.arguments import lifetime_ms
 
 
 @pytest.mark.parametrize(

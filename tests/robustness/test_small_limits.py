@@ -39,9 +39,9 @@ from kvmodels.core.operations import (
 )
 from kvmodels.engines.contract import Engine
 from kvmodels.engines.memory.engine import MemoryEngine
+from kvmodels.flows.effects import fits_one_read, read_all, split_ranges
 from kvmodels.flows.kv.lock import LockClaim
 from kvmodels.flows.kv.store_format import StoreFormat
-from kvmodels.flows.split_reads import fits_one_read, read_all, split_ranges
 from kvmodels.runtime.sync import run
 from tests.limited_engine import FEW, LimitedEngine
 

@@ -41,9 +41,8 @@ from kvmodels.errors import (
     KvModelsError,
     StorageFullError,
 )
-from kvmodels.flows.arguments import require_callable
+from kvmodels.flows.arguments import duration_ms, require_callable
 from kvmodels.flows.kv import queue as queueing
-from kvmodels.flows.kv.lifetimes import duration_ms
 from kvmodels.flows.kv.store_format import StoreFormat
 
 _log = logging.getLogger("kvmodels.queue")

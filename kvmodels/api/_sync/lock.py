@@ -19,9 +19,8 @@ from kvmodels.api.refusals import refuse_other_with
 from kvmodels.core.ulid import ULID
 from kvmodels.engines.contract import Engine
 from kvmodels.errors import ClosedError, InvalidArgumentError, KvModelsError, LockLostError, RetriesExhaustedError
-from kvmodels.flows.arguments import require_text
+from kvmodels.flows.arguments import duration_ms, require_text
 from kvmodels.flows.kv import lock as lock_flows
-from kvmodels.flows.kv.lifetimes import duration_ms
 from kvmodels.flows.kv.store_format import StoreFormat
 
 _log = logging.getLogger("kvmodels.lock")

@@ -19,10 +19,9 @@ from kvmodels.api.refusals import refuse_positional
 from kvmodels.flows.bulk import create as bulk
 from kvmodels.flows.bulk import loaded_objects, query_writes
 from kvmodels.flows.bulk import options_and_results as bulk_results
-from kvmodels.flows.kv.lifetimes import created_object, deadline_of
 from kvmodels.flows.reading import lookup
 from kvmodels.flows.writing import records, upsert
-from kvmodels.flows.writing.encode import KEEP, Keep
+from kvmodels.flows.writing.encode import KEEP, Keep, created_object, deadline_of
 from kvmodels.query.query import Query
 from kvmodels.schema.compile import partial_model
 from kvmodels.schema.compile.model import KvModel

@@ -45,9 +45,8 @@ from kvmodels.flows.arguments import require_text
 from kvmodels.flows.bulk.keys import FoundRecord
 from kvmodels.flows.bulk.options_and_results import LISTED_AT_MOST, BulkFailure, BulkProgress, BulkResult
 from kvmodels.flows.context import Context, live_collection
-from kvmodels.flows.effects import Flow, commit, read, sleep
+from kvmodels.flows.effects import Flow, commit, read, read_all, sleep
 from kvmodels.flows.hydration.rows import shown_key
-from kvmodels.flows.split_reads import read_all
 from kvmodels.flows.writing.encode import Pending
 from kvmodels.flows.writing.operation import Seen
 from kvmodels.indexing import rules

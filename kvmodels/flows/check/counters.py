@@ -21,11 +21,10 @@ from kvmodels.core.operations import GuardFailed, ReadRange, Row, after_prefix
 from kvmodels.errors import KvModelsError, SnapshotExpiredError
 from kvmodels.flows.check.findings import Finding, shown_key
 from kvmodels.flows.context import Context, HeaderView, read_header, reload_header
-from kvmodels.flows.effects import Flow, read
+from kvmodels.flows.effects import Flow, read, rows_at_once
 from kvmodels.flows.evolution.build import rebuild_index
 from kvmodels.flows.evolution.throttle import UNPACED, Pace, SchemaProgress
 from kvmodels.flows.hydration.rows import stored_of
-from kvmodels.flows.split_reads import rows_at_once
 from kvmodels.indexing.aggregates import contribution, fold, from_u64, to_u64
 from kvmodels.schema.definition.definition import ModelSchema
 

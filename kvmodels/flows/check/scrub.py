@@ -35,10 +35,9 @@ from kvmodels.flows.check.records import (
     sum_of,
 )
 from kvmodels.flows.context import Context, HeaderView, header_view
-from kvmodels.flows.effects import Flow, read
+from kvmodels.flows.effects import Flow, read, read_all, rows_at_once
 from kvmodels.flows.evolution.throttle import Pace, SchemaProgress
 from kvmodels.flows.hydration.rows import cause_of, document_of, object_of, recomputed
-from kvmodels.flows.split_reads import read_all, rows_at_once
 from kvmodels.indexing.entries import slot_owner
 from kvmodels.schema.definition.definition import Document, ModelSchema
 from kvmodels.schema.definition.variants import require_known_class

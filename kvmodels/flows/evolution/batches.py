@@ -32,8 +32,7 @@ from kvmodels.core.operations import (
 from kvmodels.core.values import StoredAsJson
 from kvmodels.errors import CommitUnknownError, RetriesExhaustedError
 from kvmodels.flows.context import Context, HeaderView
-from kvmodels.flows.effects import Flow, commit, read, sleep
-from kvmodels.flows.split_reads import read_together, rows_at_once
+from kvmodels.flows.effects import Flow, commit, read, read_together, rows_at_once, sleep
 from kvmodels.indexing import rules
 from kvmodels.indexing.budget import check_budget
 from kvmodels.indexing.changes import Compiled, Misfit, RecordChange, Violation

@@ -46,12 +46,11 @@ from kvmodels.errors import (
     UnknownFieldError,
 )
 from kvmodels.flows.context import Context, HeaderView, reload_header, writable_collection
-from kvmodels.flows.effects import Flow, now, read
+from kvmodels.flows.effects import Flow, now, read, rows_at_once
 from kvmodels.flows.evolution.batches import BatchSize, IndexViolation, RecordBatch, index_violation, read_batch
 from kvmodels.flows.evolution.header import commit_header, drop_generations, outdated_generations, raise_schema_version
 from kvmodels.flows.evolution.throttle import UNPACED, Pace, SchemaProgress
 from kvmodels.flows.hydration.rows import StoredDocument, cause_of, document_of, is_incomplete, stored_of
-from kvmodels.flows.split_reads import rows_at_once
 from kvmodels.indexing import rules
 from kvmodels.indexing.changes import Misfit, RecordChange
 from kvmodels.indexing.entries import entry_value, misfit

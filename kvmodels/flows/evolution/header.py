@@ -67,11 +67,10 @@ from kvmodels.errors import (
     SchemaMismatchError,
 )
 from kvmodels.flows.context import Context, HeaderView, header_view, reload_header
-from kvmodels.flows.effects import Flow, commit, read, sleep
+from kvmodels.flows.effects import Flow, commit, read, read_all, sleep
 from kvmodels.flows.evolution import build as build_flows
 from kvmodels.flows.evolution import migrate as migrate_flows
 from kvmodels.flows.evolution.throttle import UNPACED, Pace, SchemaProgress
-from kvmodels.flows.split_reads import read_all
 from kvmodels.schema.definition.definition import ModelSchema
 
 

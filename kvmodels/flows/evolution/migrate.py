@@ -39,12 +39,11 @@ from kvmodels.errors import (
     SchemaMismatchError,
 )
 from kvmodels.flows.context import Context, HeaderView, reload_header, writable_collection
-from kvmodels.flows.effects import Flow, now, read
+from kvmodels.flows.effects import Flow, now, read, read_all, rows_at_once
 from kvmodels.flows.evolution.batches import BatchSize, IndexViolation, RecordBatch, index_violation, read_batch
 from kvmodels.flows.evolution.header import commit_header
 from kvmodels.flows.evolution.throttle import UNPACED, Pace, SchemaProgress
 from kvmodels.flows.hydration.rows import cause_of, document_of, object_of
-from kvmodels.flows.split_reads import read_all, rows_at_once
 from kvmodels.indexing import rules
 from kvmodels.indexing.changes import Misfit, RecordChange
 from kvmodels.indexing.entries import misfit

@@ -17,10 +17,9 @@ from kvmodels.core.operations import ReadRange, Row, after_prefix, point
 from kvmodels.core.values import StoredAsJson
 from kvmodels.errors import DecodeError, UnknownFieldError
 from kvmodels.flows.context import Context, HeaderView, reload_header
-from kvmodels.flows.effects import Flow
+from kvmodels.flows.effects import Flow, read_all
 from kvmodels.flows.evolution.build import BuildReport, build_index
 from kvmodels.flows.evolution.migrate import unmigrated
-from kvmodels.flows.split_reads import read_all
 from kvmodels.indexing.entries import slot_owner
 from kvmodels.schema.definition.definition import ModelSchema
 

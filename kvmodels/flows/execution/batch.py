@@ -18,7 +18,7 @@ from kvmodels.catalog.collection import LiveCollection
 from kvmodels.core.operations import Row
 from kvmodels.errors import IndexChangedError
 from kvmodels.flows.context import Context, live_collection, planned, reload_header
-from kvmodels.flows.effects import Flow
+from kvmodels.flows.effects import Flow, ranges_at_once, rows_at_once
 from kvmodels.flows.execution.concat import Concatenation
 from kvmodels.flows.execution.entries import Hit
 from kvmodels.flows.execution.intersect import Intersection
@@ -27,7 +27,6 @@ from kvmodels.flows.execution.merge import Merge
 from kvmodels.flows.execution.ranges import START, Candidate, Choice, Extent, Position
 from kvmodels.flows.execution.scan_objects import makes_objects, read_objects
 from kvmodels.flows.execution.sort_keys import sort_keys
-from kvmodels.flows.split_reads import ranges_at_once, rows_at_once
 from kvmodels.query.planning.cursor import is_same_index, require_same_index, resumed
 from kvmodels.query.planning.planner import plan_query
 from kvmodels.query.plans import QueryPlan

@@ -15,10 +15,9 @@ from kvmodels.core.keys import decode_key
 from kvmodels.core.operations import Follow, Guard, GuardFailed, ReadRange, Row, point
 from kvmodels.errors import RetriesExhaustedError
 from kvmodels.flows.context import Context, HeaderView
-from kvmodels.flows.effects import Flow, read, sleep
+from kvmodels.flows.effects import Flow, fits_one_read, read, read_all, sleep
 from kvmodels.flows.execution.entries import EntryReader, Hit
 from kvmodels.flows.execution.ranges import Candidate, Choice
-from kvmodels.flows.split_reads import fits_one_read, read_all
 from kvmodels.query.plans import QueryPlan
 
 Chooser = Callable[[Sequence[list[Row]]], Choice]

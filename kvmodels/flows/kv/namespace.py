@@ -22,9 +22,8 @@ from kvmodels.errors import (
     InvalidValueError,
     RetriesExhaustedError,
 )
-from kvmodels.flows.arguments import require_text
+from kvmodels.flows.arguments import lifetime_ms, require_text
 from kvmodels.flows.effects import Flow, commit, read
-from kvmodels.flows.kv.lifetimes import lifetime_ms
 from kvmodels.flows.kv.operations import PendingWrite, commit_operation, get_entry
 from kvmodels.flows.kv.store_format import LIBRARY_PART, StoreFormat
 from kvmodels.flows.writing.encode import Keep

@@ -18,9 +18,8 @@ from kvmodels.codecs.msgpack import ValueCodec
 from kvmodels.core.keys import Key, decode_key, encode_key, encode_part, prefix_range
 from kvmodels.core.operations import AtomicWrite, Check, Committed, Delete, Mutation, ReadRange, Row, Set, point
 from kvmodels.errors import CommitUnknownError, DecodeError, InvalidArgumentError
-from kvmodels.flows.arguments import items_of
+from kvmodels.flows.arguments import duration_ms, items_of
 from kvmodels.flows.effects import Flow, commit, now, read
-from kvmodels.flows.kv.lifetimes import duration_ms
 from kvmodels.flows.kv.store_format import LIBRARY_PART, StoreFormat
 
 DEFAULT_BACKOFF: Final = (0.1, 1.0, 5.0, 30.0, 60.0)

@@ -13,8 +13,7 @@ from kvmodels.core.keys import decode_key, key_successor
 from kvmodels.core.operations import GuardFailed, ReadRange, Row, point
 from kvmodels.errors import DecodeError, IndexChangedError
 from kvmodels.flows.context import Context, HeaderView, reload_header
-from kvmodels.flows.effects import Flow, read
-from kvmodels.flows.split_reads import ranges_at_once, rows_at_once
+from kvmodels.flows.effects import Flow, ranges_at_once, read, rows_at_once
 from kvmodels.indexing.aggregates import from_u64
 from kvmodels.query.aggregates import Measure, average, summed
 from kvmodels.query.planning.aggregation import COUNT, CounterPlan, kinds_of

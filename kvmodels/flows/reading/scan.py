@@ -14,13 +14,12 @@ from typing import Any, Final
 from kvmodels._support import switches
 from kvmodels.core.operations import Counted, ReadRange
 from kvmodels.flows.context import Context, live_collection, reload_header
-from kvmodels.flows.effects import Flow, count_rows
+from kvmodels.flows.effects import Flow, count_rows, ranges_at_once
 from kvmodels.flows.execution.batch import MAX_BATCH, Batch, beginning, counts_rows, plan_of, read_batch
 from kvmodels.flows.execution.entries import Hit, result_of
 from kvmodels.flows.execution.ranges import Position
 from kvmodels.flows.execution.sort import Sorted, Wanted, sorted_hits
 from kvmodels.flows.reading.page import FEWEST_TESTED
-from kvmodels.flows.split_reads import ranges_at_once
 from kvmodels.query.planning.cursor import is_same_index
 from kvmodels.query.plans import QueryPlan
 from kvmodels.query.query import Query

@@ -36,10 +36,9 @@ from kvmodels.errors import (
     TransactionConflictError,
 )
 from kvmodels.flows.context import Context, HeaderView, read_header
-from kvmodels.flows.effects import Flow, Now, Read, Sleep, now, read, serve
+from kvmodels.flows.effects import Flow, Now, Read, Sleep, fits_one_read, now, read, read_all, serve, split_ranges
 from kvmodels.flows.kv.queue import NewMessage
 from kvmodels.flows.kv.store_format import StoreFormat
-from kvmodels.flows.split_reads import fits_one_read, read_all, split_ranges
 from kvmodels.flows.transaction.checks import Guards, ReadSet, is_unchecked, noting, unchecked, version_of, within
 from kvmodels.flows.transaction.pending_writes import Overlay, WrittenRecords
 from kvmodels.flows.transaction.rerun import Rerun

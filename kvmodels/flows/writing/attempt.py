@@ -21,8 +21,7 @@ from kvmodels.core.keys import decode_key
 from kvmodels.core.operations import AtomicWrite, Committed, Conflict, ReadRange, ReadResult, Removal, Row
 from kvmodels.errors import CommitUnknownError, KvModelsError, ReadOnlyError, RetriesExhaustedError
 from kvmodels.flows.context import Context, HeaderView, header_view, reload_header
-from kvmodels.flows.effects import Commit, Flow, ReadToChange, Remove, now, sleep
-from kvmodels.flows.split_reads import read_together
+from kvmodels.flows.effects import Commit, Flow, ReadToChange, Remove, now, read_together, sleep
 from kvmodels.flows.writing.operation import Operation, Proposal, Seen, run_after
 from kvmodels.flows.writing.token import Token, settled, token_row_attempt
 from kvmodels.indexing.budget import check_budget

@@ -7,19 +7,24 @@ values and the state that was stored. A deadline is carried over unless the call
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from datetime import timedelta
 from enum import Enum
 from typing import Any, Final, NamedTuple
 
+from pydantic import BaseModel
+
 from kvmodels.catalog.keyspace import RecordLayout
 from kvmodels.core.operations import Row
-from kvmodels.errors import InvalidValueError, KvModelsError, UniqueViolationError
-from kvmodels.flows.arguments import require_no_counters
+from kvmodels.errors import InvalidArgumentError, InvalidValueError, KvModelsError, UniqueViolationError
+from kvmodels.flows.arguments import lifetime_ms, require_no_counters
 from kvmodels.flows.context import Context
 from kvmodels.flows.hydration.rows import document_of, shown_key
 from kvmodels.flows.writing.operation import Seen
 from kvmodels.indexing.changes import RecordChange, Violation
 from kvmodels.schema.compile.record_codec import Prepared
 from kvmodels.schema.definition.definition import Document, ModelSchema
+from kvmodels.schema.definition.variants import constructor_of, made_of
 from kvmodels.schema.instances import ObjectState, set_loaded, set_stored
 
 _new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
@@ -35,6 +40,29 @@ KEEP: Final = Keep.KEEP
 
 Deadline = int | None | Keep
 """Milliseconds from now until a record expires, None for never, KEEP for no change: ``Meta.ttl`` for a new record."""
+
+
+def deadline_of(expire_in: float | timedelta | Keep | None) -> Deadline:
+    """Return the deadline of an ``expire_in`` argument. Raises as ``lifetime_ms``."""
+    return expire_in if expire_in is None or isinstance(expire_in, Keep) else lifetime_ms(expire_in)
+
+
+def created_object(schema: ModelSchema, fields: Mapping[str, Any], expire_in: object) -> Any:
+    """Return the object that ``create`` inserts.
+
+    Raises:
+        InvalidArgumentError: ``expire_in`` is given, and it is the alias of a field too.
+        UnknownFieldError, pydantic.ValidationError: as ``made_of``.
+    """
+    made: BaseModel = made_of(schema, fields)
+    if not isinstance(expire_in, Keep) and "expire_in" in constructor_of(type(made)).takes:
+        raise InvalidArgumentError(
+            "expire_in is the lifetime of the record and the alias of a field",
+            argument="expire_in",
+            value=expire_in,
+            hint=f"Write insert({schema.name}(...), expire_in=...), where each of the two has a place of its own.",
+        )
+    return made
 
 
 class Pending(NamedTuple):
