@@ -1,6 +1,7 @@
 """Checks of arguments that several verbs share, so that a wrong one gets a typed error before anything happens.
 
-Rules of this module: pure; a check names the argument and says what to give instead.
+Rules of this module: pure; a check names the argument and shows a right one. Durations become whole milliseconds; a
+deadline is computed from them inside the operation, by the clock of the engine.
 """
 
 from __future__ import annotations
@@ -22,10 +23,10 @@ KEYS_HINT: Final = 'Give keys in a list: [("users", 1), ("users", 2)].'
 
 
 def items_of(argument: str, value: Iterable[T], hint: str) -> list[T]:
-    """The items of an iterable argument.
+    """Return the items of an iterable argument.
 
     Raises:
-        InvalidArgumentError: it cannot be iterated over, or is a text, whose letters nobody means.
+        InvalidArgumentError: it cannot be iterated over, or is a string, whose letters are hardly meant.
 
     Examples:
         >>> items_of("keys", (1, 2), "Give primary keys.")
@@ -41,7 +42,7 @@ def items_of(argument: str, value: Iterable[T], hint: str) -> list[T]:
 
 
 def fields_of(argument: str, value: object) -> dict[str, Any]:
-    """The values of fields by name.
+    """Return the values of fields by name.
 
     Raises:
         InvalidArgumentError: it is no mapping.
@@ -100,27 +101,19 @@ def _milliseconds(argument: str, value: object, message: str, hint: str) -> floa
 
 
 def require_callable(argument: str, value: object, hint: str) -> None:
-    """Refuse what cannot be called.
-
-    Raises:
-        InvalidArgumentError: it is not a function.
-    """
+    """Refuse what cannot be called. Raises InvalidArgumentError."""
     if not callable(value):
         raise _refusal("this is not a function", argument, value, hint)
 
 
 def require_flag(argument: str, value: object) -> None:
-    """Refuse what is neither True nor False: ``readonly="no"`` would mean yes.
-
-    Raises:
-        InvalidArgumentError: it is not a bool.
-    """
+    """Refuse what is neither True nor False: ``readonly="no"`` would be true. Raises InvalidArgumentError."""
     if not isinstance(value, bool):
         raise _refusal("this is neither True nor False", argument, value, "Give True or False.")
 
 
 def require_text(argument: str, value: object, hint: str) -> None:
-    """Refuse what is not a text that can be part of a key.
+    """Refuse what cannot be a text part of a key.
 
     Raises:
         InvalidArgumentError: it is not a str, is empty, or has a lone surrogate in it.
@@ -130,7 +123,7 @@ def require_text(argument: str, value: object, hint: str) -> None:
 
 
 def require_no_counters(schema: ModelSchema) -> None:
-    """Refuse a lifetime for the records of a model with an aggregate index: nothing counts a record out that expires.
+    """Refuse a lifetime for records of a model with an aggregate index, whose counters would keep expired records.
 
     Raises:
         InvalidArgumentError: the index is named.

@@ -1,8 +1,7 @@
-"""What every flow of one database shares: codec, limits, retry policy, injected clocks, and the cached header.
+"""Shared state of the flows of one database: codec, limits, retry policy, injected clocks, and the cached header.
 
-Rules of this module: the header is cached per database by its versionstamp and used until a guard or a check says
-that it changed; nothing here decides on a write. Clock, randomness and tokens are values of the context, so tests
-give their own.
+Rules of this module: the header is cached by its versionstamp, and used until a guard or a check shows that it changed;
+nothing here decides on a write. Clock, randomness and tokens are values of the context, so tests give their own.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ _headers: dict[tuple[type[ValueCodec], int, bytes], Header] = {}
 class HeaderView:
     """The header as this process last read it, joined with its declarations by collection name.
 
-    ``guard`` is what a read through an index carries (rule R3).
+    ``guard`` is checked by every read through an index (rule R3).
     """
 
     versionstamp: bytes | None
@@ -47,14 +46,14 @@ class HeaderView:
 
 
 class Joining(Protocol):
-    """A transaction that takes writes in, to commit them together."""
+    """A transaction that takes writes, to commit them together."""
 
     def take(self, operation: Any) -> Flow[Any]:
-        """Carry out an ``Operation`` as a part of the transaction; returns what its verb returns."""
+        """Carry out an ``Operation`` as a part of the transaction; return the result of its verb."""
         ...
 
     def wrote(self, key: bytes) -> bool:
-        """Whether the transaction has stored the record of this key."""
+        """Return whether the transaction has stored the record of this key."""
         ...
 
 
@@ -62,10 +61,15 @@ class Joining(Protocol):
 class Context:
     """Shared by the flows of one database handle; only ``view`` changes, and it is replaced as a whole.
 
-    ``monotonic`` gives seconds that never go back, ``random`` a number in [0, 1), ``new_token`` a text that is
-    never given twice. ``transaction`` is set in the copy that a transaction makes for its own flows.
-    ``signals`` are those of the handle. ``removes``: the engine reads what it removes; see ``requests.Remove``.
-    ``turns`` are those of the store, shared by its handles in this process. ``placed``: see ``effects.TakePlace``.
+    Attributes:
+        monotonic: seconds that never go back.
+        random: a number in [0, 1).
+        new_token: a new text at each call.
+        transaction: set in the copy that a transaction makes for its own flows.
+        signals: of the handle.
+        removes: the engine reads what it removes; see ``Remove``.
+        turns: of the store, shared by its handles in this process.
+        placed: the engine has a writer lock to take beforehand; see ``TakePlace``.
     """
 
     codec: ValueCodec
@@ -86,12 +90,12 @@ class Context:
 
 
 def header_view(context: Context) -> Flow[HeaderView]:
-    """The cached header, read first if it never was."""
+    """Return the cached header, read first if there is none."""
     return context.view or (yield from reload_header(context))
 
 
 def live_collection(context: Context, schema: ModelSchema) -> Flow[tuple[HeaderView, LiveCollection]]:
-    """The header and one collection joined with it.
+    """Return the header and one collection joined with it.
 
     Raises:
         SchemaMismatchError: the stored primary key or a column type differs, so nothing can be read.
@@ -104,7 +108,7 @@ def live_collection(context: Context, schema: ModelSchema) -> Flow[tuple[HeaderV
 
 
 def planned(context: Context, schema: ModelSchema, plan: Callable[[LiveCollection], T]) -> Flow[tuple[HeaderView, T]]:
-    """What a planner decides for a collection, with the header that it holds for.
+    """Return a plan for a collection, with the header for which it was made.
 
     Args:
         plan: pure; called again under the present header where the cached one lists an index that is not ready.
@@ -121,7 +125,7 @@ def planned(context: Context, schema: ModelSchema, plan: Callable[[LiveCollectio
 
 
 def writable_collection(context: Context, schema: ModelSchema) -> Flow[tuple[HeaderView, LiveCollection]]:
-    """The same for a write; to be asked for every commit anew, because another process may have begun a build.
+    """Return the same for a write; called for every commit, because another process may have begun a build.
 
     Raises:
         SchemaMismatchError: this process may not write the collection.
@@ -138,7 +142,7 @@ def writable_collection(context: Context, schema: ModelSchema) -> Flow[tuple[Hea
 
 
 def reload_header(context: Context) -> Flow[HeaderView]:
-    """Read the header, and remember it; see ``read_header``."""
+    """Read the header and cache it; see ``read_header``."""
     context.view = yield from read_header(context)
     return context.view
 
@@ -146,7 +150,7 @@ def reload_header(context: Context) -> Flow[HeaderView]:
 def read_header(context: Context) -> Flow[HeaderView]:
     """Read the header, and the fences of the indexes under construction in the snapshot of that very header.
 
-    It is not remembered, so that a flow may read that of an older snapshot.
+    It is not cached, so a flow may read that of an older snapshot.
 
     Cost: one read, a second one while an index is being built.
     """
@@ -170,7 +174,7 @@ def read_header(context: Context) -> Flow[HeaderView]:
 
 
 def _decoded(codec: ValueCodec, row: Row) -> Header:
-    """The header in a row. The last ones are remembered, because a header says the same in every store that has it."""
+    """Return the header in a row. The last ones are cached by their bytes, for all stores."""
     stored = type(codec), row.encoding, row.value
     known = _headers.get(stored)
     if known is None:

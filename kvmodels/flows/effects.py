@@ -48,7 +48,7 @@ _new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of i
 
 
 class Read(NamedTuple):
-    """Read all ranges in one snapshot; the answer is what ``Engine.read`` returns."""
+    """Read all ranges in one snapshot; the answer is that of ``Engine.read``."""
 
     ranges: Sequence[ReadRange]
     guard: Guard | None = None
@@ -57,35 +57,35 @@ class Read(NamedTuple):
 
 
 class ReadRow(Read):
-    """A read of one key, of which nothing but the row is asked: the answer may have an empty versionstamp."""
+    """A read of one key for its row alone: the answer may have an empty versionstamp."""
 
     __slots__ = ()
 
 
 class ReadToChange(Read):
-    """A read of one key, of which nothing but the row is asked, for a commit that checks what was found.
+    """A read of one key for its row alone, for a commit that checks it.
 
-    So it may be a little older than the present state, and the versionstamp of the answer is not to be looked at.
+    So the row may be a little older than the present state, and the versionstamp of the answer is not used.
     """
 
     __slots__ = ()
 
 
 class Count(NamedTuple):
-    """Count the rows of all ranges in one snapshot; the answer is what ``Engine.count`` returns."""
+    """Count the rows of all ranges in one snapshot; the answer is that of ``Engine.count``."""
 
     ranges: Sequence[ReadRange]
     guard: Guard | None = None
 
 
 class Commit(NamedTuple):
-    """Apply one atomic operation; the answer is what ``Engine.commit`` returns. It is sent once."""
+    """Apply one atomic operation; the answer is that of ``Engine.commit``. It is sent once."""
 
     write: AtomicWrite
 
 
 class Remove(NamedTuple):
-    """Apply a removal, where ``Context.removes`` says that the engine can; the answer is that of ``Commit``."""
+    """Apply a removal, if ``Context.removes``; the answer is that of ``Commit``."""
 
     removal: Removal
 
@@ -104,7 +104,7 @@ class TakeTurn(NamedTuple):
 
 
 class TakePlace(NamedTuple):
-    """Take the writer's place, where ``Context.placed`` says that the engine has one; the answer is whether it was."""
+    """Take the writer lock of the file, if ``Context.placed``; the answer is whether it was taken."""
 
     seconds: float
 
@@ -121,7 +121,7 @@ class WaitForCommit(NamedTuple):
 
 
 class ReadChanges(NamedTuple):
-    """Read what changed in a range after a commit; the answer is what ``Engine.changes`` returns."""
+    """Read the changes in a range after a commit; the answer is that of ``Engine.changes``."""
 
     one: ReadRange
     after: bytes
@@ -156,10 +156,10 @@ def read(
     include_expired: bool = False,
     follow: Follow | None = None,
 ) -> Flow[ReadResult | GuardFailed]:
-    """Read all ranges, and what ``follow`` asks for, in one snapshot; one request.
+    """Read all ranges, and those of ``follow``, in one snapshot; one request.
 
     Args:
-        ranges: what to read; the answer has their rows in this order.
+        ranges: the answer has their rows in this order.
         guard: a key that must have a versionstamp in the snapshot, or None.
         include_expired: whether rows past their deadline are seen.
         follow: a pure function from the rows to further ranges of the same snapshot.
@@ -172,7 +172,7 @@ def read(
 
 
 def read_row(key: bytes) -> Flow[Row | None]:
-    """The row of a key; one request, for which an engine need not say of which state of the store it is."""
+    """Return the row of a key; one request, whose answer need not have a versionstamp."""
     answer: ReadResult = yield ReadRow((ReadRange(key),))
     rows = answer.ranges[0]
     return rows[0] if rows else None
@@ -181,10 +181,10 @@ def read_row(key: bytes) -> Flow[Row | None]:
 def count_rows(ranges: Sequence[ReadRange], guard: Guard | None = None) -> Flow[Counted | GuardFailed]:
     """Count the live rows of all ranges in one snapshot, without reading them; one request.
 
-    Not in a transaction, whose own writes the engine does not know, and whose commit checks every row that it has seen.
+    Not in a transaction, whose own writes the engine does not know, and whose commit checks every row that it has read.
 
     Args:
-        ranges: what to count; a limit bounds its number.
+        ranges: a limit bounds the number of a range.
         guard: a key that must have a versionstamp in the snapshot, or None.
     """
     answer: Counted | GuardFailed = yield Count(ranges, guard)
@@ -215,7 +215,7 @@ def take_turn(ticket: Ticket, seconds: float) -> Flow[bool]:
 def take_place(seconds: float) -> Flow[bool]:
     """Keep other processes from writing until the next commit of this one; return whether that succeeded.
 
-    Whoever asks for it has ``leave_place`` of the engine called in the end.
+    The caller ensures that ``leave_place`` of the engine is called in the end.
     """
     try:
         answer: bool = yield TakePlace(seconds)
@@ -249,12 +249,11 @@ def ranges_at_once(limits: Limits, *, guarded: bool) -> int:
 
 
 def rows_at_once(limits: Limits, wanted: int, *, beside: int = 1) -> int:
-    """Return how many rows to ask for at once.
+    """Return how many rows to read at once.
 
     Args:
-        limits: of the engine.
         wanted: the most that are useful.
-        beside: rows that the same read asks for besides: its guard, and single keys.
+        beside: further rows of the same read: its guard, and single keys.
     """
     return max(1, min(wanted, limits.max_read_entries - beside))
 
@@ -315,7 +314,7 @@ def read_all(
 
 
 def _read_long(one: ReadRange, most: int, guard: Guard | None, *, include_expired: bool) -> Flow[list[Row] | None]:
-    """The rows of a range that holds more than one read may give."""
+    """Return the rows of a range that needs several reads."""
     rows: list[Row] = []
     while True:
         size = most if one.limit is None else min(most, one.limit - len(rows))
@@ -357,21 +356,21 @@ def read_together(limits: Limits, keys: Sequence[bytes], guard: Guard) -> Flow[d
 
 
 def _rows(one: ReadRange, unlimited: int) -> int:
-    """How many rows a range may give."""
+    """Return how many rows a range may have."""
     if one.end is None:
         return 1
     return unlimited if one.limit is None else one.limit
 
 
 AGAIN: Final[Any] = object()
-"""What an answer returns where the read was not enough to know it."""
+"""Result of an answer for which the read was not enough."""
 
 
 class OneRequest(NamedTuple, Generic[T]):
-    """A flow of one request, known before anything is asked, without the cost of a generator.
+    """A flow of one request that is known at once, without the cost of a generator.
 
     Attributes:
-        request: what is asked.
+        request: the request.
         answer: makes the result of the flow from the answer of the engine; or AGAIN.
         otherwise: the flow to run after AGAIN, and when the guard did not hold; only needed where either can happen.
     """
@@ -386,17 +385,17 @@ class Lookup(Protocol[T_co]):
 
     @property
     def guard(self) -> Guard | None:
-        """Of the read."""
+        """The guard of the read."""
         ...
 
     @property
     def follow(self) -> Follow | None:
-        """From what is read first to the record."""
+        """The function from the first rows to the range of the record."""
         ...
 
     @property
     def load(self) -> Callable[[Any, bytes], T_co | None] | None:
-        """From the row of the record, which may be a plain tuple, and the key that was asked for, to its object.
+        """The function from the row of the record, which may be a plain tuple, and the key to its object.
 
         The result is None if another record was wanted. Without ``load`` the whole read is needed.
         """
@@ -404,7 +403,7 @@ class Lookup(Protocol[T_co]):
 
     @property
     def otherwise(self) -> Callable[[Any], Flow[T_co]]:
-        """Makes the flow to run after AGAIN, and when the guard did not hold, from the operand."""
+        """The function from the operand to the flow to run after AGAIN, or when the guard did not hold."""
         ...
 
     def answer(self, found: ReadResult, key: bytes, given: Any, /) -> T_co:
@@ -417,10 +416,10 @@ class Lookup(Protocol[T_co]):
 
 
 class OneLookup(NamedTuple, Generic[T]):
-    """A flow of one request that looks up one record; an engine may give its row alone (``row_at_key``).
+    """A flow of one request that looks up one record; an engine may return its row alone (``row_at_key``).
 
     Attributes:
-        lookup: how it is read.
+        lookup: the compiled lookup.
         key: packed from the operand.
         given: the operand.
     """

@@ -1,6 +1,6 @@
-"""How often and how long a conflicting write is tried again, and the pauses between.
+"""The policy for retries of conflicting writes: attempts, deadline and pauses.
 
-Rules of this module: chance is given by the caller.
+Rules of this module: the caller provides randomness.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.errors import InvalidArgumentError
 
 _MOST_DOUBLINGS: Final = 64
-"""Of the pause; far beyond any cap, and a float holds it."""
+"""Doublings of the pause: far beyond any cap, and a float holds it."""
 
 
 @dataclass(frozen=True, slots=True)
 class RetryPolicy:
-    """How often and how long a conflicting operation is tried again.
+    """The policy for retries of a conflicting operation.
 
     The pause before attempt n, the second or a later one, is uniform between 0 and
     ``min(cap_s, initial_s * 2**(n - 2))`` seconds ("full jitter", the AWS Architecture Blog's name), and no attempt
@@ -53,7 +53,7 @@ class RetryPolicy:
                 )
 
     def pause(self, attempt: int, uniform: float) -> float:
-        """Seconds to wait before this attempt (the first is 1 and never waits)."""
+        """Return seconds to wait before this attempt (the first is 1 and never waits)."""
         if attempt < 2:
             return 0.0
         doublings = min(attempt - 2, _MOST_DOUBLINGS)

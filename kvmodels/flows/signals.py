@@ -1,7 +1,7 @@
 """Functions that run before and after records are written: ``db.signals.after_insert.connect(function, User)``.
 
-Rules of this module: a registry and nothing else; ``flows/writing/hooks.py`` calls what is in it. Connections are
-replaced as a whole, so writers of other threads see all of one or nothing of it.
+Rules of this module: only the registry; ``flows/writing/hooks.py`` calls the functions. Connections are replaced as a
+whole, so other threads see each connection completely or not at all.
 """
 
 from __future__ import annotations
@@ -235,7 +235,7 @@ class Signals:
         self._resolved = {}
 
     def hooks_of(self, schema: ModelSchema) -> Hooks | None:
-        """What runs for the records of a model, methods first; None when nothing does. Cost: a look into a dict."""
+        """Return the hooks for the records of a model, methods first; None if there are none. Cost: a dict lookup."""
         # Held while it is filled: a connection that is made meanwhile puts another one in its place.
         resolved = self._resolved
         if schema.model in resolved:

@@ -61,7 +61,7 @@ DUMP_FORMAT: Final = 1
 DUMP_MARK: Final = "kvmodels_dump"
 
 LINE_ENDS: Final = {ord(end): f"\\u{ord(end):04x}" for end in "\x85\u2028\u2029"}
-"""What JSON allows inside a text, and some programs take for the end of a line."""
+"""Characters that JSON allows inside of strings, and some programs take for the end of a line."""
 
 FIRST_BATCH: Final = 4
 LARGEST_BATCH: Final = 100
@@ -69,7 +69,7 @@ BATCH_BYTES: Final = 4 * 1024 * 1024
 
 
 def document_owners(header: Header) -> Mapping[str, str]:
-    """First key parts whose values are documents, each with its collection: records, and copies of them."""
+    """Return the first key parts whose values are documents, with their collections: records, and copies."""
     owners = {name: name for name in header.collections}
     for collection in header.collections.values():
         for index in collection.indexes:
@@ -79,11 +79,7 @@ def document_owners(header: Header) -> Mapping[str, str]:
 
 
 class Dumping:
-    """One dump: ``rows`` reads the next of the snapshot, ``lines`` turns them into text.
-
-    Args:
-        form: how the keys and values of the store, or of a confined part of one, are packed.
-    """
+    """One dump: ``rows`` reads the next rows of the snapshot, ``lines`` makes text of them."""
 
     def __init__(self, form: StoreFormat) -> None:
         self.keys = 0
@@ -95,7 +91,7 @@ class Dumping:
         self._batch = FIRST_BATCH
 
     def begin(self) -> Flow[list[str]]:
-        """The first lines: what this is, and the catalogue if there is one.
+        """Return the first lines: the format, and the catalogue if there is one.
 
         Raises:
             SchemaMismatchError: the store holds half of another dump, or is of a newer format.
@@ -114,7 +110,7 @@ class Dumping:
         return [_line(mark), *map(self._line_of, rows)]
 
     def rows(self, limits: Limits) -> Flow[Sequence[Row]]:
-        """The next rows, none at the end; one request. As many as hold about 4 MiB, by the size of the last ones."""
+        """Return the next rows, about 4 MiB by the size of the last ones, none at the end; one request."""
         wanted = min(self._batch, limits.max_read_entries)
         found = yield from read([ReadRange(self._start, self._end, wanted)])
         rows = found.ranges[0]
@@ -125,7 +121,7 @@ class Dumping:
         return rows
 
     def lines(self, rows: Sequence[Row]) -> Iterator[str]:
-        """The lines of rows, one made after the other, because a line may be larger than all other memory in use.
+        """Yield the lines of rows, one at a time, because a line may be large.
 
         Raises:
             DecodeError: a key or value cannot be read; it is named.
@@ -135,7 +131,7 @@ class Dumping:
                 yield self._line_of(row)
 
     def end(self) -> str:
-        """The last line."""
+        """Return the last line."""
         return _line({"end": {"keys": self.keys}})
 
     def _line_of(self, row: Row) -> str:
@@ -175,12 +171,12 @@ def _is_object(value: object) -> bool:
 
 
 def _is_cut_off(value: Any) -> bool:
-    """Whether this is the catalogue of a store that a dump is being loaded into, or was."""
+    """Return whether this is the catalogue of a store with an unfinished load."""
     return _is_object(value) and LOADING in value
 
 
 class _DumpedRecord(NamedTuple):
-    """A record as it is stored."""
+    """A stored record."""
 
     pk: bytes
     new_document: Document
@@ -189,7 +185,7 @@ class _DumpedRecord(NamedTuple):
 
 
 class _Copies(NamedTuple):
-    """A collection with copies of its records, or of their fields, in indexes: where a record ends, and the indexes."""
+    """A collection with copies of its records, or of their fields, in indexes."""
 
     prefix: bytes
     layouts: tuple[EntryLayout, ...]
@@ -199,9 +195,7 @@ class Loading:
     """One load: ``begin``, then ``take`` and ``store`` for the lines in their order, then ``finish``; or ``abandon``.
 
     Args:
-        form: how the keys and values of the store, or of a confined part of one, are packed.
-        limits: what the store takes.
-        token: a text that no other load has.
+        token: a new text.
     """
 
     def __init__(self, form: StoreFormat, limits: Limits, token: str) -> None:
@@ -226,10 +220,10 @@ class Loading:
         """Put the token into a store that holds nothing, or nothing but a catalogue without records.
 
         Args:
-            restart: remove what a load that was cut off has left.
+            restart: remove the keys of an unfinished load.
 
         Raises:
-            EngineError: the store is not empty, or a load was cut off and this is no restart.
+            EngineError: the store is not empty, or has an unfinished load and this is no restart.
         """
         found = yield from read([point(self._header_key), self._everything(2)])
         header, some = found.ranges
@@ -260,7 +254,7 @@ class Loading:
         self._guard = Check(self._header_key, outcome.versionstamp, physical=True)
 
     def store(self, mutations: tuple[Mutation, ...]) -> Flow[None]:
-        """One commit of what ``take`` returned.
+        """Commit one group of mutations of ``take``.
 
         Raises:
             EngineError: another load has taken the store over.
@@ -271,7 +265,7 @@ class Loading:
             raise self._overtaken()
 
     def finish(self) -> Flow[int]:
-        """Put the catalogue of the dump in the place of the token; how many keys were written.
+        """Put the catalogue of the dump in the place of the token; return how many keys were written.
 
         Raises:
             DecodeError: the last line of the dump is missing.
@@ -284,7 +278,7 @@ class Loading:
         return self.written + (self._header is not None)
 
     def abandon(self) -> Flow[None]:
-        """Remove what this load has written, and its token; nothing happens if another load took over.
+        """Remove the keys of this load, and its token; nothing happens if another load took over.
 
         The token is written again first: a commit of this load that is still on its way, above all its last one,
         must be refused from here on.
@@ -314,7 +308,7 @@ class Loading:
         return ReadRange(key_successor(self._form.root), after_prefix(self._form.root), limit, keys_only=True)
 
     def _final_header(self) -> Mutation:
-        """The catalogue of the dump, with the collections that the store listed already and that hold nothing."""
+        """Return the catalogue of the dump, with the empty collections that the store listed already."""
         before = None if self._before is None else Header.from_value(self._before, ("__kvmodels__", "header"))
         if self._header is None or before is None:
             return self._header_mutation(self._before if self._header is None else self._header.to_value())
@@ -342,7 +336,7 @@ class Loading:
     # -- the lines
 
     def take(self, lines: Sequence[str | bytes]) -> list[tuple[Mutation, ...]]:
-        """What the next lines of the dump have to write, cut into commits; pure.
+        """Return the mutations of the next lines, one group for each commit; pure.
 
         Raises:
             DecodeError: a line is none of a dump.
@@ -373,7 +367,7 @@ class Loading:
             yield tuple(pending)
 
     def _group(self, line: str | bytes) -> list[Set]:
-        """What has to be written together for one line."""
+        """Return the mutations of one line, which are committed together."""
         self._line += 1
         try:
             content: Any = parse_line(line)

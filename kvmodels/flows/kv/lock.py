@@ -1,15 +1,15 @@
-"""The flows of a lock: wait in line, take it under a lease, renew it, give it back.
+"""A lock: wait in a FIFO queue, take it under a lease, renew it, release it.
 
-A lock is the key ``("__kvmodels__", "lock", name)`` with the token of its owner, which expires with the lease; who
-waits for it has a ticket below that key, named by the versionstamp of its commit, so that tickets stand in the order
-in which they were drawn. A ticket expires too: a waiter that has died holds nobody up for longer than a lease.
+A lock is the key ``("__kvmodels__", "lock", name)`` with the token of its owner, which expires with the lease. A waiter
+has a ticket below that key, named by the versionstamp of its commit, so tickets are in the order in which they were
+drawn. A ticket expires too: a dead waiter delays others by no more than a lease.
 
 The fencing token is the versionstamp of the commit that took the lock. Versionstamps rise as long as the store exists,
-through restarts and restores, so a later holder always has a greater one; a counter beside the lock would not survive
-the deletion of the lock, and one more key for ever was the alternative.
+through restarts and restores, so a later holder always has a greater one. A counter beside the lock was rejected: it
+would be lost with the lock, or be one more permanent key.
 
-Rules of this module: nothing here does I/O or looks at another clock than that of the engine, but for the deadline of
-the waiting. Every step is checked against the versionstamp of the step before, so none touches the lock of another.
+Rules of this module: it uses no other clock than that of the engine, but for the deadline of the waiting. Every step is
+checked against the versionstamp of the step before, so none touches the lock of another.
 """
 
 from __future__ import annotations
@@ -44,16 +44,14 @@ TICKETS_AT_ONCE: Final = 100
 
 
 class LockClaim:
-    """One holder's claim to a lock, from the first look to the release; its steps must not run at the same time.
+    """One holder's claim to a lock, from the first read to the release; its steps must not run at the same time.
 
     Args:
-        form: which part of the store the lock belongs to.
-        name: of the lock.
-        owner: a token that nobody has used.
+        owner: a new token.
         lease_ms: how long the lock is held without renewal.
 
     Attributes:
-        fencing_token: greater than that of every holder before; 0 as long as the lock was not taken.
+        fencing_token: greater than that of every earlier holder; 0 as long as the lock was not taken.
         held_until_ms: the end of the lease by the clock of the engine.
     """
 
@@ -81,11 +79,10 @@ class LockClaim:
         self.held_until_ms = 0
 
     def acquire(self, limits: Limits, wait_s: float, monotonic: Callable[[], float]) -> Flow[bool]:
-        """Take the lock when it is free and nobody came earlier; one read and one commit if that is so at once.
+        """Take the lock when it is free and no earlier ticket waits; at best with one read and one commit.
 
         Args:
-            limits: of the engine and of the part of the store.
-            wait_s: seconds to wait at most; 0 for one look, infinity for ever.
+            wait_s: seconds to wait at most; 0 for one attempt, infinity for no limit.
             monotonic: the time in seconds, for the waiting alone.
 
         Returns:
@@ -117,7 +114,7 @@ class LockClaim:
             yield from wait_for_commit(found.versionstamp, min(remaining, pause))
 
     def renew(self) -> Flow[bool]:
-        """Hold the lock for another lease from now on; False when it was lost."""
+        """Hold the lock for another lease from now on; return False when it was lost."""
         for _ in range(ATTEMPTS):
             time = yield from now()
             lease = self._lease(time)
@@ -135,7 +132,7 @@ class LockClaim:
         return True
 
     def release(self) -> Flow[bool]:
-        """Give the lock back if it is still this holder's; False when it was lost before."""
+        """Release the lock if this holder still has it; return False when it was lost before."""
         for _ in range(ATTEMPTS):
             outcome = yield from self._step((Delete(self._key),))
             if isinstance(outcome, Committed):
@@ -149,7 +146,7 @@ class LockClaim:
         return True  # the lease gives it back
 
     def withdraw(self) -> Flow[None]:
-        """Leave the line, and give back what a commit may have taken whose answer was lost or not waited for."""
+        """Leave the queue, and release what a commit may have taken whose answer was lost."""
         if self._ticket is None and self._may_have_ticket:
             self._ticket = yield from self._own_ticket()
         for key in (self._ticket_key, self._key):
@@ -177,7 +174,7 @@ class LockClaim:
             self._hold(outcome.versionstamp, time + self._lease_ms)
 
     def _stand_in_line(self, time: int) -> Flow[None]:
-        """Draw a ticket, or keep the one that was drawn from expiring."""
+        """Draw a ticket, or renew the present one."""
         if self._ticket is not None and (self._ticket.expire_at or 0) - time > self._lease_ms // 2:
             return
         ticket = self._ticket
@@ -203,7 +200,7 @@ class LockClaim:
         self._may_have_ticket = self._ticket is not None
 
     def _own_ticket(self) -> Flow[Row | None]:
-        """The ticket of this holder in the line; None when there is none."""
+        """Return this holder's ticket in the queue, or None."""
         start, end = prefix_range(self._key)
         while True:
             found = yield from read([ReadRange(start, end, TICKETS_AT_ONCE)])
@@ -214,7 +211,7 @@ class LockClaim:
             start = key_successor(rows[-1].key)
 
     def _pause_s(self, time: int, holder: Row | None, first: Row | None) -> float:
-        """Until a lease or a ticket ends, or the own ticket is to be kept."""
+        """Return seconds until a lease or a ticket ends, or the own ticket must be renewed."""
         ends = [row.expire_at for row in (holder, first) if row is not None and row.expire_at is not None]
         ends.append(time + max(1, self._lease_ms // 3))
         return max(0.001, (min(ends, default=math.inf) - time) / 1000)

@@ -1,4 +1,4 @@
-"""The flows of a namespace: text keys and values in a part of the store that nothing inside can leave.
+"""Namespaces: text keys and values in a confined part of the store.
 
 A namespace is the part of the store below ``("__kvmodels__", "ns", name)``; one inside another lies below the same
 three parts once more. The key ``text`` is the key ``(text,)`` of that part, so the whole key-value API reaches it too.
@@ -37,7 +37,7 @@ AT_ONCE: Final = 1_000
 
 
 def namespace_form(form: StoreFormat, name: str, limits: Limits | None) -> StoreFormat:
-    """The format of the namespace of this name.
+    """Return the format of the namespace of this name.
 
     Raises:
         InvalidArgumentError: the name is empty or no text, or the limits are none.
@@ -52,7 +52,7 @@ def namespace_form(form: StoreFormat, name: str, limits: Limits | None) -> Store
 
 
 def get_value(form: StoreFormat, limits: Limits, key: str) -> Flow[Any]:
-    """The value of a key, None when it is absent; one request."""
+    """Return the value of a key, None when it is absent; one request."""
     _require_key(key)
     return (yield from get_entry(form, limits, (key,))).value
 
@@ -71,7 +71,7 @@ def delete_value(form: StoreFormat, limits: Limits, key: str) -> Flow[None]:
 def compare_and_set(
     form: StoreFormat, limits: Limits, key: str, old: Any, new: Any, *, expire_in: float | timedelta | Keep | None
 ) -> Flow[bool]:
-    """Store ``new`` if the key holds ``old``, or is absent with None; whether it was stored."""
+    """Store ``new`` if the key holds ``old``, or is absent with None; return whether it was stored."""
     keep = isinstance(expire_in, Keep)
     mutation, lifetimes = _set(form, key, new, None if keep else expire_in)
     pending = PendingWrite((), (mutation,), lifetimes)
@@ -79,7 +79,7 @@ def compare_and_set(
 
 
 def compare_and_delete(form: StoreFormat, limits: Limits, key: str, old: Any) -> Flow[bool]:
-    """Remove a key if it holds ``old``; whether it was removed, so None, which is no value, is always False."""
+    """Remove a key if it holds ``old``; return whether it was removed. None is no value, so never."""
     mutation = Delete(_pack(form, key))
     if old is None:
         return False
@@ -114,7 +114,7 @@ def _compare_and_commit(
 
 
 def list_keys(form: StoreFormat, limits: Limits, page: int, per_page: int, prefix: str) -> Flow[list[str]]:
-    """One page of the text keys that begin with ``prefix``, in their order; a request for each thousand passed over."""
+    """Return one page of the text keys that begin with ``prefix``, in order; a request for each thousand skipped."""
     _require_count("page", page, 0)
     _require_count("per_page", per_page, 1)
     start = _text_prefix(form, prefix)
@@ -143,7 +143,7 @@ def list_keys(form: StoreFormat, limits: Limits, page: int, per_page: int, prefi
 
 
 def delete_all(form: StoreFormat, limits: Limits) -> Flow[int]:
-    """Remove every key of the namespace, of any number of parts, but what the library keeps below it; how many."""
+    """Remove every key of the namespace but those of the library; return how many."""
     low, high = prefix_range(form.root)
     library = form.root + encode_part(LIBRARY_PART)
     wanted = max(1, min(AT_ONCE, limits.max_mutations, limits.max_read_entries, _fitting(limits)))
@@ -162,7 +162,7 @@ def delete_all(form: StoreFormat, limits: Limits) -> Flow[int]:
 
 
 def pack_json(value: Any) -> bytes:
-    """A value as JSON, which is stored as bytes; keys are sorted, so equal values have equal bytes.
+    """Return a value as JSON bytes; keys are sorted, so equal values have equal bytes.
 
     Raises:
         InvalidValueError: JSON has no such value, or it is None.
@@ -180,7 +180,7 @@ def pack_json(value: Any) -> bytes:
 
 
 def unpack_json(key: str, value: Any) -> Any:
-    """What JSON text or bytes say; None when there are none.
+    """Return the value of JSON text or bytes; None for none.
 
     Raises:
         DecodeError: the value is not JSON.
@@ -252,5 +252,5 @@ def _fitting(limits: Limits) -> int:
 
 
 def namespace_path(form: StoreFormat) -> tuple[str, ...]:
-    """The names of a namespace and of those that it lies in, the outermost first."""
+    """Return the names of a namespace and of those around it, the outermost first."""
     return tuple(str(part) for part in decode_key(form.root)[2::3])

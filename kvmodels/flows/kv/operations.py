@@ -1,9 +1,8 @@
-"""The flows of the key-value API: point reads, one atomic operation, and listings.
+"""The key-value API: point reads, atomic operations and listings.
 
-Rules of this module: nothing here does I/O; ``kvmodels.api._sync.kv`` and ``kvmodels.api._async.kv`` run the same
-flows. Keys and values are packed before a flow begins, limits are compared with the packed sizes before anything is
-sent, and an operation is sent once. Every batch of a listing is one request, and between two batches nothing is open.
-A cursor is Deno's, byte for byte, and holds only the last key; it never leads out of the range it is used with.
+Rules of this module: keys and values are packed before a flow begins, and limits are compared with the packed sizes
+before anything is sent. An operation is sent once. Every batch of a listing is one request, and between two batches
+nothing is open. A cursor is Deno's, byte for byte, and holds only the last key; it never leads out of its range.
 """
 
 from __future__ import annotations
@@ -89,9 +88,11 @@ def check_read_size(size: int, limits: Limits, key: Key | None = None) -> None:
 
 
 class PendingWrite(NamedTuple):
-    """A built operation; ``lifetimes`` holds the milliseconds from the commit on, by position of the Set.
+    """A built operation.
 
-    ``messages`` are put into the queue by the same commit.
+    Attributes:
+        lifetimes: milliseconds from the commit on, by position of the Set.
+        messages: put into the queue by the same commit.
     """
 
     checks: tuple[Check, ...]
@@ -140,7 +141,7 @@ CONSISTENCIES: Final = ("strong", "eventual")
 
 
 class Selection(NamedTuple):
-    """A packed range, what every cursor in it leaves out, and the bounds that a cursor may not cross."""
+    """A packed range; ``shared``: the prefix that cursors leave out; and the bounds that a cursor may not cross."""
 
     start: bytes
     end: bytes
@@ -150,7 +151,7 @@ class Selection(NamedTuple):
 
 
 def select(form: StoreFormat, *, prefix: Key | None, start: Key | None, end: Key | None) -> Selection:
-    """The range that a selector names.
+    """Return the range of a selector.
 
     Raises:
         InvalidArgumentError: neither a prefix nor both ends, or all three; an end outside the prefix; the start
@@ -180,17 +181,12 @@ class ListOptions(NamedTuple):
 
 
 class Listing:
-    """A position in a range: what was fetched and not yet taken, and what is still to be fetched.
+    """A position in a range: fetched rows that were not taken yet, and the rest of the range.
 
     Every batch is its own snapshot; between two batches nothing is open and nothing is held.
 
-    Args:
-        form: packs keys, unpacks rows.
-        selection: the range.
-        options: as the caller gave them.
-
     Raises:
-        InvalidArgumentError: an option that makes no sense.
+        InvalidArgumentError: an invalid option.
         InvalidCursorError: no cursor, or one outside the bounds of the selector.
     """
 
@@ -233,7 +229,7 @@ class Listing:
 
     @property
     def cursor(self) -> str:
-        """Where the listing is: behind the entry that was taken last; empty behind the end.
+        """The continuation token after the last taken entry; empty after the end.
 
         Raises:
             InvalidArgumentError: nothing was taken yet, and the listing did not begin with a cursor.
@@ -249,10 +245,10 @@ class Listing:
         return self._cursor
 
     def take(self) -> Entry | None:
-        """Unpack the next row of the batch at hand; None when it is used up.
+        """Unpack the next row of the batch; None at its end.
 
         Raises:
-            DecodeError: the row cannot be read; the next call goes on behind it, and the cursor is behind it as well.
+            DecodeError: the row cannot be read; the next call continues after it, and the cursor is after it as well.
         """
         if not self._fetched:
             return None
@@ -261,7 +257,7 @@ class Listing:
         return self._form.entry_without_value(row) if self._keys_only else self._form.entry(row)
 
     def fetch(self, limits: Limits) -> Flow[bool]:
-        """Fetch the next batch, if there may be one; at most one request. Whether there is something to take."""
+        """Fetch the next batch with at most one request; return whether there is something to take."""
         if self._untouched:
             self._check_sizes(limits)
             self._untouched = False

@@ -1,12 +1,12 @@
-"""The flows of a queue: put a message in, take it under a lease, renew, acknowledge, deliver again or give up.
+"""A queue: put a message in, take it under a lease, renew, acknowledge, deliver it again or give it up.
 
 A message is an ordinary key, ``("__kvmodels__", "queue", ready_ms, id)``, below the part of the store that the queue
-belongs to. Taking it moves it to the end of its lease, with a token of its new owner; so a message whose owner has died
-is ready again by itself. Whoever holds it remembers the versionstamp of that move, and every later step is checked
-against it: once somebody else has the message, nothing that its former owner does has any effect.
+belongs to. Taking it moves it to the end of its lease, with a token of its new owner; so a message of a dead owner is
+ready again by itself. Every later step is checked against the versionstamp of that move: once another owner has the
+message, no step of the former one has any effect.
 
-Rules of this module: nothing here does I/O, draws a random number or looks at another clock than that of the engine.
-Each step is one commit; after a lost answer the step is not repeated before the message was looked for.
+Rules of this module: it draws no random number, and uses no other clock than that of the engine. Each step is one
+commit; after a lost answer the message is looked for before the step is repeated.
 """
 
 from __future__ import annotations
@@ -29,14 +29,21 @@ LONGEST_DELAY_MS: Final = 30 * 24 * 3600 * 1000
 LONGEST_INTERVAL_MS: Final = 3600 * 1000
 MOST_INTERVALS: Final = 5
 CANDIDATES: Final = 16
-"""Among so many ready messages a taker chooses when another one was faster at the first."""
+"""Ready messages among which a taker chooses after a conflict about the first one."""
 
 ATTEMPTS: Final = 5
 """How often one step is sent when its answers are lost."""
 
 
 class Message(NamedTuple):
-    """What is stored of a message: its value as packed, the schedule that is left in ms, where it goes in the end."""
+    """A stored message.
+
+    Attributes:
+        value, encoding: as packed.
+        backoff: milliseconds before each further delivery.
+        undelivered: packed keys that get the value after the last delivery.
+        owner: token of its owner, None while it waits.
+    """
 
     value: bytes
     encoding: int
@@ -45,12 +52,12 @@ class Message(NamedTuple):
     owner: str | None = None
 
     def pack(self, codec: ValueCodec) -> tuple[bytes, int]:
-        """The bytes of the row and the number of their encoding."""
+        """Return the bytes of the row and the number of their encoding."""
         return codec.encode({**self._asdict(), "backoff": list(self.backoff), "undelivered": list(self.undelivered)})
 
     @classmethod
     def unpack(cls, codec: ValueCodec, row: Row) -> Message:
-        """The message in a row of a queue.
+        """Return the message in a row of a queue.
 
         Raises:
             DecodeError: the row holds no message, or one that another codec has packed.
@@ -76,13 +83,13 @@ class NewMessage(NamedTuple):
     message: Message
 
     def arrival(self, form: StoreFormat, committed_ms: int) -> Set:
-        """The mutation that puts it into the queue."""
+        """Return the mutation that puts it into the queue."""
         value, encoding = self.message.pack(form.codec)
         return Set(_message_key(form, committed_ms + self.delay_ms, self.id), value, encoding)
 
     @property
     def dead_letters(self) -> tuple[Set, ...]:
-        """What is written when every delivery has failed."""
+        """The mutations after the last failed delivery."""
         return _dead_letters(self.message)
 
 
@@ -131,10 +138,9 @@ def take_message(
     """Take a message that is ready; one read and one commit, more if others are faster.
 
     Args:
-        form: which part of the store the queue belongs to.
-        owner: a token that nobody has used.
+        owner: a new token.
         lease_ms: how long the message is out of reach of others.
-        choose: a random position below the number that it is given.
+        choose: returns a random position below the number that it is given.
 
     Returns:
         The message; or seconds until the next one is ready; or None when there is none.
@@ -153,22 +159,19 @@ def take_message(
         taken = yield from delivery.extend(lease_ms)
         if taken:
             return delivery
-        # Somebody has the first one: among several, takers do not meet again and again.
+        # Another taker has the first one: among several, conflicts are rare.
         candidates = CANDIDATES
 
 
-class _Place(NamedTuple):
+class _Target(NamedTuple):
     key: bytes
     owner: str | None
 
 
 class Delivery:
-    """A message in the hands of one owner.
-
-    Its steps must not run at the same time; the facades hold a lock.
+    """A message of one owner. Its steps must not run at the same time; the facades hold a lock.
 
     Args:
-        form: which part of the store the queue belongs to.
         row: the message as it was found; it is the owner's once ``extend`` has returned True.
         owner: the owner's token.
     """
@@ -184,24 +187,24 @@ class Delivery:
 
     @property
     def key(self) -> bytes:
-        """Where the message is now, packed."""
+        """The present packed key of the message."""
         return self._key
 
     def value(self) -> Any:
-        """The message as it was put in. Raises DecodeError: another codec has packed it."""
+        """Return the value of the message. Raises DecodeError: another codec has packed it."""
         return self._form.codec.decode(self._message.value, self._message.encoding, self._key)
 
     def extend(self, lease_ms: int) -> Flow[bool]:
-        """Take the message, or keep it, for so long from now on; False when somebody else has it."""
+        """Take the message, or keep it, for so long from now on; return False when another owner has it."""
         time = yield from now()
         return (yield from self._move(time + lease_ms, self._message))
 
     def acknowledge(self) -> Flow[bool]:
-        """Remove the message; False when somebody else has it, and then nothing happens."""
+        """Remove the message; return False when another owner has it, and then nothing happens."""
         return (yield from self._commit((Delete(self._key),), None))
 
     def put_back(self, delay_s: float) -> Flow[bool]:
-        """Put the message back unhandled, ready after a delay, without using up a delivery; False when it was lost."""
+        """Put the message back unhandled after a delay, without using up a delivery; return False when it was lost."""
         time = yield from now()
         return (yield from self._move(time + round(delay_s * 1000), self._message._replace(owner=None)))
 
@@ -209,7 +212,7 @@ class Delivery:
         """Put the message back by its schedule, or after the last delivery under ``keys_if_undelivered``.
 
         Returns:
-            Seconds until it is ready again; None when it was given up, or when somebody else has it.
+            Seconds until it is ready again; None when it was given up, or when another owner has it.
         """
         backoff = self._message.backoff
         if not backoff:
@@ -222,10 +225,10 @@ class Delivery:
     def _move(self, ready_ms: int, message: Message) -> Flow[bool]:
         value, encoding = message.pack(self._form.codec)
         key = _message_key(self._form, ready_ms, self._id)
-        return (yield from self._commit((Delete(self._key), Set(key, value, encoding)), _Place(key, message.owner)))
+        return (yield from self._commit((Delete(self._key), Set(key, value, encoding)), _Target(key, message.owner)))
 
-    def _commit(self, mutations: tuple[Mutation, ...], target: _Place | None) -> Flow[bool]:
-        """Apply one step if the message is still where this owner has put it; whether it was applied."""
+    def _commit(self, mutations: tuple[Mutation, ...], target: _Target | None) -> Flow[bool]:
+        """Apply one step if the message has not moved since the last one; return whether it was applied."""
         write = AtomicWrite((Check(self._key, self._versionstamp),), mutations)
         unknown: CommitUnknownError | None = None
         for _ in range(ATTEMPTS):
@@ -238,14 +241,14 @@ class Delivery:
                     self._key = self._key if target is None else target.key
                     self._versionstamp = outcome.versionstamp
                     return True
-            # Asked even after a conflict: a network may deliver a step twice, and then answers with the second outcome.
+            # Also after a conflict: a network may deliver a step twice, and then answers with the second outcome.
             applied = yield from self._look(target)
             if applied is not None:
                 return applied or (target is None and unknown is not None)
         raise unknown or CommitUnknownError("a step of a queue met a conflict again and again")
 
-    def _look(self, target: _Place | None) -> Flow[bool | None]:
-        """Whether a step of unknown outcome was applied; None when it was not, or has not arrived yet."""
+    def _look(self, target: _Target | None) -> Flow[bool | None]:
+        """Return whether a step of unknown outcome was applied; None when it was not, or has not arrived yet."""
         found = yield from read([point(self._key)] if target is None else [point(self._key), point(target.key)])
         if any(row.versionstamp == self._versionstamp for row in found.ranges[0]):
             return None

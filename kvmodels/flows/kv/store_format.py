@@ -1,7 +1,7 @@
-"""How the keys and values of one store, or of a confined part of one, become bytes.
+"""Keys and values of one store, or of a confined part of one, as bytes.
 
-Rules of this module: pure. Every key of the key-value API is packed and unpacked here, so that a confined part
-cannot be left and a reservation cannot be forgotten.
+Rules of this module: pure. Every key of the key-value API is packed and unpacked here, so that a confined part cannot
+be left and a reservation cannot be forgotten.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ LIBRARY_PART = "__kvmodels__"
 
 @dataclass(frozen=True, slots=True)
 class StoreFormat:
-    """How keys and values become bytes, and which first parts raw writes may not use.
+    """The form of keys and values as bytes, and the first parts that raw writes may not use.
 
     Attributes:
         codec: packs and unpacks values.
         reserved: first key parts that belong to models, with the owner that the error names; it is read at every
             write, so its owner may change it. None lifts every reservation, the library's own included.
-        root: the packed parts that every stored key begins with and no caller sees.
+        root: the packed parts at the beginning of every stored key, which callers do not see.
         limits: hold besides those of the engine, or None.
     """
 
@@ -39,11 +39,11 @@ class StoreFormat:
     limits: Limits | None = None
 
     def unreserved(self) -> StoreFormat:
-        """The same format without reservations."""
+        """Return the same format without reservations."""
         return replace(self, reserved=None)
 
     def confined(self, parts: Key, reserved: Mapping[str, str] | None, limits: Limits | None = None) -> StoreFormat:
-        """The format of the part of the store whose keys begin with ``parts``, which nobody sees from inside.
+        """Return the format of the part of the store below ``parts``, which callers do not see.
 
         Args:
             parts: one key part or more, appended to those that this format is confined to.
@@ -57,7 +57,7 @@ class StoreFormat:
         return replace(self, root=self.root + pack_checked_key(parts), reserved=reserved, limits=inner)
 
     def limits_within(self, engine: Limits) -> Limits:
-        """What holds on an engine with these limits: of each number the smaller one."""
+        """Return the limits on an engine with these limits: of each number the smaller one."""
         return engine if self.limits is None else self.limits.within(engine)
 
     def pack_key(self, key: Key) -> bytes:
@@ -95,14 +95,14 @@ class StoreFormat:
         return self.pack_written_key(cast("Key", key[:-1] if versionstamped else key)), versionstamped
 
     def unpack_key(self, packed: bytes) -> Key:
-        """The key as the caller knows it. Raises InvalidKeyError: no encoded key."""
+        """Return the key as the caller knows it. Raises InvalidKeyError: no encoded key."""
         return decode_key(packed[len(self.root) :])
 
     def check_key_runes(self, packed: bytes, limits: Limits) -> None:
         """Refuse a key whose text parts have too many characters.
 
         Raises:
-            KeyTooLargeError: the limit, the size, the maximum and whose it is.
+            KeyTooLargeError: with the size and the limit.
         """
         maximum = limits.max_key_runes
         if maximum is None:
@@ -130,7 +130,7 @@ class StoreFormat:
         return Entry(key, value, format_versionstamp(row.versionstamp), row.expire_at)
 
     def entry_without_value(self, row: Row) -> Entry:
-        """Unpack a stored row but for its value, which nobody asked for.
+        """Unpack a stored row without its value.
 
         Raises:
             DecodeError: the key cannot be read.

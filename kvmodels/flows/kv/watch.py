@@ -1,8 +1,8 @@
-"""The flows of watching: the present state first, then what changes, coalesced, in commit order.
+"""Watches: the present state first, then changes in commit order, several changes of a key as one.
 
-Rules of this module: between two calls of ``following`` nothing is open and nothing is queued, so that a slow consumer
-costs nothing and gets the last state of every key. A read says what it did not see: what is waited for is a commit
-after the versionstamp of its snapshot, so that no change falls between the two.
+Rules of this module: between two calls of ``following`` nothing is open and nothing is queued, so a slow consumer costs
+nothing and gets the last state of every key. Each wait is for a commit after the versionstamp of the last snapshot, so
+no change is missed between the two.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from kvmodels.flows.kv.store_format import StoreFormat
 from kvmodels.limits import Limits
 
 BATCH: Final = 500
-"""Entries that are delivered at once at least, if so many are there; a commit is never cut in two."""
+"""Fewest entries of one delivery, if there are so many; the changes of one commit are never divided."""
 
 SLICE_S: Final = 1.0
-"""A watch that was closed in another thread notices it after so many seconds at the latest."""
+"""Longest wait in seconds, after which a watch notices that another thread has closed it."""
 
 SHORTEST_WAIT_S: Final = 0.002
 """Where the clock of the system was set back, the clock of the engine stands still, perhaps just before a deadline."""
@@ -88,18 +88,18 @@ def _position(since: Any) -> bytes:
 
 
 class Watch(ABC):
-    """What a watch of keys and one of a prefix share: how long they wait, and when they end.
+    """Base of both kinds of watch: how long they wait, and when they end.
 
     Args:
         form: unpacks keys and values.
-        patience: seconds without a change after which it ends, and the stopwatch for them.
+        timeout: seconds without a change after which the watch ends, and a monotonic clock for them.
     """
 
     __slots__ = ("_begun", "_deadline", "_ended", "_form", "_monotonic", "_seen", "_timeout")
 
-    def __init__(self, form: StoreFormat, patience: tuple[float, Callable[[], float]]) -> None:
+    def __init__(self, form: StoreFormat, timeout: tuple[float, Callable[[], float]]) -> None:
         self._form = form
-        self._timeout, self._monotonic = patience
+        self._timeout, self._monotonic = timeout
         self._begun = False
         self._ended = False
         self._seen = b""
@@ -108,18 +108,18 @@ class Watch(ABC):
     @property
     @abstractmethod
     def versionstamp(self) -> str | None:
-        """Every change up to this commit was delivered; None as long as that cannot be said."""
+        """The commit up to which every change was delivered; None as long as that is not known."""
 
     @abstractmethod
     def _look(self, limits: Limits) -> Flow[list[Entry] | None]:
-        """Entries to deliver, or None if nothing has changed; sets ``_seen`` to the snapshot that was read."""
+        """Return entries to deliver, or None if nothing has changed; sets ``_seen`` to the snapshot that was read."""
 
     def end(self) -> None:
         """Deliver no more."""
         self._ended = True
 
     def following(self, engine_limits: Limits) -> Flow[list[Entry] | None]:
-        """The next entries; None at the end: the store was closed, or nothing changed for too long.
+        """Return the next entries; None at the end: the store was closed, or nothing changed for too long.
 
         Raises:
             ClosedError: the store was closed before the watch began, or the process was forked.
@@ -158,18 +158,16 @@ class Watch(ABC):
 
 
 class KeyWatch(Watch):
-    """Delivers all the keys whenever one of them was written, has gone, or has expired.
+    """Delivers all the keys whenever one of them was written, removed, or has expired.
 
     Args:
-        form: packs and unpacks keys and values.
         keys: in the order of delivery, with or without repetition; none at all ends at once.
-        patience: as in ``Watch``.
     """
 
     __slots__ = ("_delivered", "_keys", "_last")
 
-    def __init__(self, form: StoreFormat, keys: Iterable[Key], patience: tuple[float, Callable[[], float]]) -> None:
-        super().__init__(form, patience)
+    def __init__(self, form: StoreFormat, keys: Iterable[Key], timeout: tuple[float, Callable[[], float]]) -> None:
+        super().__init__(form, timeout)
         self._keys = [form.pack_key(key) for key in items_of("keys", keys, KEYS_HINT)]
         self._last: list[bytes | None] | None = None
         self._delivered: bytes | None = None
@@ -212,21 +210,19 @@ class KeyWatch(Watch):
 
 
 class PrefixWatch(Watch):
-    """Delivers what a prefix holds, unless there is a commit to go on from, and then the keys that change.
+    """Delivers the entries of a prefix, unless there is a commit to continue from, and then the keys that change.
 
     Args:
-        form: packs and unpacks keys and values.
         prefix: keys that begin with these parts and have more.
         since: deliver the changes after this commit; None to begin with the present state.
-        patience: as in ``Watch``.
     """
 
     __slots__ = ("_end", "_listed_to", "_start")
 
     def __init__(
-        self, form: StoreFormat, prefix: Key, since: bytes | None, patience: tuple[float, Callable[[], float]]
+        self, form: StoreFormat, prefix: Key, since: bytes | None, timeout: tuple[float, Callable[[], float]]
     ) -> None:
-        super().__init__(form, patience)
+        super().__init__(form, timeout)
         low, high = key_range(prefix=prefix, start=None, end=None)
         self._start, self._end = form.root + low, form.root + high
         self._listed_to: bytes | None = None if since is not None else self._start
@@ -234,7 +230,7 @@ class PrefixWatch(Watch):
 
     @property
     def versionstamp(self) -> str | None:
-        """Where another watch can go on; None while the present state is still being delivered."""
+        """Where another watch can continue; None while the present state is still being delivered."""
         return format_versionstamp(self._seen) if self._listed_to is None else None
 
     def _look(self, limits: Limits) -> Flow[list[Entry] | None]:
