@@ -98,7 +98,7 @@ class ReadSet:
         """
         if self._overflow:
             raise self._too_many(len(self._seen) + self._overflow)
-        entries = _EntryRecords(collections)
+        entries = _EntryOwners(collections)
         found: list[Check] = []
         for key, versionstamp in self._seen.items():
             if key in taken:
@@ -132,7 +132,7 @@ class ReadSet:
         return seen is not None and seen[0] <= wanted[1] and wanted[0] <= seen[1]
 
 
-class _EntryRecords:
+class _EntryOwners:
     """Finds the record of an index entry whose key ends with the primary key."""
 
     def __init__(self, collections: Iterable[LiveCollection]) -> None:
