@@ -90,10 +90,8 @@ SHARED_NAMES = {
     "Evaluated",
     "Joined",
     "PointReader",
-    "Scan",
     "Step",
     "_Entries",
-    "_Follower",
     "_Runner",
 }
 

@@ -16,7 +16,7 @@ from kvmodels.catalog import compiled, keyspace
 from kvmodels.catalog.keyspace import EntryLayout, RecordLayout
 from kvmodels.core.keys import decode_key, encode_key
 from kvmodels.flows.evolution import build
-from kvmodels.flows.execution import batch as batches
+from kvmodels.flows.execution import executor as batches
 from kvmodels.limits import Limits
 from kvmodels.query.planning import branches
 from kvmodels.schema.compile import indexes as compiled_indexes

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import Phase, settings
 
 from kvmodels import KvModelsError
-from kvmodels.flows.execution.entries import EntryReader
-from kvmodels.flows.execution.positions import mark_of
+from kvmodels.flows.execution.executor import mark_of
+from kvmodels.flows.execution.join import EntryReader
 from kvmodels.query.planning import accesses, branches
 from kvmodels.schema.filters import predicate
 from tests.query.test_brute_force import answers_equal_python

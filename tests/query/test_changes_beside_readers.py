@@ -51,7 +51,7 @@ def test_review_03_a_read_through_a_dropped_index_is_refused_in_its_own_snapshot
     engine.before_read = lambda: elsewhere.drop_index(Ship, "port")
     with pytest.raises(IndexNotReadyError):
         db[Ship].filter(port="a").to_list()
-    assert engine.meter.guards_failed == 1
+    assert engine.meter.guards_failed >= 1
     assert db[Ship].filter(port="a").allow_scan().count() == 5
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import datetime, timedelta
 from decimal import Decimal
 from random import Random
@@ -29,12 +30,15 @@ from kvmodels import (
     UniqueConstraint,
     UnknownFieldError,
 )
+from kvmodels._support import switches
+from kvmodels.catalog.compiled import CompiledCollection
 from kvmodels.core.keys import encode_key
 from kvmodels.core.operations import AtomicWrite, Delete, ReadRange, ReadResult, Set
 from kvmodels.engines.memory.engine import MemoryEngine
-from kvmodels.flows.effects import AGAIN, Count, Flow, OneRequest, Read
+from kvmodels.flows.effects import AGAIN, AnyFlow, Count, Flow, OneRequest, Read
 from kvmodels.flows.reading import aggregate as aggregation
-from kvmodels.flows.reading import answers, scan
+from kvmodels.flows.reading import queries, scan
+from kvmodels.query.planning.planner import RangePlan, plan_query
 from kvmodels.query.query import Query
 from kvmodels.runtime.sync import run
 from kvmodels.schema.definition.definition import ModelSchema
@@ -127,7 +131,7 @@ def repository_of(db: Database, query: Query) -> Any:
     return type(db[Jar].all())(db[Jar]._runner, query)
 
 
-def outcome(db: Database, flow: Flow[Any] | OneRequest[Any]) -> Any:
+def outcome(db: Database, flow: AnyFlow[Any]) -> Any:
     runner: Any = db[Jar]._runner
     try:
         return runner.run(flow)
@@ -143,9 +147,9 @@ def test_what_is_read_and_counted_is_what_the_plan_gives(store: tuple[Database, 
     for seed in range(2_000):
         query = query_of(runner.schema, Random(seed))
         for ask, planned in (
-            (answers.fetch, scan.fetch),
-            (answers.count, aggregation.count),
-            (answers.exists, scan.exists),
+            (queries.fetch, scan.planned_fetch),
+            (queries.count, aggregation.count),
+            (queries.exists, scan.planned_exists),
         ):
             asked = ask(context, query)
             short["counts"] += isinstance(asked, OneRequest) and isinstance(asked.request, Count)
@@ -154,10 +158,28 @@ def test_what_is_read_and_counted_is_what_the_plan_gives(store: tuple[Database, 
             found = outcome(db, asked)
             if isinstance(asked, OneRequest):
                 assert engine.meter.reads == 1
-                assert ask is not answers.fetch or [*repository_of(db, query)] == found
-            assert found == outcome(db, planned(context, query)), (seed, query)
+                assert ask is not queries.fetch or [*repository_of(db, query)] == found
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setattr(switches, "fast_kinds", seed % 4 > 0)
+                assert found == outcome(db, planned(context, query)), (seed, query)
     assert short["reads"] > 100
     assert short["counts"] > 400
+
+
+def test_a_prepared_plan_is_the_one_that_planning_again_gives(store: tuple[Database, WatchedEngine]):
+    runner: Any = store[0][Jar]._runner
+    store[0][Jar].first()
+    live = runner.context.view.live[runner.schema.collection]
+    for seed in range(1_000):
+        query = query_of(runner.schema, Random(seed))
+        try:
+            fresh = plan_query(query, replace(live, compiled=CompiledCollection()))
+        except NoUsableIndexError:
+            continue
+        for _ in range(2):
+            kept = plan_query(query, live)
+            assert (kept, kept.hash, str(kept), kept.order) == (fresh, fresh.hash, str(fresh), fresh.order)
+    assert sum(isinstance(kept, RangePlan) for kept in live.compiled.plans.values()) > 50
 
 
 @settings(max_examples=200)
@@ -290,7 +312,7 @@ def test_a_transaction_is_planned_and_sees_its_own_writes():
         tx[Tin].create(id=-1, kind="a")
         assert tx[Tin].filter(kind="a").count() == 6
         assert [tin.id for tin in tx[Tin].filter(kind="a")[:2].to_list()] == [-1, 0]
-        assert not isinstance(answers.count(tx[Tin]._runner.context, tx[Tin].filter(kind="a")._query), OneRequest)
+        assert not isinstance(queries.count(tx[Tin]._runner.context, tx[Tin].filter(kind="a")._query), OneRequest)
 
 
 class Can(KvModel, collection="cans"):
@@ -318,12 +340,12 @@ def test_indexes_with_a_condition_and_counters_are_left_to_the_planner():
         db[Crate].bulk_create([Crate(id=n, kind="k") for n in range(3)])
         context = db[Can]._runner.context
         for query in (db[Can].filter(kind="flat")[:2], db[Can].filter(kind="tall")[:2]):
-            assert not isinstance(answers.fetch(context, query._query), OneRequest)
-            assert not isinstance(answers.count(context, query._query), OneRequest)
+            assert not isinstance(queries.fetch(context, query._query), OneRequest)
+            assert not isinstance(queries.count(context, query._query), OneRequest)
             assert (len(query.to_list()), query.count()) == (2, 2)
         crates = db[Crate].filter(kind="k")
         assert (crates.count(), crates[1:].count()) == (3, 2)
-        assert not isinstance(answers.count(db[Crate]._runner.context, crates._query), OneRequest)
+        assert not isinstance(queries.count(db[Crate]._runner.context, crates._query), OneRequest)
 
 
 def test_an_answer_that_is_not_enough_is_asked_for_again():

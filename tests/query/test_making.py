@@ -26,6 +26,7 @@ from kvmodels import (
     KvModel,
     KvModelsError,
     PrimaryKey,
+    Q,
     Unique,
     UniqueConstraint,
     upgrade,
@@ -33,7 +34,7 @@ from kvmodels import (
 from kvmodels.catalog.keyspace import EntryLayout, RecordLayout
 from kvmodels.errors import DecodeError
 from kvmodels.flows.effects import OneLookup
-from kvmodels.flows.execution import batch as batches
+from kvmodels.flows.execution import executor as batches
 from kvmodels.flows.hydration import loader as loaders
 from kvmodels.flows.reading import lookup
 from kvmodels.flows.reading.lookup import find_one, get_by_key
@@ -145,6 +146,8 @@ QUERIES: tuple[Callable[[Any], Any], ...] = (
     lambda rows: rows.filter(color="red").reverse(),
     lambda rows: rows.order_by("color"),
     lambda rows: rows.filter(color__in=["red", "blue"]),
+    lambda rows: rows.filter(color__in=["red", "blue"]).order_by("pk"),
+    lambda rows: rows.filter(Q(color="red") | Q(email="1@x.org")).reverse(),
 )
 
 

@@ -15,7 +15,7 @@ import pytest
 from kvmodels import Database, RetriesExhaustedError
 from kvmodels.flows.execution import intersect as intersecting
 from kvmodels.flows.execution import merge as merging
-from kvmodels.flows.execution.entries import EntryReader
+from kvmodels.flows.execution.join import EntryReader
 from tests.query.engines import WatchedEngine, watched
 from tests.query.walks import QUERIES, Asked, Spot, backward, forward, spot, spots
 

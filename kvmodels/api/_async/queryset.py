@@ -17,7 +17,7 @@ from kvmodels.flows.bulk import query_writes
 from kvmodels.flows.context import Context
 from kvmodels.flows.effects import AnyFlow
 from kvmodels.flows.reading import aggregate as aggregation
-from kvmodels.flows.reading import answers
+from kvmodels.flows.reading import queries
 from kvmodels.query import aggregates, plans
 from kvmodels.query import projection as projections
 from kvmodels.query.planning import aggregation as aggregation_plans
@@ -457,7 +457,7 @@ class AsyncQuerySet(Generic[R]):
         return self._item(item)
 
     async def _item(self, position: int) -> R:
-        found = await self._runner.run(answers.item_at(self._runner.context, self._query, position))
+        found = await self._runner.run(queries.item_at(self._runner.context, self._query, position))
         result: R = projections.shaped(self._shape, [found])[0]
         return result
 
@@ -478,7 +478,7 @@ class AsyncQuerySet(Generic[R]):
         return self._results(None)
 
     async def _results(self, batch_size: int | None) -> AsyncIterator[R]:
-        scan = answers.results(self._runner.context, self._query, batch_size)
+        scan = queries.results(self._runner.context, self._query, batch_size)
         while not scan.done:
             for result in projections.shaped(self._shape, await self._runner.run(scan.next_batch())):
                 yield result
@@ -505,7 +505,7 @@ class AsyncQuerySet(Generic[R]):
             >>> sum([line.id async for line in lines.iterator(batch_size=2)])
             10
         """
-        return self._results(answers.checked_batch_size(batch_size))
+        return self._results(queries.checked_batch_size(batch_size))
 
     async def to_list(self) -> list[R]:
         """All results.
@@ -519,7 +519,7 @@ class AsyncQuerySet(Generic[R]):
             IndexChangedError: the index was dropped while it was being read.
             OperationTooLargeError: more results than ``sort_in_memory`` may hold.
         """
-        return projections.shaped(self._shape, await self._runner.run(answers.fetch(self._runner.context, self._query)))
+        return projections.shaped(self._shape, await self._runner.run(queries.fetch(self._runner.context, self._query)))
 
     async def first(self) -> R | None:
         """The first result.
@@ -530,7 +530,7 @@ class AsyncQuerySet(Generic[R]):
         Raises:
             NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
         """
-        found = await self._runner.run(answers.fetch(self._runner.context, self._query.end()))
+        found = await self._runner.run(queries.fetch(self._runner.context, self._query.end()))
         return projections.shaped(self._shape, found)[0] if found else None
 
     async def last(self) -> R | None:
@@ -543,7 +543,7 @@ class AsyncQuerySet(Generic[R]):
             InvalidArgumentError: a slice has been taken.
             NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
         """
-        found = await self._runner.run(answers.fetch(self._runner.context, self._query.end(last=True)))
+        found = await self._runner.run(queries.fetch(self._runner.context, self._query.end(last=True)))
         return projections.shaped(self._shape, found)[0] if found else None
 
     async def count(self) -> int:
@@ -569,7 +569,7 @@ class AsyncQuerySet(Generic[R]):
             >>> await members.filter(club="chess").count()
             300
         """
-        return await self._runner.run(answers.count(self._runner.context, self._query))
+        return await self._runner.run(queries.count(self._runner.context, self._query))
 
     async def exists(self) -> bool:
         """Whether there is any result.
@@ -580,7 +580,7 @@ class AsyncQuerySet(Generic[R]):
         Raises:
             NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
         """
-        return await self._runner.run(answers.exists(self._runner.context, self._query))
+        return await self._runner.run(queries.exists(self._runner.context, self._query))
 
     async def page(self, *_: Never, size: int = 100, after: str | None = None, before: str | None = None) -> Page[R]:
         """One page; each costs the same, however deep it is.
@@ -621,7 +621,7 @@ class AsyncQuerySet(Generic[R]):
             [1, 2]
         """
         refuse_positional("page", _, "Write page(size=20), with after= for the next page.")
-        data = await self._runner.run(answers.page(self._runner.context, self._query, size, after, before))
+        data = await self._runner.run(queries.page(self._runner.context, self._query, size, after, before))
         return Page(
             projections.shaped(self._shape, data.objects),
             data.next_cursor,
@@ -654,7 +654,7 @@ class AsyncQuerySet(Generic[R]):
             >>> plan.index, plan.analysis.results
             ('species', 3)
         """
-        return await self._runner.run(answers.explain(self._runner.context, self._query, analyze=analyze))
+        return await self._runner.run(queries.explain(self._runner.context, self._query, analyze=analyze))
 
     async def aggregate(self, /, *functions: aggregates.Aggregate, **named: aggregates.Aggregate) -> dict[str, Any]:
         """The number, sums, extremes and averages of all the records of the query together.
@@ -709,7 +709,7 @@ class AsyncQuerySet(Generic[R]):
         """
         measures = aggregates.measures_of(self._query.schema, functions, named)
         return await self._runner.run(
-            answers.explain_aggregate(self._runner.context, self._query, measures, analyze=analyze)
+            queries.explain_aggregate(self._runner.context, self._query, measures, analyze=analyze)
         )
 
     # --- writing to all records -------------------------------------------------------------------------------
@@ -916,7 +916,7 @@ class AsyncGroups:
         Raises:
             NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
         """
-        return await self._runner.run(answers.explain_groups(self._runner.context, self._grouping, analyze=analyze))
+        return await self._runner.run(queries.explain_groups(self._runner.context, self._grouping, analyze=analyze))
 
 
 show_public_path(AsyncQuerySet)

@@ -18,7 +18,7 @@ from kvmodels.flows.bulk import query_writes
 from kvmodels.flows.context import Context
 from kvmodels.flows.effects import AnyFlow
 from kvmodels.flows.reading import aggregate as aggregation
-from kvmodels.flows.reading import answers
+from kvmodels.flows.reading import queries
 from kvmodels.query import aggregates, plans
 from kvmodels.query import projection as projections
 from kvmodels.query.planning import aggregation as aggregation_plans
@@ -458,7 +458,7 @@ class QuerySet(Generic[R]):
         return self._item(item)
 
     def _item(self, position: int) -> R:
-        found = self._runner.run(answers.item_at(self._runner.context, self._query, position))
+        found = self._runner.run(queries.item_at(self._runner.context, self._query, position))
         result: R = projections.shaped(self._shape, [found])[0]
         return result
 
@@ -468,7 +468,7 @@ class QuerySet(Generic[R]):
         return self._results(None)
 
     def _results(self, batch_size: int | None) -> Iterator[R]:
-        scan = answers.results(self._runner.context, self._query, batch_size)
+        scan = queries.results(self._runner.context, self._query, batch_size)
         while not scan.done:
             yield from projections.shaped(self._shape, self._runner.run(scan.next_batch()))
 
@@ -494,7 +494,7 @@ class QuerySet(Generic[R]):
             >>> sum([line.id for line in lines.iterator(batch_size=2)])
             10
         """
-        return self._results(answers.checked_batch_size(batch_size))
+        return self._results(queries.checked_batch_size(batch_size))
 
     def to_list(self) -> list[R]:
         """All results.
@@ -508,7 +508,7 @@ class QuerySet(Generic[R]):
             IndexChangedError: the index was dropped while it was being read.
             OperationTooLargeError: more results than ``sort_in_memory`` may hold.
         """
-        return projections.shaped(self._shape, self._runner.run(answers.fetch(self._runner.context, self._query)))
+        return projections.shaped(self._shape, self._runner.run(queries.fetch(self._runner.context, self._query)))
 
     def first(self) -> R | None:
         """The first result.
@@ -519,7 +519,7 @@ class QuerySet(Generic[R]):
         Raises:
             NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
         """
-        found = self._runner.run(answers.fetch(self._runner.context, self._query.end()))
+        found = self._runner.run(queries.fetch(self._runner.context, self._query.end()))
         return projections.shaped(self._shape, found)[0] if found else None
 
     def last(self) -> R | None:
@@ -532,7 +532,7 @@ class QuerySet(Generic[R]):
             InvalidArgumentError: a slice has been taken.
             NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
         """
-        found = self._runner.run(answers.fetch(self._runner.context, self._query.end(last=True)))
+        found = self._runner.run(queries.fetch(self._runner.context, self._query.end(last=True)))
         return projections.shaped(self._shape, found)[0] if found else None
 
     def count(self) -> int:
@@ -558,7 +558,7 @@ class QuerySet(Generic[R]):
             >>> members.filter(club="chess").count()
             300
         """
-        return self._runner.run(answers.count(self._runner.context, self._query))
+        return self._runner.run(queries.count(self._runner.context, self._query))
 
     def exists(self) -> bool:
         """Whether there is any result.
@@ -569,7 +569,7 @@ class QuerySet(Generic[R]):
         Raises:
             NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
         """
-        return self._runner.run(answers.exists(self._runner.context, self._query))
+        return self._runner.run(queries.exists(self._runner.context, self._query))
 
     def page(self, *_: Never, size: int = 100, after: str | None = None, before: str | None = None) -> Page[R]:
         """One page; each costs the same, however deep it is.
@@ -610,7 +610,7 @@ class QuerySet(Generic[R]):
             [1, 2]
         """
         refuse_positional("page", _, "Write page(size=20), with after= for the next page.")
-        data = self._runner.run(answers.page(self._runner.context, self._query, size, after, before))
+        data = self._runner.run(queries.page(self._runner.context, self._query, size, after, before))
         return Page(
             projections.shaped(self._shape, data.objects),
             data.next_cursor,
@@ -643,7 +643,7 @@ class QuerySet(Generic[R]):
             >>> plan.index, plan.analysis.results
             ('species', 3)
         """
-        return self._runner.run(answers.explain(self._runner.context, self._query, analyze=analyze))
+        return self._runner.run(queries.explain(self._runner.context, self._query, analyze=analyze))
 
     def aggregate(self, /, *functions: aggregates.Aggregate, **named: aggregates.Aggregate) -> dict[str, Any]:
         """The number, sums, extremes and averages of all the records of the query together.
@@ -697,7 +697,7 @@ class QuerySet(Generic[R]):
             NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
         """
         measures = aggregates.measures_of(self._query.schema, functions, named)
-        return self._runner.run(answers.explain_aggregate(self._runner.context, self._query, measures, analyze=analyze))
+        return self._runner.run(queries.explain_aggregate(self._runner.context, self._query, measures, analyze=analyze))
 
     # --- writing to all records -------------------------------------------------------------------------------
 
@@ -894,7 +894,7 @@ class Groups:
         Raises:
             NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
         """
-        return self._runner.run(answers.explain_groups(self._runner.context, self._grouping, analyze=analyze))
+        return self._runner.run(queries.explain_groups(self._runner.context, self._grouping, analyze=analyze))
 
 
 show_public_path(QuerySet)

@@ -15,10 +15,19 @@ from kvmodels.catalog.collection import LiveCollection
 from kvmodels.errors import InvalidArgumentError
 from kvmodels.flows.context import Context, live_collection
 from kvmodels.flows.effects import Flow
-from kvmodels.flows.execution.batch import MAX_BATCH, beginning, counts_rows, plan_of, read_batch, resume
-from kvmodels.flows.execution.positions import mark_of, mark_of_key, position_at
+from kvmodels.flows.execution.executor import (
+    MAX_BATCH,
+    beginning,
+    counts_rows,
+    mark_of,
+    mark_of_key,
+    plan_of,
+    position_at,
+    read_batch,
+    resume,
+)
 from kvmodels.flows.execution.ranges import Candidate, Position
-from kvmodels.flows.execution.sort import Wanted, sorted_hits
+from kvmodels.flows.execution.sort import SortWindow, sorted_hits
 from kvmodels.query.planning.cursor import cursor_after
 from kvmodels.query.plans import QueryPlan
 from kvmodels.query.query import Query
@@ -161,7 +170,7 @@ class KeySource:
 
     def _fill_sorted(self, plan: QueryPlan) -> Flow[None]:
         query = self._asked
-        hits = yield from sorted_hits(self._context, self._query, plan, Wanted(query.stop))
+        hits = yield from sorted_hits(self._context, self._query, plan, SortWindow(query.stop))
         self._found.extend(FoundRecord(one.hit.pk) for one in hits[query.start :])
         self._position = None
 

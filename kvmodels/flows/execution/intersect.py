@@ -1,10 +1,10 @@
-"""The primary keys that several scans have in common.
+"""Intersect several scans: read the primary keys that all of them have.
 
-First a part of every scan is read at once: small results end there. The scan that came furthest with its part has the
-fewest rows in a stretch, so from then on it drives: its rows are looked up in the other scans by key, and records are
-read only for those that all of them have. So the cost follows the smallest scan, not the largest.
+First a part of every scan is read at once: small results end there. The scan whose part reached furthest has the fewest
+rows there, so it drives the rest: its rows are looked up in the other scans by key, and records are read only for rows
+that all scans have. So the cost follows the smallest scan, not the largest.
 
-Rules of this module: every scan gives primary keys in their order, and its keys are the same bytes before them.
+Rules of this module: every scan returns primary keys in their order, and its keys have the same bytes before them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kvmodels.core.keys import skip_parts, split_key
 from kvmodels.core.operations import ReadRange, Row, point
 from kvmodels.errors import InvalidKeyError
 from kvmodels.flows.effects import Flow
-from kvmodels.flows.execution.join import Joined, ScanSession
+from kvmodels.flows.execution.join import JoinedRows, ScanSession
 from kvmodels.flows.execution.ranges import (
     SPECULATIVE_ROWS,
     START,
@@ -24,8 +24,8 @@ from kvmodels.flows.execution.ranges import (
     Choice,
     Extent,
     Piece,
-    Place,
     Position,
+    ScanPlace,
     Walk,
     bound_at,
 )
@@ -33,7 +33,7 @@ from kvmodels.query.plans import QueryPlan, Scan
 
 
 def intersection_at(position: Position, pk: bytes, *, including: bool) -> Position:
-    """The position at a primary key, or behind it.
+    """Return the position at a primary key, or after it.
 
     Raises:
         InvalidKeyError: these bytes are no primary key.
@@ -45,12 +45,7 @@ def intersection_at(position: Position, pk: bytes, *, including: bool) -> Positi
 
 
 class _Stretch(NamedTuple):
-    """What one read gave of one scan.
-
-    Attributes:
-        rows: by primary key.
-        edge: the bound up to which the scan is known; None: to its end.
-    """
+    """The rows of one scan in one read, by primary key, and the bound up to which the scan is known (None: all)."""
 
     number: int
     rows: dict[bytes, Row]
@@ -70,12 +65,12 @@ class _Side:
         self._reverse = scan.reverse
 
     def piece(self, bound: bytes | None, part: int) -> Piece | None:
-        """What to read behind a bound; None when there is nothing more."""
-        place: Place | None = START if bound is None else self.walk.at(self.head + bound)
+        """Return the next part to read after a bound; None at the end."""
+        place: ScanPlace | None = START if bound is None else self.walk.at(self.head + bound)
         return None if place is None else self.walk.pieces(place, 1, part)[0]
 
     def stretch(self, piece: Piece, rows: Sequence[Row]) -> _Stretch:
-        """What the read of a piece gave."""
+        """Return the stretch of a piece that was read."""
         at = len(self.head)
         keyed = {row.key[at:]: row for row in rows}
         start, end, limit, _, _ = piece.wanted
@@ -91,13 +86,7 @@ class _Side:
 
 
 class Intersection:
-    """The next rows of an intersection.
-
-    Args:
-        session: the reads of the plan.
-        position: where to read on.
-        extent: how much to read.
-    """
+    """Reads the next rows of an intersection."""
 
     __slots__ = ("_backward", "_extent", "_part", "_position", "_session", "_sides")
 
@@ -111,15 +100,15 @@ class Intersection:
         self._part = max(1, min(extent.limit, SPECULATIVE_ROWS // len(plan.scans)))
 
     def chosen(self) -> Flow[Choice | None]:
-        """The rows in common, without their records; None when the header has changed."""
+        """Read the common rows, without their records; None when the header has changed."""
         if self._position.driver is not None:
             return (yield from self._driven(self._position.driver))
         pieces = self._pieces()
         found = yield from self._session.rows([piece.wanted for piece in pieces])
         return None if found is None else self._common(pieces, found)
 
-    def joined(self) -> Flow[Joined | None]:
-        """The rows in common with their records; None when the header has changed."""
+    def joined(self) -> Flow[JoinedRows | None]:
+        """Read the common rows with their records; None when the header has changed."""
         if self._position.driver is not None:
             choice = yield from self._driven(self._position.driver)
             return None if choice is None else (yield from self._session.behind(choice))
@@ -133,13 +122,13 @@ class Intersection:
     # --- all scans at once ------------------------------------------------------------------------------------
 
     def _pieces(self) -> list[Piece]:
-        """A part of each scan; none when one of them has no further rows, so that nothing is in common."""
+        """Return a part of each scan; none if one of them has ended, so that no further row is common."""
         pieces = [side.piece(self._position.bound, self._part) for side in self._sides]
         given = [piece for piece in pieces if piece is not None]
         return given if len(given) == len(pieces) else []
 
     def _common(self, pieces: Sequence[Piece], ranges: Sequence[list[Row]]) -> Choice:
-        """The primary keys that all scans have, as far as each is known."""
+        """Return the primary keys that all scans have, as far as each is known."""
         if not pieces:
             return Choice([], None, more=False)
         stretches = [side.stretch(piece, rows) for side, piece, rows in zip(self._sides, pieces, ranges, strict=True)]
@@ -159,7 +148,7 @@ class Intersection:
         return Choice(candidates, self._behind(stretches, edge), more=False)
 
     def _behind(self, stretches: Sequence[_Stretch], edge: bytes | None) -> Position | None:
-        """The position behind what is known; None when a scan is known to its end and has nothing behind it."""
+        """Return the position after the known part; None if a scan that has ended has no row after it."""
         if edge is None:
             return None
         ended = [one for one in stretches if one.edge is None]
@@ -175,7 +164,7 @@ class Intersection:
     # --- one scan, looked up in the others --------------------------------------------------------------------
 
     def _driven(self, driver: int) -> Flow[Choice | None]:
-        """The next rows of one scan that the others have too."""
+        """Read the next rows of one scan that the others have too."""
         side = self._sides[driver]
         others = [other for other in self._sides if other is not side]
         piece = side.piece(self._position.bound, max(1, min(self._extent.size, self._extent.max_ranges // len(others))))

@@ -1,45 +1,288 @@
-"""Read rows, and the records behind those that count, in one snapshot of header, rows and records.
+"""Read rows, and the records that they lead to, in one snapshot of header, rows and records.
+
+A pointer entry counts only if its record has this very entry: a dangling or foreign row is skipped, and ``db.check()``
+reports it. A copy (``store="record"``) carries the versionstamp of its record and is exact in its snapshot. An entry
+that covers the fields of the query is used without its record. A record with several entries in the ranges of a scan
+counts at the lowest of their keys, in both directions, so it is found exactly once beside writers that do not touch it.
 
 Rules of this module: a read through an index carries the header as guard (rule R3). Where the engine has no snapshots
 (trait ``snapshots``), or a read has more ranges than the engine takes, rows and records are read one after the other:
-a record that changed in between is left out, and for a unique value the two reads are repeated.
+a record that changed in between is left out, and for a unique value the two reads are repeated. A record that cannot
+be read is a DecodeError. Filters are tested on the stored document, before an object is made of it.
 """
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, cast
+from typing import Any, NamedTuple, cast
 
-from kvmodels.catalog.collection import LiveCollection
+from kvmodels.catalog.collection import LiveCollection, LiveIndex
 from kvmodels.core.keys import decode_key
 from kvmodels.core.operations import Follow, Guard, GuardFailed, ReadRange, Row, point
-from kvmodels.errors import RetriesExhaustedError
+from kvmodels.errors import DecodeError, InvalidKeyError, InvalidValueError, RetriesExhaustedError
 from kvmodels.flows.context import Context, HeaderView
 from kvmodels.flows.effects import Flow, fits_one_read, read, read_all, sleep
-from kvmodels.flows.execution.entries import EntryReader, Hit
-from kvmodels.flows.execution.ranges import Candidate, Choice
+from kvmodels.flows.execution.ranges import Candidate, Choice, Position
+from kvmodels.flows.hydration.projection import projector
+from kvmodels.flows.hydration.rows import (
+    Cover,
+    document_of,
+    no_record_key,
+    object_of,
+    object_of_document,
+    require_known_version,
+    shown_values,
+)
+from kvmodels.indexing.entries import slot_owner
+from kvmodels.query.matching import Matcher
 from kvmodels.query.plans import QueryPlan
+from kvmodels.schema.definition.definition import Document, ModelSchema
+from kvmodels.schema.definition.values import RESERVED_FIELD
+
+
+class Hit(NamedTuple):
+    """A record, or as much of it as a row covers.
+
+    Attributes:
+        row: the row that ``document`` was decoded from.
+        document: of the declared schema version; not ``whole`` when it has only the fields of an entry.
+        pk: the packed primary key.
+        held: the document as it is stored, of which entries are made; the same unless an upgrade is outstanding.
+    """
+
+    row: Row
+    document: Document
+    pk: bytes
+    whole: bool
+    held: Document
+
+
+class ResultBatch(NamedTuple):
+    """The results of one read.
+
+    Attributes:
+        hits: the records that match, in order: hits, or objects if ``made``.
+        found: the rows of each of them; none if ``entries`` has the one row of each.
+        rows: how many records were passed, matching or not.
+        position: of the next batch; None at the end.
+        more: a further row was seen, so the end is not reached for certain.
+        made: the hits are objects.
+        entries: the row of each object of a plan of one scan.
+    """
+
+    hits: list[Hit | Any]
+    found: Sequence[Candidate]
+    rows: int
+    position: Position | None
+    more: bool
+    made: bool = False
+    entries: Sequence[Row] = ()
+
+
+class EntryReader:
+    """Turns the rows of one scan, by its number in the plan, into hits."""
+
+    __slots__ = ("_columns", "_context", "_cover", "_dropped", "_index", "_live", "_scan", "_tests", "selective")
+
+    def __init__(self, context: Context, live: LiveCollection, plan: QueryPlan, number: int) -> None:
+        scan = plan.scans[number]
+        self._context = context
+        self._live = live
+        self._scan = scan
+        self._index: LiveIndex | None = live.readable[scan.index] if scan.index is not None else None
+        self._columns = b""
+        self._tests: list[Matcher] = [test for test in (scan.matches, plan.matches) if test is not None]
+        self._dropped: list[Matcher] = [one.accepts for one in plan.scans[:number] if one.accepts is not None]
+        self._cover = None
+        if self._index is not None and scan.covers and not scan.copies:
+            self._cover = Cover(context.codec, live, self._index)
+        self.selective = bool(self._tests or self._dropped or scan.fans_out)
+        """Whether a row may turn out not to count."""
+
+    # --- to the record ----------------------------------------------------------------------------------------
+
+    def record_key(self, row: Row) -> bytes | None:
+        """Return the key of the record to read for a row; None if the row is enough, or no entry of the index."""
+        if self._scan.copies:
+            return None
+        pk = self.owner(row)
+        if pk is None or (self._cover is not None and self._is_decided(row, pk)):
+            return None
+        return self._live.layout.key(pk)
+
+    def owner(self, row: Row) -> bytes | None:
+        """Return the packed primary key that an entry leads to; None for a row that is no entry of the index."""
+        index = self._index
+        if index is None:
+            return self._live.layout.pk_of(row.key)
+        try:
+            return self._pk_in(index, row.key) or slot_owner(self._context.codec, self._live, index, row)
+        except (InvalidKeyError, DecodeError):
+            return None
+
+    def _pk_in(self, index: LiveIndex, key: bytes) -> bytes:
+        # Entries of one value lie together: a key that begins with the columns of the one before has the same
+        # columns, unless ff follows, which continues a text. Taking each key apart costs ten times as much.
+        columns = self._columns
+        if columns and key.startswith(columns) and key[len(columns) : len(columns) + 1] != b"\xff":
+            return key[len(columns) :]
+        pk = index.layout.pk_in(key)
+        self._columns = key[: len(key) - len(pk)]
+        return pk
+
+    def _is_decided(self, row: Row, pk: bytes) -> bool:
+        """Whether the entry alone decides if the record counts."""
+        if not self.selective:
+            return True
+        hit = self._covered(row, pk)
+        try:
+            if hit is not None:
+                self._counts(hit, row)
+        except KeyError:
+            return False
+        return True
+
+    # --- from the record --------------------------------------------------------------------------------------
+
+    def hit(self, row: Row, record: Row | None) -> Hit | None:
+        """Return the hit of a row; None if its record does not have this very entry.
+
+        Args:
+            row: of the scan.
+            record: the row at the ``record_key``, if there is such a key.
+
+        Raises:
+            DecodeError: the record, or the copy of it, is no document.
+        """
+        if record is not None:
+            hit = self._whole(record, document_of(self._context, record), self._live.layout.pk_of(record.key))
+            return hit if self.reproduces(hit, row) else None
+        if self._scan.copies:
+            document = document_of(self._context, row)
+            if self._index is None:
+                return self._whole(row, document, self._live.layout.pk_of(row.key))
+            pk = self._pk_in(self._index, row.key) or self._live.layout.pack_document(document)
+            return self._whole(row, document, pk)
+        if self._cover is None:
+            return None
+        owner = self.owner(row)
+        return None if owner is None else self._covered(row, owner)
+
+    def _whole(self, row: Row, held: Document, pk: bytes) -> Hit:
+        require_known_version(self._live, held, pk)
+        schema = self._live.schema
+        document = held if schema.upgrade is None else schema.upgrade(held, shown_values(self._live, pk))
+        return Hit(row, document, pk, whole=True, held=held)
+
+    def _covered(self, row: Row, pk: bytes) -> Hit | None:
+        assert self._cover is not None  # callers saw to it
+        try:
+            document = self._cover.document(row, pk)
+            if self._live.schema.upgrade is not None:
+                # The index is readable, so no upgrade that is outstanding touches what the entry holds.
+                document.setdefault(RESERVED_FIELD, {})["v"] = self._live.schema.schema_version
+            return Hit(row, document, pk, whole=False, held=document)
+        except (DecodeError, ValueError, TypeError):  # a foreign row
+            return None
+
+    def reproduces(self, hit: Hit, row: Row) -> bool:
+        """Whether a record calls for an entry of this scan; always, where only a part of it is known."""
+        if self._index is None or not hit.whole:
+            return True
+        return any(key == row.key for key in self._keys(hit))
+
+    def _keys(self, hit: Hit) -> Sequence[bytes]:
+        assert self._index is not None  # callers saw to it
+        try:
+            return [key for key, _ in self._index.layout.keys(hit.held, hit.pk)]
+        except (InvalidValueError, KeyError):  # a column that the index cannot hold, or none: it has no entry
+            return ()
+
+    # --- whether it counts ------------------------------------------------------------------------------------
+
+    def counts(self, hit: Hit, row: Row) -> bool:
+        """Whether a record satisfies the query, and is not found by an earlier row or scan.
+
+        Raises:
+            DecodeError: a document that lacks a value cannot be read as an object.
+        """
+        return not self.selective or self._counts(hit, row)
+
+    def _counts(self, hit: Hit, row: Row) -> bool:
+        if self._scan.fans_out and not self._is_first(hit, row):
+            return False
+        for test in self._tests:
+            if not self._holds(test, hit):
+                return False
+        return not any(self._holds(test, hit) for test in self._dropped)
+
+    def _holds(self, test: Matcher, hit: Hit) -> bool:
+        try:
+            return test.on_document(hit.document)
+        except KeyError:
+            if not hit.whole:
+                raise
+            # Written before the column was declared: the document that would be stored now decides.
+            key = self._live.layout.key(hit.pk)
+            return test.on_object(object_of(self._context, self._live, hit.row, key))
+
+    def _is_first(self, hit: Hit, row: Row) -> bool:
+        """Whether this is the lowest entry of its record in the ranges of the scan."""
+        if not hit.whole:
+            raise KeyError("an entry does not hold the other entries of its record")
+        for key in self._keys(hit):
+            if self._in_ranges(key):
+                return key == row.key
+        return False
+
+    def _in_ranges(self, key: bytes) -> bool:
+        ranges = self._scan.ranges
+        at = bisect_right(ranges, key, key=lambda key_range: key_range.start) - 1
+        if at < 0:
+            return False
+        start, end = ranges[at]
+        return key == start if end is None else key < end
+
+
+def result_of(live: LiveCollection, hit: Hit | Any, fields: tuple[str, ...] | None, schema: ModelSchema) -> Any:
+    """Return the object of a hit, or the values of some of its fields. The result owns the document afterwards.
+
+    Args:
+        live: the collection.
+        hit: the hit; an object is returned as it is.
+        fields: names of the fields; None: the object.
+        schema: the model.
+
+    Raises:
+        DecodeError: the record cannot be read as an object of the model.
+    """
+    if not isinstance(hit, Hit):
+        return hit
+    if fields is not None:
+        return projector(schema, fields)(hit.document)
+    try:
+        # As it is stored: then an error after an upgrade names the upgrade, as in a read by key.
+        return object_of_document(live, hit.row, hit.held, hit.pk)
+    except InvalidKeyError as error:
+        raise no_record_key(live, hit.row.key) from error
+
+
+# --- reads ----------------------------------------------------------------------------------------------------
 
 Chooser = Callable[[Sequence[list[Row]]], Choice]
 """A pure function from the rows of a read to those that count."""
 
 
-class Joined(NamedTuple):
-    """What one read gave: the rows that count, and for each what it leads to, or None if it does not."""
+class JoinedRows(NamedTuple):
+    """The rows of one read that count, and the hit of each; None for a row without one."""
 
     choice: Choice
     hits: list[Hit | None]
 
 
 class ScanSession:
-    """Reads of one plan under one header.
-
-    Args:
-        context: shared by the flows of the database.
-        view: the header.
-        live: the collection under it.
-        plan: what is read.
-    """
+    """Reads of one plan under one header."""
 
     __slots__ = ("_all_scans", "_context", "_guard", "_plan", "readers")
 
@@ -51,7 +294,7 @@ class ScanSession:
         self.readers = [EntryReader(context, live, plan, number) for number in range(len(plan.scans))]
 
     def rows(self, ranges: Sequence[ReadRange], *, keys_only: bool = False) -> Flow[Sequence[list[Row]] | None]:
-        """The rows of some ranges; None when the header has changed. Cost: one read, if the engine takes so many."""
+        """Read rows of ranges; None when the header has changed. Cost: one read, if the engine takes so many."""
         if keys_only:
             ranges = [wanted._replace(keys_only=True) for wanted in ranges]
         return (yield from read_all(self._context.limits, ranges, self._guard))
@@ -59,7 +302,7 @@ class ScanSession:
     def followed(
         self, ranges: Sequence[ReadRange], follow: Follow
     ) -> Flow[tuple[Sequence[list[Row]], Sequence[list[Row]]] | None]:
-        """The rows of some ranges, and of those that ``follow`` asks for then; None when the header has changed."""
+        """Read rows of ranges, and of those that ``follow`` derives from them; None when the header has changed."""
         if ranges and self._reads_once(ranges):
             result = yield from read(ranges, self._guard, follow=follow)
             return None if isinstance(result, GuardFailed) else (result.ranges, result.followed)
@@ -69,18 +312,18 @@ class ScanSession:
         second = yield from self.rows(follow([*first]))
         return None if second is None else (first, second)
 
-    def joined(self, ranges: Sequence[ReadRange], choose: Chooser) -> Flow[Joined | None]:
-        """The rows that count among those of some ranges, with their records; None when the header has changed.
+    def joined(self, ranges: Sequence[ReadRange], choose: Chooser) -> Flow[JoinedRows | None]:
+        """Read the rows that count among those of some ranges, with their records; None when the header has changed.
 
         Raises:
             RetriesExhaustedError: unique entries and their records never agreed in two reads.
             DecodeError: a record cannot be read.
         """
         if not ranges:
-            return Joined(choose(()), [])
+            return JoinedRows(choose(()), [])
         if not self._reads_once(ranges):
             return (yield from self._two_reads(ranges, choose))
-        follower = _Follower(self, choose)
+        follower = _RecordFollower(self, choose)
         result = yield from read(ranges, self._guard, follow=follower if self._follows() else None)
         if isinstance(result, GuardFailed):
             return None
@@ -89,14 +332,14 @@ class ScanSession:
         assert follower.choice is not None  # a read with ``follow`` calls it
         return self._with_records(follower.choice, follower.keys, result.followed)
 
-    def behind(self, choice: Choice) -> Flow[Joined | None]:
-        """Records of rows that were read before; those that no longer have all of them are left out."""
+    def behind(self, choice: Choice) -> Flow[JoinedRows | None]:
+        """Read the records of rows that were read before; those that no longer have all these entries are left out."""
         keys = [self.record_key(candidate) for candidate in choice.candidates]
         found = yield from self.rows(_points(keys))
         return None if found is None else self._with_records(choice, keys, found)
 
     def record_key(self, candidate: Candidate) -> bytes | None:
-        """The key of the record to read for a row that counts."""
+        """Return the key of the record to read for a row that counts."""
         return self.readers[candidate.number].record_key(candidate.row)
 
     def _follows(self) -> bool:
@@ -107,8 +350,8 @@ class ScanSession:
         context = self._context
         return context.traits.snapshots and fits_one_read(context.limits, ranges, guarded=self._guard is not None)
 
-    def _two_reads(self, ranges: Sequence[ReadRange], choose: Chooser) -> Flow[Joined | None]:
-        """Rows, then records: between the two, a record may change. A unique value then is looked up again."""
+    def _two_reads(self, ranges: Sequence[ReadRange], choose: Chooser) -> Flow[JoinedRows | None]:
+        """Read rows, then records. A record may change in between; then a unique value is looked up again."""
         policy, started = self._context.retry, self._context.monotonic()
         for attempt in range(1, policy.attempts + 1):
             pause = policy.pause(attempt, self._context.random())
@@ -126,9 +369,9 @@ class ScanSession:
             hint="The record is rewritten all the time, or its entry is damaged: run db.check().",
         )
 
-    def _with_records(self, choice: Choice, keys: Sequence[bytes | None], found: Sequence[list[Row]]) -> Joined:
+    def _with_records(self, choice: Choice, keys: Sequence[bytes | None], found: Sequence[list[Row]]) -> JoinedRows:
         if self._plan.copies and self._plan.combine in ("scan", "concatenate"):
-            return Joined(choice, [self.readers[one.number].hit(one.row, None) for one in choice.candidates])
+            return JoinedRows(choice, [self.readers[one.number].hit(one.row, None) for one in choice.candidates])
         records = {rows[0].key: rows[0] for rows in found if rows}
         hits: list[Hit | None] = []
         for candidate, key in zip(choice.candidates, keys, strict=True):
@@ -139,7 +382,7 @@ class ScanSession:
                 hits.append(self.readers[candidate.number].hit(candidate.row, record))
             else:
                 hits.append(None)
-        return Joined(choice, hits)
+        return JoinedRows(choice, hits)
 
     def _hit(self, candidate: Candidate, record: Row | None, *, missing: bool) -> Hit | None:
         if missing:
@@ -153,8 +396,8 @@ class ScanSession:
                 hit = reader.hit(row, record)
         return hit
 
-    def matching(self, joined: Joined) -> tuple[list[Candidate], list[Hit]]:
-        """The rows that turned out to count, and what they lead to."""
+    def matching(self, joined: JoinedRows) -> tuple[list[Candidate], list[Hit]]:
+        """Return the rows that turned out to count, and their hits."""
         if None not in joined.hits and not any(reader.selective for reader in self.readers):
             return joined.choice.candidates, cast("list[Hit]", joined.hits)
         candidates: list[Candidate] = []
@@ -166,11 +409,10 @@ class ScanSession:
         return candidates, hits
 
 
-class _Follower:
-    """The ``follow`` of a read: from the rows that count to their records.
+class _RecordFollower:
+    """The ``follow`` of a read, from the rows that count to their records; keeps the choice of its last call.
 
-    It remembers what it chose from the rows that it was given last, so that they are not taken apart twice; the answer
-    depends on the rows alone, as the engine requires.
+    The answer depends on the rows alone, as the engine requires.
     """
 
     __slots__ = ("_choose", "_session", "choice", "keys")
@@ -182,12 +424,12 @@ class _Follower:
         self.keys: list[bytes | None] = []
 
     def __call__(self, ranges: Sequence[list[Row]]) -> Sequence[ReadRange]:
-        """The keys of the records behind the rows that count."""
+        """Return the keys of the records."""
         self.choice = self._choose(ranges)
         self.keys = [self._session.record_key(candidate) for candidate in self.choice.candidates]
         return _points(self.keys)
 
 
 def _points(keys: Sequence[bytes | None]) -> list[ReadRange]:
-    """The records to read, each once: several entries of one record may be found together."""
+    """Return the records to read, each once: several entries of one record may be found together."""
     return [point(key) for key in dict.fromkeys(keys) if key is not None]

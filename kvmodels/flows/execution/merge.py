@@ -1,18 +1,26 @@
-"""Several scans in one order, put together by sort key: one read for all of them, and one record for equal keys.
+"""Merge several scans in one order by sort key: one read for all of them, and one record for equal keys.
 
-Of each scan a part is asked for. A row counts as soon as no scan can still give one before it: up to the least of the
-last sort keys of the scans that have more rows. Scans that are exhausted drop out, so that the others get larger
-parts; rows that were read and do not count yet are read again.
+The *sort key* is the packed parts of the columns of the order, primary key included, in the direction in which the keys
+of the first scan hold them. So it compares as keys do, and all scans of a merge compare it in the same direction.
 
-Rules of this module: pure; at most ``SPECULATIVE_ROWS`` rows, or one of each scan, are in memory at once.
+A part of each scan is read. A row counts as soon as no scan can return one before it: up to the least of the last sort
+keys of the scans that have more rows. Scans that have ended drop out, so that the others get larger parts; rows that
+were read and do not count yet are read again.
+
+Rules of this module: pure; at most ``SPECULATIVE_ROWS`` rows, or one of each scan, are in memory at once. A merge is
+planned only of scans that are read in one direction and whose keys hold every column of the order; each of their other
+columns has one value.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from kvmodels.catalog.collection import LiveCollection
+from kvmodels.core.keys import skip_parts, split_key
 from kvmodels.core.operations import Row
+from kvmodels.errors import InvalidKeyError
 from kvmodels.flows.execution.ranges import (
     MAX_WIDTH,
     SPECULATIVE_ROWS,
@@ -20,33 +28,100 @@ from kvmodels.flows.execution.ranges import (
     Choice,
     Extent,
     Piece,
-    Place,
     Position,
+    ScanPlace,
     Walk,
     bound_at,
 )
-from kvmodels.flows.execution.sort_keys import OwnerOf, SortKeys
+from kvmodels.query.plans import QueryPlan, Scan
+from kvmodels.schema.definition.definition import Column
+
+OwnerOf = Callable[[Row], bytes | None]
+"""Returns the packed primary key that a row leads to, or None for a row that is no entry of its index."""
+
+
+class SortKeys:
+    """Sort keys of the rows of one scan of a merge; ``equal_nulls``: slots of a unique index may hold None."""
+
+    __slots__ = ("_columns", "_equal_nulls", "_head", "_offset", "_order", "_positions", "_scan")
+
+    def __init__(self, plan: QueryPlan, scan: Scan, *, equal_nulls: bool) -> None:
+        self._scan = scan
+        self._equal_nulls = equal_nulls
+        self._order = [field.removeprefix("-") for field in plan.order]
+        self._columns = scan.columns + (plan.schema.primary_key if scan.unique else ())
+        names = [column.field for column in self._columns]
+        self._positions = [names.index(field) for field in self._order]
+        # Columns that the order does not name have one value in all ranges, so the first one has all their parts.
+        known = max((n + 1 for n, name in enumerate(names) if name not in self._order), default=0)
+        start = scan.ranges[0].start
+        self._head = split_key(start[: skip_parts(start, 1 + known)])
+        plain = not scan.unique and self._positions == list(range(known, len(names)))
+        self._offset = sum(len(part) for part in self._head) if plain else None
+
+    def of(self, row: Row, owner_of: OwnerOf) -> bytes | None:
+        """Return the sort key of a row, ending in its primary key; None for a row that is no entry of the index."""
+        if self._offset is not None:
+            return row.key[self._offset :]
+        try:
+            parts = split_key(row.key)[1:]
+            if len(parts) < len(self._columns):
+                owner = owner_of(row)
+                parts = parts if owner is None else parts + split_key(owner)
+            return b"".join([parts[position] for position in self._positions])
+        except (InvalidKeyError, IndexError):
+            return None
+
+    def key_at(self, sort_key: bytes) -> bytes:
+        """Return a key that separates rows with lower sort keys from rows with higher ones.
+
+        Raises:
+            InvalidKeyError: this is no sort key of the plan.
+        """
+        given = split_key(sort_key)
+        if len(given) != len(self._order):
+            raise InvalidKeyError("a sort key has the wrong number of parts", key=sort_key)
+        parts = {column.field: part for column, part in zip(self._columns, self._head[1:], strict=False)}
+        parts.update(zip(self._order, given, strict=True))
+        return self._head[0] + b"".join([parts[column.field] for column in self._written(parts)])
+
+    def _written(self, parts: dict[str, bytes]) -> tuple[Column, ...]:
+        """Return the columns of the key: a slot of a unique index ends before the primary key."""
+        own = self._scan.columns
+        if not self._scan.unique:
+            return own
+        null = any(column.nullable and parts[column.field] == column.codec.pack(None) for column in own)
+        return self._columns if null and not self._equal_nulls else own
+
+
+def sort_keys(plan: QueryPlan, live: LiveCollection) -> list[SortKeys]:
+    """Return the sort keys of each scan of a merge."""
+    found: list[SortKeys] = []
+    for scan in plan.scans:
+        definition = live.readable[scan.index].definition if scan.index is not None else None
+        found.append(SortKeys(plan, scan, equal_nulls=definition is not None and definition.nulls == "equal"))
+    return found
 
 
 class _Part(NamedTuple):
-    """What one read gave of one scan: its rows with their sort keys, and the places behind each and behind all.
+    """The rows of one scan in one read with their sort keys, and the place after all of them.
 
-    ``ends`` says that the scan has no further rows.
+    ``ends``: the scan has no further rows.
     """
 
     walk: Walk
     rows: list[tuple[bytes, Row, Piece]]
-    last: Place | None
+    last: ScanPlace | None
     ends: bool
 
 
 def merge_at(position: Position, keys: Sequence[SortKeys], sort_key: bytes, *, including: bool) -> Position:
-    """The position at a sort key, or behind it.
+    """Return the position at a sort key, or after it.
 
     Raises:
         InvalidKeyError: this is no sort key of the plan.
     """
-    # A scan goes on at the key itself: whether a row has this sort key, or a lower one, is seen when it is read.
+    # A scan resumes at the key itself: whether a row has this sort key, or a lower one, is seen when it is read.
     plan = position.plan
     places = tuple(
         Walk(number, scan).at(bound_at(keys[number].key_at(sort_key), including=True, reverse=scan.reverse))
@@ -57,19 +132,14 @@ def merge_at(position: Position, keys: Sequence[SortKeys], sort_key: bytes, *, i
 
 
 class Merge:
-    """The next rows of a merge.
+    """The next rows of a merge; ``owners`` has for each scan the function from a row to its owner."""
 
-    Args:
-        position: where to read on.
-        keys: for each scan its sort keys, and what says whose a row is.
-        extent: how much to read.
-    """
+    __slots__ = ("_backward", "_keys", "_limit", "_position", "_size", "_walks", "owners", "pieces")
 
-    __slots__ = ("_backward", "_keys", "_limit", "_position", "_size", "_walks", "pieces")
-
-    def __init__(self, position: Position, keys: Sequence[tuple[SortKeys, OwnerOf]], extent: Extent) -> None:
+    def __init__(self, position: Position, live: LiveCollection, owners: Sequence[OwnerOf], extent: Extent) -> None:
         self._position = position
-        self._keys = keys
+        self._keys = sort_keys(position.plan, live)
+        self.owners = owners
         self._size = extent.size
         self._backward = position.plan.scans[0].reverse
         self._walks = [
@@ -85,7 +155,7 @@ class Merge:
         return walk.pieces(place, width, max(1, self._limit // width))
 
     def choose(self, ranges: Sequence[list[Row]]) -> Choice:
-        """The rows that count, those of one record together, and the position behind them."""
+        """Return the rows that count, those of one record together, and the position after them."""
         parts = self._parts(ranges)
         horizon = self._horizon(parts)
         found = sorted(
@@ -121,9 +191,9 @@ class Merge:
     def _part(self, walk: Walk, pieces: Sequence[Piece], ranges: Sequence[list[Row]]) -> _Part:
         place = self._position.places[walk.number]
         width = min(2 * place.width, MAX_WIDTH) if place else 1
-        keys, owner_of = self._keys[walk.number]
+        keys, owner_of = self._keys[walk.number], self.owners[walk.number]
         keyed: list[tuple[bytes, Row, Piece]] = []
-        last: Place | None = place
+        last: ScanPlace | None = place
         for piece, rows in zip(pieces, ranges, strict=True):
             for row in rows:
                 key = keys.of(row, owner_of)
@@ -138,7 +208,7 @@ class Merge:
         return bound is None or (key < bound if self._backward else key >= bound)
 
     def _horizon(self, parts: Sequence[_Part]) -> bytes | None:
-        """The sort key up to which every scan is known; None: all of them to the end, b"" behind none."""
+        """Return the sort key up to which every scan is known; None: all of them to the end, b"": not even one row."""
         open_ends = [part.rows[-1][0] if part.rows else None for part in parts if not part.ends]
         if None in open_ends:
             return b""
@@ -151,7 +221,7 @@ class Merge:
         return horizon != b"" and (key >= horizon if self._backward else key <= horizon)
 
     def _behind(self, parts: Sequence[_Part], bound: bytes | None) -> Position | None:
-        places: list[Place | None] = [None] * len(self._position.places)
+        places: list[ScanPlace | None] = [None] * len(self._position.places)
         for part in parts:
             number = part.walk.number
             passed = [row for row in part.rows if not self._is_next(row[0], bound)]

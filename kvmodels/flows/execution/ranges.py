@@ -1,10 +1,11 @@
-"""Walk over the ranges of one scan: what to ask the engine for next, and where a row of the answer lies.
+"""Walk over the key ranges of a plan: which to read next, and where a row of the answer lies.
 
-Several ranges are read at once while they hold little: the *width* is doubled after ranges that held less than was
-asked for, and 1 again when one of them holds more than its part.
+Several ranges are read at once while they hold few rows: the *width* doubles after ranges that held fewer rows than
+were asked for, and is 1 again after one that held more. A concatenation lists its scans in the order of the branches of
+the filter; read backwards it begins with the last one.
 
-Rules of this module: pure. A place is a number of ranges that are behind, in the direction of the scan, and the bound
-from which the next one is read on: its first key, or (backwards) the key below which its last one lies.
+Rules of this module: pure. The place of a scan is the number of its ranges that are passed, in the direction of the
+scan, and the bound of the next read: its first key, or (backwards) the key below which its last one lies.
 """
 
 from __future__ import annotations
@@ -18,19 +19,19 @@ from kvmodels.core.operations import ReadRange, Row
 from kvmodels.query.plans import KeyRange, QueryPlan, Scan
 
 MAX_WIDTH: Final = 256
-"""The most ranges that are read at once when those before them held little."""
+"""The most ranges that are read at once when those before them held few rows."""
 
 SPECULATIVE_ROWS: Final = 1_000
-"""The most rows that several ranges read at once may give: of each only a part is asked for."""
+"""The most rows that one read of several ranges may return: each is asked for a part of them."""
 
 
-class Place(NamedTuple):
-    """Where a walk stands.
+class ScanPlace(NamedTuple):
+    """The place that the walk over one scan has reached.
 
     Attributes:
-        passed: how many ranges, in the direction of the scan, are behind.
-        bound: forward the lowest key to read next, backward the key below which to read on; None at the edge of the
-            next range.
+        passed: how many ranges are passed, in the direction of the scan.
+        bound: forward the lowest key to read next, backward the key below which to read; None at the edge of the next
+            range.
         width: how many ranges to read at once.
     """
 
@@ -39,29 +40,29 @@ class Place(NamedTuple):
     width: int = 1
 
 
-START: Final = Place()
+START: Final = ScanPlace()
 
 
 class Position(NamedTuple):
-    """Where the reading of a plan stands; a value, so that a failed read changes nothing.
+    """The place that the reading of a plan has reached; a value, so that a failed read changes nothing.
 
     Attributes:
-        plan: what is being read.
-        places: one for each scan of the plan; None: everything of it is behind.
+        plan: the plan.
+        places: one for each scan of the plan; None for a scan that has ended.
         fresh: nothing has been read yet and no cursor was given, so the query may be planned again.
-        bound: as ``Place.bound``, of a merge among sort keys, of an intersection among packed primary keys.
+        bound: as ``ScanPlace.bound``: of a merge among sort keys, of an intersection among packed primary keys.
         driver: of an intersection: the scan whose rows are looked up in the others; None: not chosen yet.
     """
 
     plan: QueryPlan
-    places: tuple[Place | None, ...]
+    places: tuple[ScanPlace | None, ...]
     fresh: bool = False
     bound: bytes | None = None
     driver: int | None = None
 
 
 class Piece(NamedTuple):
-    """A part of a range that one read asks for: the number of its scan, of the range in its direction."""
+    """A part of a range in one read, with the number of its scan, and of its range in the direction of the scan."""
 
     number: int
     step: int
@@ -72,7 +73,7 @@ class Candidate(NamedTuple):
     """Rows that lead to one record, which may turn out not to match.
 
     Attributes:
-        key: what a cursor names: the key of the row, a sort key or a packed primary key, by the kind of plan.
+        key: the key in a cursor: the key of the row, a sort key or a packed primary key, by the kind of plan.
         number: the scan that found it.
         row: the row that was found.
         others: further rows of the same record, with the numbers of their scans.
@@ -85,15 +86,23 @@ class Candidate(NamedTuple):
 
 
 class Choice(NamedTuple):
-    """What one read gave: the rows that count, where to read on (None at the end), whether there were more."""
+    """The rows of one read that count, the next position (None at the end), and whether there were more rows."""
 
     candidates: list[Candidate]
     position: Position | None
     more: bool
 
 
+class TakenRows(NamedTuple):
+    """The same by the number of the scan, without a candidate for each row."""
+
+    rows: list[tuple[int, list[Row]]]
+    position: Position | None
+    more: bool
+
+
 class Extent(NamedTuple):
-    """How much one read may give.
+    """The most that one read may return.
 
     Attributes:
         size: the most records to pass.
@@ -107,17 +116,12 @@ class Extent(NamedTuple):
 
     @property
     def limit(self) -> int:
-        """The rows to ask for."""
+        """The number of rows to ask for."""
         return self.size + 1 if self.peek else self.size
 
 
 class Walk:
-    """The ranges of one scan in its direction.
-
-    Args:
-        number: of the scan in its plan.
-        scan: whose ranges are walked.
-    """
+    """The ranges of one scan, by its number in the plan, in its direction."""
 
     __slots__ = ("_ranges", "_reverse", "number", "points")
 
@@ -127,8 +131,8 @@ class Walk:
         self._ranges: Sequence[KeyRange] = scan.ranges
         self._reverse = scan.reverse
 
-    def pieces(self, place: Place, width: int, part: int) -> list[Piece]:
-        """The next ranges: at most ``width`` of them, and of each at most ``part`` rows."""
+    def pieces(self, place: ScanPlace, width: int, part: int) -> list[Piece]:
+        """Return the next ranges: at most ``width`` of them, and of each at most ``part`` rows."""
         passed, total = place.passed, len(self._ranges)
         found: list[Piece] = []
         for step in range(passed, min(passed + width, total)):
@@ -144,23 +148,23 @@ class Walk:
             found.append(Piece(self.number, step, ReadRange(start, max(start, end), part, self._reverse)))
         return found
 
-    def behind(self, piece: Piece, row: Row, width: int = 1) -> Place | None:
-        """The place behind a row of a piece; None when that is the end of the scan."""
+    def behind(self, piece: Piece, row: Row, width: int = 1) -> ScanPlace | None:
+        """Return the place after a row of a piece; None at the end of the scan."""
         if piece.wanted.end is None:
             return self.after(piece, width)
-        return Place(piece.step, bound_at(row[0], including=False, reverse=self._reverse), width)
+        return ScanPlace(piece.step, bound_at(row[0], including=False, reverse=self._reverse), width)
 
-    def after(self, piece: Piece, width: int = 1) -> Place | None:
-        """The place behind the whole range of a piece; None when that is the end of the scan."""
-        return Place(piece.step + 1, None, width) if piece.step + 1 < len(self._ranges) else None
+    def after(self, piece: Piece, width: int = 1) -> ScanPlace | None:
+        """Return the place after the whole range of a piece; None at the end of the scan."""
+        return ScanPlace(piece.step + 1, None, width) if piece.step + 1 < len(self._ranges) else None
 
-    def at(self, bound: bytes) -> Place | None:
-        """The place at a bound; None at the end. Logarithmic in the number of ranges."""
+    def at(self, bound: bytes) -> ScanPlace | None:
+        """Return the place at a bound; None at the end. Logarithmic in the number of ranges."""
         if self._reverse:
             passed = len(self._ranges) - bisect_left(self._ranges, bound, key=_start)
         else:
             passed = bisect_right(self._ranges, bound, key=_end)
-        return Place(passed, bound) if passed < len(self._ranges) else None
+        return ScanPlace(passed, bound) if passed < len(self._ranges) else None
 
     def holds(self, key: bytes) -> bool:
         """Whether a key lies in one of the ranges, logarithmic in their number."""
@@ -168,13 +172,82 @@ class Walk:
         return at >= 0 and key < _end(self._ranges[at])
 
 
+class Concatenation:
+    """The next rows of a plan of one scan, or of several that are read one after the other."""
+
+    __slots__ = ("_position", "_size", "_walks", "_width", "pieces")
+
+    def __init__(self, position: Position, extent: Extent) -> None:
+        plan = position.plan
+        walks = [Walk(number, scan) for number, scan in enumerate(plan.scans)]
+        self._walks = walks[::-1] if len(walks) > 1 and plan.reverse else walks
+        self._position = position
+        self._size = extent.size
+        self._width = 1
+        self.pieces = self._window(extent)
+
+    def _window(self, extent: Extent) -> list[Piece]:
+        pieces: list[Piece] = []
+        width = part = 0
+        for walk in self._walks:
+            place = self._position.places[walk.number]
+            if place is None:
+                continue
+            if not pieces:
+                self._width = place.width
+                width = min(extent.limit if walk.points else place.width, extent.max_ranges)
+                part = extent.limit if width == 1 else min(extent.limit, max(1, SPECULATIVE_ROWS // width))
+            pieces += walk.pieces(place, width - len(pieces), part)
+            if len(pieces) >= width:
+                break
+        return pieces
+
+    def choose(self, ranges: Sequence[list[Row]]) -> Choice:
+        """Return the first rows, at most as many as were asked for, and the position after them."""
+        taken, position, more = self.take(ranges)
+        if len(taken) == 1:  # by far the most frequent
+            ((number, rows),) = taken
+            return Choice([Candidate(row.key, number, row) for row in rows], position, more)
+        return Choice([Candidate(row.key, number, row) for number, rows in taken for row in rows], position, more)
+
+    def take(self, ranges: Sequence[list[Row]]) -> TakenRows:
+        """Return the same rows by the number of their scan."""
+        taken: list[tuple[int, list[Row]]] = []
+        room = self._size
+        places = list(self._position.places)
+        walks = {walk.number: walk for walk in self._walks}
+        width = min(self._width * 2, MAX_WIDTH)
+        for piece, rows in zip(self.pieces, ranges, strict=True):
+            number, walk = piece.number, walks[piece.number]
+            taken.append((number, rows[:room]))
+            if len(rows) > room:
+                if room:
+                    places[number] = walk.behind(piece, rows[room - 1])
+                return TakenRows(taken, self._at(places, self._width), more=True)
+            room -= len(rows)
+            if piece.wanted.limit is not None and len(rows) >= piece.wanted.limit:
+                places[number] = walk.behind(piece, rows[-1])
+                return TakenRows(taken, self._at(places), more=False)
+            places[number] = walk.after(piece, width)
+        return TakenRows(taken, self._at(places, width), more=False)
+
+    def _at(self, places: list[ScanPlace | None], width: int = 1) -> Position | None:
+        """Return the position at these places, with a width for the scan that comes next."""
+        for walk in self._walks:
+            place = places[walk.number]
+            if place is not None:
+                places[walk.number] = place._replace(width=width)
+                return self._position._replace(places=tuple(places), fresh=False)
+        return None
+
+
 def bound_at(key: bytes, *, including: bool, reverse: bool) -> bytes:
-    """The bound of a place before a key (``including``) or behind it, in the direction of the walk."""
+    """Return the bound of a place before a key (``including``) or after it, in the direction of the walk."""
     return key_successor(key) if including is reverse else key
 
 
-def further(one: Place, other: Place, *, reverse: bool) -> Place:
-    """The one of two places of a walk that has more behind it."""
+def further(one: ScanPlace, other: ScanPlace, *, reverse: bool) -> ScanPlace:
+    """Return the later one of two places of a walk."""
     if one.passed != other.passed:
         return max(one, other, key=_passed)
     if one.bound is None or other.bound is None:
@@ -182,7 +255,7 @@ def further(one: Place, other: Place, *, reverse: bool) -> Place:
     return one if (one.bound < other.bound) is reverse else other
 
 
-def _passed(place: Place) -> int:
+def _passed(place: ScanPlace) -> int:
     return place.passed
 
 

@@ -1,11 +1,11 @@
-"""Put the results of a query into an order that no index supplies, in bounded memory.
+"""Sort the results of a query in memory, in an order that no index supplies.
 
-As many records are held as the slice or the page needs, at most as many as ``sort_in_memory(limit=…)`` allows; every
-record that matches is read.
+Every record that matches is read; as many are held as the slice or the page needs, at most as many as
+``sort_in_memory(limit=…)`` allows.
 
-Rules of this module: records are compared by the packed parts of what they store, as index entries would be, and by
-parts of the same order where an index could not hold the value; objects are made only of those that are given. NaN is
-above every value.
+Rules of this module: records are compared by the packed parts of their stored values, as index entries would be, and by
+parts of the same order where an index could not hold the value; objects are made only of the results. NaN is above
+every value.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from kvmodels.codecs.columns.registry import ColumnOrder
 from kvmodels.errors import OperationTooLargeError
 from kvmodels.flows.context import Context, live_collection
 from kvmodels.flows.effects import Flow
-from kvmodels.flows.execution.batch import MAX_BATCH, beginning, read_batch
-from kvmodels.flows.execution.entries import Hit
+from kvmodels.flows.execution.executor import MAX_BATCH, beginning, read_batch
+from kvmodels.flows.execution.join import Hit
 from kvmodels.flows.execution.ranges import Position
 from kvmodels.flows.hydration.rows import object_of
 from kvmodels.query.plans import QueryPlan, Sort
@@ -33,15 +33,15 @@ _ABOVE: Final = b"\xfe"
 _BELOW: Final = b"\x00"
 
 
-class Sorted(NamedTuple):
+class SortedHit(NamedTuple):
     """A record and its sort key."""
 
     key: bytes
     hit: Hit
 
 
-class Wanted(NamedTuple):
-    """Which records are wanted: the first ``most`` behind a bound, or the last before it.
+class SortWindow(NamedTuple):
+    """The records to return: the first ``most`` after a bound, or the last before it.
 
     Attributes:
         most: how many; None: all.
@@ -57,14 +57,14 @@ class Wanted(NamedTuple):
         return self.bound is None or (key < self.bound if self.back else key >= self.bound)
 
 
-def sorted_hits(context: Context, query: Query, plan: QueryPlan, wanted: Wanted) -> Flow[list[Sorted]]:
-    """Records of a query in the order of its sort; ``back`` from the greatest to the least.
+def sorted_hits(context: Context, query: Query, plan: QueryPlan, wanted: SortWindow) -> Flow[list[SortedHit]]:
+    """Return records of a query in the order of its sort; ``back`` from the greatest to the least.
 
     Args:
         context: shared by the flows of the database.
-        query: what is asked for; its slice is left to the caller.
+        query: the query; its slice is left to the caller.
         plan: of the query, with a sort.
-        wanted: which of them.
+        wanted: the records to return.
 
     Raises:
         OperationTooLargeError: more records would have to be held than ``sort_in_memory`` allows.
@@ -76,19 +76,19 @@ def sorted_hits(context: Context, query: Query, plan: QueryPlan, wanted: Wanted)
     assert sort is not None  # callers saw to it
     _, live = yield from live_collection(context, query.schema)
     keys = _Keys(context, live, sort)
-    held: list[Sorted] = []
+    held: list[SortedHit] = []
     position: Position | None = beginning(plan)
     while position is not None:
         batch = yield from read_batch(context, query, position, MAX_BATCH, peek=False)
-        held += [Sorted(key, hit) for hit in batch.hits if wanted.has(key := keys.of(hit))]
+        held += [SortedHit(key, hit) for hit in batch.hits if wanted.has(key := keys.of(hit))]
         held = _bounded(held, wanted, sort.limit)
         position = batch.position
     held.sort(key=itemgetter(0), reverse=wanted.back)
     return held[: wanted.most]
 
 
-def _bounded(held: list[Sorted], wanted: Wanted, limit: int) -> list[Sorted]:
-    """Without what is not needed; raises when more is needed than may be held."""
+def _bounded(held: list[SortedHit], wanted: SortWindow, limit: int) -> list[SortedHit]:
+    """Return the records that are needed; raises OperationTooLargeError if more are needed than may be held."""
     if wanted.most is not None and len(held) > wanted.most:
         held = sorted(held, key=itemgetter(0), reverse=wanted.back)[: wanted.most]
     if len(held) > limit:
@@ -113,11 +113,11 @@ class _Keys:
         self._columns = [_packer(column, live.schema.name) for column in sort.columns]
 
     def of(self, hit: Hit) -> bytes:
-        """The packed columns, one after the other."""
+        """Return the packed columns, one after the other."""
         try:
             return b"".join([pack(hit.document) for pack in self._columns])
         except KeyError:
-            # Written before the column was declared: what the record would be stored as now decides.
+            # Written before the column was declared: the document that would be stored now decides.
             key = self._live.layout.key(hit.pk)
             instance: Any = object_of(self._context, self._live, hit.row, key)
             document: Document = self._live.schema.prepare(instance).document

@@ -1,29 +1,28 @@
 """Answer ``aggregate()`` and ``group_by()``: from counters, from the ends of indexes, or in one pass over records.
 
 Rules of this module: memory holds one batch and one group; all groups only where the plan says so, and then no more
-than its limit. Results that come from several sources are of one snapshot each.
+than its limit. Results from several sources are of one snapshot each. Every read of counters carries the header as
+guard (rule R3); all counters of one group are read together, in one snapshot. A group whose records are all gone keeps
+counters with zero, and is skipped.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from operator import itemgetter
-from typing import Any, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
-from kvmodels.core.keys import decode_key
-from kvmodels.errors import (
-    IndexChangedError,
-    NoUsableIndexError,
-    OperationTooLargeError,
-)
-from kvmodels.flows.context import Context, HeaderView, live_collection, planned
-from kvmodels.flows.effects import Flow
-from kvmodels.flows.execution.batch import MAX_BATCH
+from kvmodels.core.keys import decode_key, key_successor
+from kvmodels.core.operations import GuardFailed, ReadRange, Row, point
+from kvmodels.errors import DecodeError, IndexChangedError, NoUsableIndexError, OperationTooLargeError
+from kvmodels.flows.context import Context, HeaderView, live_collection, planned, reload_header
+from kvmodels.flows.effects import Flow, ranges_at_once, read, rows_at_once, steps_of
+from kvmodels.flows.execution.executor import MAX_BATCH
 from kvmodels.flows.reading import scan
-from kvmodels.flows.reading.counter_reads import Counters, CounterScan, counted_result, total_of
-from kvmodels.flows.reading.scan import Scan, fetch
-from kvmodels.query.aggregates import Accumulator, Grouping, Measure
+from kvmodels.flows.reading.scan import ResultScan, fetch
+from kvmodels.indexing.aggregates import from_u64
+from kvmodels.query.aggregates import Accumulator, Grouping, Measure, average, summed
 from kvmodels.query.planning.aggregation import (
     COUNT,
     EVERY_RECORD,
@@ -37,6 +36,7 @@ from kvmodels.query.planning.aggregation import (
     refuse_unready,
 )
 from kvmodels.query.query import Query
+from kvmodels.schema.definition.definition import IndexDefinition, ModelSchema
 
 Results = dict[str, Any]
 
@@ -45,12 +45,12 @@ Results = dict[str, Any]
 
 
 def aggregate_plan_of(context: Context, query: Query, measures: tuple[Measure, ...]) -> Flow[AggregatePlan]:
-    """Where the results come from under the present header; raises what ``plan_aggregate`` raises."""
+    """Plan an aggregate under the present header; raises what ``plan_aggregate`` raises."""
     return (yield from _planned_aggregate(context, query, measures))[1]
 
 
 def aggregate(context: Context, query: Query, measures: tuple[Measure, ...]) -> Flow[Results]:
-    """The results of an aggregate, by name.
+    """Return the results of an aggregate, by name.
 
     Raises:
         InvalidValueError: a result that its type cannot hold.
@@ -63,7 +63,7 @@ def aggregate(context: Context, query: Query, measures: tuple[Measure, ...]) -> 
         except IndexChangedError:
             continue
         for end in plan.ends:
-            found = yield from fetch(context, end.query)
+            found = yield from steps_of(fetch(context, end.query))
             results[end.measure.label] = end.measure.value_of(found[0]) if found else None
         if plan.rows is not None:
             results |= yield from _passed(context, plan.rows.query, plan.passed)
@@ -71,16 +71,16 @@ def aggregate(context: Context, query: Query, measures: tuple[Measure, ...]) -> 
 
 
 def count(context: Context, query: Query) -> Flow[int]:
-    """How many records a query has: from counters where an aggregate index keeps them, which is one read.
+    """Count the records of a query: from counters where an aggregate index keeps them, which is one read.
 
     Raises:
-        NoUsableIndexError, IndexNotReadyError: neither counters nor entries tell it.
+        NoUsableIndexError, IndexNotReadyError: neither counters nor entries have the number.
     """
     number = yield from _counted(context, query)
     if number is not None:
         return number
     try:
-        return (yield from scan.count(context, query))
+        return (yield from scan.planned_count(context, query))
     except NoUsableIndexError:
         _, live = yield from live_collection(context, query.schema)
         refuse_unready(query, live, (EVERY_RECORD,))
@@ -88,7 +88,7 @@ def count(context: Context, query: Query) -> Flow[int]:
 
 
 def _counted(context: Context, query: Query) -> Flow[int | None]:
-    """The number of records with the slice applied; None where counters do not tell it."""
+    """Return the number of records with the slice applied; None where no counters have it."""
     while True:  # as above
         view, live = yield from live_collection(context, query.schema)
         counters = counter_plan(query, live, (EVERY_RECORD,))
@@ -121,17 +121,17 @@ def _totals(context: Context, view: HeaderView, plan: AggregatePlan) -> Flow[Res
 
 
 def _kinds(counters: CounterPlan, measures: Iterable[Measure]) -> list[str]:
-    """The kinds of counters that the results need; always the number of records: without any there is no group."""
+    """Return the kinds of counters that the results need; always the number of records, 0 for no group."""
     kinds = [kind for measure in measures for kind in kinds_of(counters.index.definition, measure) or ()]
     return list(dict.fromkeys([COUNT, *kinds]))
 
 
 def _passed(context: Context, query: Query, measures: Sequence[Measure]) -> Flow[Results]:
-    """One pass over the records."""
-    tally = _Tally((), measures)
-    records = Scan(context, query, first=MAX_BATCH)
+    """Compute the results in one pass over the records."""
+    tally = _RecordGroup((), measures)
+    records = ResultScan(context, query, first=MAX_BATCH)
     while not records.done:
-        for values in (yield from records.next_batch()):
+        for values in (yield from steps_of(records.next_batch())):
             tally.add(values)
     return tally.row()
 
@@ -140,24 +140,19 @@ def _passed(context: Context, query: Query, measures: Sequence[Measure]) -> Flow
 
 
 class _Group(Protocol):
-    """One group in the making."""
+    """A group whose values are being collected."""
 
     def add(self, item: Any) -> None:
-        """Take the values of one more record, or more counters."""
+        """Add the values of a record, or counters."""
         ...
 
     def row(self) -> Results | None:
-        """The row; None when the group has no record."""
+        """Return the row; None when the group has no record."""
         ...
 
 
-class _Tally:
-    """A group of records.
-
-    Args:
-        head: the fields of the group with their values.
-        measures: the results.
-    """
+class _RecordGroup:
+    """A group of records; ``head`` has the fields of the group with their values."""
 
     __slots__ = ("_accumulators", "_head")
 
@@ -175,8 +170,8 @@ class _Tally:
         return dict(self._head) | {measure.label: sums.result() for measure, sums in self._accumulators}
 
 
-class _Counted:
-    """A group of counters; the arguments are those of ``_Tally``, and the plan of the counters."""
+class _CounterGroup:
+    """A group of counters; ``head`` as in ``_RecordGroup``."""
 
     __slots__ = ("_head", "_measures", "_plan", "_totals")
 
@@ -198,12 +193,7 @@ class _Counted:
 
 
 class GroupScan:
-    """An iteration over the rows of a grouped query, batch by batch; a stateful object for one reader.
-
-    Args:
-        context: shared by the flows of the database.
-        grouping: the records, the columns to group by, and the functions.
-    """
+    """An iteration over the rows of a grouped query, batch by batch; a stateful object for one reader."""
 
     __slots__ = ("_context", "_grouping", "_groups", "_orders", "_plan", "_source", "done")
 
@@ -211,13 +201,13 @@ class GroupScan:
         self._context = context
         self._grouping = grouping
         self._plan: GroupPlan | None = None
-        self._source: Scan | CounterScan | None = None
+        self._source: ResultScan | CounterScan | None = None
         self._groups: dict[tuple[bytes, ...], _Group] = {}
         self._orders = grouping.strict_orders()
         self.done = False
 
     def next_batch(self) -> Flow[list[Results]]:
-        """The next rows in order; an empty list does not mean the end, ``done`` does.
+        """Read the next rows in order; an empty list does not mean the end, ``done`` does.
 
         Raises:
             NoUsableIndexError, IndexNotReadyError: see ``plan_groups``.
@@ -230,7 +220,7 @@ class GroupScan:
         except IndexChangedError:
             if not first:
                 raise
-            self._plan = None  # nothing has been given yet: plan again under the header that was read just now
+            self._plan = None  # nothing was returned yet: plan again under the header that was read just now
             return []
         plan = self._plan
         assert plan is not None  # reading planned it
@@ -249,7 +239,7 @@ class GroupScan:
             batch = yield from self._source.next_batch()
             return [item for counters in batch for item in self._of_counters(counters)]
         assert self._source is not None  # the beginning made it
-        values = yield from self._source.next_batch()
+        values = yield from steps_of(self._source.next_batch())
         return [item for record in values for item in self._of_record(record)]
 
     def _begin(self) -> Flow[None]:
@@ -260,7 +250,7 @@ class GroupScan:
             self._source = CounterScan(self._context, view, self._grouping.query.schema, plan.counters, kinds)
         else:
             assert plan.rows is not None  # a plan has either
-            self._source = Scan(self._context, plan.rows.query, first=MAX_BATCH)
+            self._source = ResultScan(self._context, plan.rows.query, first=MAX_BATCH)
 
     # --- items ------------------------------------------------------------------------------------------------
 
@@ -284,7 +274,7 @@ class GroupScan:
     # --- groups -----------------------------------------------------------------------------------------------
 
     def _key(self, group: Sequence[Any]) -> tuple[bytes, ...]:
-        """The parts of the values of a group.
+        """Return the key parts of the values of a group.
 
         Raises:
             InvalidValueError: Python cannot compare values of a column that the groups are ordered by.
@@ -304,12 +294,14 @@ class GroupScan:
                     hint="Raise sort_in_memory(limit=...), filter more, or index the fields of the groups.",
                 )
             measures = self._grouping.measures
-            made = _Tally(head, measures) if plan.counters is None else _Counted(head, measures, plan.counters)
+            made = (
+                _RecordGroup(head, measures) if plan.counters is None else _CounterGroup(head, measures, plan.counters)
+            )
             group = self._groups[key] = made
         group.add(item)
 
     def _finished(self) -> list[Results]:
-        """The rows of the groups that cannot get more: all but the last one, which may go on in the next batch."""
+        """Return the rows of complete groups: all but the last one, which may continue in the next batch."""
         keys = list(self._groups) if self.done else list(self._groups)[:-1]
         rows = [self._groups.pop(key).row() for key in keys]
         return [row for row in rows if row is not None]
@@ -324,7 +316,7 @@ class GroupScan:
 
 
 def fetch_groups(context: Context, grouping: Grouping) -> Flow[list[Results]]:
-    """All rows of a grouped query; raises what ``GroupScan`` raises."""
+    """Return all rows of a grouped query; raises what ``GroupScan`` raises."""
     groups = GroupScan(context, grouping)
     rows: list[Results] = []
     while not groups.done:
@@ -333,9 +325,147 @@ def fetch_groups(context: Context, grouping: Grouping) -> Flow[list[Results]]:
 
 
 def group_plan_of(context: Context, grouping: Grouping) -> Flow[GroupPlan]:
-    """Where the rows come from under the present header; raises what ``plan_groups`` raises."""
+    """Plan a grouped query under the present header; raises what ``plan_groups`` raises."""
     return (yield from _planned_groups(context, grouping))[1]
 
 
 def _planned_groups(context: Context, grouping: Grouping) -> Flow[tuple[HeaderView, GroupPlan]]:
     return (yield from planned(context, grouping.query.schema, lambda live: plan_groups(grouping, live)))
+
+
+# --- counters ---------------------------------------------------------------------------------------------------
+
+ROWS_AT_ONCE: Final = 500
+U64_ENCODING: Final = 2
+HALF: Final = 2**32
+
+
+class Counters(NamedTuple):
+    """Counters of one group of the index: its packed columns, and the signed numbers by kind."""
+
+    parts: tuple[bytes, ...]
+    numbers: dict[str, int]
+
+
+class CounterScan:
+    """Reads the counters of a plan, batch by batch; a stateful object for one reader.
+
+    Args:
+        context: shared by the flows of the database.
+        view: the header that the plan was made under.
+        schema: the model.
+        plan: the counters.
+        kinds: of the counters to read when complete groups are read by key.
+    """
+
+    __slots__ = ("_at", "_context", "_guard", "_plan", "_ranges", "_schema", "done")
+
+    def __init__(
+        self, context: Context, view: HeaderView, schema: ModelSchema, plan: CounterPlan, kinds: Iterable[str]
+    ) -> None:
+        self._context = context
+        self._schema = schema
+        self._plan = plan
+        self._guard = view.guard
+        self._at = 0
+        layout = plan.index.layout
+        ranges = [point(layout.counter_key(group, kind)) for group in plan.groups for kind in kinds]
+        ranges += [ReadRange(start, end, ROWS_AT_ONCE, plan.reverse) for start, end in plan.ranges if end is not None]
+        self._ranges = ranges[::-1] if plan.reverse else ranges
+        self.done = not ranges
+
+    def next_batch(self) -> Flow[list[Counters]]:
+        """Read the next counters, ordered by group; a group may continue in the next batch.
+
+        Raises:
+            IndexChangedError: the index was rebuilt or dropped.
+            DecodeError: a counter is damaged.
+        """
+        limits = self._context.limits
+        many = min(rows_at_once(limits, ROWS_AT_ONCE), ranges_at_once(limits, guarded=True)) if self._plan.groups else 1
+        wanted = self._ranges[self._at : self._at + many]
+        result = yield from read(wanted, self._guard)
+        while isinstance(result, GuardFailed):
+            yield from self._renew()
+            result = yield from read(wanted, self._guard)
+        rows = [row for found in result.ranges for row in found]
+        if not self._plan.groups and len(rows) == ROWS_AT_ONCE:
+            self._ranges[self._at] = _behind(wanted[0], rows[-1])
+        else:
+            self._at += len(wanted)
+        self.done = self._at >= len(self._ranges)
+        return self._counters(rows)
+
+    def _renew(self) -> Flow[None]:
+        """Continue under another header, if the index is still the same."""
+        view = yield from reload_header(self._context)
+        live = view.live[self._schema.collection]
+        index = live.readable.get(self._plan.name)
+        if index is None or index.stored.generation != self._plan.index.stored.generation:
+            raise IndexChangedError(
+                "the index was rebuilt or dropped while it was being read",
+                model=self._schema.name,
+                index=self._plan.name,
+            )
+        self._guard = view.guard
+
+    def _counters(self, rows: Sequence[Row]) -> list[Counters]:
+        counters: list[Counters] = []
+        for row in rows:
+            found = self._plan.parts_in(row.key)
+            if found is None:
+                continue
+            *parts, kind = found
+            group = tuple(parts)
+            if not counters or counters[-1].parts != group:
+                counters.append(Counters(group, {}))
+            counters[-1].numbers[_text(kind)] = _number(row)
+        return counters
+
+
+def _behind(wanted: ReadRange, row: Row) -> ReadRange:
+    if wanted.reverse:
+        return wanted._replace(end=row.key)
+    return wanted._replace(start=key_successor(row.key))
+
+
+def _text(part: bytes) -> str:
+    (kind,) = decode_key(part)
+    return str(kind)
+
+
+def _number(row: Row) -> int:
+    if row.encoding != U64_ENCODING:
+        raise DecodeError(
+            "a counter of an aggregate index is not a number",
+            key=decode_key(row.key),
+            reason=f"encoding {row.encoding}",
+            hint="Another program wrote it: run db.check(repair=True).",
+        )
+    return from_u64(int.from_bytes(row.value, "little"))
+
+
+def total_of(found: Iterable[Counters]) -> dict[str, int]:
+    """Return the sum of the counters of each kind."""
+    totals: dict[str, int] = {}
+    for counters in found:
+        for kind, number in counters.numbers.items():
+            totals[kind] = totals.get(kind, 0) + number
+    return totals
+
+
+def counted_result(definition: IndexDefinition, measure: Measure, totals: Mapping[str, int]) -> Any:
+    """Return a result from the totals of its counters.
+
+    Raises:
+        InvalidValueError: a result that its type cannot hold; see ``kvmodels.query.aggregates``.
+    """
+    kinds = kinds_of(definition, measure)
+    assert kinds is not None  # the plan requires it
+    values = totals.get(kinds[-1] if kinds and kinds[-1].startswith("present:") else COUNT, 0)
+    if measure.function == "count":
+        return values
+    if values == 0:
+        return None
+    total = totals.get(kinds[1], 0) * HALF + totals.get(kinds[0], 0)
+    return average(measure.kind, total, values) if measure.function == "avg" else summed(measure.kind, total)

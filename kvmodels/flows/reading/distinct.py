@@ -1,8 +1,8 @@
 """Read distinct values: from one to the next in an index, or in one pass with all of them in memory.
 
-Where equal values lie side by side in the keys of one scan, what is read after a value begins behind all rows with it
-(a *loose index scan*). While most rows of a batch have new values, batches grow and read on instead, so that many
-values cost few reads and few values few rows.
+Where equal values are adjacent in the keys of one scan, the read after a value begins after all rows with it (a *loose
+index scan*). While most rows of a batch have new values, batches grow and continue instead, so that many values cost
+few reads and few values few rows.
 
 Rules of this module: the slice of the query is one of distinct results. Memory holds one batch, or as many values as
 ``sort_in_memory(limit)`` permits.
@@ -15,12 +15,11 @@ from typing import Any
 from kvmodels.core.keys import skip_parts
 from kvmodels.errors import OperationTooLargeError
 from kvmodels.flows.context import Context, live_collection, planned
-from kvmodels.flows.effects import Flow
-from kvmodels.flows.execution.batch import MAX_BATCH, Batch, beginning, read_batch
-from kvmodels.flows.execution.entries import result_of
+from kvmodels.flows.effects import Flow, steps_of
+from kvmodels.flows.execution.executor import MAX_BATCH, beginning, read_batch
+from kvmodels.flows.execution.join import ResultBatch, result_of
 from kvmodels.flows.execution.ranges import Position, Walk, further
-from kvmodels.flows.reading.page import FEWEST_TESTED
-from kvmodels.flows.reading.scan import Scan
+from kvmodels.flows.reading.scan import FEWEST_TESTED, ResultScan
 from kvmodels.query.planning.distinct import DistinctPlan, distinct_key, in_order, jump_parts, plan_distinct
 from kvmodels.query.query import Query
 
@@ -28,7 +27,7 @@ Values = dict[str, Any]
 
 
 def distinct_plan_of(context: Context, query: Query) -> Flow[DistinctPlan]:
-    """How the distinct values are found under the present header; raises what ``plan_distinct`` raises."""
+    """Plan the distinct values under the present header; raises what ``plan_distinct`` raises."""
     return (yield from planned(context, query.schema, lambda live: plan_distinct(query, live)))[1]
 
 
@@ -54,7 +53,7 @@ class DistinctScan:
         self.done = self._left is not None and self._left <= 0
 
     def next_batch(self) -> Flow[list[Values]]:
-        """The next distinct values in order; an empty list does not mean the end, ``done`` does.
+        """Read the next distinct values in order; an empty list does not mean the end, ``done`` does.
 
         Raises:
             OperationTooLargeError: more values than may be held in memory.
@@ -79,9 +78,9 @@ class DistinctScan:
 
     def _held(self, plan: DistinctPlan, limit: int) -> Flow[list[Values]]:
         held: dict[tuple[Any, ...], Values] = {}
-        scan = Scan(self._context, plan.query, first=MAX_BATCH)
+        scan = ResultScan(self._context, plan.query, first=MAX_BATCH)
         while not scan.done:
-            for values in (yield from scan.next_batch()):
+            for values in (yield from steps_of(scan.next_batch())):
                 held.setdefault(distinct_key(values), values)
                 if len(held) > limit:
                     raise OperationTooLargeError(
@@ -110,15 +109,15 @@ class DistinctScan:
                 self._last = key
                 found.append(values)
         if batch.rows:
-            # Without any result there is no value to leap from, so the rest must be read through.
+            # Without any result there is no value to skip, so the rest must be read through.
             reads_on = not batch.hits or 2 * len(found) >= batch.rows
             self._size = min(size * 2, MAX_BATCH) if reads_on else max(1, size // 2)
         self._position = self._behind(batch)
         self.done = self._position is None
         return found
 
-    def _behind(self, batch: Batch) -> Position | None:
-        """Where to read on: behind every row that has the value of the last one."""
+    def _behind(self, batch: ResultBatch) -> Position | None:
+        """Return the position after every row that has the value of the last one."""
         position = batch.position
         parts = None if position is None else jump_parts(position.plan, self._query.fields or ())
         if position is None or parts is None or not batch.found:
@@ -126,10 +125,10 @@ class DistinctScan:
         scan = position.plan.scans[0]
         key, prefix = batch.found[-1].row.key, len(scan.prefix)
         group = key[: prefix + skip_parts(key[prefix:], parts)]
-        # Keys that go on with the text of this value, and so belong to another one, begin with ff behind it.
+        # Keys that continue the text of this value, and so belong to another one, have ff after it.
         place = Walk(0, scan).at(group if scan.reverse else group + b"\xff")
         read_to = position.places[0]
         if place is None or read_to is None:
             return None
-        # Rows behind the last result were read and tested: there is no going back to the end of its value.
+        # Rows after the last result were read and tested, so the position must not move back before them.
         return position._replace(places=(further(place, read_to, reverse=scan.reverse),))

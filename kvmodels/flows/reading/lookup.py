@@ -22,7 +22,7 @@ from kvmodels.core.operations import Follow, Guard, Likely, ReadRange, ReadResul
 from kvmodels.errors import DecodeError, InvalidArgumentError, InvalidValueError
 from kvmodels.flows.arguments import items_of, require_object
 from kvmodels.flows.context import Context, HeaderView, live_collection
-from kvmodels.flows.effects import AGAIN, AnyFlow, Flow, OneLookup, read
+from kvmodels.flows.effects import AGAIN, AnyFlow, Flow, OneLookup, read, steps_of
 from kvmodels.flows.hydration.loader import entry_loader_of, loader_of, packer_of, slot_owner_of
 from kvmodels.flows.hydration.rows import absent, document_of, object_of, object_of_document
 from kvmodels.flows.reading.scan import fetch
@@ -446,7 +446,7 @@ def find_one(context: Context, query: Query, *, required: bool = False) -> Flow[
     Raises:
         DoesNotExist, MultipleObjectsReturned: there is none, or there are several (the classes of the model).
     """
-    found = yield from fetch(context, query.limited(2))
+    found = yield from steps_of(fetch(context, query.limited(2)))
     if len(found) > 1:
         raise query.schema.model.MultipleObjectsReturned(
             "more than one record matches", model=query.schema.name, lookup=_lookup(query)

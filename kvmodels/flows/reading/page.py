@@ -1,10 +1,10 @@
 """Read one page of a query after or before a cursor, at the cost of the first page.
 
-A page after a cursor is read forward from its place, a page before one backward and turned round. So a walk in one
+A page after a cursor is read forward from its place, a page before one backward and reversed. So walking in one
 direction and back again gives the same pages, as long as nothing is written.
 
-Rules of this module: a cursor is made of the plan of the query, never of the turned one, so that those of one
-direction serve in the other.
+Rules of this module: a cursor is made of the plan of the query, never of the turned one, so it serves in both
+directions.
 """
 
 from __future__ import annotations
@@ -14,21 +14,29 @@ from typing import Any, NamedTuple
 from kvmodels.errors import InvalidArgumentError, InvalidValueError
 from kvmodels.flows.context import Context, live_collection
 from kvmodels.flows.effects import Flow
-from kvmodels.flows.execution.batch import MAX_BATCH, beginning, counts_rows, plan_of, read_batch, resume
-from kvmodels.flows.execution.entries import Hit, result_of
-from kvmodels.flows.execution.positions import mark_of, mark_of_key, position_at, side_of
+from kvmodels.flows.execution.executor import (
+    MAX_BATCH,
+    beginning,
+    counts_rows,
+    mark_of,
+    mark_of_key,
+    plan_of,
+    position_at,
+    read_batch,
+    resume,
+    side_of,
+)
+from kvmodels.flows.execution.join import Hit, result_of
 from kvmodels.flows.execution.ranges import Candidate, Position, bound_at
-from kvmodels.flows.execution.sort import Wanted, sorted_hits
+from kvmodels.flows.execution.sort import SortWindow, sorted_hits
+from kvmodels.flows.reading.scan import FEWEST_TESTED
 from kvmodels.query.planning.cursor import cursor_after
 from kvmodels.query.plans import QueryPlan
 from kvmodels.query.query import Query
 
-FEWEST_TESTED = 20
-"""The least rows to read when each is tested: a match may be far, and a read costs more than a few rows."""
-
 
 class PageData(NamedTuple):
-    """The results of one page, and the cursors of the places behind its last one and before its first, or None."""
+    """The results of one page, and the cursors of the places after its last and before its first, or None."""
 
     objects: list[Any]
     next_cursor: str | None
@@ -36,7 +44,7 @@ class PageData(NamedTuple):
 
 
 class _Found(NamedTuple):
-    """Results in the direction of reading, the marks of the places before and behind each, and whether more follow."""
+    """Results in the direction of reading, marks before and after the first and the last, and whether more follow."""
 
     plan: QueryPlan
     hits: list[Hit]
@@ -47,13 +55,13 @@ class _Found(NamedTuple):
 def page(
     context: Context, query: Query, size: int, after: str | None = None, before: str | None = None
 ) -> Flow[PageData]:
-    """One page of a query, and the cursors of the places at its ends.
+    """Return one page of a query, and the cursors of the places at its ends.
 
     Args:
         context: shared by the flows of the database.
-        query: what is asked for; not sliced.
+        query: the query; not sliced.
         size: the most results of the page, 1 or more.
-        after: a cursor: the results behind its place; None: from the beginning.
+        after: a cursor: the results after its place; None: from the beginning.
         before: a cursor: the last results before its place; not together with ``after``.
 
     Raises:
@@ -85,7 +93,7 @@ def _first(context: Context, query: Query, size: int) -> Flow[_Found]:
 
 
 def _read(context: Context, query: Query, position: Position, size: int, asked: QueryPlan | None) -> Flow[_Found]:
-    """The next results in the direction of the position; ``asked``: the plan that the cursor was made with."""
+    """Read the next results in the direction of the position; ``asked``: the plan of the cursor."""
     reading: Position | None = position
     rows, more, plan = size, False, position.plan
     hits: list[Hit] = []
@@ -96,13 +104,13 @@ def _read(context: Context, query: Query, position: Position, size: int, asked: 
             return (yield from _sorted(context, query, plan, size, None, back=False))
         plain = counts_rows(plan) and plan.combine != "intersect"
         if len(hits) == size and plain:
-            # The rows ended with a range of several, so whether there is another one is asked for by itself.
-            batch = yield from read_batch(context, query, reading, 1, peek=False, records=False)
+            # The rows ended with one of several ranges, so another row is asked for by itself.
+            batch = yield from read_batch(context, query, reading, 1, peek=False, wanted="rows")
             more = batch.rows > 0
         else:
             if plain:
                 rows = size - len(hits)
-            batch = yield from read_batch(context, query, reading, min(rows, MAX_BATCH), objects=True)
+            batch = yield from read_batch(context, query, reading, min(rows, MAX_BATCH), wanted="objects")
             hits += batch.hits
             found += batch.found or [Candidate(row[0], 0, row) for row in batch.entries]
             more = len(hits) > size or (len(hits) == size and plain and batch.more)
@@ -120,14 +128,14 @@ def _sorted(
     if place is not None:
         key, behind = place
         bound = bound_at(key, including=behind is back, reverse=back)
-    found = yield from sorted_hits(context, query, plan, Wanted(size + 1, bound, back))
+    found = yield from sorted_hits(context, query, plan, SortWindow(size + 1, bound, back))
     taken = found[:size]
     marks = [(mark_of_key(one.key, behind=False), mark_of_key(one.key, behind=True)) for one in _ends(taken)]
     return _Found(plan, [one.hit for one in taken], marks, len(found) > size)
 
 
 def _ends(found: list[Any]) -> list[Any]:
-    """The first and the last."""
+    """Return the first and the last."""
     return [found[0], found[-1]] if found else []
 
 
@@ -142,7 +150,7 @@ def _as_page(context: Context, query: Query, found: _Found, cursor: str | None, 
         return PageData(results, cursor_after(found.plan, marks[-1][1]) if found.more else None)
     first = cursor_after(found.plan, marks[0][0]) if marks else cursor
     last = cursor_after(found.plan, marks[-1][1]) if marks else cursor
-    # Towards the cursor there was a result when it was made; in the direction of reading it is known.
+    # On the side of the cursor there was a result when it was made; in the direction of reading it is known.
     return PageData(
         results,
         next_cursor=last if back or found.more else None,

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Sequence
 from functools import reduce
 from typing import Any, Final, NamedTuple
 
+from kvmodels.catalog.collection import LiveCollection
 from kvmodels.query.query import Query
 from kvmodels.schema.definition.definition import Column, ColumnSource, IndexDefinition, ModelSchema, Partial
 from kvmodels.schema.filters.operands import PRIMARY_KEY
@@ -129,6 +130,18 @@ class Branch:
         self.parts = parts
         self.terms = terms
         self.keys = keys
+
+
+class FilterParts(NamedTuple):
+    """A filter taken apart: the whole of it, and its alternatives (None: too many)."""
+
+    stem: Branch
+    branches: Sequence[Branch] | None
+
+
+def partials_of(live: LiveCollection) -> Sequence[IndexDefinition]:
+    """Return the readable indexes with a condition, which a filter may satisfy."""
+    return [index.definition for index in live.readable.values() if index.definition.where is not None]
 
 
 def _is_plain(condition: Condition) -> bool:

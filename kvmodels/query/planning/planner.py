@@ -1,57 +1,56 @@
-"""Choose how to answer a query: which ranges of which indexes are read, how they combine, what is tested.
+"""Plan queries: which ranges of which indexes are read, how they combine, what is tested.
 
-The choice is made in two steps. The *decision* (``query/planning/combining.py``) depends on the shape of the query
-alone, and is kept in ``CompiledCollection.plans`` while the header holds. With the operands it becomes a *plan*. So a
-remembered decision gives the very plan that deciding anew gives.
+A plan is made in two steps. The *decision* (``query/planning/combining.py``) depends on the shape of the query alone,
+and is kept in ``CompiledCollection.plans`` while the header holds. With the operands it becomes a *plan*. A query of
+equalities that reads one range needs no decision after the first: its ``RangePlan`` is kept, and makes the plan of its
+operands. So a kept decision or plan gives the very plan that planning again gives.
 
 Rules of this module: pure and deterministic. An order comes from an index, or from a sort in memory that was permitted,
-or not at all.
+or there is none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from inspect import unwrap
 from itertools import product
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
-from kvmodels.catalog.catalogue import IndexState
+from kvmodels._support import switches
 from kvmodels.catalog.collection import LiveCollection
 from kvmodels.codecs.columns.base import descending
 from kvmodels.core.keys import key_successor
 from kvmodels.core.operations import after_prefix
-from kvmodels.errors import IndexNotReadyError
 from kvmodels.query.matching import matcher, packed_key
-from kvmodels.query.planning.accesses import Path, index_path, paths_of
+from kvmodels.query.planning.accesses import Path, paths_of
 from kvmodels.query.planning.branches import (
     Branch,
     ColumnTerm,
+    FilterParts,
     QueryShape,
     branch_of,
     branches_of,
     can_match,
+    partials_of,
     shape_of,
 )
 from kvmodels.query.planning.combining import Decision, ScanChoice, decide
-from kvmodels.query.planning.refusals import no_usable_index
+from kvmodels.query.planning.refusals import refusal
 from kvmodels.query.plans import KeyRange, QueryPlan, Scan, Sort
 from kvmodels.query.query import Query
-from kvmodels.schema.definition.definition import Column, IndexDefinition, ModelSchema
+from kvmodels.schema.definition.definition import Column, ModelSchema
 from kvmodels.schema.filters.predicate import AnyOf, Condition, Conjunction, Span, ascending_column
 
-
-class _AlternativePlans(NamedTuple):
-    """A filter taken apart: the whole of it, and its branches (None: too many)."""
-
-    stem: Branch
-    branches: Sequence[Branch] | None
+NO_RANGE: Final = object()
+"""Kept for the shapes of queries of equalities that do not read one range."""
 
 
 def plan_query(query: Query, live: LiveCollection, *, through: frozenset[str] | None = None) -> QueryPlan:
     """Plan a query over a collection.
 
     Args:
-        query: what is asked for.
+        query: the query.
         live: the collection with the indexes that are readable now.
         through: the names of the only indexes to consider, ``""`` for the primary key; None for all of them. A page
             that follows another one is read through the same indexes.
@@ -61,19 +60,155 @@ def plan_query(query: Query, live: LiveCollection, *, through: frozenset[str] | 
             help; the hint has the line to add to the model.
         IndexNotReadyError: an index is declared that would serve, and it is not built.
     """
-    alternatives = None if query.stop is not None and query.start >= query.stop else _alternatives(query)
+    if query.stop is not None and query.start >= query.stop:
+        return _nothing(query)
+    shape = range_shape(query) if through is None else None
+    if shape is None:
+        return _planned(query, live, through)
+    key, operands = shape
+    known = live.compiled.plans.get(key)
+    if isinstance(known, RangePlan):
+        return known.bind(query, operands)
+    plan = _planned(query, live, None)
+    if known is None:
+        live.compiled.keep_plan(key, _range_plan(query, live, plan) or NO_RANGE)
+    return plan
+
+
+def _nothing(query: Query) -> QueryPlan:
+    return QueryPlan(query.schema, "nothing", (), _names(query.directions), query.start, query.stop)
+
+
+def _planned(query: Query, live: LiveCollection, through: frozenset[str] | None) -> QueryPlan:
+    alternatives = _alternatives(query)
     if alternatives is None:
-        return QueryPlan(query.schema, "nothing", (), _names(query.directions), query.start, query.stop)
-    shape = shape_of(query, *alternatives, _partials(live), through)
+        return _nothing(query)
+    shape = shape_of(query, *alternatives, partials_of(live), through)
     # Classes that share a collection may have fields of one name and several types.
     known: Any = shape if query.schema.variants is None else (query.schema.model, shape)
     decision = live.compiled.plans.get(known)
     if not isinstance(decision, Decision):
         decision = _decided(query.schema, shape, paths_of(live, shape))
         if decision is None:
-            raise _refusal(query, live, shape, alternatives)
+            raise refusal(query, live, shape, alternatives)
         live.compiled.keep_plan(known, decision)
     return _Planning(query, alternatives, decision).plan()
+
+
+# --- one range --------------------------------------------------------------------------------------------------
+
+
+class RangePlan(NamedTuple):
+    """A plan of one range, for all queries that give other values to the same fields.
+
+    Attributes:
+        plan: of the query that it was made for, without a slice.
+        prefix: of the index, or of the records.
+        columns: in their order, each as the position of its condition in the filter and the function that packs its
+            operand.
+        single: the columns are a whole key.
+        reverse: the rows are read from their end.
+    """
+
+    plan: QueryPlan
+    prefix: bytes
+    columns: tuple[tuple[int, Callable[[Any], bytes]], ...]
+    single: bool
+    reverse: bool
+
+    def key(self, operands: Sequence[Any]) -> bytes:
+        """Return the beginning of the range of a query, or its only key."""
+        key = self.prefix
+        for at, pack in self.columns:
+            key += pack(operands[at])
+        return key
+
+    def key_range(self, operands: Sequence[Any]) -> KeyRange:
+        """Return the range of a query."""
+        key = self.key(operands)
+        return KeyRange(key, None if self.single else after_prefix(key))
+
+    def bind(self, query: Query, operands: Sequence[Any]) -> QueryPlan:
+        """Return the plan of a query."""
+        plan, ranges = self.plan, (self.key_range(operands),)
+        one = plan.scans[0]
+        head = one.index, one.generation, one.prefix, one.columns, one.unique, ranges, one.reverse
+        scan = Scan(*head, one.copies, one.covers, one.fans_out, one.order, query.where)
+        return QueryPlan(query.schema, "scan", (scan,), plan.order, query.start, query.stop, plan.full_scan)
+
+
+def range_shape(query: Query, kind: str = "plan") -> tuple[Hashable, list[Any]] | None:
+    """Return the shape of a query of equalities of different fields, and the values; None for any other query.
+
+    The shape is everything that its plan depends on besides the values; ``kind`` keeps plans apart from other things
+    that are kept for a shape. Classes that share a collection have none: conditions on the class are not always tested.
+    """
+    schema = query.schema
+    if schema.variants is not None or not switches.fast_kinds:
+        return None
+    fields: list[str] = []
+    operands: list[Any] = []
+    for part in query.where:
+        if not isinstance(part, Condition):
+            return None
+        field, lookup, operand, element, negated = part
+        if lookup != "exact" or element or negated or field in fields:
+            return None
+        fields.append(field)
+        operands.append(operand)
+    key = (
+        kind,
+        schema.model,
+        tuple(fields),
+        query.order,
+        query.reverse,
+        query.scan_allowed,
+        query.using,
+        query.sort_limit is None,
+        query.fields,
+    )
+    return key, operands
+
+
+def range_plan(query: Query, live: LiveCollection) -> RangePlan | None:
+    """Return the kept plan of queries of this shape, made if it is the first; None if they do not read one range.
+
+    Raises:
+        NoUsableIndexError, IndexNotReadyError: see ``plan_query``.
+    """
+    shape = range_shape(query)
+    if shape is None:
+        return None
+    if shape[0] not in live.compiled.plans:
+        plan_query(replace(query, start=0, stop=None), live)
+    known = live.compiled.plans.get(shape[0])
+    return known if isinstance(known, RangePlan) else None
+
+
+def _range_plan(query: Query, live: LiveCollection, plan: QueryPlan) -> RangePlan | None:
+    """Make the kept plan of a query from its plan."""
+    if plan.combine != "scan" or len(plan.ranges) != 1 or plan.sort is not None or plan.matches is not None:
+        return None
+    (scan,) = plan.scans
+    # An index with a condition serves by its operands.
+    if scan.fans_out or scan.matches is not None or partials_of(live):
+        return None
+    names = [part.field for part in query.where if isinstance(part, Condition)]
+    columns: list[tuple[int, Callable[[Any], bytes]]] = []
+    for column in scan.columns[: len(names)]:
+        if column.field not in names or column.many:
+            return None
+        columns.append((names.index(column.field), unwrap(column.codec.pack)))
+    if len(columns) < len(names):
+        return None
+    whole = replace(plan, start=0, stop=None)
+    made = RangePlan(whole, scan.prefix, tuple(columns), plan.ranges[0].end is None, scan.reverse)
+    # The rules of ranges here hold for the query that the plan was made for.
+    operands = [part.operand for part in query.where if isinstance(part, Condition)]
+    return made if (made.key_range(operands),) == plan.ranges else None
+
+
+# --- decisions --------------------------------------------------------------------------------------------------
 
 
 def _decided(schema: ModelSchema, shape: QueryShape, paths: Sequence[Path]) -> Decision | None:
@@ -103,23 +238,19 @@ def _by_class_alone(decision: Decision, shape: QueryShape, discriminator: str) -
     return True
 
 
-def _alternatives(query: Query) -> _AlternativePlans | None:
+def _alternatives(query: Query) -> FilterParts | None:
     """The filter taken apart; None when no record can match."""
     stem = branch_of(query.schema, query.where)
     if not can_match(stem):
         return None
     if not any(isinstance(part, AnyOf) for part in query.where):
-        return _AlternativePlans(stem, (stem,))
+        return FilterParts(stem, (stem,))
     branches = branches_of(query.schema, query.where)
     if branches is None:
-        return _AlternativePlans(stem, None)
+        return FilterParts(stem, None)
     if not branches:
         return None
-    return _AlternativePlans(branches[0] if len(branches) == 1 else stem, branches)
-
-
-def _partials(live: LiveCollection) -> Sequence[IndexDefinition]:
-    return [index.definition for index in live.readable.values() if index.definition.where is not None]
+    return FilterParts(branches[0] if len(branches) == 1 else stem, branches)
 
 
 def _names(order: Iterable[tuple[str, bool]]) -> tuple[str, ...]:
@@ -134,7 +265,7 @@ class _Planning:
 
     __slots__ = ("_alternatives", "_decision", "_query")
 
-    def __init__(self, query: Query, alternatives: _AlternativePlans, decision: Decision) -> None:
+    def __init__(self, query: Query, alternatives: FilterParts, decision: Decision) -> None:
         self._query = query
         self._alternatives = alternatives
         self._decision = decision
@@ -342,53 +473,3 @@ def _others(parts: Conjunction, places: frozenset[int]) -> Conjunction:
 
 def _sorted_names(sort: Sort) -> tuple[str, ...]:
     return _names((column.field, column.descending) for column in sort.columns)
-
-
-# --- refusals ---------------------------------------------------------------------------------------------------
-
-
-def _refusal(query: Query, live: LiveCollection, shape: QueryShape, alternatives: _AlternativePlans) -> Exception:
-    """Why there is no plan: an index that would serve is not built, or there is none."""
-    if shape.within is None:
-        name = _unready(query, live, alternatives)
-        if name is not None:
-            return IndexNotReadyError(
-                "the index that would serve this query is not readable",
-                model=query.schema.name,
-                index=name,
-                state=live.states[name].value,
-                hint=_advice(live, name),
-            )
-    return no_usable_index(query, live, shape, *alternatives)
-
-
-def _unready(query: Query, live: LiveCollection, alternatives: _AlternativePlans) -> str | None:
-    """The first index that is not readable of those that would serve."""
-    waiting = [schema for name, schema in live.schema.indexes.items() if name in live.states]
-    waiting = [
-        definition for definition in waiting if definition.aggregates is None and query.using in (None, definition.name)
-    ]
-    if not waiting:
-        return None
-    partials = [*_partials(live), *(definition for definition in waiting if definition.where is not None)]
-    shape = shape_of(query, *alternatives, partials, None)
-    paths = [*paths_of(live, shape), *(index_path(live, definition, b"", 0) for definition in waiting)]
-    decision = decide(query.schema, shape, paths)
-    used = [step.access.path.name for step in decision.steps] if decision else []
-    return next((name for name in used if name in live.states), None)
-
-
-def _advice(live: LiveCollection, name: str) -> str:
-    state = live.states[name]
-    if name in live.replaced:
-        return "Another release has replaced this index: run that release, or call .allow_scan() to read all records."
-    if state is IndexState.PENDING:
-        return "Resolve the violations of the index and run db.apply() again, or call .allow_scan()."
-    if state is IndexState.SUPERSEDED:
-        return "A newer release has changed the records that the index is made of: run that release."
-    if state is IndexState.OUTDATED or live.unraised:
-        return "Run db.apply(), which rewrites the records that an upgrade changes, or call .allow_scan() until then."
-    build = "Run db.apply(), or call .allow_scan() to read all records until then."
-    if state is IndexState.DISABLED:  # the store does not tell an index that is new from one that was dropped
-        return f"{build} If a newer release has dropped the index, run that release instead."
-    return build

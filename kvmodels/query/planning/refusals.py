@@ -12,10 +12,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from kvmodels.catalog.catalogue import IndexState
 from kvmodels.catalog.collection import LiveCollection
-from kvmodels.errors import NoUsableIndexError
-from kvmodels.query.planning.accesses import Asked, Directions, accesses, paths_of
-from kvmodels.query.planning.branches import MAX_BRANCHES, Branch, BranchShape, ColumnTerm, Guarantee, QueryShape
+from kvmodels.errors import IndexNotReadyError, NoUsableIndexError
+from kvmodels.query.planning.accesses import Asked, Directions, accesses, index_path, paths_of
+from kvmodels.query.planning.branches import (
+    MAX_BRANCHES,
+    Branch,
+    BranchShape,
+    ColumnTerm,
+    FilterParts,
+    Guarantee,
+    QueryShape,
+    partials_of,
+    shape_of,
+)
 from kvmodels.query.planning.combining import decide
 from kvmodels.query.query import Query
 from kvmodels.schema.definition.definition import IndexDefinition, ModelSchema
@@ -144,7 +155,7 @@ def unused_name(schema: ModelSchema, name: str) -> str:
 _EVERYTHING = BranchShape((), (), None, ())
 
 
-def no_usable_index(
+def _no_usable_index(
     query: Query, live: LiveCollection, shape: QueryShape, stem: Branch, branches: Sequence[Branch] | None
 ) -> NoUsableIndexError:
     """The error, with the candidates and with the index to add.
@@ -336,3 +347,53 @@ def _incomplete(definition: IndexDefinition, shape: BranchShape) -> str | None:
         if definition.nulls == "skip" and column.nullable and not any(term.excludes_none for term in terms):
             return f"it leaves out records whose {column.field!r} is None"
     return None
+
+
+# --- indexes that are not ready --------------------------------------------------------------------------------
+
+
+def refusal(query: Query, live: LiveCollection, shape: QueryShape, alternatives: FilterParts) -> Exception:
+    """Return the error for a query without a plan: an index that would serve is not built, or there is none."""
+    if shape.within is None:
+        name = _unready(query, live, alternatives)
+        if name is not None:
+            return IndexNotReadyError(
+                "the index that would serve this query is not readable",
+                model=query.schema.name,
+                index=name,
+                state=live.states[name].value,
+                hint=_advice(live, name),
+            )
+    return _no_usable_index(query, live, shape, *alternatives)
+
+
+def _unready(query: Query, live: LiveCollection, alternatives: FilterParts) -> str | None:
+    """Return the name of the first unreadable index that would serve."""
+    waiting = [schema for name, schema in live.schema.indexes.items() if name in live.states]
+    waiting = [
+        definition for definition in waiting if definition.aggregates is None and query.using in (None, definition.name)
+    ]
+    if not waiting:
+        return None
+    partials = [*partials_of(live), *(definition for definition in waiting if definition.where is not None)]
+    shape = shape_of(query, *alternatives, partials, None)
+    paths = [*paths_of(live, shape), *(index_path(live, definition, b"", 0) for definition in waiting)]
+    decision = decide(query.schema, shape, paths)
+    used = [step.access.path.name for step in decision.steps] if decision else []
+    return next((name for name in used if name in live.states), None)
+
+
+def _advice(live: LiveCollection, name: str) -> str:
+    state = live.states[name]
+    if name in live.replaced:
+        return "Another release has replaced this index: run that release, or call .allow_scan() to read all records."
+    if state is IndexState.PENDING:
+        return "Resolve the violations of the index and run db.apply() again, or call .allow_scan()."
+    if state is IndexState.SUPERSEDED:
+        return "A newer release has changed the records that the index is made of: run that release."
+    if state is IndexState.OUTDATED or live.unraised:
+        return "Run db.apply(), which rewrites the records that an upgrade changes, or call .allow_scan() until then."
+    build = "Run db.apply(), or call .allow_scan() to read all records until then."
+    if state is IndexState.DISABLED:  # the store does not tell an index that is new from one that was dropped
+        return f"{build} If a newer release has dropped the index, run that release instead."
+    return build

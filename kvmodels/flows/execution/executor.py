@@ -1,0 +1,416 @@
+"""Run query plans: read results batch by batch, each in one snapshot of header, rows and records.
+
+``Executor`` reads the next rows of a plan of any kind: ``Concatenation``, ``Merge`` or ``Intersection`` choose rows,
+``ScanSession`` reads their records, and ``fast_reads.py`` has the fast kinds. A *mark* is a place between two results,
+as the bytes in a cursor: it names a row (by its key, its sort key or its packed primary key) and the side of it in the
+order of the query, so it is the same place in both directions.
+
+A read through an index carries the header as guard (rule R3). When the header has changed, a query that has read
+nothing yet is planned again; another one continues only if the generations of its indexes are still readable.
+
+Promise: a record that is not written between the first and the last batch is returned exactly once, in order.
+
+Rules of this module: bounded memory; the rows read depend on the query, never on the size of the collection. Marks come
+from outside: one that is no place of the plan is an InvalidCursorError, and none reaches a row outside its ranges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, Final, Literal, NamedTuple
+
+import msgpack
+
+from kvmodels._support import switches
+from kvmodels.catalog.collection import LiveCollection
+from kvmodels.core.operations import Counted, ReadRange
+from kvmodels.errors import (
+    IndexChangedError,
+    IndexNotReadyError,
+    InvalidCursorError,
+    InvalidKeyError,
+    NoUsableIndexError,
+)
+from kvmodels.flows.context import Context, HeaderView, live_collection, planned, reload_header
+from kvmodels.flows.effects import Flow, OneRequest, count_rows, fits_one_read, ranges_at_once, rows_at_once
+from kvmodels.flows.execution.fast_reads import (
+    RangeCount,
+    RangeRead,
+    RangeRows,
+    makes_objects,
+    range_read,
+    read_merge,
+    read_scan,
+)
+from kvmodels.flows.execution.intersect import Intersection, intersection_at
+from kvmodels.flows.execution.join import ResultBatch, ScanSession
+from kvmodels.flows.execution.merge import Merge, OwnerOf, merge_at, sort_keys
+from kvmodels.flows.execution.ranges import (
+    START,
+    Candidate,
+    Concatenation,
+    Extent,
+    Position,
+    ScanPlace,
+    Walk,
+    bound_at,
+)
+from kvmodels.flows.hydration.loader import owner_of
+from kvmodels.query.planning.aggregation import EVERY_RECORD, counter_plan
+from kvmodels.query.planning.cursor import is_same_index, require_same_index, resumed
+from kvmodels.query.planning.planner import plan_query, range_plan, range_shape
+from kvmodels.query.plans import QueryPlan
+from kvmodels.query.query import Query
+
+MAX_BATCH: Final = 500
+"""The most rows of one batch, as Deno's, unless the caller gives another size; so many are in memory at once."""
+
+NOT_PREPARED: Final = object()
+"""Kept for the shapes of queries that must be planned."""
+
+Wanted = Literal["rows", "hits", "objects"]
+"""What a batch holds: the number of rows; the records that match; or, wherever possible, their objects."""
+
+
+def plan_of(context: Context, query: Query) -> Flow[QueryPlan]:
+    """Plan a query under the present header; raises what ``plan_query`` raises. Cost: usually no read."""
+    return (yield from planned(context, query.schema, lambda live: plan_query(query, live)))[1]
+
+
+def beginning(plan: QueryPlan) -> Position:
+    """Return the position before everything that a plan reads."""
+    return Position(plan, (START,) * len(plan.scans), fresh=True)
+
+
+def counts_rows(plan: QueryPlan) -> bool:
+    """Whether every record that is passed is a result, so that rows can be counted without their records."""
+    if plan.matches is not None or (plan.combine == "concatenate" and len(plan.scans) > 1):
+        return False
+    return not any(scan.fans_out or scan.matches is not None for scan in plan.scans)
+
+
+def resume(context: Context, query: Query, cursor: str) -> Flow[tuple[QueryPlan, LiveCollection, bytes]]:
+    """Return the plan of a cursor, the collection, and the mark in the cursor.
+
+    Raises:
+        InvalidCursorError, IndexChangedError: see ``kvmodels.query.planning.cursor.resumed``.
+    """
+    _, live = yield from live_collection(context, query.schema)
+    try:
+        plan, mark = resumed(query, live, cursor)
+    except IndexChangedError:
+        view = yield from reload_header(context)  # another process may have built it since
+        live = view.live[query.schema.collection]
+        plan, mark = resumed(query, live, cursor)
+    return plan, live, mark
+
+
+# --- batches ----------------------------------------------------------------------------------------------------
+
+
+class Executor:
+    """Reads the next rows of a plan of any kind; each method is one batch, or None when the header has changed."""
+
+    __slots__ = ("_context", "_extent", "_live", "_plan", "_position", "_view")
+
+    def __init__(
+        self, context: Context, view: HeaderView, live: LiveCollection, position: Position, extent: Extent
+    ) -> None:
+        self._context = context
+        self._view = view
+        self._live = live
+        self._plan = position.plan
+        self._position = position
+        self._extent = extent
+
+    def read(self, wanted: Wanted) -> Flow[ResultBatch | None]:
+        """Read the next rows; raises DecodeError."""
+        if wanted == "rows":
+            return self._counted()
+        if wanted == "objects" and makes_objects(self._context, self._live, self._plan):
+            return self._objects()
+        return self._hits()
+
+    def _objects(self) -> Flow[ResultBatch | None]:
+        context, view, live, plan = self._context, self._view, self._live, self._plan
+        if plan.combine == "scan":
+            return read_scan(context, view, live, plan, Concatenation(self._position, self._extent))
+        indexes = [live.readable[scan.index] for scan in plan.scans if scan.index is not None]
+        merge = self._merge([owner_of(context, live, index) for index in indexes])
+        if not merge.pieces or not fits_one_read(context.limits, [one.wanted for one in merge.pieces], guarded=True):
+            return self._hits()
+        return read_merge(context, view, live, merge, indexes)
+
+    def _hits(self) -> Flow[ResultBatch | None]:
+        session = self._session()
+        if self._plan.combine == "intersect":
+            joined = yield from Intersection(session, self._position, self._extent).joined()
+        else:
+            chooser = self._chooser(session)
+            joined = yield from session.joined([piece.wanted for piece in chooser.pieces], chooser.choose)
+        if joined is None:
+            return None
+        found, hits = session.matching(joined)
+        candidates, position, more = joined.choice
+        return ResultBatch(hits, found, len(candidates), position, more)
+
+    def _counted(self) -> Flow[ResultBatch | None]:
+        session = self._session()
+        if self._plan.combine == "intersect":
+            choice = yield from Intersection(session, self._position, self._extent).chosen()
+        else:
+            chooser = self._chooser(session)
+            keys_only = self._plan.combine != "merge"  # a slot names its owner in its value, which sort keys need
+            found = yield from session.rows([piece.wanted for piece in chooser.pieces], keys_only=keys_only)
+            choice = None if found is None else chooser.choose(found)
+        return None if choice is None else ResultBatch([], (), len(choice.candidates), choice.position, choice.more)
+
+    def _session(self) -> ScanSession:
+        return ScanSession(self._context, self._view, self._live, self._plan)
+
+    def _chooser(self, session: ScanSession) -> Concatenation | Merge:
+        if self._plan.combine == "merge":
+            return self._merge([reader.owner for reader in session.readers])
+        return Concatenation(self._position, self._extent)
+
+    def _merge(self, owners: Sequence[OwnerOf]) -> Merge:
+        return Merge(self._position, self._live, owners, self._extent)
+
+
+def read_batch(
+    context: Context,
+    query: Query,
+    position: Position,
+    size: int,
+    *,
+    peek: bool = True,
+    wanted: Wanted = "hits",
+) -> Flow[ResultBatch]:
+    """Read the next rows of a query.
+
+    Args:
+        context: shared by the flows of the database.
+        query: the query.
+        position: where to read; ``beginning(plan)`` to begin.
+        size: how many records to pass, 1 or more; the engine may take fewer at once.
+        peek: ask for one row more, to learn whether the end is reached.
+        wanted: what the batch holds.
+
+    Returns:
+        The batch. When the header has changed before anything was read, it has no rows, and its position has the
+        new plan: the caller decides again what it needs.
+
+    Raises:
+        NoUsableIndexError, IndexNotReadyError: the query was planned again, see ``plan_query``.
+        IndexChangedError: an index was rebuilt or dropped since the position was made.
+        DecodeError: a record cannot be read.
+
+    Cost: one engine read of ``size`` rows (one more with ``peek``) and as many records; of a merge up to so many rows
+    of each scan; of an intersection a second read, when its smallest scan does not fit into the first.
+    """
+    if query.fields is not None and wanted == "objects":
+        wanted = "hits"
+    while True:  # again only when another process changed the schema in between
+        view, live = yield from live_collection(context, query.schema)
+        if position.fresh and not is_same_index(live, position.plan):
+            return ResultBatch([], (), 0, beginning(plan_query(query, live)), more=False)
+        require_same_index(live, position.plan)
+        limits = context.limits
+        guarded = bool(position.plan.indexes)
+        most = ranges_at_once(limits, guarded=guarded)
+        extent = Extent(min(most, rows_at_once(limits, size, beside=1 + guarded)), peek, most)
+        batch = yield from Executor(context, view, live, position, extent).read(wanted)
+        if batch is not None:
+            return batch
+        yield from reload_header(context)
+
+
+def number_of_rows(context: Context, query: Query, limit: int | None) -> Flow[tuple[int | None, QueryPlan]]:
+    """Count the rows of a query, up to a limit, without reading them; None where that is not the number of results.
+
+    It is for a plan of one scan that returns every row of its ranges, each of another record. Not in a transaction:
+    its commit checks the rows that were read, and the engine does not know its writes.
+    """
+    while True:  # again only when another process changed the schema in between
+        plan = yield from plan_of(context, query)
+        ranges = plan.ranges
+        if (
+            not switches.fast_kinds
+            or plan.combine != "scan"
+            or not counts_rows(plan)
+            or context.transaction is not None
+            or len(ranges) > ranges_at_once(context.limits, guarded=bool(plan.indexes))
+        ):
+            return None, plan
+        view, live = yield from live_collection(context, query.schema)
+        if is_same_index(live, plan):
+            wanted = [ReadRange(start, end, limit) if end is not None else ReadRange(start) for start, end in ranges]
+            counted = yield from count_rows(wanted, view.guard if plan.indexes else None)
+            if isinstance(counted, Counted):
+                return sum(counted.numbers), plan
+        yield from reload_header(context)
+
+
+# --- one request ------------------------------------------------------------------------------------------------
+
+
+def read_at_once(
+    context: Context,
+    query: Query,
+    limit: int,
+    otherwise: Callable[[], Flow[Any]],
+    result: Callable[[RangeRows], Any] | None = None,
+) -> OneRequest[Any] | None:
+    """Return the request for the first objects of a query with a prepared plan; None if it must be planned.
+
+    Args:
+        context: shared by the flows of the database.
+        query: the query; its slice is not looked at.
+        limit: the most rows to read, 1 or more.
+        otherwise: plans the query, after the header has changed or an entry led to no record.
+        result: from the rows to the result, or AGAIN; None: all objects.
+    """
+    limits = context.limits
+    if query.fields is not None or limit > limits.max_ranges or limit >= limits.max_read_entries:
+        return None
+    known = _prepared(context, query, "read")
+    if known is None or not isinstance(known[0], RangeRead):
+        return None
+    return known[0].request(known[1], limit, result, otherwise)
+
+
+def count_at_once(
+    context: Context,
+    query: Query,
+    limit: int | None,
+    result: Callable[[int], Any],
+    otherwise: Callable[[], Flow[Any]],
+) -> OneRequest[Any] | None:
+    """Return the request that counts the rows of a query with a prepared plan; None if it must be planned.
+
+    Args:
+        context: shared by the flows of the database.
+        query: the query; its slice is not looked at.
+        limit: the largest number that matters.
+        result: from the number of rows to the result.
+        otherwise: plans the query, after the header has changed.
+    """
+    known = _prepared(context, query, "count")
+    if known is None or not isinstance(known[0], RangeCount):
+        return None
+    return known[0].request(known[1], limit, result, otherwise)
+
+
+def _prepared(context: Context, query: Query, kind: str) -> tuple[object, Sequence[Any]] | None:
+    view, shape = context.view, range_shape(query, kind)
+    if view is None or shape is None or context.transaction is not None:
+        return None
+    live, (key, operands) = view.live[query.schema.collection], shape
+    known = live.compiled.plans.get(key)
+    if known is None:
+        try:
+            known = _compiled(context, view, query, kind) or NOT_PREPARED
+        except (NoUsableIndexError, IndexNotReadyError):
+            return None  # planning raises it, and may read the header again before
+        live.compiled.keep_plan(key, known)
+    return known, operands
+
+
+def _compiled(context: Context, view: HeaderView, query: Query, kind: str) -> RangeRead | RangeCount | None:
+    live = view.live[query.schema.collection]
+    if live.refused is not None:
+        return None
+    if kind == "read":
+        plan = range_plan(query, live)
+        return None if plan is None else range_read(context, view, live, plan)
+    if counter_plan(query, live, (EVERY_RECORD,)) is not None:
+        return None
+    plan = range_plan(replace(query, fields=(), order=() if query.sort_limit is not None else query.order), live)
+    if plan is None or not counts_rows(plan.plan):
+        return None
+    return RangeCount(plan, view.guard if plan.plan.indexes else None)
+
+
+# --- marks ------------------------------------------------------------------------------------------------------
+
+
+def turned(plan: QueryPlan) -> QueryPlan:
+    """Return the plan that reads the same results from the other end."""
+    order = tuple(name[1:] if name.startswith("-") else f"-{name}" for name in plan.order)
+    return replace(plan, order=order, scans=tuple(replace(scan, reverse=not scan.reverse) for scan in plan.scans))
+
+
+def mark_of(plan: QueryPlan, found: Candidate, *, behind: bool) -> bytes:
+    """Return the place before the row of a result, or after it, in the order of the query."""
+    key = found.key
+    if plan.combine in ("scan", "concatenate"):
+        key = key.removeprefix(plan.scans[found.number].prefix)
+    return _packed(found.number if plan.combine == "concatenate" else 0, key, behind)
+
+
+def mark_of_key(sort_key: bytes, *, behind: bool) -> bytes:
+    """Return the same for a result of a sort in memory."""
+    return _packed(0, sort_key, behind)
+
+
+def _packed(number: int, key: bytes, behind: bool) -> bytes:
+    packed: bytes = msgpack.packb([number, key, behind])
+    return packed
+
+
+def position_at(plan: QueryPlan, live: LiveCollection, mark: bytes, *, back: bool = False) -> Position:
+    """Return the position at a mark; to read ``back``, that of the turned plan.
+
+    Raises:
+        InvalidCursorError: the mark is no place of this plan.
+    """
+    number, key, behind = _decoded(plan, mark)
+    position = Position(turned(plan) if back else plan, (START,) * len(plan.scans))
+    try:
+        return _position(position, live, number, key, including=behind is back)
+    except InvalidKeyError as error:
+        raise _invalid() from error
+
+
+def side_of(plan: QueryPlan, mark: bytes) -> tuple[bytes, bool]:
+    """Return the key in a mark, and whether the place is after it; raises InvalidCursorError."""
+    _, key, behind = _decoded(plan, mark)
+    return key, behind
+
+
+def _position(position: Position, live: LiveCollection, number: int, key: bytes, *, including: bool) -> Position:
+    plan = position.plan
+    if plan.combine == "nothing":
+        raise _invalid()
+    if plan.combine == "intersect":
+        return intersection_at(position, key, including=including)
+    if plan.combine == "merge":
+        return merge_at(position, sort_keys(plan, live), key, including=including)
+    scan = plan.scans[number]
+    place = Walk(number, scan).at(bound_at(scan.prefix + key, including=including, reverse=scan.reverse))
+    # Read backwards, a concatenation begins with its last scan, so the scans after it in the list are passed.
+    passed = range(number + 1, len(plan.scans)) if plan.reverse else range(number)
+    places: list[ScanPlace | None] = [None if other in passed else START for other in range(len(plan.scans))]
+    places[number] = place
+    return position._replace(places=tuple(places))
+
+
+class _Mark(NamedTuple):
+    number: int
+    key: bytes
+    behind: bool
+
+
+def _decoded(plan: QueryPlan, mark: bytes) -> _Mark:
+    try:
+        made = _Mark(*msgpack.unpackb(mark))
+    except (ValueError, TypeError) as error:
+        raise _invalid() from error
+    if [type(part) for part in made] != [int, bytes, bool] or not 0 <= made.number < len(plan.scans):
+        raise _invalid()
+    return made
+
+
+def _invalid() -> InvalidCursorError:
+    return InvalidCursorError("the cursor does not belong to this query", reason="it names no place of it")

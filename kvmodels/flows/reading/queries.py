@@ -1,0 +1,271 @@
+"""Answer query sets: choose between a scan, distinct values and counters, and explain the choice.
+
+Rules of this module: it chooses, and reads nothing itself. ``explain(analyze=True)`` counts every request of the flow
+on its way to the engine, so the numbers are those of the reads that happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any, Final, TypeAlias, TypeVar
+
+from kvmodels.core.operations import ReadRange, ReadResult, Row
+from kvmodels.errors import InvalidArgumentError, InvalidValueError
+from kvmodels.flows.arguments import require_flag
+from kvmodels.flows.context import Context
+from kvmodels.flows.effects import AnyFlow, Flow, Read, steps_of
+from kvmodels.flows.execution.executor import count_at_once, plan_of
+from kvmodels.flows.reading import aggregate as aggregation
+from kvmodels.flows.reading import page as pages
+from kvmodels.flows.reading import scan
+from kvmodels.flows.reading.distinct import DistinctScan, distinct_plan_of
+from kvmodels.flows.reading.page import PageData
+from kvmodels.flows.reading.scan import ResultScan
+from kvmodels.query.aggregates import Grouping, Measure
+from kvmodels.query.planning.aggregation import AggregatePlan, GroupPlan
+from kvmodels.query.planning.distinct import is_distinct, told_apart
+from kvmodels.query.plans import Analysis, QueryPlan
+from kvmodels.query.query import Query
+from kvmodels.schema.definition.definition import ModelSchema
+
+MOST_ROWS: Final = 500
+"""The most rows of one batch, as Deno's."""
+
+T = TypeVar("T")
+
+Results: TypeAlias = ResultScan | DistinctScan
+"""An iteration over results, batch by batch."""
+
+
+def results(context: Context, query: Query, batch_size: int | None = None) -> Results:
+    """Return an iteration over the results of a query; nothing is read yet.
+
+    Args:
+        context: shared by the flows of the database.
+        query: the query.
+        batch_size: rows of every read; None: few at first, then more.
+    """
+    if query.distinct and is_distinct(query):
+        return DistinctScan(context, query)
+    return ResultScan(context, query, batch_size=batch_size)
+
+
+def checked_batch_size(size: Any) -> int:
+    """Return the size of a batch that a caller asks for.
+
+    Raises:
+        InvalidValueError: not an int; InvalidArgumentError: below 1 or above 500.
+    """
+    if isinstance(size, bool) or not isinstance(size, int):
+        raise InvalidValueError(
+            "the size of a batch is an int",
+            field="batch_size",
+            type=type(size).__name__,
+            hint="Give a whole number: iterator(batch_size=100).",
+        )
+    if not 1 <= size <= MOST_ROWS:
+        raise InvalidArgumentError(
+            "a batch has between 1 and 500 rows",
+            argument="batch_size",
+            value=size,
+            hint=f"Give a number from 1 to {MOST_ROWS}, or leave it out for the largest.",
+        )
+    return size
+
+
+def fetch(context: Context, query: Query) -> AnyFlow[list[Any]]:
+    """Return the flow to all results of a query, in order."""
+    return _distinct(context, query) if query.distinct and is_distinct(query) else scan.fetch(context, query)
+
+
+def _distinct(context: Context, query: Query) -> Flow[list[Any]]:
+    distinct = DistinctScan(context, query)
+    found: list[Any] = []
+    while not distinct.done:
+        found += yield from distinct.next_batch()
+    return found
+
+
+def item_at(context: Context, query: Query, position: int) -> Flow[Any]:
+    """Return the result at a position, counted from 0.
+
+    Raises:
+        DoesNotExist: there are not so many; a LookupError, as Python's IndexError is.
+        InvalidArgumentError, InvalidValueError: a negative position, or no int.
+    """
+    found = yield from steps_of(fetch(context, query.at(position)))
+    if not found:
+        raise query.schema.model.DoesNotExist(
+            "the query has no object at this position", model=query.schema.name, lookup=position
+        )
+    return found[0]
+
+
+def count(context: Context, query: Query) -> AnyFlow[int]:
+    """Return the flow to the number of results: from counters, if an aggregate index keeps them."""
+    if query.distinct and is_distinct(query):
+        return _counted(context, query)
+    planned, start, stop = partial(aggregation.count, context, query), query.start, query.stop
+    if stop is not None and start >= stop:
+        return planned()
+    return count_at_once(context, query, stop, lambda number: max(0, number - start), planned) or planned()
+
+
+def _counted(context: Context, query: Query) -> Flow[int]:
+    return len((yield from _distinct(context, query)))
+
+
+def exists(context: Context, query: Query) -> AnyFlow[bool]:
+    """Return the flow to whether there is any result; equal results need not be told apart for that."""
+    return scan.exists(context, replace(query, distinct=False) if query.distinct else query)
+
+
+def page(
+    context: Context, query: Query, size: int, after: str | None = None, before: str | None = None
+) -> Flow[PageData]:
+    """Read one page of a query; see ``kvmodels.flows.reading.page``.
+
+    Raises:
+        InvalidArgumentError: the values are distinct.
+    """
+    if is_distinct(query):
+        raise InvalidArgumentError(
+            "distinct values have no pages",
+            argument="size",
+            hint="Iterate over them, or take a slice.",
+        )
+    return (yield from pages.page(context, query, size, after, before))
+
+
+# --- explain ----------------------------------------------------------------------------------------------------
+
+
+def explain(context: Context, query: Query, *, analyze: bool) -> Flow[QueryPlan]:
+    """Return the plan of a query; with ``analyze`` the query is run to its end, and its reads are counted.
+
+    Raises:
+        InvalidArgumentError: ``analyze`` is neither True nor False.
+    """
+    require_flag("analyze", analyze)
+    run: Flow[int]
+    if is_distinct(query):
+        found = yield from distinct_plan_of(context, query)
+        plan, run = replace(found.plan, distinct=told_apart(found)), _counted(context, query)
+    else:
+        plan, run = (yield from plan_of(context, query)), _scanned(context, query)
+    if not analyze:
+        return plan
+    through_index = all(one.index is not None for one in plan.scans)
+    number, tally = yield from _measured(context, query.schema, run, through_index=through_index)
+    return replace(plan, analysis=tally.analysis(number))
+
+
+def explain_aggregate(
+    context: Context, query: Query, measures: tuple[Measure, ...], *, analyze: bool
+) -> Flow[AggregatePlan]:
+    """Return the plan of an aggregate; with ``analyze`` it is computed, and its reads are counted.
+
+    Raises:
+        InvalidArgumentError: ``analyze`` is neither True nor False.
+    """
+    require_flag("analyze", analyze)
+    plan = yield from aggregation.aggregate_plan_of(context, query, measures)
+    if not analyze:
+        return plan
+    computed = aggregation.aggregate(context, query, measures)
+    _, tally = yield from _measured(context, query.schema, computed, through_index=plan.through_index)
+    return replace(plan, analysis=tally.analysis(1))
+
+
+def explain_groups(context: Context, grouping: Grouping, *, analyze: bool) -> Flow[GroupPlan]:
+    """Return the plan of groups; with ``analyze`` they are computed, and their reads are counted.
+
+    Raises:
+        InvalidArgumentError: ``analyze`` is neither True nor False.
+    """
+    require_flag("analyze", analyze)
+    plan = yield from aggregation.group_plan_of(context, grouping)
+    if not analyze:
+        return plan
+    made = aggregation.fetch_groups(context, grouping)
+    rows, tally = yield from _measured(context, grouping.query.schema, made, through_index=plan.through_index)
+    return replace(plan, analysis=tally.analysis(len(rows)))
+
+
+class _ReadTally:
+    """Counts the reads of a flow.
+
+    Args:
+        records: packed beginning of the keys of the records.
+        through_index: no scan reads the records in their own order, so each record was read behind an entry.
+    """
+
+    def __init__(self, records: bytes, *, through_index: bool) -> None:
+        self._prefix = records
+        self._through_index = through_index
+        self._reads = 0
+        self._rows = 0
+        self._records = 0
+
+    def add(self, request: Read, result: Any) -> None:
+        """Count one read that was answered."""
+        self._reads += 1
+        if not isinstance(result, ReadResult):
+            return  # the guard did not hold, so nothing was read
+        self._add(request.ranges, result.ranges)
+        for rows in result.followed:
+            self._count(rows, followed=True)
+
+    def analysis(self, results: int) -> Analysis:
+        """Return the numbers, for so many results."""
+        return Analysis(self._rows, self._records, self._reads, results)
+
+    def _add(self, ranges: Sequence[ReadRange], found: Sequence[list[Row]]) -> None:
+        for wanted, rows in zip(ranges, found, strict=True):
+            self._count(rows, followed=self._through_index and wanted.end is None)
+
+    def _count(self, rows: Sequence[Row], *, followed: bool) -> None:
+        behind = len(rows) if followed and rows and rows[0][0].startswith(self._prefix) else 0
+        self._records += behind
+        self._rows += len(rows) - behind
+
+
+def _measured(
+    context: Context, schema: ModelSchema, flow: Flow[T], *, through_index: bool
+) -> Flow[tuple[T, _ReadTally]]:
+    """Run a flow, and count its reads."""
+    tally = _ReadTally(context.layouts[schema.collection].prefix, through_index=through_index)
+    return (yield from _tallied(flow, tally)), tally
+
+
+def _tallied(flow: Flow[T], tally: _ReadTally) -> Flow[T]:
+    answer: Any = None
+    error: BaseException | None = None
+    while True:
+        try:
+            request = flow.send(answer) if error is None else flow.throw(error)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        answer, error = None, None
+        try:
+            answer = yield request
+        except GeneratorExit:
+            flow.close()
+            raise
+        except BaseException as raised:  # noqa: BLE001 - an exception of the driver is thrown into the flow
+            error = raised
+        else:
+            if isinstance(request, Read):
+                tally.add(request, answer)
+
+
+def _scanned(context: Context, query: Query) -> Flow[int]:
+    """Read all results, keep none of them, and return their number."""
+    reading = ResultScan(context, query)
+    number = 0
+    while not reading.done:
+        number += len((yield from steps_of(reading.next_batch())))
+    return number
