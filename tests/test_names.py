@@ -88,7 +88,6 @@ def test_the_check_for_half_done_work_notices(line):
 SHARED_NAMES = {
     "Count",
     "Evaluated",
-    "Joined",
     "PointReader",
     "Step",
     "_Entries",
