@@ -11,8 +11,8 @@ from typing import Any
 
 import kvmodels
 
-INTERNAL = {"Session", "Transactions"}
-"""Pairs of classes that no user gets: one transaction at the engine, and the transactions of one handle."""
+INTERNAL = {"Runner", "Session", "Transactions"}
+"""Pairs of classes that no user gets: they run flows, a transaction at the engine, the transactions of a handle."""
 
 
 def package_modules() -> list[ModuleType]:

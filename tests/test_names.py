@@ -91,7 +91,6 @@ SHARED_NAMES = {
     "PointReader",
     "Step",
     "_Entries",
-    "_Runner",
 }
 
 

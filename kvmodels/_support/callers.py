@@ -31,14 +31,12 @@ _thread: Final = _Thread()
 def calling_frame(depth: int = 1) -> FrameType:
     """Return the frame that contains a ``with`` statement, to be called by the method that enters the block.
 
-    An ``ExitStack`` enters blocks for the function that uses it, so frames of ``contextlib`` are passed over.
-
-    Args:
-        depth: 1 for the caller of the function that calls this one.
+    An ``ExitStack`` enters blocks for the function that uses it, so frames of ``contextlib`` are passed over. With
+    ``depth`` 1 it is the caller of the function that calls this one.
     """
     frame = currentframe()
     for _ in range(depth + 1):
-        assert frame is not None, "somebody has called this"
+        assert frame is not None, "this function has a caller"
         frame = frame.f_back
     assert frame is not None, "a block is entered by a function"
     while frame.f_globals.get("__name__") == "contextlib" and frame.f_back is not None:
@@ -76,7 +74,7 @@ def place_of(frame: FrameType) -> str:
 
 def thread_and_task() -> tuple[object, object]:
     """Return the thread and the task of this code, as a value to compare."""
-    # Looked up and not imported: while nobody has loaded asyncio, which takes longer than most of this package, no
+    # Looked up and not imported: until asyncio is loaded, which takes longer than most of this package, no
     # event loop runs. A thread that is loading it runs none either, and may not find the function yet.
     current_task = getattr(sys.modules.get("asyncio"), "current_task", None)
     task: object = None

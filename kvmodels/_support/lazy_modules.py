@@ -43,14 +43,7 @@ def _loaded(one: _Deferred) -> object:
 
 
 def deferred_modules(package: str, *names: str) -> Callable[[str], object]:
-    """A ``__getattr__`` for a package: these modules of it are loaded when they are first used.
-
-    Args:
-        package: its ``__name__``.
-        names: of modules in it.
-
-    Returns:
-        The function, to be assigned to ``__getattr__`` in the ``__init__`` of the package.
+    """Return a ``__getattr__`` for the ``__init__`` of a package: these modules are loaded when they are first used.
 
     Examples:
         >>> find = deferred_modules("xml", "dom")

@@ -38,13 +38,7 @@ class MovedModuleFinder:
     def find_spec(
         name: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Return the spec of a module that was moved, or None.
-
-        Args:
-            name: the full name that is imported.
-            _path: where the parent package looks; not used.
-            _target: not used.
-        """
+        """Return the spec of a module that was moved, or None."""
         if name not in MOVED:
             return None
         is_package = any(other.startswith(f"{name}.") for other in MOVED)
@@ -56,20 +50,12 @@ class MovedModuleLoader:
 
     @staticmethod
     def create_module(_spec: ModuleSpec) -> ModuleType | None:
-        """Return None: the import system makes the module.
-
-        Args:
-            _spec: of the old path.
-        """
+        """Return None: the import system makes the module."""
         return None
 
     @staticmethod
     def exec_module(module: ModuleType) -> None:
-        """Let the attributes of a module be those of the new one, and warn whoever imports it.
-
-        Args:
-            module: the empty one, which has the old name.
-        """
+        """Let the attributes of a module be those of the new one, and warn the importer."""
         new = MOVED[module.__name__]
         warnings.warn(f"{module.__name__} has moved: import from {new}", DeprecationWarning, stacklevel=2)
 

@@ -78,5 +78,5 @@ def key_argument(values: tuple[Any, ...]) -> str:
 
 
 def step_text(step: object) -> str:
-    """One step of the path that an error names: a key or the index of an element."""
+    """Return one step of the path that an error names, a key or the index of an element, as text."""
     return f".{step}" if type(step) is str and step.isidentifier() else f"[{step!r}]"

@@ -29,7 +29,7 @@ _FIELDS: Final = "__dataclass_fields__"
 
 
 class _Params(NamedTuple):
-    """What the standard library asks of the dataclasses that a class derives from."""
+    """The parameters of a dataclass, which the standard library reads from base classes."""
 
     init: bool
     repr: bool
@@ -59,13 +59,8 @@ INTERNAL: Final[Mapping[str, bool]] = {"kvmodels_internal": True}
 def slotted(*, frozen: bool = False, slots: bool, init: bool = True) -> Callable[[type[T]], type[T]]:
     """Make a class a dataclass with slots, as ``dataclasses.dataclass`` does with the same arguments.
 
-    Args:
-        frozen: objects cannot be changed, and have a hash.
-        slots: always True; said at each class, so that a reader sees the decorator of the standard library.
-        init: make the constructor.
-
-    Returns:
-        A decorator.
+    Frozen objects have a hash. ``slots`` is always True; each class says it, so that a reader sees the decorator of the
+    standard library.
 
     Examples:
         >>> from dataclasses import replace
@@ -96,7 +91,7 @@ def slotted(*, frozen: bool = False, slots: bool, init: bool = True) -> Callable
 
 
 def _fields_of(cls: type[Any]) -> tuple[dict[str, Field[Any]], tuple[str, ...]]:
-    """All fields, those of the bases first, and the names of those that the class itself declares."""
+    """Return all fields, those of the bases first, and the names of the fields that the class itself declares."""
     found: dict[str, Field[Any]] = {}
     for base in cls.__mro__[-1:0:-1]:
         found.update(base.__dict__.get(_FIELDS, {}))
@@ -117,7 +112,7 @@ def _internal(one: Field[Any]) -> bool:
 
 
 def _methods(cls: type[Any], all_fields: dict[str, Field[Any]], *, frozen: bool) -> dict[str, Any]:
-    """What the class gets, but for what it has."""
+    """Return the methods that the class does not define itself."""
     values = _values(tuple(one.name for one in all_fields.values() if one.compare))
 
     def __eq__(self: object, other: object) -> bool:  # noqa: N807 - it becomes the method
@@ -138,7 +133,7 @@ def _methods(cls: type[Any], all_fields: dict[str, Field[Any]], *, frozen: bool)
         made |= {"__getstate__": _getstate, "__setstate__": _setstate}
     if any(map(_internal, all_fields.values())):
         made["__get_pydantic_core_schema__"] = classmethod(_schema_of_instances)
-    # A class with an __eq__ and no __hash__ has None for that, which nobody wrote.
+    # A class with an __eq__ and no __hash__ has None for that.
     written = {name for name, value in cls.__dict__.items() if not (name == "__hash__" and value is None)}
     return {name: value for name, value in made.items() if name not in written}
 
@@ -168,7 +163,7 @@ def _setstate(self: Any, state: list[Any]) -> None:
 
 
 def _schema_of_instances(cls: type[Any], source: Any, handler: Callable[[Any], Any]) -> dict[str, Any]:
-    """The schema that pydantic makes of the fields that are shown, for objects that exist only."""
+    """Return the schema that pydantic makes of the fields that are shown, for objects that exist only."""
 
     def check(value: Any) -> Any:
         if isinstance(value, cls):
@@ -179,7 +174,7 @@ def _schema_of_instances(cls: type[Any], source: Any, handler: Callable[[Any], A
 
 
 def _with_slots(cls: type[T], own: tuple[str, ...], methods: dict[str, Any]) -> type[T]:
-    """The class once more: a class that exists cannot get slots."""
+    """Return a second class: an existing one cannot get slots."""
     inherited = {slot for base in cls.__mro__[1:-1] for slot in base.__dict__.get("__slots__", ())}
     left_out = {*own, "__dict__", "__weakref__"}
     namespace = {name: value for name, value in cls.__dict__.items() if name not in left_out}
@@ -229,7 +224,7 @@ class _Constructor:
 
 
 def _constructor(cls: type[Any], *, frozen: bool) -> FunctionType:
-    """The ``__init__`` that the standard library would make."""
+    """Return the ``__init__`` that the standard library would make."""
     known: dict[str, Any] = {"__name__": cls.__module__, "_set": object.__setattr__, "_factory": _FACTORY}
     parameters: list[str] = ["self"]
     body: list[str] = []
@@ -259,5 +254,5 @@ def _constructor(cls: type[Any], *, frozen: bool) -> FunctionType:
     return function
 
 
-if not TYPE_CHECKING:  # a checker knows what the other one does, and no more of a decorator of ours than it is told
+if not TYPE_CHECKING:  # checkers know the decorator of the standard library
     dataclass = slotted

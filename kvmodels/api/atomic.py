@@ -324,12 +324,7 @@ class AtomicBuilder:
 
 
 class TransactionWrite(AtomicBuilder):
-    """Built by the methods of its parent, then added to a transaction.
-
-    Args:
-        flows: the state of the transaction.
-        form: packs keys and values, of the store or of a namespace.
-    """
+    """One raw write of a transaction, or of a namespace in it: built as every atomic operation, then handed over."""
 
     __slots__ = ("_confined", "_flows")
 
@@ -354,7 +349,7 @@ class TransactionWrite(AtomicBuilder):
             self._flows.enqueue(message, self._confined)
 
     def _require_limits(self, built: keyvalue.PendingWrite) -> None:
-        """Measure what the limits of a namespace hold for; those of the store are measured at the commit."""
+        """Refuse a write above the limits of a namespace; the commit measures those of the store."""
         if self._confined.limits is None:
             return
         limits = self._confined.limits_within(self._flows.limits)
@@ -370,7 +365,7 @@ class TransactionWrite(AtomicBuilder):
 
 
 def _require_fitting(kind: object, value: object, bounds: dict[str, object], expire_in: object) -> None:
-    """Refuse what the mutation of this kind has no use for, and a value that is missing."""
+    """Refuse arguments that a mutation of this kind does not take, and a missing value."""
     if kind not in _KINDS:
         raise InvalidArgumentError("there is no mutation of this kind", argument="kind", value=kind, expected=_KINDS)
     if kind == "delete":

@@ -1,4 +1,4 @@
-"""What the synchronous and the asynchronous database share: declarations, context, reserved keys, life-cycle flows.
+"""Declarations, context, reserved keys and life-cycle flows of a database, for both APIs.
 
 Rules of this module: nothing here runs a flow or knows an event loop. The context exists once the engine is open.
 """
@@ -26,7 +26,7 @@ from kvmodels.flows.check import store as store_check
 from kvmodels.flows.context import Context
 from kvmodels.flows.effects import Flow
 from kvmodels.flows.evolution import apply as plan_apply
-from kvmodels.flows.evolution import build as building
+from kvmodels.flows.evolution import build
 from kvmodels.flows.evolution import header as stored_header
 from kvmodels.flows.evolution import migrate as migrate_flows
 from kvmodels.flows.evolution import violations as listing
@@ -86,9 +86,9 @@ class DatabaseCore:
         retry: for every write.
         readonly: no collection is listed and nothing is built.
         must_be_current: opening fails while an index is not ready.
-        codec: packs records, entries and what the library keeps for itself.
+        codec: packs records, entries and internal rows.
         new_token: makes the tokens of writes; injected by tests, as the next two.
-        monotonic: the clock of deadlines of writes.
+        monotonic: the clock of deadlines of writes, in seconds.
         uniform: the randomness of pauses.
     """
 
@@ -139,7 +139,7 @@ class DatabaseCore:
         self.schemas[schema.collection] = schema
 
     def schema_for(self, model: type[Any]) -> ModelSchema:
-        """The schema of the collection that a registered model is stored in.
+        """Return the schema of the collection that a registered model is stored in.
 
         Raises:
             InvalidArgumentError: the model was not given to the database.
@@ -161,7 +161,7 @@ class DatabaseCore:
         return next((schema for schema in self.schemas.values() if schema.model is model), None)
 
     def view_for(self, model: type[Any]) -> ModelSchema:
-        """The schema by which the objects of a registered model are written and asked for.
+        """Return the schema by which the objects of a registered model are written and queried.
 
         Raises:
             InvalidArgumentError: the model was not given to the database.
@@ -190,7 +190,7 @@ class DatabaseCore:
         return self._context
 
     def not_open(self) -> ClosedError:
-        """The error for a use before ``open`` has succeeded."""
+        """Return the error for a use before ``open`` has succeeded."""
         return ClosedError(
             "the database is not open yet", hint="Use 'async with AsyncDatabase(...) as db', or await db.open()."
         )
@@ -223,9 +223,7 @@ class DatabaseCore:
     def _chosen(self, models: Iterable[type[Any]]) -> list[ModelSchema]:
         return [self.schema_for(model) for model in models] or list(self.schemas.values())
 
-    def build_indexes(
-        self, models: Iterable[type[Any]], pace: Pace = UNPACED
-    ) -> Flow[tuple[building.BuildReport, ...]]:
+    def build_indexes(self, models: Iterable[type[Any]], pace: Pace = UNPACED) -> Flow[tuple[build.BuildReport, ...]]:
         """Build or finish every declared index that is not READABLE, and remove what older generations left."""
         return (yield from plan_apply.build_indexes(self.context, self._chosen(models), pace))
 
@@ -235,7 +233,7 @@ class DatabaseCore:
         return (yield from stored_header.drop_index(self.context, self.schema_for(model).collection, name)) > 0
 
     def plan(self, models: Iterable[type[Any]], sample: int | None = SAMPLE) -> Flow[evolution.SchemaPlan]:
-        """What lies between the models and the store."""
+        """Compare the models with the store."""
         _require_sample(sample)
         return plan_apply.plan_schema(self.context, self._chosen(models), sample)
 
@@ -272,7 +270,7 @@ class DatabaseCore:
         return migrate_flows.migrate(self.context, schema, forget=names, pace=pace)
 
     def violations(self, model: type[Any], index: str | None, limit: int) -> Flow[list[listing.RecordViolation]]:
-        """The records that an index cannot hold, or that a migration cannot rewrite."""
+        """List the records that an index cannot hold, or that a migration cannot rewrite."""
         given: object = limit
         if type(given) is not int or given < 1:
             raise InvalidArgumentError(
@@ -283,7 +281,7 @@ class DatabaseCore:
             )
         return listing.list_violations(self.context, self.schema_for(model), index, limit)
 
-    def resolve(self, model: type[Any], index: str | None) -> Flow[tuple[building.BuildReport, ...]]:
+    def resolve(self, model: type[Any], index: str | None) -> Flow[tuple[build.BuildReport, ...]]:
         """Look at violations again."""
         return listing.resolve(self.context, self.schema_for(model), index)
 
@@ -302,7 +300,7 @@ class DatabaseCore:
         return store_check.check_collection(self.context, self.schema_for(model), repair=repair, pace=pace)
 
     def recounts(self, model: type[Any] | None, pace: Pace = UNPACED) -> list[Flow[counters.Recount]]:
-        """The counts of one collection, or of all, that have an aggregate index; each is to be run in a snapshot."""
+        """Count the records of one collection, or of all, for their aggregate indexes; run each flow in a snapshot."""
         chosen = self.schemas.values() if model is None else (self.schema_for(model),)
         counted = [schema for schema in chosen if any(index.aggregates for index in schema.indexes.values())]
         return [counters.recount(self.context, schema, pace) for schema in counted]
@@ -310,7 +308,7 @@ class DatabaseCore:
     def settle(
         self, report: findings.CheckReport, recounted: counters.Recount, repair: scrub.Repair
     ) -> Flow[findings.CheckReport]:
-        """The report of a check with what a count has found, mended on request."""
+        """Return the report of a check with the findings of a count, repaired on request."""
         found = yield from counters.mend_counters(self.context, recounted, repair=repair is not False)
         unchecked = (*report.unchecked, *recounted.unchecked)
         return findings.CheckReport(report.scanned + recounted.scanned, (*report.findings, *found), unchecked)

@@ -25,10 +25,7 @@ LONGEST_LINE: Final = 1 << 28
 
 
 class DumpWriter:
-    """Writes a dump; in a ``with`` statement, which removes an unfinished file.
-
-    Args:
-        target: a path where no file is, or a file object to write to.
+    """Writes a dump to a path where no file is, or to a file object; its ``with`` removes an unfinished file.
 
     Raises:
         EngineError: the path cannot be created, or there is a file.
@@ -66,10 +63,7 @@ class DumpWriter:
 
 
 class DumpReader:
-    """Reads a dump; in a ``with`` statement.
-
-    Args:
-        source: a path, or a file object to read from.
+    """Reads a dump from a path or a file object; in a ``with`` statement.
 
     Raises:
         EngineError: the path cannot be opened.
@@ -82,7 +76,7 @@ class DumpReader:
         self._lines = 0
 
     def read(self) -> list[str | bytes]:
-        """The next lines, about 1 MiB of them; none at the end.
+        """Return the next lines, about 1 MiB of them; none at the end.
 
         Raises:
             DecodeError: a line is longer than any of a dump, or no text.
@@ -121,7 +115,7 @@ class DumpReader:
 
 
 def _path_of(given: object, method: str) -> str | None:
-    """The path, or None for a file object."""
+    """Return the path, or None for a file object."""
     if isinstance(given, str | os.PathLike):
         path = os.fspath(cast("str | os.PathLike[str]", given))
         require_file_name("file", path)
@@ -148,7 +142,7 @@ def _open(path: str, mode: str) -> IO[Any]:
 
 
 def backup_path(form: StoreFormat, path: object) -> str:
-    """The path of a backup as text.
+    """Return the path of a backup as text.
 
     Raises:
         UnsupportedError: the store is a confined part of one, and the file would hold the rest too.

@@ -1,4 +1,4 @@
-"""What the synchronous and the asynchronous API do before the first call: choose a codec, open an engine once.
+"""Open a store: choose its codec, and open its engine once, for both APIs.
 
 Rules of this module: an engine that was opened has an owner from that moment, so that a cancelled or failing open
 leaks no file. Nothing here knows the event loop.
@@ -42,11 +42,9 @@ _CODECS: Final[Mapping[str, Callable[[], ValueCodec]]] = MappingProxyType({"msgp
 
 
 def store_format(codec: str, reserved: Mapping[str, str] = NOTHING_RESERVED) -> StoreFormat:
-    """The format of a store with a codec by name.
+    """Return the format of a store whose codec has a name: ``"msgpack"``, or ``"v8"`` as Deno KV stores values.
 
-    Args:
-        codec: ``"msgpack"``, or ``"v8"`` for what Deno KV stores.
-        reserved: first key parts that raw writes may not use, with their owners; read at every write.
+    ``reserved`` holds first key parts that raw writes may not use, with their owners; it is read at every write.
 
     Raises:
         InvalidArgumentError: no codec has this name.
@@ -70,8 +68,7 @@ class Listener(Protocol):
 class Opening:
     """An engine that is opened at the first call of ``open``, by whichever thread comes first.
 
-    Args:
-        make: opens the engine; called again only if it raised. ``Opening.done(engine)`` is for one that is open.
+    ``make`` is called again only if it raised. ``Opening.done(engine)`` is for an engine that is open.
 
     Examples:
         >>> opening = Opening.of_url("memory://")
@@ -109,10 +106,10 @@ class Opening:
         readonly: bool = False,
         **engine_options: Any,
     ) -> Opening:
-        """An opening of what a URL names, with the arguments of ``open_kv``.
+        """Return an opening of the store that a URL names, with the arguments of ``open_kv``.
 
         Raises:
-            InvalidArgumentError: ``limits`` are no Limits; whatever else is wrong shows when it is opened.
+            InvalidArgumentError: ``limits`` are no Limits; every other error is raised by ``open``.
         """
         _require_limits(limits)
 
@@ -125,7 +122,7 @@ class Opening:
 
     @classmethod
     def done(cls, engine: Engine) -> Opening:
-        """The opening of an engine that is open already."""
+        """Return the opening of an engine that is open already."""
         opening = cls(lambda: engine)
         opening.engine = engine
         return opening
@@ -158,5 +155,8 @@ class Opening:
 def _require_limits(limits: object) -> None:
     if limits is not None and not isinstance(limits, Limits):
         raise InvalidArgumentError(
-            "these are no limits", argument="limits", value=limits, hint="Pass a Limits, such as Limits.DENO, or None."
+            "limits must be a Limits object",
+            argument="limits",
+            value=limits,
+            hint="Pass a Limits, such as Limits.DENO, or None.",
         )

@@ -29,7 +29,7 @@ X = TypeVar("X")
 
 
 class Store(NamedTuple):
-    """What a database gives its transactions."""
+    """The parts of a database that its transactions use."""
 
     engine: Engine
     context: Context
@@ -37,7 +37,7 @@ class Store(NamedTuple):
     schema_for: Callable[[type[Any]], ModelSchema]
 
 
-class Joined(NamedTuple, Generic[X]):
+class OpenTransaction(NamedTuple, Generic[X]):
     """A transaction as its code sees it, and its state."""
 
     transaction: X
@@ -45,18 +45,11 @@ class Joined(NamedTuple, Generic[X]):
 
 
 class OpenBlock(Generic[X]):
-    """A block that was entered and not left yet; only the ``with`` statement keeps it.
-
-    Args:
-        scope: the transactions of one database handle.
-        owner: the thread and the task that entered the block.
-        frame: the function that contains the block.
-        joined: its transaction.
-    """
+    """A block that was entered and not left yet, by a thread and task, in a frame; only its ``with`` keeps it."""
 
     __slots__ = ("__weakref__", "frame", "joined", "owner", "place", "scope")
 
-    def __init__(self, scope: Scope[X], owner: object, frame: FrameType, joined: Joined[X]) -> None:
+    def __init__(self, scope: Scope[X], owner: object, frame: FrameType, joined: OpenTransaction[X]) -> None:
         self.scope = scope
         self.owner = owner
         self.frame = frame
@@ -85,18 +78,14 @@ _open: Final[ContextVar[tuple[ReferenceType[OpenBlock[Any]], ...]]] = ContextVar
 
 
 class Scope(Generic[X]):
-    """The transactions of one database handle.
-
-    Args:
-        owner: what begins a transaction, such as a thread; a transaction is joined by an equal owner.
-    """
+    """The transactions of one database handle; a transaction is joined by an equal owner, such as the same thread."""
 
     __slots__ = ("_owner",)
 
     def __init__(self, owner: Callable[[], object] = thread_and_task) -> None:
         self._owner = owner
 
-    def current(self) -> Joined[X] | None:
+    def current(self) -> OpenTransaction[X] | None:
         """Return the transaction whose block this code was called from; None when its owner has none open.
 
         Raises:
@@ -123,7 +112,7 @@ class Scope(Generic[X]):
             )
         return None
 
-    def enter(self, joined: Joined[X], frame: FrameType) -> OpenBlock[X]:
+    def enter(self, joined: OpenTransaction[X], frame: FrameType) -> OpenBlock[X]:
         """Make a transaction the current one of the code that is called from a frame; the caller keeps the result."""
         kept = [one for one in _open.get() if one() is not None]
         block = OpenBlock(self, self._owner(), frame, joined)
@@ -164,7 +153,7 @@ def require_function(function: Callable[..., object]) -> None:
 
 
 def require_retries(retries: object) -> int | None:
-    """Refuse what is no number of retries. Raises InvalidArgumentError."""
+    """Return a number of retries. Raises InvalidArgumentError if it is none."""
     if retries is None or (isinstance(retries, int) and not isinstance(retries, bool) and retries >= 0):
         return retries
     if callable(retries):

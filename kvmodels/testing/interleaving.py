@@ -2,7 +2,7 @@
 
 A client is a coroutine that uses a ``Process``, as application code uses an ``AsyncDatabase``. Every read and commit
 of the real flows is one step, and between two steps any other client may run. Who is next is drawn from a seed, or
-written out as a schedule. Time is virtual: it passes when somebody sleeps.
+written out as a schedule. Time is virtual: it passes when a client sleeps.
 
 Rules of this module: deterministic; the same clients with the same seed, or with the lines of an earlier run as
 schedule, give the same history. One request of one client is carried out at a time, so a step is atomic.
@@ -19,10 +19,10 @@ from kvmodels._support.turns import LAPSE_S, Turns
 from kvmodels.core.operations import AtomicWrite, Committed, Conflict
 from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.errors import CommitUnknownError, InvalidArgumentError, KvModelsError, RetriesExhaustedError
-from kvmodels.flows.effects import Commit, Count, Flow, Read, ReadChanges, Request, Sleep, TakeTurn, WaitForCommit
+from kvmodels.flows.effects import Commit, Flow, Request, Sleep, TakeTurn, WaitForCommit
 from kvmodels.flows.retry_policy import RetryPolicy
 from kvmodels.limits import Limits
-from kvmodels.runtime.sync import run
+from kvmodels.runtime.sync import perform, run
 from kvmodels.schema.compile.model import KvModel
 from kvmodels.testing.processes import Process, World
 from kvmodels.testing.schedules import (
@@ -195,7 +195,7 @@ class Interleaving:
         names = [client.name for client in clients]
         if self._seed is None:
             return Line(names[0] if names else DELIVER)
-        # Clients of unequal speed: with equal chances for all, nobody is ever far behind, and the races that need
+        # Clients of unequal speed: with equal chances for all, no client falls far behind, and the races that need
         # one step of a client in the middle of many of another are hardly seen.
         chances = [client.speed(self._chance) for client in clients]
         if self._under_way:
@@ -268,7 +268,7 @@ class Interleaving:
     # --- requests ---------------------------------------------------------------------------------------------
 
     def _answered(self, client: _Client, request: Request, fault: str | None) -> Any:
-        """What the engine says, or the error that the client is to see."""
+        """Return the answer of the engine, or the error that the client gets."""
         if isinstance(request, Commit):
             return self._committed(client.name, request.write, fault)
         if isinstance(request, Sleep):
@@ -283,24 +283,10 @@ class Interleaving:
             if stamp <= request.after:
                 self.time.reach(client.asked_at + request.seconds)
             return stamp
-        if isinstance(request, ReadChanges):
-            try:
-                return self.engine.changes(request.one, request.after)
-            except KvModelsError as error:
-                return error
-        if isinstance(request, Read):
-            try:
-                return self.engine.read(
-                    request.ranges, request.guard, include_expired=request.include_expired, follow=request.follow
-                )
-            except KvModelsError as error:
-                return error
-        if isinstance(request, Count):
-            try:
-                return self.engine.count(request.ranges, request.guard)
-            except KvModelsError as error:
-                return error
-        return self.engine.now_ms()
+        try:
+            return perform(self.engine, request)
+        except KvModelsError as error:
+            return error
 
     def _committed(self, sender: str, write: AtomicWrite, fault: str | None) -> Any:
         outcome = None if fault in ("hold", "lose_request") else self._landed(sender, write)

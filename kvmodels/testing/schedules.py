@@ -239,7 +239,7 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What happened in one run; ``str()`` of it is a story of one line per step.
+    """The steps and results of one run; ``str()`` of it is a story of one line per step.
 
     Attributes:
         seed: of the run, or None.

@@ -88,7 +88,7 @@ class AsyncModelRunner:
 
     @property
     def context(self) -> Context:
-        """What the flows share."""
+        """The context of the flows."""
         return self._core.context
 
     def get(self, arguments: tuple[Any, ...], lookups: Mapping[str, Any], /) -> Coroutine[Any, Any, Any]:
@@ -113,11 +113,11 @@ class AsyncEvent(asyncio.Event):
 
 
 def from_any_thread(function: Callable[[], object]) -> Callable[[], None]:
-    """Return a function that any thread may call, and that has ``function`` called in this event loop."""
+    """Return a function that any thread may call to have ``function`` called in this event loop."""
     loop = asyncio.get_running_loop()
 
     def call() -> None:
-        with contextlib.suppress(RuntimeError):  # a closed loop refuses the call, and then nobody waits in it
+        with contextlib.suppress(RuntimeError):  # a closed loop refuses the call, and no task waits in it
             loop.call_soon_threadsafe(function)
 
     return call
@@ -130,14 +130,7 @@ def start_worker(
     url: str | None = None,  # noqa: ARG001 - of the store, for the error of a thread that does not start
     ended: Callable[[], object] | None = None,
 ) -> Worker:
-    """Run a function in a task of its own.
-
-    Args:
-        function: what it does.
-        name: of the task.
-        url: of the store that needs it.
-        ended: called when the task has ended, also if it was cancelled before it could begin.
-    """
+    """Run a function in a task of its own; ``ended`` is called at its end, also if it was cancelled before it began."""
     task = asyncio.get_running_loop().create_task(function(), name=name)
     if ended is not None:
         task.add_done_callback(lambda _: ended())

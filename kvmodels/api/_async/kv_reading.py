@@ -276,7 +276,7 @@ class AsyncKvListIterator(AsyncIterator[Entry]):
 
     @property
     def cursor(self) -> str:
-        """Where another listing goes on: behind the last entry, or ``""`` behind the end.
+        """Where another listing resumes: after the last entry, or ``""`` after the end.
 
         It holds the key parts that the selector leaves open, in base64url, exactly as Deno's. At the ``limit`` it is
         that of the last entry, even if nothing follows.

@@ -40,7 +40,7 @@ class AsyncRunner(Protocol):
 
     @property
     def context(self) -> Context:
-        """What the flows share."""
+        """The context of the flows."""
         ...
 
     @property
@@ -49,26 +49,11 @@ class AsyncRunner(Protocol):
         ...
 
     def get(self, arguments: tuple[Any, ...], lookups: Mapping[str, Any], /) -> Coroutine[Any, Any, Any]:
-        """Run ``fetch.get`` to its end.
-
-        Args:
-            arguments: the primary key, or expressions.
-            lookups: conditions as keywords.
-
-        Returns:
-            The one record.
-        """
+        """Return the one record that ``lookup.get`` finds."""
         ...
 
     def run(self, flow: AnyFlow[T]) -> Coroutine[Any, Any, T]:
-        """Run a flow to its end.
-
-        Args:
-            flow: a generator that has not been started.
-
-        Returns:
-            What the flow returns.
-        """
+        """Run a flow to its end, and return its result."""
         ...
 
 

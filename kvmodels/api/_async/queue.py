@@ -62,13 +62,6 @@ class AsyncQueueListener:
     """Hands messages to a handler until it is stopped or the store is closed; made by ``Kv.listen``.
 
     One task or thread takes messages and renews leases; each message is handled in one of its own.
-
-    Args:
-        opening: where the queue is stored, open or to be opened.
-        form: which part of the store it belongs to.
-        handler: called with each message.
-        concurrency: how many messages are handled at a time.
-        lease_ms: how long a message is out of reach of others without renewal.
     """
 
     def __init__(
@@ -150,7 +143,7 @@ class AsyncQueueListener:
                 unsubscribe()
         except ClosedError:
             pass  # the store was closed, which is one way to end
-        except Exception as error:  # noqa: BLE001 - kept for whoever waits
+        except Exception as error:  # noqa: BLE001 - kept for the caller of wait()
             self._failure = error
             _log.error("the listener of a queue has ended", exc_info=error)
         finally:
@@ -224,7 +217,7 @@ class _Work:
         self._held = True
         self._due = time.monotonic() + self._renewal_s
         self.worker: Worker | None = None
-        """What handles the message, once it does."""
+        """The worker that handles the message."""
 
     @property
     def _renewal_s(self) -> float:
@@ -269,7 +262,7 @@ class _Work:
 
 
 def listening_arguments(handler: object, concurrency: object, lease: object) -> int:
-    """Check the arguments of ``listen``; the lease in milliseconds.
+    """Check the arguments of ``listen``; return the lease in milliseconds.
 
     Raises:
         InvalidArgumentError, InvalidValueError: one that makes no sense.

@@ -200,7 +200,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         return obj
 
     async def save(self, obj: M, *, force: bool = False, expire_in: float | timedelta | Keep | None = KEEP) -> M:
-        """Store an object: insert a new one, update a loaded one if nobody else changed its record since.
+        """Store an object: insert a new one, update a loaded one if its record is unchanged.
 
         Args:
             obj: the object.
@@ -453,7 +453,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         progress: Callable[[bulk_results.BulkProgress], object] | None = None,
         resume_id: str | None = None,
     ) -> bulk_results.BulkResult:
-        """Store many loaded objects in batches, each one commit; each if nobody else changed its record since.
+        """Store many loaded objects in batches, each one commit; each if its record is unchanged.
 
         Args:
             objs: objects that were loaded or stored before; each record once.
@@ -500,7 +500,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         )
 
     async def update(self, /, *_: Any, **__: Any) -> NoReturn:
-        """Refused: a whole collection is changed by ``all().update(...)``, so that nobody does it by mistake.
+        """Refused: a whole collection is changed by ``all().update(...)``, so not by mistake.
 
         Args:
             _: changes of ``update`` of a query set.
@@ -525,7 +525,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         raise query_writes.refused_update()
 
     async def delete(self, /, **_: Any) -> NoReturn:
-        """Refused: a whole collection is emptied by ``all().delete()``, so that nobody does it by mistake.
+        """Refused: a whole collection is emptied by ``all().delete()``, so not by mistake.
 
         Args:
             _: options of ``delete`` of a query set.

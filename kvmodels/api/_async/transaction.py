@@ -18,7 +18,7 @@ from kvmodels.api._async import _compat as worlds
 from kvmodels.api._async.kv_transaction import AsyncTransactionKv
 from kvmodels.api._async.repository import AsyncRepository
 from kvmodels.api.refusals import refuse_other_with
-from kvmodels.api.scope import Joined, OpenBlock, Scope, Store, end_reruns, require_function, require_retries
+from kvmodels.api.scope import OpenBlock, OpenTransaction, Scope, Store, end_reruns, require_function, require_retries
 from kvmodels.core.keys import KeyPart
 from kvmodels.core.operations import format_versionstamp
 from kvmodels.engines.contract import Engine
@@ -116,13 +116,10 @@ class AsyncSession:
 class AsyncTransaction:
     """Reads and writes that are committed together; made by ``async with db.transaction() as tx``.
 
-    Everything is read from one state of the store, with what the transaction itself has written. At the end one commit
-    checks that what was read is unchanged, and writes; until then nothing is sent. Objects of the caller get their
+    Everything is read from one state of the store, with the transaction's own writes. At the end one commit checks
+    that all rows that were read are unchanged, and writes; until then nothing is sent. Objects of the caller get their
     version with the commit, and are as they were if there is none. Use it in one thread; tasks that share it take
     turns.
-
-    Args:
-        session: the transaction at the engine.
     """
 
     __slots__ = ("_kv", "_repositories", "_session")
@@ -272,11 +269,6 @@ class AsyncTransactionBlock:
 
     A block joins another one of the same database if it is entered by code that runs inside of that: the outer one
     commits. If an exception leaves an inner block, the outer one cannot be committed any more.
-
-    Args:
-        begin: a new transaction at the engine, given how often it was begun, this time included.
-        scope: the transactions of the database.
-        rerun: of a function that is run again after a conflict.
     """
 
     __slots__ = ("_begin", "_open", "_outer", "_rerun", "_scope", "_session", "conflict", "contended")
@@ -312,7 +304,7 @@ class AsyncTransactionBlock:
             await session.roll_back(error)
             raise
         transaction = AsyncTransaction(session)
-        self._open = self._scope.enter(Joined(transaction, session.flows), frame)
+        self._open = self._scope.enter(OpenTransaction(transaction, session.flows), frame)
         return transaction
 
     async def __aexit__(
@@ -354,11 +346,7 @@ class AsyncTransactionBlock:
 
 
 class AsyncTransactions:
-    """The transactions of one database handle.
-
-    Args:
-        store: opens the store, at the first transaction.
-    """
+    """The transactions of one database handle; ``store`` opens the store, at the first transaction."""
 
     __slots__ = ("_scope", "_store")
 

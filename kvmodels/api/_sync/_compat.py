@@ -1,4 +1,4 @@
-"""Threads, where ``kvmodels.api._async._compat`` has tasks of an event loop: the difference between the two worlds.
+"""Run flows, locks and workers with threads; ``api/_async/_compat.py`` has the same names for asyncio.
 
 Rules of this module: both modules define the same names, so that every other facade is written once. Nothing here
 knows what a flow does.
@@ -80,11 +80,7 @@ def in_thread(function: Callable[..., T], *arguments: Any) -> T:
 def run_to_end(make: Callable[[], T]) -> T:
     """Run a function that cleans up to its end; after an interrupt from its beginning, before that is raised.
 
-    Args:
-        make: changes nothing that it has done before when it is called again.
-
-    Returns:
-        What the function returns.
+    A second call of ``make`` changes nothing that the first one has done.
     """
     try:
         return make()
@@ -132,13 +128,7 @@ def start_worker(
     url: str | None = None,
     ended: Callable[[], object] | None = None,
 ) -> Worker:
-    """Run a function in a thread of its own.
-
-    Args:
-        function: what it does.
-        name: of the thread.
-        url: of the store that needs it, for the error.
-        ended: called in the thread when the function has ended.
+    """Run a function in a thread of its own, which calls ``ended`` at its end; an error names ``url``.
 
     Raises:
         EngineError: the thread could not be started.
@@ -181,7 +171,7 @@ def require_handler(handler: Callable[[Any], object], engine: Engine | None) -> 
     """
     if inspect.iscoroutinefunction(handler):
         raise InvalidArgumentError(
-            "the handler is a coroutine function, which nobody would await",
+            "async handlers are not supported here",
             argument="handler",
             value=handler.__name__,
             hint="Use open_async_kv, or give a plain function.",
@@ -200,7 +190,7 @@ def call_handler(handler: Callable[[Any], object], message: Any) -> None:
     if inspect.iscoroutine(result):
         result.close()
         raise InvalidValueError(
-            "the handler returned a coroutine, which nobody would await",
+            "the handler returned a coroutine, which is not awaited here",
             type="coroutine",
             hint="Use open_async_kv, or give a plain function.",
         )
@@ -210,7 +200,7 @@ def require_hook(function: Callable[[], object]) -> None:
     """Refuse a coroutine function, which a commit could not await. Raises InvalidArgumentError."""
     if inspect.iscoroutinefunction(function):
         raise InvalidArgumentError(
-            "nobody would await this function",
+            "async functions are not supported here",
             argument="function",
             value=getattr(function, "__name__", repr(function)),
             hint="Give a plain function, or use an AsyncDatabase.",

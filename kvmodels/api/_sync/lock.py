@@ -31,15 +31,7 @@ LONGEST_WAIT_MS: Final = 365 * 24 * 3600 * 1000
 
 
 class Lock:
-    """A lock of a store; made by ``Kv.lock``. It may be taken again after it was released.
-
-    Args:
-        opening: where it is stored, open or to be opened.
-        form: which part of the store it belongs to.
-        name: of the lock.
-        ttl_ms: how long it is held without renewal.
-        wait_s: how long ``acquire`` waits at most.
-    """
+    """A lock of a store; made by ``Kv.lock``. It may be taken again after it was released."""
 
     __slots__ = ("_claim", "_form", "_lost", "_name", "_opening", "_renewing", "_stop", "_ttl_ms", "_wait_s")
 
@@ -71,7 +63,7 @@ class Lock:
         return require_held(self._claim).fencing_token
 
     def check(self) -> None:
-        """Make sure that the lock is still held; asks nobody and costs nothing.
+        """Make sure that the lock is still held, without a request to the store.
 
         Raises:
             LockLostError: the lease has ended.
@@ -85,7 +77,7 @@ class Lock:
     def acquire(self) -> bool:
         """Take the lock: one read and one commit when it is free.
 
-        An interrupt or a cancellation leaves neither the lock nor a place in the line behind.
+        An interrupt or a cancellation leaves neither the lock nor a place in the queue.
 
         Returns:
             Whether it was taken; False when it was not free in the time that ``wait`` gives.
@@ -180,7 +172,7 @@ class Lock:
 
 
 def lock_arguments(name: object, ttl: object, wait: object) -> tuple[int, float]:
-    """Check the arguments of ``lock``; the lease in milliseconds and the longest wait in seconds.
+    """Check the arguments of ``lock``; return the lease in milliseconds and the longest wait in seconds.
 
     Raises:
         InvalidArgumentError, InvalidValueError: one that makes no sense.
@@ -191,23 +183,19 @@ def lock_arguments(name: object, ttl: object, wait: object) -> tuple[int, float]
 
 
 def require_held(claim: lock_flows.LockClaim | None) -> lock_flows.LockClaim:
-    """The claim of a lock that is held.
-
-    Raises:
-        InvalidArgumentError: it is not.
-    """
+    """Return the claim of a lock that is held. Raises InvalidArgumentError: it is not."""
     if claim is None:
         raise InvalidArgumentError("the lock is not held", hint="Use it inside a with statement, or acquire() it.")
     return claim
 
 
 def lost_lock(name: str, claim: lock_flows.LockClaim) -> LockLostError:
-    """The error for a holder whose lease has ended."""
+    """Return the error for a holder whose lease has ended."""
     return LockLostError("the lock was lost while it was held", name=name, fencing_token=claim.fencing_token)
 
 
 def not_obtained(name: str, wait_s: float) -> RetriesExhaustedError:
-    """The error for a ``with`` statement that got no lock in time."""
+    """Return the error for a ``with`` statement that got no lock in time."""
     return RetriesExhaustedError(
         "the lock was not free in time",
         elapsed_s=wait_s,

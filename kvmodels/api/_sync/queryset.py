@@ -41,7 +41,7 @@ class Runner(Protocol):
 
     @property
     def context(self) -> Context:
-        """What the flows share."""
+        """The context of the flows."""
         ...
 
     @property
@@ -50,26 +50,11 @@ class Runner(Protocol):
         ...
 
     def get(self, arguments: tuple[Any, ...], lookups: Mapping[str, Any], /) -> Any:
-        """Run ``fetch.get`` to its end.
-
-        Args:
-            arguments: the primary key, or expressions.
-            lookups: conditions as keywords.
-
-        Returns:
-            The one record.
-        """
+        """Return the one record that ``lookup.get`` finds."""
         ...
 
     def run(self, flow: AnyFlow[T]) -> T:
-        """Run a flow to its end.
-
-        Args:
-            flow: a generator that has not been started.
-
-        Returns:
-            What the flow returns.
-        """
+        """Run a flow to its end, and return its result."""
         ...
 
 
