@@ -10,6 +10,7 @@ from kvmodels._support.lazy_modules import deferred_modules
 
 __getattr__ = deferred_modules(
     __name__,
+    "arguments",
     "effects",
     "signals",
 )

@@ -1,7 +1,8 @@
 """Pace, progress reports and samples of schema changes (``throttle=``, ``progress=``, ``sample=``).
 
 Rules of this module: a pause is a request of the flow like any other, so tests inject their own time. An exception of
-the user's function ends the change, which resumes from there when it is run again.
+the user's function ends the change, which resumes from there when it is run again. It loads nothing of an open store,
+because databases take ``SAMPLE`` as a default.
 """
 
 from __future__ import annotations
@@ -12,8 +13,7 @@ from typing import Final, Literal, cast
 from kvmodels._support.naming import show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.errors import InvalidArgumentError
-from kvmodels.flows.arguments import require_callable
-from kvmodels.flows.effects import Flow, sleep
+from kvmodels.flows import arguments, effects
 
 SAMPLE: Final = 100
 """Records of each collection on which a plan tries the models."""
@@ -73,7 +73,7 @@ class Pace:
                 hint="Give records per second, or None for no limit.",
             )
         if progress is not None:
-            require_callable("progress", progress, "Give a function that takes a SchemaProgress.")
+            arguments.require_callable("progress", progress, "Give a function that takes a SchemaProgress.")
         self._progress = progress
         self._throttle = None if throttle is None or throttle > _UNREACHABLE else throttle
 
@@ -83,12 +83,12 @@ class Pace:
             return wanted
         return max(1, min(wanted, int(self._throttle * _LONGEST_PAUSE_S)))
 
-    def after(self, progress: SchemaProgress, rows: int) -> Flow[None]:
+    def after(self, progress: SchemaProgress, rows: int) -> effects.Flow[None]:
         """Call the listener, and wait for as long as ``rows`` records may take."""
         if self._progress is not None:
             self._progress(progress)
         if self._throttle is not None and rows:
-            yield from sleep(rows / self._throttle)
+            yield from effects.sleep(rows / self._throttle)
 
 
 UNPACED: Final = Pace()
