@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -24,6 +25,18 @@ class Clock:
 
     def __call__(self) -> int:
         return self.now
+
+
+@pytest.fixture
+def background_threads() -> Callable[[], list[str]]:
+    """The names of the threads that work for stores of this test; earlier ones may have left some to the collector."""
+    others = set(threading.enumerate())
+
+    def names() -> list[str]:
+        ours = [thread.name for thread in threading.enumerate() if thread not in others]
+        return [name for name in ours if name in ("kvmodels-poll", "kvmodels-sweep")]
+
+    return names
 
 
 @pytest.fixture

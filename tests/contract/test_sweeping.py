@@ -28,7 +28,6 @@ from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.engines.sqlite.engine import SqliteEngine
 from kvmodels.errors import ClosedError, InvalidArgumentError, InvalidValueError, KvModelsError, ReadOnlyError
 from tests.contract.conftest import Clock
-from tests.contract.test_waiting import background_threads
 
 EVERYTHING = ReadRange(b"", b"\xff")
 
@@ -185,8 +184,8 @@ def open_live(request, tmp_path, quick_folder) -> Callable[[], Engine]:
 
 
 def swept(engine: Engine, left: list[bytes]) -> bool:
-    """Whether the background sweep leaves these keys within half a minute."""
-    end = time.monotonic() + 30
+    """Whether the background sweep leaves these keys within a minute."""
+    end = time.monotonic() + 60
     while keys(engine, include_expired=True) != left:
         if time.monotonic() > end:
             return False
@@ -196,9 +195,11 @@ def swept(engine: Engine, left: list[bytes]) -> bool:
 
 def test_M8_half_a_second_is_neither_zero_nor_for_ever(open_live):
     engine = open_live()
-    put(engine, b"k", engine.now_ms() + 500)
-    assert keys(engine) == [b"k"]
+    deadline = engine.now_ms() + 500
+    put(engine, b"k", deadline)
+    assert keys(engine) == [b"k"] or engine.now_ms() >= deadline
     assert swept(engine, [])
+    assert engine.now_ms() >= deadline
     engine.close()
 
 
@@ -214,7 +215,7 @@ def test_an_engine_sweeps_in_bounded_batches_by_itself(open_live):
     engine.close()
 
 
-def test_nothing_runs_while_nothing_expires(open_live):
+def test_nothing_runs_while_nothing_expires(background_threads, open_live):
     engine = open_live()
     put(engine, b"k")
     assert background_threads() == []
@@ -224,7 +225,7 @@ def test_nothing_runs_while_nothing_expires(open_live):
     assert background_threads() == []
 
 
-def test_a_deadline_that_comes_sooner_wakes_the_sweeper(open_live):
+def test_a_deadline_that_comes_sooner_wakes_the_sweeper(background_threads, open_live):
     engine = open_live()
     put(engine, b"late", engine.now_ms() + 3_600_000)
     assert background_threads() == ["kvmodels-sweep"]
@@ -233,7 +234,7 @@ def test_a_deadline_that_comes_sooner_wakes_the_sweeper(open_live):
     engine.close()
 
 
-def test_a_passed_in_clock_is_never_swept_in_the_background(engine, clock):
+def test_a_passed_in_clock_is_never_swept_in_the_background(background_threads, engine, clock):
     put(engine, b"k", clock.now + 1)
     clock.now += 10
     assert background_threads() == []
@@ -280,7 +281,7 @@ def test_writers_and_the_sweeper_do_not_disturb_each_other(open_live):
 
 
 @pytest.mark.parametrize("kind", [SqliteEngine, LmdbEngine])
-def test_a_fork_in_the_middle_of_everything_leaves_both_processes_at_work(tmp_path, kind):
+def test_a_fork_in_the_middle_of_everything_leaves_both_processes_at_work(background_threads, tmp_path, kind):
     engine = kind(tmp_path / "store.db", durability="relaxed", poll_interval=0.001)
     put(engine, b"late", engine.now_ms() + 3_600_000)
     unsubscribe = engine.subscribe(lambda: None)

@@ -25,10 +25,6 @@ def commit(engine: Engine, value: bytes = b"v") -> bytes:
     return done.versionstamp
 
 
-def background_threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name in ("kvmodels-poll", "kvmodels-sweep")]
-
-
 def test_a_later_commit_is_answered_without_waiting(engine):
     before = engine.wait_for_commit(b"", 0)
     stamp = commit(engine)
@@ -56,7 +52,7 @@ def test_a_failed_check_wakes_nobody_for_good(engine):
     assert engine.wait_for_commit(stamp, 0.01) == stamp
 
 
-def test_closing_leaves_no_thread(open_engine: Callable[..., Engine]):
+def test_closing_leaves_no_thread(background_threads: Callable[[], list[str]], open_engine: Callable[..., Engine]):
     engines = [open_engine() for _ in range(3)]
     for engine in engines:
         engine.wait_for_commit(engine.wait_for_commit(b"", 0), 0.001)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from tests.kv.stores import Stores
+from tests.worlds import WORLDS
 
 
-@pytest.fixture(params=["memory-sync", "memory-async", "sqlite-sync", "sqlite-async", "lmdb-sync", "lmdb-async"])
+@pytest.fixture(params=WORLDS)
 def stores(request, tmp_path, quick_folder):
     engine, world = request.param.split("-")
     opened = Stores(engine, world, quick_folder if engine == "lmdb" else tmp_path)

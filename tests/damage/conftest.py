@@ -9,23 +9,18 @@ from __future__ import annotations
 import pytest
 
 from tests.damage.stores import open_house, open_zoo
+from tests.worlds import MEMORY
 from tests.zoo_kinds import Guest
 
-FILES_IN_THE_SOAK = [
-    "memory",
-    pytest.param("sqlite", marks=pytest.mark.soak),
-    pytest.param("lmdb", marks=pytest.mark.soak),
-]
 
-
-@pytest.fixture(params=FILES_IN_THE_SOAK)
+@pytest.fixture(params=MEMORY)
 def zoo(request, url_of):
     opened = open_zoo(url_of(request.param))
     yield opened
     opened.db.close()
 
 
-@pytest.fixture(params=FILES_IN_THE_SOAK)
+@pytest.fixture(params=MEMORY)
 def house(request, url_of):
     """Residents: every newer kind of index."""
     opened = open_house(url_of(request.param))

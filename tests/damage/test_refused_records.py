@@ -13,6 +13,7 @@ from kvmodels.schema.compile.model import KvModel
 from kvmodels.schema.declare.markers import AggregateIndex, Field, Indexed, PrimaryKey, Unique
 from tests.damage.stores import FULL, KINDS_SPEC, OTHER, Zoo
 from tests.oracle import audit, read_engine
+from tests.worlds import MEMORY
 from tests.zoo import Animal
 
 COUNT = 50
@@ -73,7 +74,7 @@ RELEASES = {WithOwner: ("owner", "missing"), Stricter: ("state", "literal_error"
             Shorter: ("title", "string_too_long"), Retyped: ("title", "int_parsing")}  # fmt: skip
 
 
-@pytest.fixture(params=["memory", "sqlite", "lmdb"])
+@pytest.fixture(params=MEMORY)
 def url(request, url_of):
     return url_of(request.param)
 

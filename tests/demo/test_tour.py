@@ -64,6 +64,7 @@ def test_a_tour_imports_public_names_only(name):
     assert {node.module for node in imported if str(node.module).startswith("kvmodels")} == {"kvmodels"}
 
 
+@pytest.mark.soak  # `make types` looks at them, too
 def test_mypy_accepts_the_tours_in_strict_mode():
     result = run("mypy", "--strict", "--no-error-summary", *SOURCES.values())
     assert (result.stdout, result.returncode) == ("", 0)

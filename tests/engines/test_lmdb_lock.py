@@ -35,14 +35,29 @@ def patience(seconds: float) -> Patience:
     return Patience(seconds, lambda error: translated(error, "url", "data"))
 
 
+class HeldPatience(Patience):
+    """Who waits with it stays in its first wait until it is told to look again."""
+
+    __slots__ = ("look_again", "waits")
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.waits, self.look_again = threading.Event(), threading.Event()
+
+    def wait(self, error: Exception) -> None:
+        self.waits.set()
+        assert self.look_again.wait(60)
+        super().wait(error)
+
+
 def back_at_once(folder: Path) -> bool:
     """Whether a process that releases the lock has it back before one that has been waiting for it."""
     mine, other = WriterLock(str(folder / "writer.lock")), WriterLock(str(folder / "writer.lock"))
     mine.acquire(patience(0))
+    held = HeldPatience(60, lambda error: translated(error, "url", "data"))
     with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(other.acquire, patience(30))
-        while other._file is None:
-            pass
+        waiting = pool.submit(other.acquire, held)
+        assert held.waits.wait(60)
         with pytest.raises(EngineTimeoutError):
             WriterLock(str(folder / "writer.lock")).acquire(patience(0.02))
         mine.release()
@@ -53,6 +68,7 @@ def back_at_once(folder: Path) -> bool:
         else:
             won = True
             mine.release()
+        held.look_again.set()
         waiting.result(30)
     other.release()
     mine.acquire(patience(0))

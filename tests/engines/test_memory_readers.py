@@ -16,19 +16,22 @@ from tests.contract.shorthand import commit, get, rows
 ALL = ReadRange(b"k", b"l")
 
 
-def done_by_another_thread(write: Callable[[], object]) -> threading.Thread:
-    """It has come to its end, or waits for the lock."""
+def done_by_another_thread(store: MemoryStore, write: Callable[[], object]) -> threading.Thread:
+    """It has come to its end, or could not: this thread has the lock."""
     thread = threading.Thread(target=write)
+    is_held = store.lock.locked()
     thread.start()
-    thread.join(0.2)
+    thread.join(0.2 if is_held else 60)
+    assert is_held or not thread.is_alive()
     return thread
 
 
 class CommitInTheMiddle:
     """The keys of a store in order; while a scan has reached the second one, another thread commits."""
 
-    def __init__(self, inner: Any, write: Callable[[], object]) -> None:
-        self.inner = inner
+    def __init__(self, store: MemoryStore, write: Callable[[], object]) -> None:
+        self.store = store
+        self.inner: Any = store._order
         self.write = write
         self.threads: list[threading.Thread] = []
 
@@ -38,7 +41,7 @@ class CommitInTheMiddle:
     def irange(self, *arguments: Any) -> Iterator[bytes]:
         for position, key in enumerate(list(self.inner.irange(*arguments))):
             if position == 1 and not self.threads:
-                self.threads.append(done_by_another_thread(self.write))
+                self.threads.append(done_by_another_thread(self.store, self.write))
             yield key
 
 
@@ -48,6 +51,9 @@ class NoLock:
     def __enter__(self) -> None: ...
 
     def __exit__(self, *_: object) -> None: ...
+
+    def locked(self) -> bool:
+        return False
 
 
 def account(key: bytes, number: int, size: int) -> Set:
@@ -63,7 +69,7 @@ def scanned_beside_a_commit(engine: MemoryEngine, break_store: Callable[[MemoryS
     def write() -> None:
         commit(engine, account(b"k0", 101, size), account(b"k4", 99, size), Delete(b"k3-empty"))
 
-    store._order = order = CommitInTheMiddle(store._order, write)  # type: ignore[assignment]
+    store._order = order = CommitInTheMiddle(store, write)  # type: ignore[assignment]
     try:
         found = rows(engine, ALL)
         assert order.threads
@@ -96,11 +102,15 @@ class CommitBehindARow(dict[bytes, Any]):
     write: Callable[[], object] | None = None
     threads: tuple[threading.Thread, ...] = ()
 
+    def __init__(self, store: MemoryStore) -> None:
+        super().__init__(store.rows)
+        self.store = store
+
     def get(self, key: bytes, default: Any = None) -> Any:
         found = super().get(key, default)
         write, self.write = self.write, None
         if write is not None:
-            self.threads = (done_by_another_thread(write),)
+            self.threads = (done_by_another_thread(self.store, write),)
         return found
 
 
@@ -108,7 +118,7 @@ def seen_beside_a_commit(engine: MemoryEngine, size: int, *ranges: ReadRange, **
     """Both keys hold the number of the commit that wrote them."""
     store = engine.check_open()
     commit(engine, Set(b"a", b"1" * size, 3), Set(b"b", b"1" * size, 3))
-    store.rows = looked_at = CommitBehindARow(store.rows)
+    store.rows = looked_at = CommitBehindARow(store)
     looked_at.write = lambda: commit(engine, Set(b"a", b"2" * size, 3), Set(b"b", b"2" * size, 3))
     result = engine.read(ranges, **options)
     assert looked_at.threads
@@ -195,7 +205,7 @@ def test_a_row_without_a_read_is_not_told_when_a_commit_comes_behind_it(blind: b
     engine = MemoryEngine()
     store = engine.check_open()
     stamp = commit(engine, Set(b"a", b"1", 3))
-    store.rows = looked_at = CommitBehindARow(store.rows)
+    store.rows = looked_at = CommitBehindARow(store)
 
     def write() -> None:
         commit(engine, Set(b"a", b"2", 3))

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -351,8 +351,8 @@ def test_a_full_disk_refuses_the_operation_that_does_not_fit_and_no_other(kind: 
 
 
 @contextmanager
-def held_by_another_process(kind: str, path: Path) -> Iterator[Callable[[], None]]:
-    """Another process is in the middle of a commit, until the function is called."""
+def held_by_another_process(kind: str, path: Path) -> Iterator[None]:
+    """Another process is in the middle of a commit, until the end of the block."""
     code = """
         import sys
         from tests.engines.kill_groups import open_engine
@@ -371,27 +371,19 @@ def held_by_another_process(kind: str, path: Path) -> Iterator[Callable[[], None
     process = start(code, kind, path)
     assert process.stdout is not None
     assert process.stdout.readline() == "inside\n"
-
-    def release() -> None:
-        assert process.stdin is not None
-        if not process.stdin.closed:
-            process.stdin.write("go\n")
-            process.stdin.flush()
-
-    yield release
+    yield
     finish(process, "go\n")
 
 
 def test_each_operation_waits_for_another_process_until_its_own_deadline(kind: str, path: Path):
     engine = open_engine(kind, str(path), busy_timeout=0.2)
     commit(engine)
-    with held_by_another_process(kind, path) as release:
+    with held_by_another_process(kind, path):
         early = submit(engine, add(b"a"), add(b"a"))
         time.sleep(0.1)
         late = submit(engine, add(b"a"))
         lead(engine)
         assert [type(member.outcome) for member in (*early, *late)] == [EngineTimeoutError] * 3
-        release()
     members = submit(engine, add(b"b"), add(b"b"))
     lead(engine)
     assert [type(member.outcome) for member in members] == [Committed, Committed]

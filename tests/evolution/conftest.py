@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from kvmodels import Database
+from tests.worlds import MEMORY_AND_A_FILE
 
 
-@pytest.fixture(params=["memory", "sqlite", "lmdb"])
+@pytest.fixture(params=MEMORY_AND_A_FILE)
 def url(request, url_of) -> str:
     return url_of(request.param)
 

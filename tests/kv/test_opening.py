@@ -266,16 +266,17 @@ async def test_a_store_that_was_closed_before_it_was_opened_stays_closed(tmp_pat
 
 
 async def test_an_opening_that_is_cancelled_leaks_no_engine():
-    gate, opened = threading.Event(), []
+    begun, gate, opened = threading.Event(), threading.Event(), []
 
     def make():
-        assert gate.wait(10)
+        begun.set()
+        assert gate.wait(60)
         opened.append(MemoryEngine())
         return opened[0]
 
     kv = AsyncKv(Opening(make), store_format("msgpack"))
     task = asyncio.create_task(kv.get(("k",)))
-    await asyncio.sleep(0.02)
+    assert await asyncio.to_thread(begun.wait, 60)
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task

@@ -15,13 +15,14 @@ import pytest
 import kvmodels
 from kvmodels import Kv, open_kv
 from tests.stopping import stop_between_transactions
+from tests.worlds import ONE_FILE
 
 ROOT = Path(kvmodels.__file__).parent.parent
 PATIENCE_S = 120
 PROCESSES = 8
 
 
-ENGINES = pytest.mark.parametrize("engine", ["sqlite", "lmdb"])
+ENGINES = pytest.mark.parametrize("engine", ONE_FILE)
 
 
 def those_that_hold(workers: list[subprocess.Popen[str]], patience_s: float) -> list[Any]:

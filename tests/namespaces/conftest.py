@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.kv.stores import AsyncFace, Stores
+from tests.worlds import WORLDS
 
 
 class NamespaceFace:
@@ -40,7 +41,7 @@ def namespace(kv: Any, name: str, **options: Any) -> Any:
     return kv.namespace(name, **options)
 
 
-@pytest.fixture(params=["memory-sync", "memory-async", "sqlite-sync", "sqlite-async", "lmdb-sync", "lmdb-async"])
+@pytest.fixture(params=WORLDS)
 def stores(request, tmp_path, quick_folder):
     engine, world = request.param.split("-")
     opened = Stores(engine, world, quick_folder if engine == "lmdb" else tmp_path)

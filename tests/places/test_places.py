@@ -18,6 +18,7 @@ from examples.places import COUNT, KINDS, MOST_NAMES, Place, load
 from kvmodels import Avg, Count, Database, Max, Min, NoUsableIndexError, Sum
 from kvmodels.api._sync.repository import Repository
 from tests.places.questions import QUESTIONS, Question, Row, folded, largest
+from tests.worlds import MEMORY
 
 WALKED = 1_000
 """Answers that are larger are walked page by page in the smaller collection only."""
@@ -43,7 +44,7 @@ def opened(url: str, count: int) -> Iterator[Loaded]:
         yield Loaded(db, list(example.rows(count)))
 
 
-@pytest.fixture(scope="module", params=["memory", "sqlite", "lmdb"])
+@pytest.fixture(scope="module", params=MEMORY)
 def loaded(request, tmp_path_factory) -> Iterator[Loaded]:
     folder = tmp_path_factory.mktemp("places")
     urls = {"memory": "memory://", "sqlite": f"{folder}/places.db", "lmdb": f"lmdb:///{folder}/places.lmdb"}

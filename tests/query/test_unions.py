@@ -11,6 +11,7 @@ import pytest
 from kvmodels import Database, Index, KvModel, NoUsableIndexError, PrimaryKey, Q, Unique
 from kvmodels.query.planning.branches import MAX_BRANCHES
 from tests.query.shelves import ORDERS, Book, books, filters, value_of
+from tests.worlds import in_the_soak
 
 Ask = Callable[[Any], Any]
 
@@ -115,7 +116,7 @@ def ordered(found: Iterable[Book], order: tuple[str, ...]) -> list[int]:
     return [book.id for book in rows]
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", [*range(3), *in_the_soak(*range(3, 12))])
 def test_random_filters_find_what_python_finds(db: Database, seed: int):
     random, everything, kinds = Random(seed), db[Book].all().to_list(), set[str]()
     for _ in range(60):

@@ -5,16 +5,21 @@ from __future__ import annotations
 import os
 import sys
 import time
+from pathlib import Path
 
 from kvmodels import open_kv
 
 
-def main(path: str, journal: str, pause_s: str) -> None:
+def main(path: str, journal: str, pause: str) -> None:
     notes = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     def handle(message: int) -> None:
         os.write(notes, f"begin {message}\n".encode())
-        time.sleep(float(pause_s))
+        if pause == "until the file is there":
+            while not Path(journal).with_suffix(".go").exists():
+                time.sleep(0.01)
+        else:
+            time.sleep(float(pause))
         if message % 7 == 0 and os.urandom(1)[0] < 64:
             raise ValueError("try again")
         os.write(notes, f"end {message}\n".encode())

@@ -25,12 +25,13 @@ from kvmodels import (
     ValueTooLargeError,
 )
 from tests.robustness.models import MODELS, Member, Seat, Stranger, ada, refused, stored_rows
+from tests.worlds import MEMORY
 
 SURROGATE = "\ud800"
 LONG = "x" * 3_000
 
 
-@pytest.fixture(params=["memory", "sqlite", "lmdb"])
+@pytest.fixture(params=MEMORY)
 def db(request, url_of):
     with Database(url_of(request.param), models=MODELS, durability="relaxed") as opened:
         opened[Member].insert(ada())

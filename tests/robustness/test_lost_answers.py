@@ -30,6 +30,7 @@ from kvmodels.engines.contract import Engine
 from kvmodels.engines.faults import COMMIT_FAULTS, FaultEngine
 from kvmodels.engines.url import open_engine
 from tests.robustness.models import require_readable
+from tests.worlds import MEMORY
 
 
 class Counter(KvModel, collection="counters"):
@@ -65,7 +66,7 @@ def core(model: type[KvModel] = Counter) -> DatabaseCore:
     )
 
 
-@pytest.fixture(params=["memory", "sqlite", "lmdb"])
+@pytest.fixture(params=MEMORY)
 def inner(request, url_of) -> Engine:
     return open_engine(url_of(request.param), durability="relaxed")
 

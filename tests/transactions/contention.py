@@ -16,6 +16,8 @@ from tests.transactions.models import Account
 
 ROOT = Path(kvmodels.__file__).parent.parent
 PATIENCE_S = 110
+PATIENT = RetryPolicy(deadline_s=PATIENCE_S)
+"""The default number of runs, and a deadline that a slow machine does not reach."""
 
 
 class Crowded(NamedTuple):
@@ -26,6 +28,11 @@ class Crowded(NamedTuple):
     runs: int
 
 
+def opened(url: str) -> Database:
+    """A store of these accounts."""
+    return Database(url, models=[Account], durability="relaxed", retry=PATIENT)
+
+
 def found(db: Database) -> None:
     """The two accounts."""
     db[Account].create(id=1)
@@ -33,9 +40,9 @@ def found(db: Database) -> None:
 
 
 async def in_tasks(url: str, tasks: int, turns: Turns | None = None, retry: RetryPolicy | None = None) -> Crowded:
-    """One transfer in each task, with the default settings."""
+    """One transfer in each task, with the default number of runs."""
     runs: list[int] = []
-    async with AsyncDatabase(url, models=[Account], durability="relaxed", retry=retry or RetryPolicy()) as db:
+    async with AsyncDatabase(url, models=[Account], durability="relaxed", retry=retry or PATIENT) as db:
         await db[Account].create(id=1)
         await db[Account].create(id=2)
         if turns is not None:
@@ -60,7 +67,7 @@ async def in_tasks(url: str, tasks: int, turns: Turns | None = None, retry: Retr
 
 
 def in_threads(db: Database, threads: int, each: int) -> Crowded:
-    """Transfers one after the other in each thread, with the default settings."""
+    """Transfers one after the other in each thread, with the default number of runs."""
     runs: list[int] = []
     done: list[int] = []
     errors: list[BaseException] = []
@@ -107,7 +114,7 @@ def in_processes(url: str, processes: int, threads: int, each: int) -> list[int]
 
 def main(url: str, threads: str, each: str) -> None:
     """One process of a crowd."""
-    with Database(url, models=[Account], durability="relaxed") as db:
+    with opened(url) as db:
         crowded = in_threads(db, int(threads), int(each))
     assert not crowded.errors, crowded.errors
     print(crowded.done, flush=True)

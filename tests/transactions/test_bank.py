@@ -11,6 +11,7 @@ import pytest
 import kvmodels
 from tests.transactions.bank import ACCOUNTS, TOTAL, found, in_threads, opened
 from tests.transactions.models import Account
+from tests.worlds import ONE_FILE
 
 ROOT = Path(kvmodels.__file__).parent.parent
 PATIENCE_S = 110
@@ -25,7 +26,7 @@ def require_balance(db, done, audited):
     assert db.check().ok
 
 
-FILES = pytest.mark.parametrize("engine", ["sqlite", "lmdb"])
+FILES = pytest.mark.parametrize("engine", ONE_FILE)
 
 
 @pytest.mark.parametrize(("engine", "rounds"), [("memory", 25), ("sqlite", 8), ("lmdb", 8)])

@@ -459,13 +459,13 @@ def test_what_another_thread_writes_during_the_commit_is_refused_and_not_lost(co
 
     def waiting(write):
         entered.set()
-        assert go.wait(10)
+        assert go.wait(60)
         return commit(write)
 
     db._engine.commit = waiting
 
     def write_late():
-        entered.wait(10)
+        entered.wait(60)
         try:
             tx[Account].create(id=2)
         except ClosedError as error:

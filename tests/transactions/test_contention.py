@@ -23,11 +23,12 @@ from kvmodels.core.keys import encode_key
 from kvmodels.core.operations import AtomicWrite
 from kvmodels.flows.transaction import rerun as rerunning
 from tests.engines.interrupting import cut_short_at
-from tests.transactions.contention import found, in_processes, in_tasks, in_threads
+from tests.transactions.contention import PATIENCE_S, found, in_processes, in_tasks, in_threads, opened
 from tests.transactions.models import Account, Member
+from tests.worlds import ONE_FILE
 
 ENGINES = pytest.mark.parametrize("engine", ["memory", "sqlite", "lmdb"])
-FILES = pytest.mark.parametrize("engine", ["sqlite", "lmdb"])
+FILES = pytest.mark.parametrize("engine", ONE_FILE)
 QUICK = RetryPolicy(deadline_s=0.05)
 
 
@@ -41,14 +42,15 @@ def everlasting() -> Turns:
 
 @pytest.mark.parametrize(("engine", "tasks"), [("memory", 300), ("sqlite", 60), ("lmdb", 60)])
 async def test_all_tasks_that_transfer_between_two_accounts_succeed_by_default(url_of, engine, tasks):
-    done, errors, runs = await in_tasks(url_of(engine), tasks)
+    # A turn lapses after a second, so that one who waits for others does not keep them waiting; here nobody does.
+    done, errors, runs = await in_tasks(url_of(engine), tasks, everlasting())
     assert (done, errors) == (tasks, [])
     assert runs <= 2 * tasks, "a first run, and one with the turn"
 
 
 @pytest.mark.parametrize(("engine", "threads", "each"), [("memory", 40, 10), ("sqlite", 12, 6), ("lmdb", 12, 6)])
 def test_all_threads_that_transfer_between_two_accounts_succeed_by_default(url_of, engine, threads, each):
-    with Database(url_of(engine), models=[Account], durability="relaxed") as db:
+    with opened(url_of(engine)) as db:
         found(db)
         crowded = in_threads(db, threads, each)
         assert (crowded.done, crowded.errors) == (threads * each, [])
@@ -56,7 +58,7 @@ def test_all_threads_that_transfer_between_two_accounts_succeed_by_default(url_o
 
 
 def processes_transfer(url: str, processes: int, threads: int, each: int) -> None:
-    with Database(url, models=[Account], durability="relaxed") as db:
+    with opened(url) as db:
         found(db)
         done = in_processes(url, processes, threads, each)
         assert done == [threads * each] * processes
@@ -71,14 +73,14 @@ def test_all_threads_of_all_processes_that_transfer_succeed_by_default(url_of, e
 @pytest.mark.soak
 @ENGINES
 async def test_three_hundred_tasks_transfer(url_of, engine):
-    crowded = await in_tasks(url_of(engine), 300)
+    crowded = await in_tasks(url_of(engine), 300, everlasting())
     assert (crowded.done, crowded.errors) == (300, [])
 
 
 @pytest.mark.soak
 @ENGINES
 def test_forty_threads_transfer(url_of, engine):
-    with Database(url_of(engine), models=[Account]) as db:
+    with opened(url_of(engine)) as db:
         found(db)
         crowded = in_threads(db, 40, 25)
         assert (crowded.done, crowded.errors) == (1_000, [])
@@ -95,7 +97,7 @@ def test_four_processes_of_eight_threads_transfer(url_of, engine):
 
 @pytest.fixture
 def db():
-    with Database("memory://", models=[Account, Member], retry=RetryPolicy(deadline_s=2)) as db:
+    with Database("memory://", models=[Account, Member], retry=RetryPolicy(deadline_s=PATIENCE_S)) as db:
         for number in range(1, 6):
             db[Account].create(id=number)
         db._core.context.turns = everlasting()
@@ -104,7 +106,7 @@ def db():
 
 @pytest.fixture
 async def adb():
-    async with AsyncDatabase("memory://", models=[Account], retry=RetryPolicy(deadline_s=2)) as db:
+    async with AsyncDatabase("memory://", models=[Account], retry=RetryPolicy(deadline_s=PATIENCE_S)) as db:
         for number in range(1, 6):
             await db[Account].create(id=number)
         db._core.context.turns = everlasting()

@@ -22,6 +22,8 @@ from kvmodels.runtime.event_loop import aclose, arun
 from kvmodels.runtime.threads import READ_THREADS
 from tests.passing_engine import PassingEngine
 
+PATIENCE_S = 60
+
 
 class BlockingEngine(PassingEngine):
     """A memory engine that says it blocks; a gate per kind of call holds it, and every step is recorded."""
@@ -43,14 +45,14 @@ class BlockingEngine(PassingEngine):
 
     def read(self, ranges, guard=None, *, include_expired=False, follow=None):
         self._enter("read")
-        assert self.read_gate.wait(10)
+        assert self.read_gate.wait(PATIENCE_S)
         result: Any = self.inner.read(ranges, guard, include_expired=include_expired, follow=follow)
         self.events.append("read done")
         return result
 
     def commit(self, write):
         self._enter("commit")
-        assert self.commit_gate.wait(10)
+        assert self.commit_gate.wait(PATIENCE_S)
         if self.error_before is not None:
             raise self.error_before
         outcome = self.inner.commit(write)
@@ -79,15 +81,13 @@ def put(key, value=b"v", *checks):
 
 async def until(condition):
     """Let the loop and the threads run until the condition holds."""
-    for _ in range(2_000):
-        if condition():
-            return
-        await asyncio.sleep(0.002)
-    raise AssertionError("the condition was never met")
+    async with asyncio.timeout(PATIENCE_S):
+        while not condition():
+            await asyncio.sleep(0.002)
 
 
 def keep_the_loop_busy_until(condition):
-    for _ in range(2_000):
+    for _ in range(1_000 * PATIENCE_S):
         time.sleep(0.001)
         if condition():
             time.sleep(0.01)  # the thread delivers its answer to the loop, which cannot take it yet
@@ -276,10 +276,19 @@ async def test_a_cancellation_that_arrives_with_the_answer_still_says_applied():
 async def test_a_timeout_around_a_started_commit_reports_the_outcome_in_its_context():
     engine = BlockingEngine()
     engine.commit_gate.clear()
-    asyncio.get_running_loop().call_later(0.05, engine.commit_gate.set)
+    caller: Any = asyncio.current_task()
+
+    async def run_out_of_time_when_it_has_begun() -> None:
+        await until(lambda: engine.events == ["commit"])
+        limit.reschedule(0)
+        await until(caller.cancelling)
+        engine.commit_gate.set()
+
     with pytest.raises(TimeoutError) as caught:
-        async with asyncio.timeout(0.01):
+        async with asyncio.timeout(None) as limit:
+            ending = asyncio.create_task(run_out_of_time_when_it_has_begun())
             await arun(engine, commit(put(b"k")))
+    await ending
     # asyncio names it as the cause as well, but not in every release of Python 3.11.
     assert notes(caught.value.__context__) == ["the commit was applied"]
 
@@ -388,8 +397,8 @@ async def test_the_threads_of_an_engine_end_with_it():
     assert len(mine) == 2
     gone = weakref.ref(engine)
     del engine
-    gc.collect()
-    assert gone() is None
+    # A thread that has given its answer may still be on its way out of the call, which knows the engine.
+    await until(lambda: gc.collect() >= 0 and gone() is None)
     await until(lambda: not any(thread.is_alive() for thread in mine))
 
 
@@ -406,7 +415,7 @@ def test_one_engine_serves_one_loop_after_another_and_two_at_once():
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(10)
+        thread.join(PATIENCE_S)
     assert len(set(outcomes)) == 4
 
 
@@ -426,7 +435,7 @@ def test_a_forked_child_gets_an_answer_instead_of_waiting_for_threads_it_does_no
     answers = context.SimpleQueue()
     child = context.Process(target=_run_in_child, args=(engine, answers))
     child.start()
-    child.join(20)
+    child.join(PATIENCE_S)
     try:
         assert child.exitcode == 0
         assert answers.get() == "closed"

@@ -15,6 +15,7 @@ from kvmodels.api.opening import Opening, store_format
 from kvmodels.core.operations import Entry
 from kvmodels.engines.url import open_engine
 from tests.kv.stores import Clock
+from tests.worlds import WORLDS
 
 
 class WatchedStore:
@@ -77,7 +78,7 @@ class TakenInALoop:
         return entries
 
 
-@pytest.fixture(params=["memory-sync", "memory-async", "sqlite-sync", "sqlite-async", "lmdb-sync", "lmdb-async"])
+@pytest.fixture(params=WORLDS)
 def store(request: pytest.FixtureRequest, tmp_path: Path, quick_folder: Path) -> Iterator[WatchedStore]:
     opened = WatchedStore(request.param, quick_folder if request.param.startswith("lmdb") else tmp_path)
     yield opened

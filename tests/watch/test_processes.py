@@ -14,8 +14,9 @@ import pytest
 from kvmodels.api._sync.kv import Kv, open_kv
 from tests.source_tree import REPOSITORY
 from tests.watch.watching_process import KEYS, PREFIX
+from tests.worlds import ONE_FILE
 
-ENGINES = pytest.mark.parametrize("engine", ["sqlite", "lmdb"])
+ENGINES = pytest.mark.parametrize("engine", ONE_FILE)
 PATIENCE_S = 120
 ALL_KEYS = [(*PREFIX, number) for number in range(KEYS)]
 

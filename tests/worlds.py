@@ -1,0 +1,25 @@
+"""The engines and facades on which a test runs in `make test`; the soak has all of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+
+def in_the_soak(*values: object) -> list[Any]:
+    """Parameters that only the soak has."""
+    return [pytest.param(value, marks=pytest.mark.soak) for value in values]
+
+
+WORLDS = ["memory-sync", "memory-async", "sqlite-sync", "lmdb-async", *in_the_soak("sqlite-async", "lmdb-sync")]
+"""For tests of a facade, one of which is generated from the other; both file engines use the same driver."""
+
+MEMORY = ["memory", *in_the_soak("sqlite", "lmdb")]
+"""For tests that ask an engine for rows alone: the contract suite sees that all engines give the same."""
+
+MEMORY_AND_A_FILE = ["memory", "sqlite", *in_the_soak("lmdb")]
+"""For tests that open a store again."""
+
+ONE_FILE = ["sqlite", *in_the_soak("lmdb")]
+"""For tests with processes whose subject is not the engine."""
