@@ -162,22 +162,13 @@ class EntryKey(NamedTuple):
 class RecordLayout:
     """Keys of the records of one collection."""
 
-    __slots__ = ("_codecs", "_equal_as_packed", "_fields", "collection", "prefix")
+    __slots__ = ("_codecs", "_fields", "collection", "prefix")
 
     def __init__(self, collection: str, primary_key: tuple[Column, ...]) -> None:
         self.collection = collection
         self.prefix = encode_key((collection,))
         self._codecs: tuple[ColumnCodec, ...] = tuple(column.codec for column in primary_key)
         self._fields = tuple(column.field for column in primary_key)
-        # In Python two instants of a repeated hour may be equal, and one instant in two time zones may not be.
-        self._equal_as_packed = all(codec.name != "datetime" for codec in self._codecs)
-
-    def pack_if_same(self, values: tuple[Any, ...], loaded: tuple[Any, ...]) -> bytes | None:
-        """Return the packed primary key, or None if it is not that of the loaded record; raises as ``pack``."""
-        packed = self.pack(values)
-        if self._equal_as_packed and values == loaded:
-            return packed
-        return packed if packed == self.pack(loaded) else None
 
     def pack(self, values: tuple[Any, ...]) -> bytes:
         """Return the packed primary key of Python values, without the prefix; InvalidValueError names the field."""
