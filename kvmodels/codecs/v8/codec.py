@@ -1,22 +1,65 @@
 """The value codec ``v8``: the encoding of Deno KV, so that Deno and this library read each other's values.
 
-    encoding 1   V8's serialisation
+    encoding 1   V8's serialisation, version 15, which Deno and Node read
     encoding 2   KvU64, eight bytes, little endian
     encoding 3   bytes, as they are
 
+JavaScript has one type where Python has two, and V8 skips padding (a zero byte) before every tag but writes it only
+before two-byte strings. So one byte of padding marks the second of the two, and JavaScript sees no difference:
+
+    00 '    a Set that is a frozenset
+    00 A    an array that is a tuple (a key or member)
+    00 ;    a Map that is a plain dict, not a KvMap
+    00 N    in documents, a number that is a float although it is integral
+
+Each container is a coroutine that writes itself and yields its items; one loop drives them all.
+
 Rules of this module: a number is a float and a bigint an int, exactly; only in documents an int that JavaScript can
-hold is a number. Imported only when the codec is chosen, because it needs the extra ``v8``.
+hold is a number. Objects are numbered as V8 numbers them, and a list, dict or set that comes again is a reference.
+Nothing recurses but the members of sets, which are sorted, so that equal values have equal bytes. Imported only when
+the codec is chosen, because it needs the extra ``v8``.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Iterator
+from datetime import datetime
+from re import Pattern
+from typing import Any, Final, NoReturn, cast
 
-from kvmodels.codecs.base import V8_ENCODING, decode_raw, encode_raw, refuse_value, require_document
-from kvmodels.codecs.msgpack_extensions import MalformedError
-from kvmodels.codecs.v8.reader import BoxedNumber, is_boxed_number, read_value
-from kvmodels.codecs.v8.scalars import VIEW_TAGS
-from kvmodels.codecs.v8.writer import write_value
+from v8serialize.constants import INT32_RANGE, ArrayBufferViewTag, SerializationTag
+from v8serialize.encode import WritableTagStream
+
+from kvmodels._support.naming import step_text
+from kvmodels.codecs.base import (
+    V8_ENCODING,
+    IdentityDict,
+    IdentityList,
+    IdentityMap,
+    IdentitySet,
+    decode_raw,
+    encode_raw,
+    refuse_value,
+    require_document,
+)
+from kvmodels.codecs.msgpack_extensions import MAX_MEMBER_DEPTH, MalformedError, unstorable
+from kvmodels.codecs.v8.reader import MAX_DEPTH, BoxedNumber, is_boxed_number, read_value
+from kvmodels.codecs.v8.scalars import MAX_SAFE_INTEGER, VIEW_TAGS, is_safe_integral, milliseconds_of, source_of
+from kvmodels.core.values import KvArray, KvMap, UndefinedType
+from kvmodels.errors import InvalidValueError
+
+_DIGIT_BITS: Final = 64
+_BIGINT_BITS: Final = 1 << 30
+"""The most that a bigint of V8 can have."""
+
+_MAX_LENGTH: Final = (1 << 29) - 24
+"""The characters of V8's longest string."""
+
+_KEY, _MEMBER, _NO_STEP = object(), object(), object()
+"""Steps of a path without a name: into a key, into a member of a set or tuple, not into anything yet."""
+
+_Inside = Iterator[tuple[Any, Any]]
+_FROZEN: Final = (tuple, frozenset)
 
 
 class V8Codec:
@@ -94,3 +137,262 @@ class V8Codec:
             refuse_value(key, str(error), error)
         except (ValueError, OverflowError, MemoryError) as error:
             refuse_value(key, "not a value of V8", error)
+
+
+def write_value(value: Any, *, as_document: bool) -> bytes:
+    """Write one value with its header; InvalidValueError names the path of an unstorable value.
+
+    With ``as_document``, ints within 2**53 are numbers, so that JavaScript can compute with them.
+    """
+    writer = _Writer(as_document)
+    writer.stream.write_header()
+    writer.write(value)
+    return bytes(writer.stream.data)
+
+
+class _Writer:
+    def __init__(self, as_document: bool) -> None:
+        self.stream = WritableTagStream()
+        self._as_document = as_document
+        self._numbers: dict[int, int] = {}
+        self._count = 0
+        self._frozen_depth = 0
+        self._open: list[_Inside] = []
+        self._steps: list[Any] = []
+
+    # -- the loop
+
+    def write(self, value: Any) -> None:
+        try:
+            self.put(value)
+            while self._open:
+                following = next(self._open[-1], None)
+                if following is None:
+                    self._open.pop()
+                    self._steps.pop()
+                else:
+                    self._steps[-1] = following[0]
+                    self.put(following[1])
+        except UnicodeEncodeError:
+            self.refuse("a str with a lone surrogate cannot be stored", "str", "Remove it, or store bytes.")
+        except InvalidValueError as error:
+            error.path = _path_text(self._steps)
+            raise
+
+    def put(self, value: Any) -> None:
+        """Write a value, or open the container that it is."""
+        kind = cast("type[object]", type(value))
+        write = _WRITERS.get(kind)
+        if write is not None:
+            write(self, value)
+            return
+        begin = _CONTAINERS.get(kind)
+        if begin is None:
+            raise unstorable(value)
+        number = self._numbers.get(id(value))
+        if number is not None:
+            self.tag(SerializationTag.kObjectReference, number)
+            return
+        if kind is tuple and (not self._steps or self._steps[-1] not in (_KEY, _MEMBER)):
+            raise unstorable(value)
+        if kind not in _FROZEN:
+            self._numbers[id(value)] = self._count
+        self._count += 1
+        if len(self._open) == MAX_DEPTH:
+            self.refuse("containers are nested too deeply", kind.__name__, "At most 100,000 levels.")
+        self._open.append(begin(self, value))
+        self._steps.append(_NO_STEP)
+
+    def refuse(self, message: str, kind: str, hint: str) -> NoReturn:
+        raise InvalidValueError(message, path=_path_text(self._steps), type=kind, hint=hint) from None
+
+    def tag(self, tag: SerializationTag, *varints: int) -> None:
+        self.stream.write_tag(tag)
+        for number in varints:
+            self.stream.write_varint(number)
+
+    def mark(self) -> None:
+        self.stream.write_tag(SerializationTag.kPadding)
+
+    # -- scalars
+
+    def write_none(self, _value: None) -> None:
+        self.tag(SerializationTag.kNull)
+
+    def undefined(self, _value: UndefinedType) -> None:
+        self.tag(SerializationTag.kUndefined)
+
+    def write_bool(self, value: bool) -> None:
+        self.tag(SerializationTag.kTrue if value else SerializationTag.kFalse)
+
+    def write_int(self, value: int) -> None:
+        if self._as_document and -MAX_SAFE_INTEGER <= value <= MAX_SAFE_INTEGER:
+            self.number(value)
+            return
+        if value.bit_length() > _BIGINT_BITS:
+            self.refuse("an int is too large for a JavaScript bigint", "int", "It takes 2 ** 30 bits.")
+        size = -(-value.bit_length() // _DIGIT_BITS) * (_DIGIT_BITS // 8)
+        self.tag(SerializationTag.kBigInt, size << 1 | (value < 0))
+        self.stream.data += abs(value).to_bytes(size, "little")
+
+    def write_float(self, value: float) -> None:
+        if not is_safe_integral(value):
+            self.stream.write_double(value)
+        elif self._as_document:
+            self.mark()
+            self.stream.write_double(value)
+        else:
+            self.number(int(value))
+
+    def number(self, value: int) -> None:
+        """Write a number in V8's own form: an integer if it has 32 bits."""
+        if value in INT32_RANGE:
+            self.stream.write_int32(value)
+        else:
+            self.stream.write_double(value)
+
+    def write_str(self, value: str) -> None:
+        if len(value) > _MAX_LENGTH:
+            self.refuse("a str is too long for a JavaScript string", "str", "It takes 2 ** 29 - 24 characters.")
+        try:
+            self.stream.write_string_onebyte(value)
+        except ValueError:
+            self.stream.write_string_twobyte(value)
+
+    def write_bytes(self, value: bytes | bytearray | memoryview) -> None:
+        # Only the window of a view is stored; the rest of its buffer belongs to other code.
+        self.view(bytes(value), ArrayBufferViewTag.kUint8Array)
+
+    def write_memoryview(self, value: memoryview) -> None:
+        self.view(bytes(value), VIEW_TAGS.get(value.format, ArrayBufferViewTag.kUint8Array))
+
+    def view(self, data: bytes, tag: int) -> None:
+        self.tag(SerializationTag.kArrayBuffer, len(data))
+        self.stream.data += data
+        self.tag(SerializationTag.kArrayBufferView, tag, 0, len(data), 0)
+        self._count += 2
+
+    def datetime(self, value: datetime) -> None:
+        milliseconds = milliseconds_of(value)
+        self.tag(SerializationTag.kDate)
+        self.stream.write_double(milliseconds, tag=None)
+        self._count += 1
+
+    def pattern(self, value: Pattern[Any]) -> None:
+        source, flags = source_of(value)
+        self.tag(SerializationTag.kRegExp)
+        self.write_str(source)
+        self.stream.write_varint(flags)
+        self._count += 1
+
+    # -- containers
+
+    def write_dict(self, value: dict[Any, Any]) -> _Inside:
+        if all(type(key) is str for key in value):
+            return self.write_object(value)
+        self.mark()
+        return self.write_map(value)
+
+    def write_object(self, value: dict[str, Any]) -> _Inside:
+        self.tag(SerializationTag.kBeginJSObject)
+        yield from self.properties(value)
+        self.tag(SerializationTag.kEndJSObject, len(value))
+
+    def properties(self, value: dict[str, Any]) -> _Inside:
+        for name, item in value.items():
+            self._steps[-1] = _KEY
+            if type(name) is not str:
+                raise unstorable(name)
+            self.write_str(name)
+            yield name, item
+
+    def write_map(self, value: dict[Any, Any]) -> _Inside:
+        self.tag(SerializationTag.kBeginJSMap)
+        for key, item in value.items():
+            yield _KEY, key
+            yield key, item
+        self.tag(SerializationTag.kEndJSMap, 2 * len(value))
+
+    def write_list(self, value: list[Any]) -> _Inside:
+        self.tag(SerializationTag.kBeginDenseJSArray, len(value))
+        yield from enumerate(value)
+        self.tag(SerializationTag.kEndDenseJSArray, 0, len(value))
+
+    def array(self, value: KvArray) -> _Inside:
+        for name in value.properties:
+            if type(name) is str and name.isdigit():
+                self.refuse("a property of a KvArray is named like an element", "KvArray", "Set the element.")
+        self.tag(SerializationTag.kBeginDenseJSArray, len(value))
+        yield from enumerate(value)
+        yield from self.properties(value.properties)
+        self.tag(SerializationTag.kEndDenseJSArray, len(value.properties), len(value))
+
+    def members(self, value: set[Any] | frozenset[Any]) -> _Inside:
+        self.tag(SerializationTag.kBeginJSSet)
+        for member in sorted(value, key=self.order):  # because the order of a set differs between processes
+            yield _MEMBER, member
+        self.tag(SerializationTag.kEndJSSet, len(value))
+
+    def write_frozenset(self, value: frozenset[Any]) -> _Inside:
+        self.mark()
+        self.deepen(value)
+        yield from self.members(value)
+        self._frozen_depth -= 1
+
+    def write_tuple(self, value: tuple[Any, ...]) -> _Inside:
+        self.mark()
+        self.deepen(value)
+        self.tag(SerializationTag.kBeginDenseJSArray, len(value))
+        for item in value:
+            yield _MEMBER, item
+        self.tag(SerializationTag.kEndDenseJSArray, 0, len(value))
+        self._frozen_depth -= 1
+
+    def deepen(self, value: object) -> None:
+        self._frozen_depth += 1
+        if self._frozen_depth > MAX_MEMBER_DEPTH:
+            self.refuse("tuples and frozensets are nested too deeply", type(value).__name__, "At most 16 levels.")
+
+    def order(self, member: Any, depth: int = 0) -> bytes:
+        if type(member) in _FROZEN and depth <= MAX_MEMBER_DEPTH:
+            parts = [self.order(item, depth + 1) for item in member]
+            return b"A" + b"".join(parts) + b"$" if type(member) is tuple else b"'" + b"".join(sorted(parts)) + b","
+        write = _WRITERS.get(cast("type[object]", type(member)))
+        if write is None:
+            return b""  # an object with an identity has no order, and an unstorable value is refused in its turn
+        writer = _Writer(self._as_document)
+        write(writer, member)
+        return bytes(writer.stream.data)
+
+
+def _path_text(steps: list[Any]) -> str:
+    shown = {_KEY: "{key}", _MEMBER: "{member}", _NO_STEP: ""}
+    return "$" + "".join([shown[step] if type(step) is object else step_text(step) for step in steps])
+
+
+_WRITERS: Final[dict[type, Callable[[_Writer, Any], None]]] = {
+    type(None): _Writer.write_none,
+    UndefinedType: _Writer.undefined,
+    bool: _Writer.write_bool,
+    int: _Writer.write_int,
+    float: _Writer.write_float,
+    str: _Writer.write_str,
+    bytes: _Writer.write_bytes,
+    bytearray: _Writer.write_bytes,
+    memoryview: _Writer.write_memoryview,
+    datetime: _Writer.datetime,
+    Pattern: _Writer.pattern,
+}
+_CONTAINERS: Final[dict[type, Callable[[_Writer, Any], _Inside]]] = {
+    dict: _Writer.write_dict,
+    IdentityDict: _Writer.write_object,
+    KvMap: _Writer.write_map,
+    IdentityMap: _Writer.write_map,
+    list: _Writer.write_list,
+    KvArray: _Writer.array,
+    IdentityList: _Writer.array,
+    set: _Writer.members,
+    IdentitySet: _Writer.members,
+    frozenset: _Writer.write_frozenset,
+    tuple: _Writer.write_tuple,
+}
