@@ -16,7 +16,7 @@ from kvmodels.engines.shared.clock import EngineClock
 from kvmodels.engines.shared.evaluation import confirmed_failures, evaluate
 
 
-class Evaluated(NamedTuple):
+class EvaluatedWrite(NamedTuple):
     """One operation, ready to be stored: the state after it, the rows it leaves by key, its first deadline."""
 
     state: State
@@ -55,7 +55,7 @@ class LmdbTransaction:
         self._clock.raise_to(now)
         return State(version + 1, now, retention_ms, floor)
 
-    def evaluate(self, write: AtomicWrite) -> Evaluated | Conflict:
+    def evaluate(self, write: AtomicWrite) -> EvaluatedWrite | Conflict:
         """Judge an operation against the transaction, earlier operations included; nothing is written.
 
         Raises:
@@ -80,9 +80,9 @@ class LmdbTransaction:
             lambda key: lmdb_rows.stored_row(transaction, databases, key),
         )
         lmdb_rows.require_storable_keys(changes)
-        return Evaluated(state, changes, earliest_ms)
+        return EvaluatedWrite(state, changes, earliest_ms)
 
-    def apply(self, evaluated: Evaluated) -> Committed:
+    def apply(self, evaluated: EvaluatedWrite) -> Committed:
         """Write what was evaluated. Raises lmdb.Error: the transaction cannot go on."""
         state, changes, earliest_ms = evaluated
         lmdb_rows.write(self._transaction, self._databases, state, changes)

@@ -35,7 +35,7 @@ BESIDE: Final = {reverse: _SELECT + ", kv.k" + _FROM + order for reverse, order 
 _first: Final = itemgetter(0)
 
 
-class _Entries(Sequence[tuple[bytes]]):
+class _EntryKeys(Sequence[tuple[bytes]]):
     """The keys of entries, each made when it is asked for: a common beginning, and the end of the key behind it."""
 
     __slots__ = ("_head", "_records", "_start")
@@ -51,10 +51,10 @@ class _Entries(Sequence[tuple[bytes]]):
     @overload
     def __getitem__(self, at: int) -> tuple[bytes]: ...
     @overload
-    def __getitem__(self, at: slice) -> _Entries: ...
-    def __getitem__(self, at: int | slice) -> tuple[bytes] | _Entries:
+    def __getitem__(self, at: slice) -> _EntryKeys: ...
+    def __getitem__(self, at: int | slice) -> tuple[bytes] | _EntryKeys:
         if isinstance(at, slice):
-            return _Entries(self._head, self._records[at], self._start)
+            return _EntryKeys(self._head, self._records[at], self._start)
         return (self._head + self._records[at][0][self._start :],)
 
 
@@ -77,7 +77,7 @@ def with_tails(
     if len(head) == at and end is not None and end <= after_prefix(head):
         rows: list[Any] = connection.execute(BEHIND[reverse], parameters).fetchall()
         if None not in map(_first, rows):
-            entries: Any = _Entries(head, rows, len(prefix))
+            entries: Any = _EntryKeys(head, rows, len(prefix))
             return [entries], [rows] if len(rows) > 1 else [[row_of(row)] for row in rows]
     found: list[Any] = connection.execute(BESIDE[reverse], parameters).fetchall()
     followed = [[] if row[0] is None else [row_of(row[:5])] for row in found]
