@@ -1,4 +1,4 @@
-"""What each index, and the primary key, can do for one branch of a filter.
+"""List the accesses of one branch of a filter: the ways in which each index, and the primary key, can serve it.
 
 A *path* is something with ordered keys: the records, or the entries of an index. Walking its columns from the left,
 terms that leave single values bind a column and go on; the first column with anything else gives the last bounds. An
@@ -46,7 +46,7 @@ class Path(NamedTuple):
 
 
 class Access(NamedTuple):
-    """What a path does for a branch.
+    """A use of a path for a branch.
 
     Attributes:
         path: what is read.
@@ -101,7 +101,7 @@ class Access(NamedTuple):
 
 
 class Asked(NamedTuple):
-    """What the whole query wants of an access.
+    """The demands of the whole query on an access.
 
     Attributes:
         schema: the model.
@@ -133,7 +133,7 @@ class Asked(NamedTuple):
 
 
 def paths_of(live: LiveCollection, shape: QueryShape) -> list[Path]:
-    """The paths that a query may use: the primary key, then the readable indexes in the order of declaration."""
+    """Return the paths that a query may use: the primary key, then the readable indexes in declaration order."""
     paths = [Path(None, live.schema.primary_key, live.layout.prefix, 0)] if shape.using in (None, PRIMARY_KEY) else []
     for name in live.schema.indexes:
         index = live.readable.get(name)
@@ -144,13 +144,13 @@ def paths_of(live: LiveCollection, shape: QueryShape) -> list[Path]:
 
 
 def index_path(live: LiveCollection, definition: IndexDefinition, prefix: bytes, generation: int) -> Path:
-    """The entries of an index: the keys of a unique one end in their columns, those of others in the primary key."""
+    """Return the path of an index: keys of a unique one end in their columns, of others in the primary key."""
     tail = () if definition.unique else live.schema.primary_key
     return Path(definition, definition.columns + tail, prefix, generation)
 
 
 def available(schema: ModelSchema, path: Path) -> frozenset[str] | None:
-    """The fields that can be taken from the rows of a path without reading a record; None: all of them."""
+    """Return the fields that the rows of a path hold, without reading a record; None: all of them."""
     definition = path.definition
     if definition is None or definition.store == "record":
         return None
@@ -184,7 +184,7 @@ def _holds(schema: ModelSchema, held: frozenset[str], field: str) -> bool:
 
 
 def accesses(asked: Asked, paths: Iterable[Path], branch: BranchShape) -> list[Access]:
-    """Every way to read all records of a branch in the order that is asked for, permitted or not."""
+    """Return every access to all records of a branch in the requested order, permitted or not."""
     found: list[Access] = []
     for path in paths:
         guarantee = _guarantee(path.definition, branch)
@@ -394,5 +394,5 @@ def either_way(asked: Asked, access: Access) -> tuple[Access, ...]:
 
 
 def turned(order: Directions, *, reverse: bool) -> Directions:
-    """An order as it is met from the end."""
+    """Return an order as it is read from the end."""
     return tuple((field, down is not reverse) for field, down in order)

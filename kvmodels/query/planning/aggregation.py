@@ -86,7 +86,7 @@ class CounterPlan:
 
 
 class _Fit(NamedTuple):
-    """What an aggregate index does for a query: spans of its columns, places and direction as in ``CounterPlan``.
+    """The use of an aggregate index for a query: spans of its columns, places and direction as in ``CounterPlan``.
 
     ``reverse`` is None when the counters do not come in the order of the groups.
     """
@@ -98,7 +98,7 @@ class _Fit(NamedTuple):
 
 
 def kinds_of(definition: IndexDefinition, measure: Measure) -> tuple[str, ...] | None:
-    """The counters that a result is made of, besides the number of records; None if the index does not keep it."""
+    """Return the counters of a result, besides the number of records; None if the index does not keep it."""
     if measure.function == "count" and (measure.field is None or not measure.nullable):
         return ()
     assert definition.aggregates is not None  # it is an aggregate index
@@ -114,7 +114,7 @@ def kinds_of(definition: IndexDefinition, measure: Measure) -> tuple[str, ...] |
 def counter_plan(
     query: Query, live: LiveCollection, measures: Sequence[Measure], order: Directions = ()
 ) -> CounterPlan | None:
-    """The counters of the first aggregate index that keeps all these results for this query; None if there is none.
+    """Return the counters of the first aggregate index that keeps all results of a query; None if there is none.
 
     Args:
         query: the filter; its order and its slice are not looked at.
@@ -452,7 +452,7 @@ def _labels(measures: Iterable[Measure]) -> str:
 
 
 def plan_aggregate(query: Query, live: LiveCollection, measures: tuple[Measure, ...]) -> AggregatePlan:
-    """Where the results of an aggregate come from.
+    """Plan an aggregate.
 
     Raises:
         InvalidArgumentError: the query is for distinct values.
@@ -540,7 +540,7 @@ def _end(query: Query, live: LiveCollection, measure: Measure) -> End | None:
 
 
 def plan_groups(grouping: Grouping, live: LiveCollection) -> GroupPlan:
-    """Where the rows of a grouped query come from.
+    """Plan a grouped query.
 
     Raises:
         NoUsableIndexError: no index has the groups in order, and ``sort_in_memory()`` was not called.

@@ -48,7 +48,7 @@ Part = Condition | AnyOf
 
 
 class ColumnTerm:
-    """What a filter says about one column; the spans of its key parts are cut on demand and remembered.
+    """All conditions of a filter on one column; the spans of its key parts are cut on demand and kept.
 
     Args:
         source: of the column.
@@ -159,7 +159,7 @@ def narrows(part: Part) -> bool:
 
 
 def branch_of(schema: ModelSchema, parts: Conjunction) -> Branch:
-    """The terms of parts that all hold."""
+    """Return the branch of parts that all hold."""
     scalar: dict[str, tuple[ColumnSource, list[int]]] = {}
     several: list[tuple[ColumnSource, int]] = []
     keys: int | None = None
@@ -188,7 +188,7 @@ def can_match(branch: Branch) -> bool:
 
 
 def branches_of(schema: ModelSchema, where: Conjunction) -> list[Branch] | None:
-    """The alternatives of a filter, none when nothing can match; None if there are more than ``MAX_BRANCHES``.
+    """Return the alternatives of a filter, none when nothing can match; None if there are more than ``MAX_BRANCHES``.
 
     The parts that hold in all alternatives come first in each, in the same order.
     """
@@ -437,7 +437,7 @@ def _common(branches: Sequence[Branch]) -> int:
 
 
 def _implicit(query: Query) -> tuple[Part, ...]:
-    """The condition on the class that nobody has written, where it does not permit to read all objects of a class.
+    """Return the implicit condition on the class, where it does not permit to read all objects of a class.
 
     An index on the classes is always there, so without this a filter that no index answers would read them all.
     """
@@ -501,7 +501,7 @@ def _holds(schema: ModelSchema, branch: Branch, definition: IndexDefinition) -> 
 
 
 def _guarantee(branch: Branch, definition: IndexDefinition, implicit: tuple[Part, ...]) -> Guarantee:
-    """What needs no test on what the index holds, because only records that satisfy it have entries."""
+    """Return the parts that need no test on rows of the index: only records that satisfy them have entries."""
     assert definition.where is not None  # it holds
     terms = [term for term in branch.terms if not term.many and _guaranteed(term, definition.where)]
     return Guarantee(

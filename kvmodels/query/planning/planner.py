@@ -271,7 +271,7 @@ class _Planning:
         self._decision = decision
 
     def plan(self) -> QueryPlan:
-        """The plan."""
+        """Return the plan."""
         query, decision = self._query, self._decision
         scans, tested = self._scans()
         sort = self._sort() if decision.sorted else None
@@ -309,7 +309,7 @@ class _Planning:
         return self._alternatives.stem if step.branch is None or branches is None else branches[step.branch]
 
     def _rest(self, steps: Sequence[ScanChoice]) -> Conjunction:
-        """What none of the accesses to one branch answers."""
+        """Return the parts of a branch that none of its accesses answers."""
         parts = self._branch(steps[0]).parts
         if len(steps) == 1:
             served = steps[0].access.served
@@ -371,7 +371,7 @@ class _Planning:
             yield replace(self._scan(step, self._ranges(step, chosen)), values=values)
 
     def _sort(self) -> Sort:
-        """What to sort by: the order that was asked for, then the primary key."""
+        """Return the sort: by the requested order, then the primary key."""
         query, schema = self._query, self._query.schema
         assert query.sort_limit is not None  # the decision depends on it
         order = dict(query.directions)

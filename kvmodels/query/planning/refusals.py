@@ -35,7 +35,7 @@ from kvmodels.schema.filters.predicate import Condition, conditions_of
 
 
 class Suggestion(NamedTuple):
-    """What to add to a model.
+    """The index to add to a model.
 
     Attributes:
         text: "add …", with the code.
@@ -47,7 +47,7 @@ class Suggestion(NamedTuple):
 
 
 def suggested(schema: ModelSchema, branch: Branch, order: Directions) -> Suggestion | None:
-    """The index for a branch in an order; None if no index can serve it."""
+    """Return the index for a branch in an order; None if no index can serve it."""
     terms = _Terms(branch)
     if order:
         return _in_order(schema, terms, order)
@@ -81,7 +81,7 @@ def for_order(schema: ModelSchema, order: Directions) -> Suggestion | None:
 
 
 class _Terms:
-    """What a branch says about columns, by how an index can use it."""
+    """The terms of a branch, by how an index can use them."""
 
     __slots__ = ("elements", "lists", "ranges", "tested", "wide")
 
@@ -219,7 +219,7 @@ class _Refusal:
         self._scan = f"call .allow_scan() to read all of {query.schema.collection!r}"
 
     def hint(self, stem: Branch, branches: Sequence[Branch] | None) -> str:
-        """What to do."""
+        """Return the advice."""
         if self._query.using is not None:
             return self._forced(self._query.using)
         if branches is None:
@@ -291,7 +291,7 @@ class _Refusal:
         return f"No index gives a range of {ranged!r} in the order of {ordered!r}: {', or '.join(ways)}."
 
     def _scanning(self, suggestion: Suggestion | None) -> str:
-        """What it takes to read everything in the order."""
+        """Return the steps to read everything in the order."""
         missing = None if suggestion is None or self._is_served(_EVERYTHING, self._shape.order) else suggestion.text
         scan = None if self._query.scan_allowed else self._scan
         return " and ".join(step for step in (missing, scan) if step)
