@@ -211,7 +211,7 @@ class DatabaseCore:
             signals=self.signals,
             removes=capabilities.remover is not None,
             turns=capabilities.turns or Turns(),
-            placed=capabilities.write_reserver is not None,
+            reserves_writes=capabilities.write_reserver is not None,
         )
         view = yield from stored_header.open_database(context, writable=not self._readonly)
         for part, owner in view.header.prefixes().items():

@@ -127,7 +127,7 @@ class Scope(Generic[X]):
 def end_reruns(rerun: Rerun, engine: Engine, leave_place: Callable[[Engine], object]) -> None:
     """Give back what the runs of a call have taken: the writer's place, and the turn."""
     try:
-        if rerun.placed:
+        if rerun.reserved:
             try:
                 leave_place(engine)
             finally:

@@ -69,7 +69,7 @@ class Context:
         signals: of the handle.
         removes: the engine reads what it removes; see ``Remove``.
         turns: of the store, shared by its handles in this process.
-        placed: the engine has a writer lock to take beforehand; see ``TakePlace``.
+        reserves_writes: the engine answers ``ReserveWrites``.
     """
 
     codec: ValueCodec
@@ -86,7 +86,7 @@ class Context:
     signals: Signals = field(default_factory=Signals)
     removes: bool = False
     turns: Turns = field(default_factory=Turns)
-    placed: bool = False
+    reserves_writes: bool = False
 
 
 def header_view(context: Context) -> Flow[HeaderView]:

@@ -103,8 +103,8 @@ class TakeTurn(NamedTuple):
     seconds: float
 
 
-class TakePlace(NamedTuple):
-    """Take the writer lock of the file, if ``Context.placed``; the answer is whether it was taken."""
+class ReserveWrites(NamedTuple):
+    """Keep other processes from writing, if ``Context.reserves_writes``; the answer is whether that succeeded."""
 
     seconds: float
 
@@ -127,7 +127,7 @@ class ReadChanges(NamedTuple):
     after: bytes
 
 
-Request = Read | Count | Commit | Remove | Sleep | TakePlace | TakeTurn | Now | WaitForCommit | ReadChanges
+Request = Read | Count | Commit | Remove | Sleep | ReserveWrites | TakeTurn | Now | WaitForCommit | ReadChanges
 
 Flow: TypeAlias = Generator[Request, Any, T]
 """A generator that yields requests and returns a ``T``."""
@@ -212,13 +212,13 @@ def take_turn(ticket: Ticket, seconds: float) -> Flow[bool]:
     return answer
 
 
-def take_place(seconds: float) -> Flow[bool]:
+def reserve_writes(seconds: float) -> Flow[bool]:
     """Keep other processes from writing until the next commit of this one; return whether that succeeded.
 
     The caller ensures that ``leave_place`` of the engine is called in the end.
     """
     try:
-        answer: bool = yield TakePlace(seconds)
+        answer: bool = yield ReserveWrites(seconds)
     except EngineTimeoutError:
         return False
     return answer

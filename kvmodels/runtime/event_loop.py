@@ -41,8 +41,8 @@ from kvmodels.flows.effects import (
     ReadToChange,
     Remove,
     Request,
+    ReserveWrites,
     Sleep,
-    TakePlace,
     TakeTurn,
     WaitForCommit,
     steps_of,
@@ -374,7 +374,7 @@ async def _present_versionstamp(engine: Engine) -> bytes:
 
 async def _perform_beside(engine: Engine, threads: EngineThreads, request: Request, snapshot: Snapshot | None) -> Any:
     """Carry out what may block, without keeping the event loop."""
-    if isinstance(request, Commit | Remove | TakePlace):
+    if isinstance(request, Commit | Remove | ReserveWrites):
         return await _commit_in_thread(threads, engine, request)
     at_once = engine.capabilities.at_once
     if at_once is not None and isinstance(request, Read | Count):
@@ -392,7 +392,7 @@ async def _perform_beside(engine: Engine, threads: EngineThreads, request: Reque
     return engine.now_ms()  # a clock is read, nothing waits
 
 
-async def _commit_in_thread(threads: EngineThreads, engine: Engine, request: Commit | Remove | TakePlace) -> Any:
+async def _commit_in_thread(threads: EngineThreads, engine: Engine, request: Commit | Remove | ReserveWrites) -> Any:
     future = submit_call(threads.commits.submit, perform, engine, request)
     waiter = asyncio.wrap_future(future)
     try:
@@ -400,7 +400,7 @@ async def _commit_in_thread(threads: EngineThreads, engine: Engine, request: Com
         await asyncio.wait((waiter,))
     except asyncio.CancelledError as cancelled:
         if future.cancel():
-            if isinstance(request, TakePlace):
+            if isinstance(request, ReserveWrites):
                 raise
             cancelled.add_note("the commit was not applied: it had not been started")
             raise
@@ -411,7 +411,7 @@ async def _commit_in_thread(threads: EngineThreads, engine: Engine, request: Com
                 # The first cancellation is raised below, once the outcome is known; a second one adds nothing.
                 continue
         outcome = waiter.exception() or waiter.result()
-        if not isinstance(request, TakePlace):
+        if not isinstance(request, ReserveWrites):
             cancelled.add_note(outcome_note(outcome))
         raise
     return waiter.result()

@@ -30,8 +30,8 @@ from kvmodels.flows.effects import (
     ReadRow,
     Remove,
     Request,
+    ReserveWrites,
     Sleep,
-    TakePlace,
     TakeTurn,
     WaitForCommit,
     steps_of,
@@ -162,7 +162,7 @@ def tell(flow: Flow[Any], interruption: BaseException) -> None:
 
 
 def leave_place(engine: Engine) -> None:
-    """Let other processes write again; see ``effects.TakePlace``."""
+    """Let other processes write again; see ``effects.ReserveWrites``."""
     with suppress(ClosedError):
         reserver = engine.capabilities.write_reserver
         assert reserver is not None  # a flow takes the place only where there is one
@@ -189,9 +189,9 @@ def perform(engine: Engine, request: Request, snapshot: Snapshot | None = None) 
         return remover.remove(request.removal)
     if type(request) is TakeTurn:
         return request.ticket.wait(request.seconds)
-    if type(request) is TakePlace:
+    if type(request) is ReserveWrites:
         reserver = engine.capabilities.write_reserver
-        assert reserver is not None  # ``Context.placed``
+        assert reserver is not None  # ``Context.reserves_writes``
         return reserver.take_place(request.seconds)
     if type(request) is WaitForCommit:
         return engine.wait_for_commit(request.after, request.seconds)

@@ -25,8 +25,8 @@ from kvmodels.flows.effects import (
     ReadRow,
     ReadToChange,
     Request,
+    ReserveWrites,
     Sleep,
-    TakePlace,
     TakeTurn,
     WaitForCommit,
 )
@@ -100,7 +100,7 @@ _KIND_OF: Mapping[type[Any], Kind] = {
     Commit: "commit",
     Now: "now",
     Sleep: "sleep",
-    TakePlace: "turn",
+    ReserveWrites: "turn",
     TakeTurn: "turn",
     WaitForCommit: "wait",
 }

@@ -26,13 +26,7 @@ from kvmodels.errors import (
     RetriesExhaustedError,
     UniqueViolationError,
 )
-from kvmodels.flows.bulk.options_and_results import (
-    LISTED_AT_MOST,
-    BulkFailure,
-    BulkOptions,
-    BulkProgress,
-    BulkResult,
-)
+from kvmodels.flows.bulk.options_and_results import LISTED_AT_MOST, BulkFailure, BulkOptions, BulkProgress, BulkResult
 from kvmodels.flows.bulk.progress import BatchOutcome, StoredProgress
 from kvmodels.flows.context import Context, HeaderView
 from kvmodels.flows.effects import Flow

@@ -10,11 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple, cast
 
 from kvmodels.core.operations import Row
-from kvmodels.errors import (
-    InvalidArgumentError,
-    InvalidValueError,
-    PrimaryKeyChangedError,
-)
+from kvmodels.errors import InvalidArgumentError, InvalidValueError, PrimaryKeyChangedError
 from kvmodels.flows.arguments import items_of, require_object
 from kvmodels.flows.bulk.batches import BulkRun, ListSource, name_record, write_in_transaction
 from kvmodels.flows.bulk.options_and_results import BulkOptions, BulkResult, checked_options

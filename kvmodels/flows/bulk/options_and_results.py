@@ -13,10 +13,7 @@ from typing import Annotated, Any, Final, Generic, Literal, NamedTuple, TypeVar,
 from kvmodels._support.naming import show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.core.values import ErrorAsText, StoredAsJson
-from kvmodels.errors import (
-    IntegrityError,
-    InvalidArgumentError,
-)
+from kvmodels.errors import IntegrityError, InvalidArgumentError
 from kvmodels.flows.arguments import require_callable, require_text
 from kvmodels.flows.context import Context
 

@@ -20,13 +20,7 @@ from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.catalog.collection import LiveCollection, LiveIndex
 from kvmodels.catalog.keyspace import HEADER_KEY
 from kvmodels.core.keys import decode_key
-from kvmodels.core.operations import (
-    AtomicWrite,
-    Check,
-    Committed,
-    Delete,
-    Row,
-)
+from kvmodels.core.operations import AtomicWrite, Check, Committed, Delete, Row
 from kvmodels.errors import CommitUnknownError, DecodeError, KvModelsError
 from kvmodels.flows.check.findings import FindingKind
 from kvmodels.flows.context import Context, HeaderView, writable_collection

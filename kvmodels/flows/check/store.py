@@ -19,10 +19,7 @@ from kvmodels.catalog.keyspace import EntryLayout, RecordLayout, violation_prefi
 from kvmodels.core.operations import Row
 from kvmodels.errors import SchemaMismatchError
 from kvmodels.flows.check.findings import CheckReport, Finding
-from kvmodels.flows.check.records import (
-    RecordEntries,
-    Suspect,
-)
+from kvmodels.flows.check.records import RecordEntries, Suspect
 from kvmodels.flows.check.scrub import Repair, Scrub
 from kvmodels.flows.context import Context, HeaderView, header_view, reload_header
 from kvmodels.flows.effects import Flow

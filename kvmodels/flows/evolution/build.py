@@ -22,29 +22,10 @@ from kvmodels._support.naming import show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.catalog.catalogue import IndexState, StoredCollection, StoredIndex, stored_index
 from kvmodels.catalog.collection import LiveCollection, LiveIndex, unbuilt_from_the_start
-from kvmodels.catalog.keyspace import (
-    build_key,
-    fence_key,
-    violation_key,
-)
+from kvmodels.catalog.keyspace import build_key, fence_key, violation_key
 from kvmodels.core.keys import key_successor, skip_parts
-from kvmodels.core.operations import (
-    Check,
-    Delete,
-    GuardFailed,
-    Mutation,
-    ReadRange,
-    Row,
-    Set,
-    after_prefix,
-    point,
-)
-from kvmodels.errors import (
-    DecodeError,
-    KvModelsError,
-    OperationTooLargeError,
-    UnknownFieldError,
-)
+from kvmodels.core.operations import Check, Delete, GuardFailed, Mutation, ReadRange, Row, Set, after_prefix, point
+from kvmodels.errors import DecodeError, KvModelsError, OperationTooLargeError, UnknownFieldError
 from kvmodels.flows.context import Context, HeaderView, reload_header, writable_collection
 from kvmodels.flows.effects import Flow, now, read, rows_at_once
 from kvmodels.flows.evolution.batches import BatchSize, IndexViolation, RecordBatch, index_violation, read_batch
@@ -89,13 +70,7 @@ def build_index(context: Context, schema: ModelSchema, name: str, pace: Pace = U
     index over values that the records do not store yet set every record again.
     """
     if name not in schema.indexes:
-        raise UnknownFieldError(
-            "the model declares no such index",
-            model=schema.name,
-            field=name,
-            suggestion=", ".join(schema.indexes) or None,
-            hint="Name a declared index.",
-        )
+        raise unknown_index(schema, name)
     scanned = 0
     while True:
         view = yield from reload_header(context)
@@ -118,6 +93,17 @@ def build_index(context: Context, schema: ModelSchema, name: str, pace: Pace = U
         finished = yield from _finish(context, schema, index)
         if finished is not None and finished.state is IndexState.PENDING:
             return replace(finished, scanned=scanned)
+
+
+def unknown_index(schema: ModelSchema, name: str) -> UnknownFieldError:
+    """Return the error for the name of an index that the model does not declare."""
+    return UnknownFieldError(
+        "the model declares no such index",
+        model=schema.name,
+        field=name,
+        suggestion=", ".join(schema.indexes) or None,
+        hint="Name a declared index.",
+    )
 
 
 def _current(collection: StoredCollection, schema: ModelSchema, name: str) -> StoredIndex | None:

@@ -24,19 +24,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from operator import is_
 
-from kvmodels.catalog.catalogue import (
-    Header,
-    IndexState,
-    StoredCollection,
-    StoredIndex,
-    stored_collection,
-)
-from kvmodels.catalog.collection import (
-    opened,
-    replaces,
-    require_current_release,
-    unkept_generations,
-)
+from kvmodels.catalog.catalogue import Header, IndexState, StoredCollection, StoredIndex, stored_collection
+from kvmodels.catalog.collection import opened, replaces, require_current_release, unkept_generations
 from kvmodels.catalog.keyspace import (
     HEADER_KEY,
     RESERVED,
@@ -61,11 +50,7 @@ from kvmodels.core.operations import (
     point,
     vacant_range,
 )
-from kvmodels.errors import (
-    CommitUnknownError,
-    ModelDefinitionError,
-    SchemaMismatchError,
-)
+from kvmodels.errors import CommitUnknownError, ModelDefinitionError, SchemaMismatchError
 from kvmodels.flows.context import Context, HeaderView, header_view, reload_header
 from kvmodels.flows.effects import Flow, commit, read, read_all, sleep
 from kvmodels.flows.evolution import build as build_flows

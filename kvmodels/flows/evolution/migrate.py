@@ -22,22 +22,8 @@ from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.catalog.collection import LiveCollection
 from kvmodels.catalog.keyspace import migration_key, unmigrated_prefix
 from kvmodels.core.keys import key_successor
-from kvmodels.core.operations import (
-    Check,
-    Delete,
-    GuardFailed,
-    ReadRange,
-    Row,
-    Set,
-    after_prefix,
-    point,
-)
-from kvmodels.errors import (
-    DecodeError,
-    KvModelsError,
-    LimitExceededError,
-    SchemaMismatchError,
-)
+from kvmodels.core.operations import Check, Delete, GuardFailed, ReadRange, Row, Set, after_prefix, point
+from kvmodels.errors import DecodeError, KvModelsError, LimitExceededError, SchemaMismatchError
 from kvmodels.flows.context import Context, HeaderView, reload_header, writable_collection
 from kvmodels.flows.effects import Flow, now, read, read_all, rows_at_once
 from kvmodels.flows.evolution.batches import BatchSize, IndexViolation, RecordBatch, index_violation, read_batch

@@ -15,10 +15,10 @@ from kvmodels.catalog.collection import LiveCollection, LiveIndex
 from kvmodels.core.keys import decode_key, skip_parts
 from kvmodels.core.operations import ReadRange, Row, after_prefix, point
 from kvmodels.core.values import StoredAsJson
-from kvmodels.errors import DecodeError, UnknownFieldError
+from kvmodels.errors import DecodeError
 from kvmodels.flows.context import Context, HeaderView, reload_header
 from kvmodels.flows.effects import Flow, read_all
-from kvmodels.flows.evolution.build import BuildReport, build_index
+from kvmodels.flows.evolution.build import BuildReport, build_index, unknown_index
 from kvmodels.flows.evolution.migrate import unmigrated
 from kvmodels.indexing.entries import slot_owner
 from kvmodels.schema.definition.definition import ModelSchema
@@ -95,13 +95,7 @@ def _require_known(view: HeaderView, schema: ModelSchema, name: str | None) -> N
     stored = view.header.collections.get(schema.collection)
     listed = [] if stored is None else [index.name for index in stored.indexes]
     if name is not None and name not in schema.indexes and name not in listed:
-        raise UnknownFieldError(
-            "the model declares no such index",
-            model=schema.name,
-            field=name,
-            suggestion=", ".join(schema.indexes) or None,
-            hint="Name a declared index.",
-        )
+        raise unknown_index(schema, name)
 
 
 def _of_index(

@@ -15,13 +15,7 @@ from typing import Any, Final, cast
 
 from kvmodels.core.keys import decode_key, encode_key, encode_part, escape, key_successor, prefix_range, skip_parts
 from kvmodels.core.operations import AtomicWrite, Check, Delete, Mutation, ReadRange, Set, point
-from kvmodels.errors import (
-    DecodeError,
-    InvalidArgumentError,
-    InvalidKeyError,
-    InvalidValueError,
-    RetriesExhaustedError,
-)
+from kvmodels.errors import DecodeError, InvalidArgumentError, InvalidKeyError, InvalidValueError, RetriesExhaustedError
 from kvmodels.flows.arguments import lifetime_ms, require_text
 from kvmodels.flows.effects import Flow, commit, read
 from kvmodels.flows.kv.operations import PendingWrite, commit_operation, get_entry

@@ -28,7 +28,7 @@ from kvmodels.core.operations import (
     point,
 )
 from kvmodels.errors import InvalidArgumentError, InvalidCursorError, KeyTooLargeError, OperationTooLargeError
-from kvmodels.flows.arguments import KEYS_HINT, items_of
+from kvmodels.flows.arguments import KEYS_HINT, items_of, require_flag
 from kvmodels.flows.effects import Flow, commit, now, read
 from kvmodels.flows.kv.queue import NewMessage
 from kvmodels.flows.kv.store_format import StoreFormat
@@ -209,8 +209,8 @@ class Listing:
     def __init__(self, form: StoreFormat, selection: Selection, options: ListOptions) -> None:
         _require_positive("limit", "the limit must be a positive integer", options.limit)
         _require_positive("batch_size", "the batch size must be a positive integer", options.batch_size)
-        _require_bool("reverse", options.reverse)
-        _require_bool("keys_only", options.keys_only)
+        require_flag("reverse", options.reverse)
+        require_flag("keys_only", options.keys_only)
         require_consistency(options.consistency)
         self._form = form
         self._start, self._end, self._shared = selection[:3]
@@ -343,13 +343,6 @@ def require_consistency(consistency: object) -> None:
 def _require_positive(argument: str, message: str, value: Any) -> None:
     if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
         raise InvalidArgumentError(message, argument=argument, value=value, hint="Leave it out for the default.")
-
-
-def _require_bool(argument: str, value: object) -> None:
-    if not isinstance(value, bool):
-        raise InvalidArgumentError(
-            "this is neither True nor False", argument=argument, value=value, hint="Give True or False."
-        )
 
 
 def _encode_cursor(suffix: bytes) -> str:

@@ -23,7 +23,7 @@ from kvmodels.core.keys import KeyPart
 from kvmodels.core.operations import AtomicWrite
 from kvmodels.errors import RetriesExhaustedError, TransactionConflictError
 from kvmodels.flows.context import Context
-from kvmodels.flows.effects import Flow, sleep, take_place, take_turn
+from kvmodels.flows.effects import Flow, reserve_writes, sleep, take_turn
 
 OUTSIDERS_S: Final = 1.0
 """Seconds for which functions with a turn take the writer lock, after a conflict with another process."""
@@ -65,7 +65,7 @@ class Rerun:
     Attributes:
         attempt: number of the present run, from 1.
         ticket: its place in the queues for contended keys.
-        placed: whether the writer lock was asked for, so that it must be released at the end.
+        reserved: whether the writer lock was asked for, so that it must be released at the end.
     """
 
     __slots__ = (
@@ -80,7 +80,7 @@ class Rerun:
         "_retries",
         "_started",
         "attempt",
-        "placed",
+        "reserved",
         "ticket",
     )
 
@@ -96,7 +96,7 @@ class Rerun:
         self._had_turn = False
         self._lost: frozenset[bytes] = frozenset()
         self.attempt = 1
-        self.placed = False
+        self.reserved = False
         self.ticket = context.turns.ticket()
 
     @property
@@ -143,7 +143,7 @@ class Rerun:
         if self._had_turn and self.ticket.granted and self._lost <= self.ticket.keys:
             self._context.turns.outsiders_until = self._context.monotonic() + OUTSIDERS_S
             self._defeats += 1
-            if not (yield from self._place()):
+            if not (yield from self._reserve()):
                 retry = self._context.retry
                 pause = min(retry.pause(self._defeats + 1, self._context.random()), max(self._left(), 0))
                 if pause > 0:
@@ -153,18 +153,18 @@ class Rerun:
             self._contended |= self._lost
             self.ticket.join(self._contended)
             yield from self._turn()
-            yield from self._place()
+            yield from self._reserve()
         self._had_turn = True
         self._began = self._context.monotonic()
 
-    def _place(self) -> Flow[bool]:
+    def _reserve(self) -> Flow[bool]:
         """Take the writer lock if other processes write; return whether it was taken."""
         context = self._context
-        expected = context.placed and context.monotonic() < context.turns.outsiders_until
+        expected = context.reserves_writes and context.monotonic() < context.turns.outsiders_until
         if not expected or self._history.seconds >= QUICK_S:
             return False
-        self.placed = True
-        return (yield from take_place(max(self._left(), 0)))
+        self.reserved = True
+        return (yield from reserve_writes(max(self._left(), 0)))
 
     def _turn(self) -> Flow[None]:
         while not (yield from take_turn(self.ticket, max(self._left(), 0))):

@@ -18,23 +18,8 @@ from typing import Any, NoReturn, TypeVar
 
 from kvmodels.catalog.keyspace import HEADER_KEY
 from kvmodels.core.keys import decode_key
-from kvmodels.core.operations import (
-    AtomicWrite,
-    Follow,
-    GuardFailed,
-    Mutation,
-    ReadRange,
-    ReadResult,
-    Row,
-    Set,
-    point,
-)
-from kvmodels.errors import (
-    ClosedError,
-    InvalidArgumentError,
-    TransactionAbortedError,
-    TransactionConflictError,
-)
+from kvmodels.core.operations import AtomicWrite, Follow, GuardFailed, Mutation, ReadRange, ReadResult, Row, Set, point
+from kvmodels.errors import ClosedError, InvalidArgumentError, TransactionAbortedError, TransactionConflictError
 from kvmodels.flows.context import Context, HeaderView, read_header
 from kvmodels.flows.effects import Flow, Now, Read, Sleep, fits_one_read, now, read, read_all, serve, split_ranges
 from kvmodels.flows.kv.queue import NewMessage
