@@ -72,7 +72,7 @@ class EntrySums:
 
 
 @dataclass(frozen=True, slots=True)
-class Expected:
+class ExpectedEntry:
     """An expected entry of a record."""
 
     live: LiveCollection
@@ -121,13 +121,13 @@ class RecordEntries:
         """Whether it is a document with the primary key of the row."""
         return self._document is not None
 
-    def all(self) -> dict[bytes, Expected] | None:
+    def all(self) -> dict[bytes, ExpectedEntry] | None:
         """Return the expected entries in complete indexes; None when it cannot be indexed."""
         complete = self.complete()
         if complete is None:
             return None
         return {
-            key: Expected(self._live, index, slot, *value)
+            key: ExpectedEntry(self._live, index, slot, *value)
             for index, (keys, value) in complete
             for key, slot in keys.items()
         }
@@ -144,13 +144,13 @@ class RecordEntries:
             found.append((index, made))
         return found
 
-    def in_index(self, index: LiveIndex) -> dict[bytes, Expected] | None:
+    def in_index(self, index: LiveIndex) -> dict[bytes, ExpectedEntry] | None:
         """Return the expected entries in one index, complete or not; None when it cannot hold the record."""
         made = self._entries(index)
         if made is None:
             return None
         keys, value = made
-        return {key: Expected(self._live, index, slot, *value) for key, slot in keys.items()}
+        return {key: ExpectedEntry(self._live, index, slot, *value) for key, slot in keys.items()}
 
     def expects(self, index: LiveIndex, entry: Row) -> bool:
         """Return whether an entry of an index is one of this record.
@@ -166,7 +166,7 @@ class RecordEntries:
             return False
         return (
             not index.readable
-            or difference(self._context, Expected(self._live, index, slot, *value), entry, self.row) is None
+            or difference(self._context, ExpectedEntry(self._live, index, slot, *value), entry, self.row) is None
         )
 
     def _entries(self, index: LiveIndex) -> _ExpectedEntries | None:
@@ -213,7 +213,7 @@ class RecordEntries:
         return self._filled
 
 
-def difference(context: Context, wanted: Expected, entry: Row, record: Row) -> str | None:
+def difference(context: Context, wanted: ExpectedEntry, entry: Row, record: Row) -> str | None:
     """Return how an entry differs from the expected one, in a few words; None if it does not."""
     if (entry.value, entry.encoding) != (wanted.value, wanted.encoding):
         return "wrong owner" if _names_another(context, wanted, entry, record) else "wrong value"
@@ -224,7 +224,7 @@ def difference(context: Context, wanted: Expected, entry: Row, record: Row) -> s
     return None
 
 
-def _names_another(context: Context, wanted: Expected, entry: Row, record: Row) -> bool:
+def _names_another(context: Context, wanted: ExpectedEntry, entry: Row, record: Row) -> bool:
     """Return whether a slot has the primary key of another record, or an unreadable one."""
     definition = wanted.index.definition
     if not wanted.slot or definition.store is not None:

@@ -27,7 +27,7 @@ from kvmodels.flows.check.findings import Finding, shown_key
 from kvmodels.flows.check.records import (
     EVERY_SUM,
     EntrySums,
-    Expected,
+    ExpectedEntry,
     RecordEntries,
     Suspect,
     difference,
@@ -140,7 +140,7 @@ class Scrub:
             if not rows:
                 return
             # A list per key, because two records may call for one unique slot.
-            expected: dict[bytes, list[tuple[Expected, Row]]] = {}
+            expected: dict[bytes, list[tuple[ExpectedEntry, Row]]] = {}
             for row in rows:
                 for key, wanted in self._expected_by(live, row).items():
                     if sum_of(key) in differing.get(_generation(wanted.index), EVERY_SUM):
@@ -187,10 +187,10 @@ class Scrub:
         reason = f"{', '.join(anew.columns)}: not what the function gives"
         return Suspect("computed", row, None, pk, reason, record=row)
 
-    def _expected_by(self, live: LiveCollection, row: Row) -> dict[bytes, Expected]:
+    def _expected_by(self, live: LiveCollection, row: Row) -> dict[bytes, ExpectedEntry]:
         return self._entries_of(live, row).all() or {}
 
-    def _compare(self, view: HeaderView, expected: dict[bytes, list[tuple[Expected, Row]]]) -> Flow[None]:
+    def _compare(self, view: HeaderView, expected: dict[bytes, list[tuple[ExpectedEntry, Row]]]) -> Flow[None]:
         """Read the expected entries; confirm each suspicion by itself, because this is another snapshot."""
         keys = sorted(expected)
         for start in range(0, len(keys), ROWS_AT_ONCE):

@@ -428,20 +428,20 @@ def _forgetful(instance: Any, names: Iterable[str]) -> Any:
     return instance
 
 
-class Settled(NamedTuple):
+class SettleResult(NamedTuple):
     """Numbers of records that left the list of those that cannot be rewritten, and of commits with a conflict."""
 
     records: int
     conflicts: int = 0
 
 
-def settle_unmigrated(context: Context, schema: ModelSchema, aim: Migration) -> Flow[Settled]:
+def settle_unmigrated(context: Context, schema: ModelSchema, aim: Migration) -> Flow[SettleResult]:
     """Try every listed record again: rewrite it if that is possible now, or take it off the list.
 
     A value that one record gives up may be free for another, so repeat this until nothing is settled.
     """
     prefix = unmigrated_prefix(schema.collection)
-    start, settled = prefix, Settled(0)
+    start, settled = prefix, SettleResult(0)
     while True:
         view, live = yield from writable_collection(context, schema)
         span = ReadRange(start, after_prefix(prefix), SETTLED_AT_ONCE)
@@ -454,10 +454,10 @@ def settle_unmigrated(context: Context, schema: ModelSchema, aim: Migration) -> 
             return settled
         start = key_successor(listed[-1].key)
         some = yield from _settle_some(context, RecordBatch(context, view, live), aim, listed)
-        settled = Settled(settled.records + some.records, settled.conflicts + some.conflicts)
+        settled = SettleResult(settled.records + some.records, settled.conflicts + some.conflicts)
 
 
-def _settle_some(context: Context, batch: RecordBatch, aim: Migration, listed: Sequence[Row]) -> Flow[Settled]:
+def _settle_some(context: Context, batch: RecordBatch, aim: Migration, listed: Sequence[Row]) -> Flow[SettleResult]:
     """Deal with some of the list in one commit; one by one when that is too large."""
     layout, prefix = batch.live.layout, unmigrated_prefix(batch.live.schema.collection)
     keys = [layout.key(row.key[len(prefix) :]) for row in listed]
@@ -480,21 +480,21 @@ def _settle_some(context: Context, batch: RecordBatch, aim: Migration, listed: S
     try:
         refused = yield from batch.compile(changes, now_ms)
         if refused is None:
-            return Settled(0, conflicts=1)
+            return SettleResult(0, conflicts=1)
         left = {violation.change.pk for violation in refused}
         settled = [change for change in changes if change.pk not in left]
         if not settled and not gone:
-            return Settled(0)
+            return SettleResult(0)
         batch.add(*(Delete(prefix + change.pk) for change in settled))
-        return Settled(len(settled) + gone) if (yield from batch.commit()) else Settled(0, conflicts=1)
+        return SettleResult(len(settled) + gone) if (yield from batch.commit()) else SettleResult(0, conflicts=1)
     except LimitExceededError:
         if len(listed) == 1:
-            return Settled(0)
-    one_by_one: list[Settled] = []
+            return SettleResult(0)
+    one_by_one: list[SettleResult] = []
     for row in listed:
         alone = yield from _settle_some(context, batch.emptied(), aim, (row,))
         one_by_one.append(alone)
-    return Settled(sum(one.records for one in one_by_one), sum(one.conflicts for one in one_by_one))
+    return SettleResult(sum(one.records for one in one_by_one), sum(one.conflicts for one in one_by_one))
 
 
 show_public_path(MigrationReport)

@@ -105,7 +105,7 @@ def _of_index(
     rows = yield from read_all(context.limits, (span,), view.guard)
     if rows is None:
         return None
-    listed = [_Listed.of(index, row) for row in rows[0]]
+    listed = [_ListedRow.of(index, row) for row in rows[0]]
     slots = yield from _slots(context, view, {one.slot for one in listed if one.slot})
     if slots is None:
         return None
@@ -121,13 +121,13 @@ def _of_index(
 
 
 @dataclass(frozen=True, slots=True)
-class _Listed:
+class _ListedRow:
     row: Row
     slot: bytes
     pk: bytes
 
     @classmethod
-    def of(cls, index: LiveIndex, row: Row) -> _Listed:
+    def of(cls, index: LiveIndex, row: Row) -> _ListedRow:
         rest = row.key[len(index.violations) :]
         at = skip_parts(rest, 1)
         (slot,) = decode_key(rest[:at])
