@@ -30,6 +30,11 @@ class Rival:
             arguments, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
         )
 
+    def wait_until_open(self) -> None:
+        """Wait until it has opened the store, which on a busy machine takes longer than a transaction may."""
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == "open\n"
+
     def write(self) -> str:
         """Have it write; what it answers."""
         assert self.process.stdin is not None
@@ -44,6 +49,7 @@ def rival_of(url: str) -> Iterator[Rival]:
     """A process that ends with the block."""
     rival = Rival(url)
     try:
+        rival.wait_until_open()
         yield rival
     finally:
         rival.process.kill()
@@ -61,6 +67,7 @@ def written(db: Database, number: int) -> Literal["written", "busy"]:
 def main(url: str) -> None:
     """Write with each line that is read."""
     with Database(url, models=[Account], durability="relaxed", busy_timeout=0) as db:
+        print("open", flush=True)
         for number, _ in enumerate(sys.stdin):
             print(written(db, 100 * number), flush=True)
 

@@ -15,9 +15,16 @@ from tests.transactions.models import Account
 from tests.transactions.rival import Rival, rival_of
 
 FILES = pytest.mark.parametrize("engine", ["sqlite", "lmdb"])
-POLICY = RetryPolicy(attempts=12, initial_s=0)
+POLICY = RetryPolicy(attempts=12, initial_s=0, deadline_s=600)
 BEATEN = 2
 """Runs that the other process beats: the one without a turn, and the first one with it."""
+
+
+@pytest.fixture(autouse=True)
+def a_machine_of_any_speed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No run counts as slow, and no defeat by another process as long ago, whatever else the machine does."""
+    monkeypatch.setattr(rerunning, "QUICK_S", 3600.0)
+    monkeypatch.setattr(rerunning, "OUTSIDERS_S", 3600.0)
 
 
 def opened(url: str) -> Database:
