@@ -71,7 +71,7 @@ class ReadToChange(Read):
     __slots__ = ()
 
 
-class Count(NamedTuple):
+class CountRows(NamedTuple):
     """Count the rows of all ranges in one snapshot; the answer is that of ``Engine.count``."""
 
     ranges: Sequence[ReadRange]
@@ -127,7 +127,7 @@ class ReadChanges(NamedTuple):
     after: bytes
 
 
-Request = Read | Count | Commit | Remove | Sleep | ReserveWrites | TakeTurn | Now | WaitForCommit | ReadChanges
+Request = Read | CountRows | Commit | Remove | Sleep | ReserveWrites | TakeTurn | Now | WaitForCommit | ReadChanges
 
 Flow: TypeAlias = Generator[Request, Any, T]
 """A generator that yields requests and returns a ``T``."""
@@ -187,7 +187,7 @@ def count_rows(ranges: Sequence[ReadRange], guard: Guard | None = None) -> Flow[
         ranges: a limit bounds the number of a range.
         guard: a key that must have a versionstamp in the snapshot, or None.
     """
-    answer: Counted | GuardFailed = yield Count(ranges, guard)
+    answer: Counted | GuardFailed = yield CountRows(ranges, guard)
     return answer
 
 
@@ -375,7 +375,7 @@ class OneRequest(NamedTuple, Generic[T]):
         otherwise: the flow to run after AGAIN, and when the guard did not hold; only needed where either can happen.
     """
 
-    request: Read | Count
+    request: Read | CountRows
     answer: Callable[[Any], T]
     otherwise: Callable[[], Flow[T]] | None = None
 

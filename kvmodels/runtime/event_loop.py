@@ -32,7 +32,7 @@ from kvmodels.flows.effects import (
     AGAIN,
     AnyFlow,
     Commit,
-    Count,
+    CountRows,
     Flow,
     OneLookup,
     OneRequest,
@@ -174,7 +174,7 @@ async def _perform_natively(
         return await native.read(ranges, guard, include_expired=include_expired, follow=follow)
     if type(request) is Commit:
         return await native.commit(request.write)
-    if type(request) is Count:
+    if type(request) is CountRows:
         return await (native.count(*request) if snapshot is None else snapshot.count(request.ranges))
     if type(request) is WaitForCommit:
         return await native.wait_for_commit(request.after, request.seconds)
@@ -377,7 +377,7 @@ async def _perform_beside(engine: Engine, threads: EngineThreads, request: Reque
     if isinstance(request, Commit | Remove | ReserveWrites):
         return await _commit_in_thread(threads, engine, request)
     at_once = engine.capabilities.at_once
-    if at_once is not None and isinstance(request, Read | Count):
+    if at_once is not None and isinstance(request, Read | CountRows):
         if not may_read():
             await asyncio.sleep(0)
         found: Any
@@ -387,7 +387,7 @@ async def _perform_beside(engine: Engine, threads: EngineThreads, request: Reque
             found = count_at_once(at_once, request, snapshot)
         if found is not None:
             return found
-    if isinstance(request, Read | Count | ReadChanges):
+    if isinstance(request, Read | CountRows | ReadChanges):
         return await asyncio.wrap_future(submit_call(threads.reads.submit, perform, engine, request, snapshot))
     return engine.now_ms()  # a clock is read, nothing waits
 

@@ -21,7 +21,7 @@ from kvmodels.flows.effects import (
     AGAIN,
     AnyFlow,
     Commit,
-    Count,
+    CountRows,
     Flow,
     OneLookup,
     OneRequest,
@@ -178,7 +178,7 @@ def perform(engine: Engine, request: Request, snapshot: Snapshot | None = None) 
         if type(request) is ReadRow and (alone := _row_alone(engine, ranges[0][0])) is not None:
             return alone
         return engine.read(ranges, guard, include_expired=include_expired, follow=follow)
-    if type(request) is Count:
+    if type(request) is CountRows:
         ranges, guard = request
         return engine.count(ranges, guard) if snapshot is None else snapshot.count(ranges)
     if type(request) is Commit:

@@ -33,7 +33,7 @@ from kvmodels.engines.shared.commit_signal import RECHECK_S
 from kvmodels.engines.shared.group_commit import outcome_note
 from kvmodels.engines.shared.threads import START_FAILURES, missing_thread
 from kvmodels.errors import EngineError
-from kvmodels.flows.effects import Count, Read, ReadToChange
+from kvmodels.flows.effects import CountRows, Read, ReadToChange
 
 T = TypeVar("T")
 
@@ -279,7 +279,7 @@ def read_at_once(engine: AtOnceEngine, request: Read, snapshot: Snapshot | None)
     )
 
 
-def count_at_once(engine: AtOnceEngine, request: Count, snapshot: Snapshot | None) -> Counted | GuardFailed | None:
+def count_at_once(engine: AtOnceEngine, request: CountRows, snapshot: Snapshot | None) -> Counted | GuardFailed | None:
     """Count in an engine, or in a snapshot of it, without a thread; None when that would keep the loop."""
     if snapshot is not None:
         return cast("AtOnceSnapshot", snapshot).count_at_once(request.ranges)

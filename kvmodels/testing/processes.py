@@ -28,7 +28,7 @@ from kvmodels.engines.contract import Engine, Snapshot
 from kvmodels.flows.check.findings import CheckReport
 from kvmodels.flows.check.scrub import Repair
 from kvmodels.flows.context import Context
-from kvmodels.flows.effects import AnyFlow, Count, Flow, Read, Request, serve, sleep, steps_of
+from kvmodels.flows.effects import AnyFlow, CountRows, Flow, Read, Request, serve, sleep, steps_of
 from kvmodels.flows.evolution.apply import SchemaReport
 from kvmodels.flows.evolution.build import BuildReport
 from kvmodels.flows.evolution.migrate import MigrationReport
@@ -68,7 +68,7 @@ class InterleavedSession(AsyncSession):
 def _read_in(engine: Engine, snapshot: Snapshot, request: Request) -> Flow[Any]:
     """Take the step of a request, and answer a read from a snapshot."""
     answer = yield request
-    return perform(engine, request, snapshot) if isinstance(request, Read | Count) else answer
+    return perform(engine, request, snapshot) if isinstance(request, Read | CountRows) else answer
 
 
 class InterleavedTransactions(AsyncTransactions):

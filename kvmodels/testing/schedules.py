@@ -18,7 +18,7 @@ from kvmodels.core.operations import AtomicWrite, Committed, Conflict, GuardFail
 from kvmodels.errors import InvalidArgumentError, KvModelsError
 from kvmodels.flows.effects import (
     Commit,
-    Count,
+    CountRows,
     Now,
     Read,
     ReadChanges,
@@ -95,7 +95,7 @@ _KIND_OF: Mapping[type[Any], Kind] = {
     Read: "read",
     ReadRow: "read",
     ReadToChange: "read",
-    Count: "read",
+    CountRows: "read",
     ReadChanges: "read",
     Commit: "commit",
     Now: "now",

@@ -27,7 +27,7 @@ from kvmodels import (
 )
 from kvmodels.core.keys import decode_key, encode_key
 from kvmodels.core.operations import Conflict, GuardFailed, ReadRange, after_prefix
-from kvmodels.flows.effects import Count, Read, Request
+from kvmodels.flows.effects import CountRows, Read, Request
 from kvmodels.flows.evolution.build import build_index
 from kvmodels.testing.interleaving import Interleaving
 from kvmodels.testing.processes import Process
@@ -78,7 +78,7 @@ def observed(client: Coroutine[Request, Any, Any], look: Any) -> Generator[Reque
         try:
             answer = yield request
             step = client.send
-            if isinstance(request, Read | Count):
+            if isinstance(request, Read | CountRows):
                 look()
         except KvModelsError as error:
             step, answer = client.throw, error

@@ -35,7 +35,7 @@ from kvmodels.catalog.compiled import CompiledCollection
 from kvmodels.core.keys import encode_key
 from kvmodels.core.operations import AtomicWrite, Delete, ReadRange, ReadResult, Set
 from kvmodels.engines.memory.engine import MemoryEngine
-from kvmodels.flows.effects import AGAIN, AnyFlow, Count, Flow, OneRequest, Read
+from kvmodels.flows.effects import AGAIN, AnyFlow, CountRows, Flow, OneRequest, Read
 from kvmodels.flows.reading import aggregate as aggregation
 from kvmodels.flows.reading import queries, scan
 from kvmodels.query.planning.planner import RangePlan, plan_query
@@ -152,7 +152,7 @@ def test_what_is_read_and_counted_is_what_the_plan_gives(store: tuple[Database, 
             (queries.exists, scan.planned_exists),
         ):
             asked = ask(context, query)
-            short["counts"] += isinstance(asked, OneRequest) and isinstance(asked.request, Count)
+            short["counts"] += isinstance(asked, OneRequest) and isinstance(asked.request, CountRows)
             short["reads"] += isinstance(asked, OneRequest) and isinstance(asked.request, Read)
             engine.meter.reset()
             found = outcome(db, asked)
@@ -357,7 +357,7 @@ def test_an_answer_that_is_not_enough_is_asked_for_again():
         yield from ()
         return "found"
 
-    for request in (Read((EVERYTHING,)), Count((EVERYTHING,))):
+    for request in (Read((EVERYTHING,)), CountRows((EVERYTHING,))):
         asked: OneRequest[str] = OneRequest(request, lambda _: AGAIN, otherwise)
         assert run(engine, asked) == "found"
         snapshot = engine.snapshot()

@@ -31,7 +31,7 @@ from kvmodels.core.operations import (
 )
 from kvmodels.errors import InvalidKeyError
 from kvmodels.flows.context import Context, HeaderView
-from kvmodels.flows.effects import AGAIN, Count, Flow, OneRequest, Read, read
+from kvmodels.flows.effects import AGAIN, CountRows, Flow, OneRequest, Read, read
 from kvmodels.flows.execution.join import ResultBatch
 from kvmodels.flows.execution.merge import Merge, OwnerOf
 from kvmodels.flows.execution.ranges import Candidate, Choice, Concatenation, Position, ScanPlace, TakenRows, bound_at
@@ -356,7 +356,7 @@ class RangeCount(NamedTuple):
         def answer(counted: Counted) -> Any:
             return result(counted[0][0])
 
-        return OneRequest(Count((wanted,), self.guard), answer, otherwise)
+        return OneRequest(CountRows((wanted,), self.guard), answer, otherwise)
 
 
 class _EntryRecords:
