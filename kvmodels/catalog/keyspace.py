@@ -35,6 +35,7 @@ from kvmodels.core.keys import decode_key, encode_key, skip_parts
 from kvmodels.errors import DecodeError, InvalidKeyError, InvalidValueError
 from kvmodels.schema.definition.definition import Column, Document, IndexDefinition, Partial, SpanTest
 from kvmodels.schema.definition.values import Reader, reader, reader_of
+from kvmodels.schema.filters.operands import takes_as_given
 
 FORMAT = 1
 """Number of the layout and of the record bytes; it changes only with a way to read the older layout."""
@@ -162,13 +163,26 @@ class EntryKey(NamedTuple):
 class RecordLayout:
     """Keys of the records of one collection."""
 
-    __slots__ = ("_codecs", "_fields", "collection", "prefix")
+    __slots__ = ("_codecs", "_equal_as_packed", "_fields", "_pack_document", "collection", "pack_given", "prefix")
+
+    pack_given: Callable[[Any], bytes] | None
+    """Packs a primary key as people give it, and raises InvalidValueError without the name of the field; None where the
+    key must be converted first."""
 
     def __init__(self, collection: str, primary_key: tuple[Column, ...]) -> None:
         self.collection = collection
         self.prefix = encode_key((collection,))
         self._codecs: tuple[ColumnCodec, ...] = tuple(column.codec for column in primary_key)
         self._fields = tuple(column.field for column in primary_key)
+        # In Python two instants of a repeated hour may be equal, and one instant in two time zones may not be.
+        self._equal_as_packed = all(codec.name != "datetime" for codec in self._codecs)
+        self._pack_document = self._document_packer()
+        is_given = len(self._codecs) == 1 and takes_as_given(self._codecs[0])
+        self.pack_given = unwrap(self._codecs[0].pack) if is_given else None
+
+    def is_same(self, values: tuple[Any, ...], loaded: tuple[Any, ...]) -> bool:
+        """Return whether two primary keys are packed to the same bytes."""
+        return (self._equal_as_packed and values == loaded) or self.pack(values) == self.pack(loaded)
 
     def pack(self, values: tuple[Any, ...]) -> bytes:
         """Return the packed primary key of Python values, without the prefix; InvalidValueError names the field."""
@@ -194,12 +208,22 @@ class RecordLayout:
         )
 
     def document_packer(self) -> Callable[[Document], bytes]:
-        """Return a faster ``pack_document``, whose errors name no field."""
+        """Return a function that packs the primary key of a document as ``pack_document``, but names no field."""
+        return self._pack_document
+
+    def _document_packer(self) -> Callable[[Document], bytes]:
         packers = [(field, unwrap(codec.pack_stored)) for field, codec in zip(self._fields, self._codecs, strict=True)]
         if len(packers) == 1:
             ((name, pack_stored),) = packers
             return lambda document: pack_stored(document[name])
         return lambda document: b"".join([pack(document[field]) for field, pack in packers])
+
+    def pack_prepared(self, values: tuple[Any, ...], document: Document) -> bytes:
+        """Return the packed primary key of an object, given its values and its document; raises as ``pack``."""
+        try:
+            return self._pack_document(document)
+        except InvalidValueError:
+            return self.pack(values)
 
     def unpack(self, pk: bytes) -> tuple[Any, ...]:
         """Return the Python values of a packed primary key; raises InvalidKeyError for other bytes."""

@@ -49,7 +49,7 @@ class Joining(Protocol):
     """A transaction that takes writes, to commit them together."""
 
     def take(self, operation: Any) -> Flow[Any]:
-        """Carry out an ``Operation`` as a part of the transaction; return the result of its verb."""
+        """Carry out a ``LogicalWrite`` as a part of the transaction; return the result of its verb."""
         ...
 
     def wrote(self, key: bytes) -> bool:

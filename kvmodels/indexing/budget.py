@@ -19,39 +19,33 @@ from kvmodels.errors import KeyTooLargeError, OperationTooLargeError, ValueTooLa
 from kvmodels.limits import Limits
 
 U64_BYTES = 8
-_CHECKS_OF_A_RECORD: Final = 2
-"""Of its header and of the row."""
-
 _TOO_MANY_CHECKS: Final = "too many checks in one operation"
 _TOO_MANY_MUTATIONS: Final = "too many mutations in one operation"
 _TOO_LARGE: Final = "the operation is too large"
 _KEYS_TOO_LARGE: Final = "the keys of the operation are too large"
 
 
-def least_of(limits: Limits) -> int:
-    """So many bytes are under every limit, for ``is_small``; none if not even two checks are."""
-    if limits.max_checks < _CHECKS_OF_A_RECORD or limits.max_mutations < 1:
-        return -1
-    return min(limits.max_key_bytes, limits.max_value_bytes, limits.max_operation_bytes, limits.max_operation_key_bytes)
+def fits(write: AtomicWrite, limits: Limits) -> bool:
+    """Return whether ``check_budget`` certainly accepts an operation.
 
-
-def is_small(write: AtomicWrite, least: int) -> bool:
-    """Whether ``check_budget`` certainly lets an operation pass that sets one row.
-
-    Nothing of it is longer than all of it, so one comparison is enough where all of it is under the least limit.
-
-    Args:
-        write: the operation.
-        least: what ``least_of`` gives.
+    Nothing in an operation is longer than all of it together, so one sum decides where it is below every limit.
     """
     checks, mutations = write
-    mutation = mutations[0] if len(mutations) == 1 else None
-    if not isinstance(mutation, Set) or len(checks) > _CHECKS_OF_A_RECORD:
+    if len(checks) > limits.max_checks or len(mutations) > limits.max_mutations:
         return False
-    size = 2 * len(mutation[0]) + len(mutation[1])
+    size = 0
     for check in checks:
         size += len(check[0])
-    return size <= least
+    for mutation in mutations:
+        if type(mutation) is Set:
+            size += 2 * len(mutation[0]) + len(mutation[1])
+        elif type(mutation) is Delete:
+            size += len(mutation[0])
+        else:
+            return False
+    if size > limits.max_key_bytes or size > limits.max_value_bytes:
+        return False
+    return size <= limits.max_operation_bytes and size <= limits.max_operation_key_bytes
 
 
 def check_budget(write: AtomicWrite, limits: Limits, collections: Iterable[LiveCollection] = ()) -> None:

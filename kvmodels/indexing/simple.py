@@ -42,13 +42,10 @@ UNREADABLE: Final = (KvModelsError, LookupError, TypeError, ValueError, Attribut
 _Entries = list[tuple[bytes, bool]]
 """The key that a document has in each index, in their order, and whether it is a slot; an empty key for nothing."""
 
-_Parts = tuple[list[Check], list[Mutation], list[bytes]]
-"""Checks, mutations, and the slots that are claimed."""
-
 _Index = tuple[Callable[[Document], bytes], bool, EntryLayout]
 """The keys that documents have in an index as far as ``packed_columns`` gives them, and whether they are slots."""
 
-_NOTHING: Final[_Entries] = []
+_NOTHING: Final[list[bytes]] = []
 _UNREAD: Final[Any] = object()
 
 
@@ -90,10 +87,12 @@ def _same(columns: Iterable[Column]) -> Callable[[Document, Document], bool]:
     def same(before: Document, after: Document) -> bool:
         for name, takes_int in fields:
             old, new = before[name], after[name]
+            if type(new) is str:
+                if old != new:
+                    return False
+                continue
             if old != new:
                 return False
-            if type(new) is str:
-                continue
             if not takes_int or type(new) is not int or type(old) is not int or not -_LARGEST < new < _LARGEST:
                 return False
         return True
@@ -156,115 +155,96 @@ class RecordWriter:
             changes: as of ``compile_write``.
             rows: as of ``compile_write``; a slot that is claimed must be free in them.
         """
-        if len(changes) == 1:
-            parts = self._parts_of(changes[0])
-            if parts is None or (rows is not None and not _all_free(parts[2], rows)):
-                return None
-            return _new(AtomicWrite, ((*self._header, *parts[0]), (*parts[1],)))
         checks = [*self._header]
         mutations: list[Mutation] = []
+        claimed: list[bytes] = []
         for change in changes:
-            parts = self._parts_of(change)
-            if parts is None:
+            if not self._add(change, checks, mutations, claimed):
                 return None
-            more, writes, claimed = parts
-            if rows is not None and not _all_free(claimed, rows):
-                return None
-            checks += more
-            mutations += writes
-        if len({mutation[0] for mutation in mutations}) < len(mutations):
+        if rows is not None and not _all_free(claimed, rows):
+            return None
+        if len(changes) > 1 and len({mutation[0] for mutation in mutations}) < len(mutations):
             return None
         return _new(AtomicWrite, ((*checks,), (*mutations,)))
 
-    def _parts_of(self, change: RecordChange) -> _Parts | None:
+    def _add(self, change: RecordChange, checks: list[Check], mutations: list[Mutation], claimed: list[bytes]) -> bool:
+        """Add what a change checks, writes and claims; return False where it is not simple."""
         live, pk, old, before, document, value, encoding, expire_at, rewrite, only, tolerant, _ = change
         if live is not self.live or expire_at is not None or rewrite or only is not None or tolerant:
-            return None
-        try:
-            if old is None:
-                if document is None:
-                    return None
-                entries = [_entry(index, document, pk) for index in self._indexes]
-                return self._stored(pk, None, _NOTHING, entries, document, value=(value, encoding))
-            if old[4] is not None or before is None or self._pack(before) != pk:
-                return None
-            if document is None:
-                return self._removed(pk, old, [_entry(index, before, pk) for index in self._indexes])
-            return self._replaced(pk, old, before, document, value=(value, encoding))
-        except UNREADABLE:
-            return None
-
-    def _replaced(
-        self, pk: bytes, old: Row, before: Document, document: Document, *, value: tuple[bytes, int]
-    ) -> _Parts:
-        """Compile the replacement of a document; only indexes of which a column has another value are looked at."""
-        if self._same_entries(before, document):
-            return self._stored(pk, old, _NOTHING, _NOTHING, document, value=value)
-        changed = [index for is_same, index in self._compared if not is_same(before, document)]
-        gone = [_entry(index, before, pk) for index in changed]
-        entries = [_entry(index, document, pk) for index in changed]
-        return self._stored(pk, old, gone, entries, document, value=value)
-
-    def _stored(
-        self,
-        pk: bytes,
-        old: Row | None,
-        before: _Entries,
-        after: _Entries,
-        document: Document,
-        *,
-        value: tuple[bytes, int],
-    ) -> _Parts:
-        """Compile a record that is stored, without the check of the header.
-
-        Args:
-            pk: its packed primary key.
-            old: the row as read; None to insert it.
-            before: entries of the document of that row, in the indexes of ``after``; none for an insert.
-            after: entries of the new document.
-            document: the new document.
-            value: its bytes and the number of their encoding.
-        """
+            return False
         key = self._prefix + pk
         check = rules.record_check(key, old, 0)
-        checks = [] if check is None else [check]
-        mutations: list[Mutation] = [_new(Set, (key, *value, None, False))]
-        claimed: list[bytes] = []
-        released: list[bytes] = []
-        for position, entry in enumerate(after):
-            entry_key, slot = entry
-            if before:
-                gone = before[position]
-                if gone == entry:
-                    continue
-                if gone[1]:
-                    released.append(gone[0])
+        if check is not None:
+            checks.append(check)
+        try:
+            if old is not None and (old[4] is not None or before is None or self._pack(before) != pk):
+                return False
+            if document is None:
+                if old is None or before is None:
+                    return False
+                keys = [key, *_in_order([_entry(index, before, pk) for index in self._indexes])]
+                mutations += [_new(Delete, (one,)) for one in keys]
+                return True
+            mutations.append(_new(Set, (key, value, encoding, None, False)))
+            released = _NOTHING
+            if before is None:
+                slots = self._add_entries(pk, document, mutations)
+            elif self._same_entries(before, document):
+                return True
             else:
-                gone = _NO_ENTRY
-            if slot:
-                claimed.append(entry_key)
-            elif entry_key:
-                mutations.append(_new(Set, (entry_key, b"", RAW_BYTES, None, False)))
-            if gone[0] and not gone[1]:
-                mutations.append(_new(Delete, (gone[0],)))
-        if claimed:
-            # As entry_value does, which takes the key apart again.
+                slots, released = self._replace_entries(pk, before, document, mutations)
+        except UNREADABLE:
+            return False
+        if slots:
+            # As ``entry_value``, which takes the key apart again.
             parts = [document[field] for field in self._parts] or [*decode_key(pk)]
             owner, owner_encoding = self._encode(parts)
-            for slot_key in claimed:
-                check = rules.slot_check(slot_key, None)
+            for slot in slots:
+                check = rules.slot_check(slot, None)
                 if check is not None:
                     checks.append(check)
-                mutations.append(_new(Set, (slot_key, owner, owner_encoding, None, False)))
+                mutations.append(_new(Set, (slot, owner, owner_encoding, None, False)))
+            claimed += slots
         if released:
-            mutations.extend([_new(Delete, (slot_key,)) for slot_key in released])
-        return checks, mutations, claimed
+            mutations += [_new(Delete, (slot,)) for slot in released]
+        return True
 
-    def _removed(self, pk: bytes, old: Row, before: _Entries) -> _Parts:
-        key = self._prefix + pk
-        check = rules.record_check(key, old, 0)
-        keys = [key, *_in_order(before)]
-        return [] if check is None else [check], [_new(Delete, (one,)) for one in keys], []
+    def _add_entries(self, pk: bytes, document: Document, mutations: list[Mutation]) -> list[bytes]:
+        """Set the entries of a new record, and return the slots that it claims."""
+        slots: list[bytes] = []
+        for index in self._indexes:
+            entry, is_slot = _entry(index, document, pk)
+            if is_slot:
+                slots.append(entry)
+            elif entry:
+                mutations.append(_new(Set, (entry, b"", RAW_BYTES, None, False)))
+        return slots
+
+    def _replace_entries(
+        self, pk: bytes, before: Document, document: Document, mutations: list[Mutation]
+    ) -> tuple[list[bytes], list[bytes]]:
+        """Set and delete the entries that differ, and return the slots that are claimed and released.
+
+        Only indexes of which a column has another value are compared.
+        """
+        slots: list[bytes] = []
+        released: list[bytes] = []
+        for is_same, index in self._compared:
+            if is_same(before, document):
+                continue
+            gone, was_slot = _entry(index, before, pk)
+            entry, is_slot = _entry(index, document, pk)
+            if gone == entry:
+                continue
+            if is_slot:
+                slots.append(entry)
+            elif entry:
+                mutations.append(_new(Set, (entry, b"", RAW_BYTES, None, False)))
+            if was_slot:
+                released.append(gone)
+            elif gone:
+                mutations.append(_new(Delete, (gone,)))
+        return slots, released
 
     def removal(self, pk: bytes, limits: Limits) -> Removal | None:
         """Return the removal of a record that the engine reads itself in the transaction of the commit.

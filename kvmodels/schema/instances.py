@@ -251,7 +251,10 @@ def set_stored(instance: object, unpack_key: Unpack, row: Loaded) -> None:
 
     ``unpack_key`` makes the values of the primary key of the key of the row.
     """
-    slot_for_rows(type(instance), unpack_key)(instance, row)
+    model = type(instance)
+    if _UNPACKER not in model.__dict__:
+        set_unpacker(model, unpack_key)
+    _set(instance, STATE_SLOT, row)
 
 
 def slot_for_rows(model: type[Any], unpack_key: Unpack) -> Callable[[object, Loaded], None]:

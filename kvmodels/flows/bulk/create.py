@@ -282,7 +282,7 @@ class CreateBatch:
             self._refused,
             reads=self._ignore or self._update or self._progress is not None,
             timed=needs_clock(self._schema, self._writer.deadline),
-            compiled=None if self._columns is None else partial(self._inserted, self._columns),
+            compile=None if self._columns is None else partial(self._inserted, self._columns),
         )
 
     def _inserted(

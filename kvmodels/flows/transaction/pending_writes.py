@@ -38,7 +38,7 @@ from kvmodels.core.operations import (
 )
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, KvModelsError
 from kvmodels.flows.hydration.rows import shown_key
-from kvmodels.flows.writing.operation import Operation, Proposal
+from kvmodels.flows.writing.operation import LogicalWrite, Proposal
 from kvmodels.indexing import aggregates
 from kvmodels.indexing.changes import RecordChange, Violation
 from kvmodels.indexing.entries import entry_keys, entry_value, require_fan_out
@@ -83,7 +83,7 @@ class WrittenRecords:
     def __bool__(self) -> bool:
         return bool(self._records)
 
-    def take(self, operation: Operation[R], proposal: Proposal[R]) -> R:
+    def take(self, operation: LogicalWrite[R], proposal: Proposal[R]) -> R:
         """Add the changes of a proposal, and return the result of its verb.
 
         Raises:

@@ -27,7 +27,7 @@ from kvmodels.flows.kv.store_format import StoreFormat
 from kvmodels.flows.transaction.checks import Guards, ReadSet, is_unchecked, noting, unchecked, version_of, within
 from kvmodels.flows.transaction.pending_writes import Overlay, WrittenRecords
 from kvmodels.flows.transaction.rerun import Rerun
-from kvmodels.flows.writing.operation import Operation, Seen
+from kvmodels.flows.writing.operation import LogicalWrite, Seen
 from kvmodels.indexing.budget import check_budget
 from kvmodels.indexing.changes import Compiled, NeedRows
 from kvmodels.indexing.compiler import compile_write
@@ -198,7 +198,7 @@ class TransactionFlows:
 
     # --- writing ----------------------------------------------------------------------------------------------
 
-    def take(self, operation: Operation[R]) -> Flow[R]:
+    def take(self, operation: LogicalWrite[R]) -> Flow[R]:
         """Carry out a write of records as a part of the transaction; called by ``execute``."""
         view = self.view
         for schema in operation.schemas:

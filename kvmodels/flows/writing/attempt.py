@@ -22,9 +22,9 @@ from kvmodels.core.operations import AtomicWrite, Committed, Conflict, ReadRange
 from kvmodels.errors import CommitUnknownError, KvModelsError, ReadOnlyError, RetriesExhaustedError
 from kvmodels.flows.context import Context, HeaderView, header_view, reload_header
 from kvmodels.flows.effects import Commit, Flow, ReadToChange, Remove, now, read_together, sleep
-from kvmodels.flows.writing.operation import Operation, Proposal, Seen, run_after
+from kvmodels.flows.writing.operation import LogicalWrite, Proposal, Seen, run_after
 from kvmodels.flows.writing.token import Token, settled, token_row_attempt
-from kvmodels.indexing.budget import check_budget
+from kvmodels.indexing.budget import check_budget, fits
 from kvmodels.indexing.changes import NeedRows, Violation
 from kvmodels.indexing.compiler import compile_simple, compile_write
 from kvmodels.indexing.simple import record_writer
@@ -40,7 +40,7 @@ class _Done(NamedTuple, Generic[R]):
     after: tuple[Callable[[], object], ...] = ()
 
 
-def execute(context: Context, operation: Operation[R]) -> Flow[R]:
+def execute(context: Context, operation: LogicalWrite[R]) -> Flow[R]:
     """Run one logical write until it is committed or cannot be.
 
     Args:
@@ -62,7 +62,7 @@ def execute(context: Context, operation: Operation[R]) -> Flow[R]:
     failed: tuple[bytes, ...] | None = None
     view = context.view or (yield from reload_header(context))
     if _may_guess(context, operation, view):
-        guess = None if operation.compiled is None else operation.compiled(view)
+        guess = operation.compiled(view)
         if guess is None:
             rows: dict[bytes, Row | None] | None = None
             row: Row | None = None
@@ -95,7 +95,7 @@ def execute(context: Context, operation: Operation[R]) -> Flow[R]:
     return (yield from _carried_out(_Run(context, operation, started), failed))
 
 
-def _may_guess(context: Context, operation: Operation[R], view: HeaderView) -> bool:
+def _may_guess(context: Context, operation: LogicalWrite[R], view: HeaderView) -> bool:
     """Return whether the first attempt can rest on assumptions that its commit checks."""
     if context.traits.may_lose_answers or not (operation.guesses or not operation.reads):
         return False
@@ -108,7 +108,7 @@ def _may_guess(context: Context, operation: Operation[R], view: HeaderView) -> b
     return True
 
 
-def _guess(context: Context, operation: Operation[R], seen: Seen) -> tuple[Proposal[R], AtomicWrite] | None:
+def _guess(context: Context, operation: LogicalWrite[R], seen: Seen) -> tuple[Proposal[R], AtomicWrite] | None:
     """Return what to commit by assumptions; None where the state of the store must be read.
 
     Only a success of that commit is final. Where the assumptions lead to an error, or to no write at all, the attempt
@@ -124,7 +124,8 @@ def _guess(context: Context, operation: Operation[R], seen: Seen) -> tuple[Propo
             compiled = _compiled(context, operation, proposal, seen)
         if compiled is None or isinstance(compiled, NeedRows):
             return None
-        check_budget(compiled, context.limits, [change[0] for change in changes])
+        if not fits(compiled, context.limits):
+            check_budget(compiled, context.limits, [change[0] for change in changes])
     except KvModelsError:
         if seen[1] is None:
             raise
@@ -140,7 +141,7 @@ def _failed_keys(write: AtomicWrite | Removal, outcome: Conflict) -> tuple[bytes
 
 
 def _compiled(
-    context: Context, operation: Operation[R], proposal: Proposal[R], seen: Seen
+    context: Context, operation: LogicalWrite[R], proposal: Proposal[R], seen: Seen
 ) -> AtomicWrite | NeedRows | None:
     """Compile what an attempt proposes; return None when there is nothing to write.
 
@@ -210,7 +211,7 @@ def _attempts(run: _Run[R], failed: tuple[bytes, ...] | None) -> Flow[_Done[R]]:
 class _Run(Generic[R]):
     """The state of one logical write over its attempts."""
 
-    def __init__(self, context: Context, operation: Operation[R], started: float) -> None:
+    def __init__(self, context: Context, operation: LogicalWrite[R], started: float) -> None:
         self._context = context
         self._operation = operation
         self._started = started

@@ -92,26 +92,25 @@ def pending(context: Context, schema: ModelSchema, instance: Any) -> Pending:
         InvalidValueError: a value cannot be stored, or not in an index; the field is named.
         NonIdempotentValidatorError: a validator changes its own output.
     """
-    prepared = schema.prepare(instance)
-    _, _, document, key_values, _ = prepared
-    value, encoding = encoded(context, schema, document)
-    layout = context.layouts[schema.collection]
-    pk = layout.pack(key_values)
-    return _new(Pending, (schema, layout, instance, prepared, document, value, encoding, key_values, pk, None))
+    return encoded(context, schema, instance, schema.prepare(instance))
 
 
-def encoded(context: Context, schema: ModelSchema, document: Document) -> tuple[bytes, int]:
-    """The bytes of a document that was prepared, and the number of their encoding.
+def encoded(context: Context, schema: ModelSchema, instance: Any, prepared: Prepared) -> Pending:
+    """Encode an object that was validated.
 
     Raises:
-        InvalidValueError: a value cannot be stored; the field is named.
+        InvalidValueError: a value cannot be stored, or not in the primary key; the field is named.
     """
+    _, _, document, key_values, _ = prepared
+    layout = context.layouts[schema.collection]
     try:
-        return context.codec.encode_document(document)
+        value, encoding = context.codec.encode_document(document)
     except InvalidValueError as error:
         error.model = schema.name
         error.field = _field_in(error.path)
         raise
+    pk = layout.pack_prepared(key_values, document)
+    return _new(Pending, (schema, layout, instance, prepared, document, value, encoding, key_values, pk, None))
 
 
 _FIELD = re.compile(r"\$\.(\w+)")
@@ -149,9 +148,9 @@ def record_change(
     view, _, now_ms = seen
     expire_at: int | None
     if deadline is KEEP:
-        # An expired row is none: the record is a new one.
         expire_at = None if old is None else old[4]
-        if old is None or (expire_at is not None and expire_at <= now_ms):
+        # An expired row is none: the record is a new one.
+        if (old is None and schema.ttl_ms is not None) or (expire_at is not None and expire_at <= now_ms):
             expire_at = None if schema.ttl_ms is None else now_ms + schema.ttl_ms
     elif deadline is None:
         expire_at = None
@@ -170,9 +169,9 @@ def stored(item: Pending, change: RecordChange, versionstamp: bytes) -> Any:
     schema.accept(instance, prepared)
     if fresh is not None:
         _take_over(instance, fresh)
-    row = layout.prefix + pk, value, encoding, versionstamp, change.expire_at
-    if prepared.unknown:
-        set_loaded(instance, layout.unpack, pk, row, prepared.unknown)
+    row = layout.prefix + pk, value, encoding, versionstamp, change[7]
+    if prepared[4]:
+        set_loaded(instance, layout.unpack, pk, row, prepared[4])
     else:
         set_stored(instance, layout.unpack_key, row)
     return instance

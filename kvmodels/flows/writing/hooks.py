@@ -203,16 +203,19 @@ class Writer:
         context: shared by the flows of the database.
         schema: the model.
         deadline: that the records get.
+
+    Attributes:
         life: what runs besides; None: nothing.
     """
 
     __slots__ = ("context", "deadline", "life", "schema")  # no named tuple: one is made for every write
 
-    def __init__(self, context: Context, schema: ModelSchema, deadline: Deadline, life: Lifecycle | None) -> None:
+    def __init__(self, context: Context, schema: ModelSchema, deadline: Deadline) -> None:
         self.context = context
         self.schema = schema
         self.deadline = deadline
-        self.life = life
+        hooks = context.signals.hooks_of(schema) if schema.variants is None else _hooks_of(context, schema)
+        self.life = Lifecycle(context, schema) if hooks or schema.time_fields else None
 
     def first(self, instance: Any, old: Document | None = None) -> Pending:
         """Validate and encode an object, once per operation; ``old`` is the stored document that it changes."""
@@ -265,19 +268,16 @@ class Writer:
 
 
 def writing(context: Context, schema: ModelSchema, deadline: Deadline, verb: Callable[[Writer], Flow[R]]) -> Flow[R]:
-    """The flow of a verb, given what it writes with.
+    """Return the flow that ``verb`` makes of a writer; the clock is read before if the model has time fields.
 
     Args:
         context: shared by the flows of the database.
         schema: the model.
         deadline: that stored records get.
         verb: from the writer of the operation to its flow.
-
-    Cost: one look into a dict when nothing runs besides the write; the clock is read if the model has time fields.
     """
-    if not schema.time_fields and not _hooks_of(context, schema):
-        return verb(Writer(context, schema, deadline, None))  # and no generator in between
-    return _attended(Writer(context, schema, deadline, Lifecycle(context, schema)), verb)
+    writer = Writer(context, schema, deadline)
+    return verb(writer) if writer.life is None else attended(writer, writer.life, verb)
 
 
 def _hooks_of(context: Context, schema: ModelSchema) -> Sequence[Hooks]:
@@ -289,9 +289,10 @@ def _hooks_of(context: Context, schema: ModelSchema) -> Sequence[Hooks]:
     return [hooks for hooks in found if hooks is not None]
 
 
-def _attended(writer: Writer, verb: Callable[[Writer], Flow[R]]) -> Flow[R]:
-    if writer.life is not None and writer.schema.time_fields:
-        writer.life.now_ms = yield from now()
+def attended(writer: Writer, life: Lifecycle, verb: Callable[[Writer], Flow[R]]) -> Flow[R]:
+    """Return the result of ``verb``, after the clock was read if the model has time fields."""
+    if writer.schema.time_fields:
+        life.now_ms = yield from now()
     return (yield from verb(writer))
 
 

@@ -7,7 +7,7 @@ exception that it raises ends the operation with nothing written.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from kvmodels.core.operations import AtomicWrite, Removal, Row
 from kvmodels.errors import KvModelsError
@@ -64,24 +64,63 @@ class Proposal(NamedTuple, Generic[R]):
     beside: AtomicWrite | None = None
 
 
-class Operation(NamedTuple, Generic[R]):
-    """One logical write.
+CompiledWrite: TypeAlias = tuple[Proposal[R], AtomicWrite | Removal]
+"""A proposal without changes, and the write that was compiled for it."""
 
-    Attributes:
-        schemas: the collections that it writes.
-        keys: the keys whose rows ``propose`` looks at, given the header.
-        propose: the changes for what was seen; raises typed errors.
-        refused: the error for a unique slot that another record holds.
-        reads: False when the first attempt may go without a read, because every assumption is checked by the commit.
-        guesses: the first attempt may read its only key without the guard of the header, and take every unique value
-            for free, because the commit checks both. An error under such assumptions is not raised: the attempt is
-            repeated without them.
-        timed: the operation sets a deadline, so it needs the clock.
-        attempts: the most attempts, if fewer than the policy of the database allows: the caller has something better to
-            do then than to try again.
-        compiled: from the header to a proposal without changes and its compiled write, for a first attempt that needs
-            no ``propose``; it gives None where it needs one.
-    """
+
+class LogicalWrite(Protocol[R]):
+    """One logical write: it reads rows and proposes changes, in each of its attempts."""
+
+    @property
+    def schemas(self) -> Sequence[ModelSchema]:
+        """The collections that it writes."""
+        ...
+
+    @property
+    def reads(self) -> bool:
+        """Whether its first attempt must read, because it makes assumptions that no check of the commit covers."""
+        ...
+
+    @property
+    def guesses(self) -> bool:
+        """Whether the first attempt may read its only key without the guard of the header, and take slots for free.
+
+        The commit checks both. An error under such assumptions is not raised: the next attempt makes none.
+        """
+        ...
+
+    @property
+    def timed(self) -> bool:
+        """Whether it sets a deadline, so that it needs the clock."""
+        ...
+
+    @property
+    def attempts(self) -> int | None:
+        """The maximum number of attempts; None: that of the policy of the database."""
+        ...
+
+    @property
+    def keys(self) -> Callable[[HeaderView], Sequence[bytes]]:
+        """Returns the keys whose rows ``propose`` uses, under a header."""
+        ...
+
+    @property
+    def propose(self) -> Callable[[Seen], Proposal[R]]:
+        """Returns the changes for what was read; raises typed errors."""
+        ...
+
+    @property
+    def refused(self) -> Callable[[Violation], KvModelsError]:
+        """Returns the error for a unique slot that another record holds."""
+        ...
+
+    def compiled(self, view: HeaderView, /) -> CompiledWrite[R] | None:
+        """Return the write of a first attempt that needs no ``propose``; None where it needs one."""
+        ...
+
+
+class Operation(NamedTuple, Generic[R]):
+    """A ``LogicalWrite`` made of functions, which are its fields; ``compile`` is its ``compiled``."""
 
     schemas: Sequence[ModelSchema]
     keys: Callable[[HeaderView], Sequence[bytes]]
@@ -91,7 +130,11 @@ class Operation(NamedTuple, Generic[R]):
     timed: bool = False
     attempts: int | None = None
     guesses: bool = False
-    compiled: Callable[[HeaderView], tuple[Proposal[R], AtomicWrite | Removal] | None] | None = None
+    compile: Callable[[HeaderView], CompiledWrite[R] | None] | None = None
+
+    def compiled(self, view: HeaderView, /) -> CompiledWrite[R] | None:
+        """Return what ``compile`` returns."""
+        return None if self.compile is None else self.compile(view)
 
 
 def always(result: R) -> Callable[[bytes], R]:

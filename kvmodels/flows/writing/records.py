@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from inspect import iscoroutine
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from kvmodels.core.operations import Removal, Row, format_versionstamp
+from kvmodels.core.operations import Row, format_versionstamp
 from kvmodels.errors import (
     AlreadyExistsError,
     InvalidValueError,
@@ -26,19 +26,37 @@ from kvmodels.flows.effects import Flow
 from kvmodels.flows.hydration.loader import loader_of
 from kvmodels.flows.hydration.rows import absent, document_of, object_of, shown_key
 from kvmodels.flows.writing.attempt import execute
-from kvmodels.flows.writing.encode import KEEP, Deadline, Keep, needs_clock, refused, state_after, stored
-from kvmodels.flows.writing.hooks import Step, Writer, writing
-from kvmodels.flows.writing.operation import Operation, Proposal, Seen, always
+from kvmodels.flows.writing.encode import (
+    KEEP,
+    Deadline,
+    Keep,
+    Pending,
+    encoded,
+    needs_clock,
+    refused,
+    state_after,
+    stored,
+)
+from kvmodels.flows.writing.hooks import Step, Writer, attended
+from kvmodels.flows.writing.operation import CompiledWrite, LogicalWrite, Proposal, Seen, always
 from kvmodels.indexing.changes import RecordChange
 from kvmodels.indexing.simple import record_writer
 from kvmodels.schema.compile.record_codec import apply_changes
 from kvmodels.schema.definition.definition import Document, ModelSchema
-from kvmodels.schema.filters.operands import key_values, takes_as_given
-from kvmodels.schema.instances import ObjectState, PendingStamp, drop_state, state_of, with_state_of
+from kvmodels.schema.filters.operands import key_values
+from kvmodels.schema.instances import (
+    ObjectState,
+    PendingStamp,
+    drop_state,
+    set_stored,
+    state_of,
+    with_state_of,
+)
+
+R = TypeVar("R")
 
 _new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
 _PROPOSAL: Final[type[Proposal[Any]]] = Proposal
-_OPERATION: Final[type[Operation[Any]]] = Operation
 
 
 def insert(context: Context, schema: ModelSchema, instance: Any, expire_in: Deadline = KEEP) -> Flow[Any]:
@@ -49,58 +67,84 @@ def insert(context: Context, schema: ModelSchema, instance: Any, expire_in: Dead
 
     Cost: no read and one commit of 2 + (unique values) checks when nothing is in the way.
     """
-    return writing(context, schema, expire_in, partial(_insert, instance))
+    return _flow(Writer(context, schema, expire_in), _Insert, instance)
 
 
-def _insert(instance: Any, writer: Writer) -> Flow[Any]:
-    context, schema, expire_in = writer.context, writer.schema, writer.deadline
-    item = writer.first(instance)
-    key = item.layout.key(item.pk)
+def _flow(writer: Writer, operation: Callable[..., LogicalWrite[R]], *arguments: Any) -> Flow[R]:
+    """Return the flow of an operation that is made of a writer and arguments."""
+    if writer.life is None:
+        return execute(writer.context, operation(writer, *arguments))
+    return attended(writer, writer.life, lambda one: execute(one.context, operation(one, *arguments)))
 
-    def propose(seen: Seen) -> Proposal[Any]:
+
+class _RecordWrite:
+    """What writes of single records have in common.
+
+    A thousand tasks may wait for a commit, and the garbage collector visits what each of them keeps: so an operation is
+    one object with slots.
+    """
+
+    __slots__ = ("_key", "_writer", "schemas", "timed")
+
+    reads: bool = True
+    guesses: bool = False
+    attempts: int | None = None
+    refused = staticmethod(refused)
+
+    def __init__(self, writer: Writer, key: bytes, *, timed: bool) -> None:
+        self._writer = writer
+        self._key = key
+        self.schemas = (writer.schema,)
+        self.timed = timed
+
+    def keys(self, _: HeaderView, /) -> Sequence[bytes]:
+        """Return the key of the record."""
+        return (self._key,)
+
+    def compiled(self, _: HeaderView, /) -> CompiledWrite[Any] | None:
+        """Return None: ``propose`` makes the first attempt too."""
+        return None
+
+
+class _Insert(_RecordWrite):
+    """Store a new record."""
+
+    __slots__ = ("_item",)
+
+    reads = False
+
+    def __init__(self, writer: Writer, instance: Any) -> None:
+        item = self._item = writer.first(instance)
+        _, layout, _, _, _, _, _, _, pk, _ = item
+        super().__init__(writer, layout.prefix + pk, timed=needs_clock(writer.schema, writer.deadline))
+
+    def propose(self, seen: Seen, /) -> Proposal[Any]:
+        """Return the proposal that stores the record; AlreadyExistsError if there is one."""
+        item, writer = self._item, self._writer
         if seen.rows is None:  # the commit checks that there is none
-            return storing_one(writer.store(item, seen, None))
-        if seen.live_row(key) is not None:
+            return storing_one(writer, writer.store(item, seen, None))
+        if seen.live_row(self._key) is not None:
             raise AlreadyExistsError(
-                "a record with this primary key exists", model=schema.name, key=shown_key(item.key_values)
+                "a record with this primary key exists", model=writer.schema.name, key=shown_key(item.key_values)
             )
-        return storing_one(writer.store(item, seen, seen.row(key)))
-
-    timed = needs_clock(schema, expire_in)
-    return execute(context, _one(schema, (key,), propose, reads=False, timed=timed))
+        return storing_one(writer, writer.store(item, seen, seen.row(self._key)))
 
 
-def storing_one(step: Step, *, is_fresh: bool = False) -> Proposal[Any]:
-    """The proposal that stores one object.
+def storing_one(writer: Writer, step: Step, *, is_fresh: bool = False) -> Proposal[Any]:
+    """Return the proposal that stores one object.
 
     Nobody else has a fresh one yet, so it may hold what is stored before that is committed.
     """
     change, item, after = step
     assert item is not None
+    done = partial(stored, item, change)
+    if writer.context.transaction is None:  # nobody asks for a result before the commit
+        return _new(_PROPOSAL, ((change,), done, None, None, after, None))
 
     def states(versionstamp: bytes) -> Sequence[tuple[Any, ObjectState]]:
         return ((item.instance, state_after(item, change, versionstamp)),)
 
-    done = partial(stored, item, change)
-    result = done if is_fresh else always(item.instance)
-    return _new(_PROPOSAL, ((change,), done, result, states, after, None))
-
-
-def _one(
-    schema: ModelSchema,
-    keys: Sequence[bytes],
-    propose: Callable[[Seen], Proposal[Any]],
-    *,
-    reads: bool = True,
-    timed: bool = False,
-    guesses: bool = False,
-    compiled: Callable[[HeaderView], tuple[Proposal[Any], Removal] | None] | None = None,
-) -> Operation[Any]:
-    def wanted(_: HeaderView) -> Sequence[bytes]:
-        return keys
-
-    values = (schema,), wanted, propose, refused, reads, timed, None, guesses, compiled
-    return _new(_OPERATION, values)
+    return Proposal((change,), done, done if is_fresh else always(item.instance), states, after)
 
 
 def save(
@@ -126,35 +170,47 @@ def save(
     state = state_of(instance)
     if state is None and not force:
         return insert(context, schema, instance, expire_in)
-    return writing(context, schema, expire_in, partial(_save, instance, state, force))
+    return _flow(Writer(context, schema, expire_in), _Save, instance, state, force)
 
 
-def _save(instance: Any, state: ObjectState | None, force: bool, writer: Writer) -> Flow[Any]:
-    context, schema, expire_in = writer.context, writer.schema, writer.deadline
-    item = writer.first(instance, _loaded_document(context, schema, state))
-    key = item.layout.key(item.pk)
-    if state is not None and item.pk != item.layout.pack(state.key):
-        raise PrimaryKeyChangedError(
-            "the primary key of a loaded object was changed",
-            model=schema.name,
-            loaded_key=shown_key(state.key),
-            key=shown_key(item.key_values),
-        )
-    loaded = None if state is None else Row(key, state.value, state.encoding, state.versionstamp, state.expire_at)
+class _Save(_RecordWrite):
+    """Store an object over the version that it was loaded from; with ``force`` over any version."""
 
-    def propose(seen: Seen) -> Proposal[Any]:
-        old = loaded if seen.rows is None else seen.row(key)
-        current = old if seen.rows is None else seen.live_row(key)
-        if not force and loaded is not None and (current is None or current.versionstamp != loaded.versionstamp):
+    __slots__ = ("_force", "_instance", "_item", "_loaded", "reads")
+
+    def __init__(self, writer: Writer, instance: Any, state: ObjectState | None, force: bool) -> None:
+        context, schema, expire_in = writer.context, writer.schema, writer.deadline
+        item = writer.first(instance, _loaded_document(context, schema, state))
+        key = item.layout.prefix + item.pk
+        if state is not None and not item.layout.is_same(item.key_values, state.key):
+            raise PrimaryKeyChangedError(
+                "the primary key of a loaded object was changed",
+                model=schema.name,
+                loaded_key=shown_key(state.key),
+                key=shown_key(item.key_values),
+            )
+        loaded = None if state is None else Row(key, state.value, state.encoding, state.versionstamp, state.expire_at)
+        may_expire = loaded is not None and loaded.expire_at is not None
+        timed = not isinstance(expire_in, Keep) or may_expire or needs_clock(schema, expire_in)
+        super().__init__(writer, key, timed=timed)
+        self.reads = force or may_expire
+        self._force = force
+        self._instance = instance
+        self._item = item
+        self._loaded = loaded
+
+    def propose(self, seen: Seen, /) -> Proposal[Any]:
+        """Return the proposal that stores the object; StaleObjectError if its record is of another version."""
+        writer, item, loaded = self._writer, self._item, self._loaded
+        schema = writer.schema
+        old = loaded if seen.rows is None else seen.row(self._key)
+        current = old if seen.rows is None else seen.live_row(self._key)
+        if not self._force and loaded is not None and (current is None or current.versionstamp != loaded.versionstamp):
             raise stale_error(schema, item.key_values, loaded, current)
-        final = item
-        if force and schema.time_fields:  # what they follow is what was found, not what was loaded
-            final = writer.first(instance, None if current is None else document_of(context, current))
-        return storing_one(writer.store(final, seen, old))
-
-    may_expire = loaded is not None and loaded.expire_at is not None
-    timed = not isinstance(expire_in, Keep) or may_expire or needs_clock(schema, expire_in)
-    return execute(context, _one(schema, (key,), propose, reads=force or may_expire, timed=timed))
+        if self._force and schema.time_fields:  # what they follow is what was found, not what was loaded
+            found = None if current is None else document_of(writer.context, current)
+            item = writer.first(self._instance, found)
+        return storing_one(writer, writer.store(item, seen, old))
 
 
 def _loaded_document(context: Context, schema: ModelSchema, state: ObjectState | None) -> Document | None:
@@ -213,23 +269,7 @@ def patch(
 
     Cost: an attempt is one read and one commit; after a conflict a second read when a unique value changes.
     """
-    return _mutating(context, schema, given, _Changing(schema, dict(changes)), expire_in)
-
-
-class _Changing:
-    """Puts new values into an object.
-
-    It is one object where a nested function would be four: each of a thousand tasks that wait for a commit keeps it.
-    """
-
-    __slots__ = ("_changes", "_schema")
-
-    def __init__(self, schema: ModelSchema, changes: Mapping[str, Any]) -> None:
-        self._schema = schema
-        self._changes = changes
-
-    def __call__(self, instance: Any) -> None:
-        apply_changes(self._schema.variant_of(instance), instance, self._changes)
+    return _flow(Writer(context, schema, expire_in), _Change, given, None, dict(changes))
 
 
 def mutate(
@@ -247,14 +287,7 @@ def mutate(
     Raises: as ``patch``.
     """
     require_callable("function", function, "Give a function that takes the object and changes it.")
-    return _mutating(context, schema, given, function, expire_in)
-
-
-def _mutating(
-    context: Context, schema: ModelSchema, given: Any, function: Callable[[Any], Any], expire_in: Deadline
-) -> Flow[Any]:
-    values, pk = _packed(context, schema, given)
-    return writing(context, schema, expire_in, partial(_mutate, values, pk, function))
+    return _flow(Writer(context, schema, expire_in), _Change, given, function, {})
 
 
 def _packed(context: Context, schema: ModelSchema, given: Any) -> tuple[tuple[Any, ...], bytes]:
@@ -263,37 +296,74 @@ def _packed(context: Context, schema: ModelSchema, given: Any) -> tuple[tuple[An
     Raises:
         InvalidValueError: it is no primary key of the model.
     """
-    columns = schema.primary_key
-    if len(columns) == 1 and takes_as_given(columns[0].codec):
+    layout = context.layouts[schema.collection]
+    if layout.pack_given is not None:
         try:
-            return (given,), columns[0].codec.pack(given)
+            return (given,), layout.pack_given(given)
         except InvalidValueError:
             pass  # raised below with the name of the field
     values = key_values(schema, given)
-    return values, context.layouts[schema.collection].pack(values)
+    return values, layout.pack(values)
 
 
-def _mutate(values: tuple[Any, ...], pk: bytes, function: Callable[[Any], Any], writer: Writer) -> Flow[Any]:
-    context, schema, expire_in = writer.context, writer.schema, writer.deadline
-    key = context.layouts[schema.collection].key(pk)
+class _Change(_RecordWrite):
+    """Change a record, whatever version it has: by new values of fields, or by a function."""
 
-    def propose(seen: Seen) -> Proposal[Any]:
-        row = _row_of(context, schema, seen.live_row(key))
+    __slots__ = ("_changes", "_function", "_pk", "_values", "guesses")
+
+    def __init__(
+        self,
+        writer: Writer,
+        given: Any,
+        function: Callable[[Any], Any] | None,
+        changes: Mapping[str, Any],
+    ) -> None:
+        context, schema = writer.context, writer.schema
+        self._values, pk = _packed(context, schema, given)
+        self._pk = pk
+        self._function = function
+        self._changes = changes
+        self.guesses = writer.life is None
+        super().__init__(writer, context.layouts[schema.collection].prefix + pk, timed=writer.deadline is not KEEP)
+
+    def propose(self, seen: Seen, /) -> Proposal[Any]:
+        """Return the proposal that stores the changed record; DoesNotExist if there is none."""
+        writer = self._writer
+        context, schema = writer.context, writer.schema
+        row = _row_of(context, schema, seen.live_row(self._key))
         if row is None:
-            raise absent(schema, values)
-        instance = loader_of(context, seen.view.live[schema.collection])(row)
-        returned, prepared = _changed_by(schema, function, instance)
-        # An object could be made of the row, so it holds a document.
+            raise absent(schema, self._values)
+        item, old, is_fresh = self._changed(seen, row)
+        if item.pk != self._pk:
+            raise _moved(schema, self._values, item.key_values)
+        return storing_one(writer, writer.store(item, seen, row, old), is_fresh=is_fresh)
+
+    def _changed(self, seen: Seen, row: Row) -> tuple[Pending, Document, bool]:
+        """Return the changed object, the document before, and whether the object is not one of the caller."""
+        writer, function, changes = self._writer, self._function, self._changes
+        context, schema = writer.context, writer.schema
+        # If an object can be made of the row, this is a document.
         old: Document = context.codec.decode_unchecked(row[1], row[2], row[0])
+        revised = None
+        if schema.revise is not None and writer.life is None and old.__class__ is dict:
+            revised = schema.revise(old, changes)
+        if revised is None:
+            instance = loader_of(context, seen.view.live[schema.collection])(row)
+        elif function is None:
+            instance, ready = revised
+            return encoded(context, schema, instance, ready), old, True
+        else:
+            instance, _ = revised
+            set_stored(instance, context.layouts[schema.collection].unpack_key, (*row,))
+        returned = prepared = instance
+        if function is None:
+            apply_changes(schema.variant_of(instance), instance, changes)
+        else:
+            returned, prepared = _changed_by(schema, function, instance)
         item = writer.first(prepared, old)
         if returned is not instance:
             item = item._replace(instance=returned)
-        if item.pk != pk:
-            raise _moved(schema, values, item.key_values)
-        return storing_one(writer.store(item, seen, row, old), is_fresh=returned is instance)
-
-    timed = not isinstance(expire_in, Keep)
-    return execute(context, _one(schema, (key,), propose, timed=timed, guesses=writer.life is None))
+        return item, old, returned is instance
 
 
 def _changed_by(schema: ModelSchema, function: Callable[[Any], Any], instance: Any) -> tuple[Any, Any]:
@@ -355,23 +425,36 @@ def rename(context: Context, schema: ModelSchema, values: tuple[Any, ...], new_v
 
     Cost: an attempt is one read and one commit.
     """
-    return writing(context, schema, KEEP, partial(_rename, values, new_values))
+    return _flow(Writer(context, schema, KEEP), _Rename, values, new_values)
 
 
-def _rename(values: tuple[Any, ...], new_values: tuple[Any, ...], writer: Writer) -> Flow[Any]:
-    context, schema = writer.context, writer.schema
-    layout = context.layouts[schema.collection]
-    pk, new_pk = layout.pack(values), layout.pack(new_values)
-    key, new_key = layout.key(pk), layout.key(new_pk)
+class _Rename(_RecordWrite):
+    """Store a record under another primary key."""
 
-    def propose(seen: Seen) -> Proposal[Any]:
-        row = _row_of(context, schema, seen.live_row(key))
+    __slots__ = ("_new_key", "_new_pk", "_new_values", "_pk", "_values")
+
+    def __init__(self, writer: Writer, values: tuple[Any, ...], new_values: tuple[Any, ...]) -> None:
+        layout = writer.context.layouts[writer.schema.collection]
+        self._values, self._new_values = values, new_values
+        self._pk, self._new_pk = layout.pack(values), layout.pack(new_values)
+        self._new_key = layout.key(self._new_pk)
+        super().__init__(writer, layout.key(self._pk), timed=False)
+
+    def keys(self, _: HeaderView, /) -> Sequence[bytes]:
+        """Return both keys."""
+        return (self._key, self._new_key)
+
+    def propose(self, seen: Seen, /) -> Proposal[Any]:
+        """Return the proposal that moves the record; DoesNotExist, or AlreadyExistsError."""
+        writer, new_values = self._writer, self._new_values
+        context, schema = writer.context, writer.schema
+        row = _row_of(context, schema, seen.live_row(self._key))
         if row is None:
-            raise absent(schema, values)
+            raise absent(schema, self._values)
         instance = object_of(context, seen.view.live[schema.collection], row)
-        if pk == new_pk:
+        if self._pk == self._new_pk:
             return Proposal((), always(instance), always(instance))
-        if seen.live_row(new_key) is not None:
+        if seen.live_row(self._new_key) is not None:
             raise AlreadyExistsError(
                 "a record with this primary key exists",
                 model=schema.name,
@@ -382,28 +465,27 @@ def _rename(values: tuple[Any, ...], new_values: tuple[Any, ...], writer: Writer
             (column.field, value) for column, value in zip(schema.primary_key, new_values, strict=True)
         )
         item = writer.first(instance, document_of(context, row) if schema.time_fields else None)
-        if item.pk != new_pk:
+        if item.pk != self._new_pk:
             raise PrimaryKeyChangedError(
                 "a validator changed the new primary key",
                 model=schema.name,
                 loaded_key=shown_key(new_values),
                 key=shown_key(item.key_values),
             )
-        return _moving(context, writer.store(item, seen, row), seen.row(new_key))
-
-    return execute(context, _one(schema, (key, new_key), propose))
+        return _moving(writer, writer.store(item, seen, row), seen.row(self._new_key))
 
 
-def _moving(context: Context, step: Step, replaced: Row | None) -> Proposal[Any]:
-    """The proposal that stores an object under another key than that of the row which its change has been made for.
+def _moving(writer: Writer, step: Step, replaced: Row | None) -> Proposal[Any]:
+    """Return the proposal that moves a record to the key of its object.
 
-    ``replaced`` is an expired row under the new key.
+    ``step`` was made for the row under the old key; ``replaced`` is an expired row under the new one.
     """
     change = step.change
     assert change.old is not None
-    moved = change._replace(old=replaced, old_document=None if replaced is None else document_of(context, replaced))
+    document = None if replaced is None else document_of(writer.context, replaced)
+    moved = change._replace(old=replaced, old_document=document)
     left = RecordChange(change.live, change.live.layout.pk_of(change.old.key), change.old, change.old_document, None)
-    proposal = storing_one(step._replace(change=moved), is_fresh=True)
+    proposal = storing_one(writer, step._replace(change=moved), is_fresh=True)
     return proposal._replace(changes=(moved, left), states=None)
 
 
@@ -425,7 +507,7 @@ def remove_key(context: Context, schema: ModelSchema, given: Any) -> Flow[bool]:
     Cost: an attempt is one read and one commit.
     """
     _, pk = _packed(context, schema, given)
-    return writing(context, schema, KEEP, partial(_remove_key, pk))
+    return _flow(Writer(context, schema, KEEP), _RemoveByKey, pk)
 
 
 def _removed(_: bytes) -> bool:
@@ -436,27 +518,35 @@ _REMOVED: Final[Proposal[bool]] = Proposal((), _removed)
 """The proposal of a removal that the engine compiles; its changes are not known before."""
 
 
-def _remove_key(pk: bytes, writer: Writer) -> Flow[bool]:
-    context, schema = writer.context, writer.schema
-    key = context.layouts[schema.collection].key(pk)
+class _RemoveByKey(_RecordWrite):
+    """Remove a record, whatever version it has."""
 
-    def compiled(view: HeaderView) -> tuple[Proposal[bool], Removal] | None:
-        live = view.live[schema.collection]
-        compiler = record_writer(live, view.guard, context.codec)
-        removal = None if compiler is None else compiler.removal(pk, context.limits)
+    __slots__ = ("_pk", "guesses")
+
+    def __init__(self, writer: Writer, pk: bytes) -> None:
+        schema = writer.schema
+        self._pk = pk
+        # Hooks, and the class of a record of several, are asked of the row.
+        self.guesses = writer.life is None and schema.variants is None
+        super().__init__(writer, writer.context.layouts[schema.collection].prefix + pk, timed=False)
+
+    def compiled(self, view: HeaderView, /) -> CompiledWrite[bool] | None:
+        """Return a removal that the engine compiles, where the engine can."""
+        context = self._writer.context
+        if not context.removes or not self.guesses:
+            return None
+        compiler = record_writer(view.live[self._writer.schema.collection], view.guard, context.codec)
+        removal = None if compiler is None else compiler.removal(self._pk, context.limits)
         return None if removal is None else (_REMOVED, removal)
 
-    def propose(seen: Seen) -> Proposal[bool]:
-        row = _row_of(context, schema, seen.live_row(key))
+    def propose(self, seen: Seen, /) -> Proposal[bool]:
+        """Return the proposal that removes the record; one without changes if there is none."""
+        writer = self._writer
+        row = _row_of(writer.context, writer.schema, seen.live_row(self._key))
         if row is None:
             return Proposal((), always(False))
-        step = writer.remove(seen, pk, row, unread=True)
-        return _new(_PROPOSAL, ((step.change,), _removed, _removed, None, step.after, None))
-
-    # Hooks, and the class of a record of several, are asked of the row.
-    is_plain = writer.life is None and schema.variants is None
-    in_commit = compiled if context.removes and is_plain else None
-    return execute(context, _one(schema, (key,), propose, guesses=is_plain, compiled=in_commit))
+        step = writer.remove(seen, self._pk, row, unread=True)
+        return _new(_PROPOSAL, ((step[0],), _removed, _removed, None, step[2], None))
 
 
 def remove_object(context: Context, schema: ModelSchema, instance: Any) -> Flow[bool]:
@@ -468,29 +558,37 @@ def remove_object(context: Context, schema: ModelSchema, instance: Any) -> Flow[
     Cost: one commit without a read.
     """
     state = state_of(instance)
+    writer = Writer(context, schema, KEEP)
     if state is None:
         pk = context.layouts[schema.collection].pack(schema.primary_key_of(instance))
-        return writing(context, schema, KEEP, partial(_remove_key, pk))
-    return writing(context, schema, KEEP, partial(_remove_object, instance, state))
+        return _flow(writer, _RemoveByKey, pk)
+    return _flow(writer, _RemoveLoaded, instance, state)
 
 
-def _remove_object(instance: Any, state: ObjectState, writer: Writer) -> Flow[bool]:
-    context, schema = writer.context, writer.schema
-    layout = context.layouts[schema.collection]
-    pk = layout.pack(state.key)
-    key = layout.key(pk)
-    loaded = Row(key, state.value, state.encoding, state.versionstamp, state.expire_at)
+class _RemoveLoaded(_RecordWrite):
+    """Remove the record of an object that was loaded from its present version."""
 
-    def propose(seen: Seen) -> Proposal[bool]:
-        current = loaded if seen.rows is None else seen.live_row(key)
+    __slots__ = ("_instance", "_loaded", "_pk", "_state", "reads")
+
+    def __init__(self, writer: Writer, instance: Any, state: ObjectState) -> None:
+        layout = writer.context.layouts[writer.schema.collection]
+        self._pk = layout.pack(state.key)
+        super().__init__(writer, layout.key(self._pk), timed=False)
+        self.reads = state.expire_at is not None
+        self._instance = instance
+        self._loaded = Row(self._key, state.value, state.encoding, state.versionstamp, state.expire_at)
+        self._state = state
+
+    def propose(self, seen: Seen, /) -> Proposal[bool]:
+        """Return the proposal that removes the record; StaleObjectError if it is of another version."""
+        loaded = self._loaded
+        current = loaded if seen.rows is None else seen.live_row(self._key)
         if current is None or current.versionstamp != loaded.versionstamp:
-            raise stale_error(schema, state.key, loaded, current)
+            raise stale_error(self._writer.schema, self._state.key, loaded, current)
+        step = self._writer.remove(seen, self._pk, current)
+        states = always(((self._instance, None),))
+        return Proposal((step.change,), self._done, always(True), states, step.after)
 
-        def done(_: bytes) -> bool:
-            drop_state(instance)
-            return True
-
-        step = writer.remove(seen, pk, current)
-        return Proposal((step.change,), done, always(True), always(((instance, None),)), step.after)
-
-    return execute(context, _one(schema, (key,), propose, reads=loaded.expire_at is not None))
+    def _done(self, _: bytes) -> bool:
+        drop_state(self._instance)
+        return True

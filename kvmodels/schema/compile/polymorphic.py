@@ -346,5 +346,6 @@ def _dispatched(shaped: ModelSchema, variants: Variants, by_tag: Mapping[Any, Mo
         "prepare": dispatcher.prepare,
         "accept": dispatcher.accept,
         "straight": None,
+        "revise": None,
         "prepare_many": None,
     }

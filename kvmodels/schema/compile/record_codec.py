@@ -13,6 +13,7 @@ from operator import attrgetter
 from typing import Any, Final, NamedTuple, NoReturn, cast
 
 from pydantic import BaseModel, ValidationError
+from pydantic.fields import FieldInfo
 
 from kvmodels._support import switches
 from kvmodels._support.naming import key_argument
@@ -24,6 +25,7 @@ from kvmodels.errors import (
     NonIdempotentValidatorError,
 )
 from kvmodels.schema.compile.columns import ComputedValues
+from kvmodels.schema.declare.markers import Indexed, Unique
 from kvmodels.schema.definition.definition import ColumnSource, Document, ModelSchema, Straight
 from kvmodels.schema.definition.forms import (
     Form,
@@ -117,9 +119,12 @@ class RecordCodec:
         self._proves = proves
         self._upgrades = upgrades
         self._keeps_extra = model.model_config.get("extra") == "allow"
+        self._runs_user_code = runs_user_code
         self._refusals = (Exception,) if runs_user_code else _REFUSALS
         self._is_bare = not self._revalidators and not proves
         self._is_stored_as_is = not self._encoders and not self._keeps_extra and schema_version == 1
+        self._order = [*forms]
+        self._replaceable = self._replaceable_fields()
 
     @property
     def straight(self) -> Straight:
@@ -155,7 +160,9 @@ class RecordCodec:
         present = instance.__dict__
         is_bare = self._is_bare and switches.fast_kinds
         try:
-            if not is_bare or present.keys() != self._names or instance.__pydantic_extra__:
+            # To compare lists of names costs a third of comparing sets of them.
+            is_complete = [*present] == self._order or present.keys() == self._names
+            if not is_bare or not is_complete or instance.__pydantic_extra__:
                 present = self._present(instance)
             validated = self._validate(present, by_alias=False, by_name=True)
             values = validated.__dict__
@@ -180,6 +187,39 @@ class RecordCodec:
             document.update(carried)
         primary_key = self._key_values(values)
         return _new(Prepared, (values, validated.__pydantic_extra__, document, primary_key, unknown))
+
+    def _replaceable_fields(self) -> Mapping[str, frozenset[type]]:
+        """Return the fields of which a stored value of these types is valid, whatever the others hold.
+
+        Only for a model of plain values without validators: validating such a value again leaves it as it is.
+        """
+        is_plain = self._is_stored_as_is and not self._decoders and not self._mutable and self._computed is None
+        if not is_plain or not self._is_bare or self._runs_user_code or self._upgrades is not None:
+            return {}
+        if self._model.__private_attributes__ or not _BOUNDS.isdisjoint(self._model.model_config):
+            return {}
+        fields = self._model.model_fields.items()
+        return {name: _EXACT[info.annotation] for name, info in fields if _has_exact_types(info)}
+
+    def revise(self, document: Document, changes: Mapping[str, Any]) -> tuple[Any, Prepared] | None:
+        """Return the object of a stored document with new values, validated once, and ready to be written.
+
+        None where the document must be decoded before the change: the model has values that are not plain, a new value
+        is not plain, or a stored value is not valid. ``changes`` name no field that the library sets.
+        """
+        replaceable = self._replaceable
+        if [*document] != self._order or not replaceable or not switches.fast_kinds:
+            return None
+        for name, value in changes.items():
+            exact = replaceable.get(name)
+            if exact is None or type(value) not in _PLAIN or type(document[name]) not in exact:
+                return None
+        try:
+            instance = self._validate({**document, **changes}, by_alias=False, by_name=True)
+        except ValidationError:
+            return None
+        values = instance.__dict__
+        return instance, _new(Prepared, (values, None, values.copy(), self._key_values(values), {}))
 
     def prepare_many(self, instances: Sequence[Any]) -> PreparedMany | None:
         """Prepare new objects by columns; None where ``prepare`` must be called for each of them.
@@ -215,7 +255,9 @@ class RecordCodec:
         them stay references into the object.
         """
         present = instance.__dict__
-        values = prepared.values
+        values = prepared[0]
+        if values is present:
+            return
         if self._mutable:
             values = dict(values)
             for name in self._mutable:
@@ -223,8 +265,8 @@ class RecordCodec:
                     values[name] = present[name]
         # Not setattr: that would validate a second time, and fail on a frozen model.
         present.update(values)
-        if prepared.extra and instance.__pydantic_extra__ is not None:
-            for name, value in prepared.extra.items():
+        if prepared[1] and instance.__pydantic_extra__ is not None:
+            for name, value in prepared[1].items():
                 if not unchanged(instance.__pydantic_extra__.get(name), value):
                     instance.__pydantic_extra__[name] = value
 
@@ -435,6 +477,27 @@ def apply_changes(schema: ModelSchema, instance: Any, changes: Mapping[str, Any]
             instance.__pydantic_fields_set__.add(name)
         elif extra is not None:
             extra[name] = value
+
+
+_PLAIN: Final[frozenset[type]] = frozenset({str, int, float, bool, bytes, type(None)})
+_EXACT: Final[dict[Any, frozenset[type]]] = {
+    annotation: frozenset(kinds)
+    for kind in (str, int, float, bool)
+    for annotation, kinds in ((kind, [kind]), (kind | None, [kind, type(None)]))
+}
+"""By the annotation of a field without bounds: types of which every value is valid, and stays what it is."""
+
+_BOUNDS: Final = frozenset(
+    {"allow_inf_nan", "str_max_length", "str_min_length", "str_strip_whitespace", "str_to_lower", "str_to_upper"}
+)
+"""Settings of a model that restrict or change the values of all its fields."""
+
+_MARKERS: Final = frozenset({Indexed, Unique})
+"""Metadata of a field that pydantic ignores."""
+
+
+def _has_exact_types(info: FieldInfo) -> bool:
+    return info.annotation in _EXACT and _MARKERS.issuperset(map(type, info.metadata))
 
 
 def _named(forms: Mapping[str, Form], function: str) -> tuple[tuple[str, Function], ...]:

@@ -239,6 +239,7 @@ def _without_indexes(
         touched={} if upgrades is None else upgrades.touched,
         upgrades_to=frozenset[int]() if upgrades is None else upgrades.versions,
         straight=records.straight,
+        revise=records.revise,
         prepare_many=records.prepare_many,
     )
 

@@ -317,6 +317,8 @@ class ModelSchema:
         upgrades_to: the versions that its upgrades lead to.
         straight: the parts of ``decode`` for a document that needs nothing else; None: objects may be of several
             classes.
+        revise: a stored document and new values to the object and its ``Prepared``, validated once; or None where the
+            document must be decoded first.
         prepare_many: new objects to their ``PreparedMany``, or None where ``prepare`` must be called for each.
         compiled: values compiled from the declaration when they are first needed.
     """
@@ -346,6 +348,7 @@ class ModelSchema:
     shape: type[Any] = object
     variants: Variants | None = None
     straight: Straight | None = None
+    revise: Callable[[Document, Mapping[str, Any]], Any] | None = None
     prepare_many: Callable[[Sequence[Any]], Any] | None = None
     compiled: CompiledDeclaration = field(default_factory=CompiledDeclaration, init=False, compare=False, repr=False)
 

@@ -15,7 +15,7 @@ from kvmodels.api.core import DatabaseCore
 from kvmodels.core.operations import Arithmetic, AtomicWrite, Check, Delete, Mutation, Set
 from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.errors import LimitExceededError
-from kvmodels.indexing.budget import check_budget, is_small, least_of
+from kvmodels.indexing.budget import check_budget, fits
 from kvmodels.schema.declare.markers import AggregateIndex, Index, MultiIndexed, UniqueConstraint
 from tests.unit.maintenance.places import WatchedEngine
 
@@ -41,21 +41,21 @@ mutations = st.one_of(
         }
     ),
 )
-def test_what_is_small_is_under_every_limit(
+def test_what_fits_is_under_every_limit(
     checks: tuple[Check, ...], mutations: tuple[Mutation, ...], numbers: dict[str, Any]
 ):
     limits = replace(Limits.EMBEDDED, **numbers)
     write = AtomicWrite(checks, mutations)
-    if is_small(write, least_of(limits)):
+    if fits(write, limits):
         check_budget(write, limits)
 
 
-def test_a_record_alone_is_small_up_to_the_least_limit():
+def test_a_small_write_fits_up_to_the_lowest_limit():
     limits = replace(Limits.EMBEDDED, max_key_bytes=20)
     header, row = Check(b"h", b"v"), Check(b"12345", b"v")
-    assert is_small(AtomicWrite((header, row), (Set(b"12345", b"1234", 4),)), least_of(limits))
-    assert not is_small(AtomicWrite((header, row), (Set(b"12345", b"12345", 4),)), least_of(limits))
-    assert not is_small(AtomicWrite((header, row), (Delete(b""),)), least_of(limits))
+    assert fits(AtomicWrite((header, row), (Set(b"12345", b"1234", 4),)), limits)
+    assert not fits(AtomicWrite((header, row), (Set(b"12345", b"12345", 4),)), limits)
+    assert not fits(AtomicWrite((), (Arithmetic("sum", b"", 1),)), limits)
 
 
 def letters(text: str) -> str:
