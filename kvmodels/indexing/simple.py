@@ -213,7 +213,12 @@ class RecordWriter:
         """Set the entries of a new record, and return the slots that it claims."""
         slots: list[bytes] = []
         for index in self._indexes:
-            entry, is_slot = _entry(index, document, pk)
+            columns, unique, _ = index
+            entry = columns(document)
+            if entry and not unique:
+                mutations.append(_new(Set, (entry + pk, b"", RAW_BYTES, None, False)))
+                continue
+            entry, is_slot = (entry, True) if entry else _entry(index, document, pk)
             if is_slot:
                 slots.append(entry)
             elif entry:

@@ -216,5 +216,5 @@ def refused(violation: Violation) -> KvModelsError:
 
 
 def needs_clock(schema: ModelSchema, expire_in: Deadline) -> bool:
-    """Whether a new record gets a deadline."""
-    return (schema.ttl_ms if isinstance(expire_in, Keep) else expire_in) is not None
+    """Return whether a new record gets a deadline."""
+    return (schema.ttl_ms if expire_in is KEEP else expire_in) is not None

@@ -91,7 +91,7 @@ class _RecordWrite:
     attempts: int | None = None
     refused = staticmethod(refused)
 
-    def __init__(self, writer: Writer, key: bytes, *, timed: bool) -> None:
+    def __init__(self, writer: Writer, key: bytes, timed: bool = False) -> None:
         self._writer = writer
         self._key = key
         self.schemas = (writer.schema,)
@@ -115,8 +115,7 @@ class _Insert(_RecordWrite):
 
     def __init__(self, writer: Writer, instance: Any) -> None:
         item = self._item = writer.first(instance)
-        _, layout, _, _, _, _, _, _, pk, _ = item
-        super().__init__(writer, layout.prefix + pk, timed=needs_clock(writer.schema, writer.deadline))
+        super().__init__(writer, item[1].prefix + item[8], needs_clock(writer.schema, writer.deadline))
 
     def propose(self, seen: Seen, /) -> Proposal[Any]:
         """Return the proposal that stores the record; AlreadyExistsError if there is one."""
@@ -192,7 +191,7 @@ class _Save(_RecordWrite):
         loaded = None if state is None else Row(key, state.value, state.encoding, state.versionstamp, state.expire_at)
         may_expire = loaded is not None and loaded.expire_at is not None
         timed = not isinstance(expire_in, Keep) or may_expire or needs_clock(schema, expire_in)
-        super().__init__(writer, key, timed=timed)
+        super().__init__(writer, key, timed)
         self.reads = force or may_expire
         self._force = force
         self._instance = instance
@@ -324,7 +323,7 @@ class _Change(_RecordWrite):
         self._function = function
         self._changes = changes
         self.guesses = writer.life is None
-        super().__init__(writer, context.layouts[schema.collection].prefix + pk, timed=writer.deadline is not KEEP)
+        super().__init__(writer, context.layouts[schema.collection].prefix + pk, writer.deadline is not KEEP)
 
     def propose(self, seen: Seen, /) -> Proposal[Any]:
         """Return the proposal that stores the changed record; DoesNotExist if there is none."""
@@ -438,7 +437,7 @@ class _Rename(_RecordWrite):
         self._values, self._new_values = values, new_values
         self._pk, self._new_pk = layout.pack(values), layout.pack(new_values)
         self._new_key = layout.key(self._new_pk)
-        super().__init__(writer, layout.key(self._pk), timed=False)
+        super().__init__(writer, layout.key(self._pk))
 
     def keys(self, _: HeaderView, /) -> Sequence[bytes]:
         """Return both keys."""
@@ -528,7 +527,7 @@ class _RemoveByKey(_RecordWrite):
         self._pk = pk
         # Hooks, and the class of a record of several, are asked of the row.
         self.guesses = writer.life is None and schema.variants is None
-        super().__init__(writer, writer.context.layouts[schema.collection].prefix + pk, timed=False)
+        super().__init__(writer, writer.context.layouts[schema.collection].prefix + pk)
 
     def compiled(self, view: HeaderView, /) -> CompiledWrite[bool] | None:
         """Return a removal that the engine compiles, where the engine can."""
@@ -573,7 +572,7 @@ class _RemoveLoaded(_RecordWrite):
     def __init__(self, writer: Writer, instance: Any, state: ObjectState) -> None:
         layout = writer.context.layouts[writer.schema.collection]
         self._pk = layout.pack(state.key)
-        super().__init__(writer, layout.key(self._pk), timed=False)
+        super().__init__(writer, layout.key(self._pk))
         self.reads = state.expire_at is not None
         self._instance = instance
         self._loaded = Row(self._key, state.value, state.encoding, state.versionstamp, state.expire_at)
