@@ -67,7 +67,7 @@ def insert(context: Context, schema: ModelSchema, instance: Any, expire_in: Dead
 
     Cost: no read and one commit of 2 + (unique values) checks when nothing is in the way.
     """
-    return _flow(Writer(context, schema, expire_in), _Insert, instance)
+    return _flow(Writer(context, schema, expire_in), _InsertObject, instance)
 
 
 def _flow(writer: Writer, operation: Callable[..., LogicalWrite[R]], *arguments: Any) -> Flow[R]:
@@ -106,7 +106,7 @@ class _RecordWrite:
         return None
 
 
-class _Insert(_RecordWrite):
+class _InsertObject(_RecordWrite):
     """Store a new record."""
 
     __slots__ = ("_item",)
@@ -169,10 +169,10 @@ def save(
     state = state_of(instance)
     if state is None and not force:
         return insert(context, schema, instance, expire_in)
-    return _flow(Writer(context, schema, expire_in), _Save, instance, state, force)
+    return _flow(Writer(context, schema, expire_in), _SaveObject, instance, state, force)
 
 
-class _Save(_RecordWrite):
+class _SaveObject(_RecordWrite):
     """Store an object over the version that it was loaded from; with ``force`` over any version."""
 
     __slots__ = ("_force", "_instance", "_item", "_loaded", "reads")
@@ -268,7 +268,7 @@ def patch(
 
     Cost: an attempt is one read and one commit; after a conflict a second read when a unique value changes.
     """
-    return _flow(Writer(context, schema, expire_in), _Change, given, None, dict(changes))
+    return _flow(Writer(context, schema, expire_in), _ChangeRecord, given, None, dict(changes))
 
 
 def mutate(
@@ -286,7 +286,7 @@ def mutate(
     Raises: as ``patch``.
     """
     require_callable("function", function, "Give a function that takes the object and changes it.")
-    return _flow(Writer(context, schema, expire_in), _Change, given, function, {})
+    return _flow(Writer(context, schema, expire_in), _ChangeRecord, given, function, {})
 
 
 def _packed(context: Context, schema: ModelSchema, given: Any) -> tuple[tuple[Any, ...], bytes]:
@@ -305,7 +305,7 @@ def _packed(context: Context, schema: ModelSchema, given: Any) -> tuple[tuple[An
     return values, layout.pack(values)
 
 
-class _Change(_RecordWrite):
+class _ChangeRecord(_RecordWrite):
     """Change a record, whatever version it has: by new values of fields, or by a function."""
 
     __slots__ = ("_changes", "_function", "_pk", "_values", "guesses")
@@ -424,10 +424,10 @@ def rename(context: Context, schema: ModelSchema, values: tuple[Any, ...], new_v
 
     Cost: an attempt is one read and one commit.
     """
-    return _flow(Writer(context, schema, KEEP), _Rename, values, new_values)
+    return _flow(Writer(context, schema, KEEP), _RenameRecord, values, new_values)
 
 
-class _Rename(_RecordWrite):
+class _RenameRecord(_RecordWrite):
     """Store a record under another primary key."""
 
     __slots__ = ("_new_key", "_new_pk", "_new_values", "_pk", "_values")
