@@ -148,7 +148,8 @@ class Traits:
         blocking: calls wait for a disk or a network, so the asynchronous driver moves them to a thread.
         persistent: committed data survives the end of the process.
         keeps_rows: rows that are read are those that are stored, not made for the reader.
-        tells_deadlines: rows carry their deadline, and ``include_expired`` and physical checks work.
+        tells_deadlines: rows carry their deadline, and ``include_expired`` and physical checks work; without it, both
+            change nothing.
         hides_expired: an expired row is never returned.
         clock: whose clock decides on deadlines: that of this machine, of the server, or of the client that asks;
             None if the engine does not say, so ``now_ms`` is only an estimate.

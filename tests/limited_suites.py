@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kvmodels import Limits
-from tests.limited_engine import FEW
+from tests.limited_engine import FEW, UNTOLD
 
 MANY_CHECKS = replace(FEW, name="MANY_CHECKS", max_checks=10_000, max_mutations=10_000)
 """For modules that fill their stores with one large operation: they are about reads."""
@@ -29,11 +29,11 @@ SUITES: dict[str, Limits] = {
     "tests.evolution.test_upgrades": MANY_CHECKS,
     "tests.expiry.test_models": FEW,
     "tests.hooks.test_hooks": FEW,
-    "tests.locks.test_locks": FEW,
+    "tests.locks.test_locks": UNTOLD,
     "tests.query.test_aggregate": MANY_CHECKS,
     "tests.query.test_pages": MANY_CHECKS,
     "tests.query.test_unions": MANY_CHECKS,
-    "tests.queues.test_messages": FEW,
+    "tests.queues.test_messages": UNTOLD,
     "tests.transactions.test_checks": FEW,
     "tests.transactions.test_objects": FEW,
     "tests.transactions.test_raw_keys": FEW,
@@ -66,6 +66,8 @@ ONCE = {
     "test_every_kind_of_index_is_built_beside_writers_by_two_builders_that_are_killed",
     "test_review_05_an_old_process_writes_until_the_build_begins_and_then_only_reads",
     "test_review_24_an_index_and_copies_are_built_beside_writers_by_builders_that_are_killed",
+    # It drives a flow until that waits for a commit, of which this engine does not tell.
+    "test_M4_a_free_lock_with_somebody_in_line_is_not_for_a_newcomer",
     # They wait for a lease, and read one key at a time.
     "test_a_lock_is_renewed_as_long_as_it_is_held",
     "test_a_lock_of_a_task_is_renewed_as_long_as_it_is_held",

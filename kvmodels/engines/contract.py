@@ -134,6 +134,8 @@ class Engine(Protocol):
         Raises:
             CommitUnknownError: the answer was lost; the operation may have been applied.
             InvalidValueError: a sum, min or max met a value that is no 64-bit integer; nothing was applied.
+            UnsupportedError: a versionstamped key, a function or an encoding that the traits rule out; nothing was
+                applied.
             ClosedError, ReadOnlyError, StorageFullError, EngineTimeoutError: nothing was applied.
         """
         ...

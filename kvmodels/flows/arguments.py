@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from datetime import timedelta
 from typing import Any, Final, TypeGuard, TypeVar, cast
 
-from kvmodels.errors import InvalidArgumentError, InvalidValueError
+from kvmodels.errors import InvalidArgumentError, InvalidValueError, UnsupportedError
+from kvmodels.limits import Traits
 from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.definition.variants import foreign_object
 
@@ -158,3 +159,17 @@ def _refusal(message: str, argument: str, value: object, hint: str) -> InvalidAr
     # A class or a function is shown by its name: its repr holds an address, which says nothing.
     shown = getattr(value, "__name__", value)
     return InvalidArgumentError(message, argument=argument, value=shown, hint=hint)
+
+
+def require_told_deadlines(traits: Traits, schema: ModelSchema) -> None:
+    """Refuse records that expire on an engine that does not tell deadlines: a write would make them permanent.
+
+    Raises:
+        UnsupportedError: it does not, or it may return expired rows.
+    """
+    if not (traits.tells_deadlines and traits.hides_expired):
+        raise UnsupportedError(
+            "the engine does not tell when rows expire, so records cannot expire",
+            reason=f"the record is of {schema.name}",
+            hint="Leave out Meta.ttl and expire_in=, and remove old records with a query; or use another engine.",
+        )

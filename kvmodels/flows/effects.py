@@ -342,14 +342,15 @@ def read_together(limits: Limits, keys: Sequence[bytes], guard: Guard) -> Flow[d
     before: list[list[Row]] | None = None
     for _ in range(ROUNDS):
         found: list[list[Row]] = []
-        moments: set[bytes] = set()
+        moments: list[bytes] = []
         for chunk in split_ranges(limits, ranges, guarded=True):
             result = yield from read(chunk, guard, include_expired=True)
             if isinstance(result, GuardFailed):
                 return None
             found += result.ranges
-            moments.add(result.versionstamp)
-        if len(moments) <= 1 or found == before:
+            moments.append(result.versionstamp)
+        # An engine without versioned reads does not tell whether two reads saw one state.
+        if len(moments) <= 1 or (moments[0] and len(set(moments)) == 1) or found == before:
             return {key: rows[0] if rows else None for key, rows in zip(keys, found, strict=True)}
         before = found
     return None

@@ -26,17 +26,16 @@ from kvmodels import (
     open_kv,
 )
 from kvmodels.api._sync.kv import Kv
-from kvmodels.api.opening import Opening, store_format
+from kvmodels.api.opening import Opening
 from kvmodels.engines.faults import FaultEngine
 from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.engines.url import open_engine
 from kvmodels.errors import DecodeError, KvModelsError
-from kvmodels.flows.kv.lock import LockClaim
 from kvmodels.limits import Limits
 from kvmodels.runtime.sync import run
 from tests.kv.stores import Clock
+from tests.locks.claims import FORM, claim_of
 
-FORM = store_format("msgpack")
 PATIENCE_S = 60
 
 
@@ -92,20 +91,20 @@ def test_fencing_tokens_rise_from_holder_to_holder_and_over_a_restart(tmp_path):
 
 
 def test_a_token_stays_through_renewals(engine, clock):
-    claim = LockClaim(FORM, "a", "me", 1000)
-    assert run(engine, claim.acquire(engine.limits, 0, time.monotonic))
+    claim = claim_of("me", 1000)
+    assert run(engine, claim.acquire(engine.limits, 0))
     token = claim.fencing_token
     for _ in range(5):
         clock.ms += 600
         assert run(engine, claim.renew())
     assert claim.fencing_token == token
-    assert claim.held_until_ms == clock.ms + 1000
+    assert (claim.has_ended(clock.ms + 999), claim.has_ended(clock.ms + 1000)) == (False, True)
     assert run(engine, claim.release())
 
 
 def test_M1_a_holder_that_was_paused_does_not_renew_the_lock_of_another(kv, engine, clock):
-    paused = LockClaim(FORM, "a", "paused", 15_000)
-    assert run(engine, paused.acquire(engine.limits, 0, time.monotonic))
+    paused = claim_of("paused")
+    assert run(engine, paused.acquire(engine.limits, 0))
     clock.ms += 15_000
     with kv.lock("a", wait=0) as other:
         assert not run(engine, paused.renew())
@@ -214,9 +213,9 @@ async def test_M4_tasks_are_served_in_the_order_of_arrival(url, clock):
 
 
 def test_M4_a_free_lock_with_somebody_in_line_is_not_for_a_newcomer(kv, engine, clock):
-    holder, waiter = (LockClaim(FORM, "a", owner, 15_000) for owner in ("holder", "waiter"))
-    assert run(engine, holder.acquire(engine.limits, 0, time.monotonic))
-    flow = waiter.acquire(engine.limits, 60, time.monotonic)
+    holder, waiter = (claim_of(owner) for owner in ("holder", "waiter"))
+    assert run(engine, holder.acquire(engine.limits, 0))
+    flow = waiter.acquire(engine.limits, 60)
     drive_until_waiting(engine, flow)
     drive_until_waiting(engine, flow, answered=True)
     assert run(engine, holder.release())
@@ -363,9 +362,9 @@ def test_with_lost_late_and_repeated_answers_there_is_never_a_second_holder(faul
     engine = FaultEngine(inner, plan=[*faults, *[None] * 200])
     tokens = []
     for owner in ("first", "second"):
-        claim = LockClaim(FORM, "a", owner, 10_000)
+        claim = claim_of(owner, 10_000)
         try:
-            held = run(engine, claim.acquire(engine.limits, 0, time.monotonic))
+            held = run(engine, claim.acquire(engine.limits, 0))
         except KvModelsError:
             held = False
         if held:
@@ -374,15 +373,15 @@ def test_with_lost_late_and_repeated_answers_there_is_never_a_second_holder(faul
                 clock.ms += 3000
                 if not run(engine, claim.renew()):
                     break
-                rival = LockClaim(FORM, "a", "rival", 10_000)
-                if inner.now_ms() < claim.held_until_ms:
-                    assert not run(inner, rival.acquire(engine.limits, 0, time.monotonic))
+                rival = claim_of("rival", 10_000)
+                if not claim.has_ended(inner.now_ms()):
+                    assert not run(inner, rival.acquire(engine.limits, 0))
             run(engine, claim.release())
         clock.ms += 20_000
     engine.deliver_late()
     clock.ms += 20_000
-    last = LockClaim(FORM, "a", "last", 10_000)
-    assert run(inner, last.acquire(engine.limits, 0, time.monotonic)), "whatever was lost has expired"
+    last = claim_of("last", 10_000)
+    assert run(inner, last.acquire(engine.limits, 0)), "whatever was lost has expired"
     tokens.append(last.fencing_token)
     assert tokens == sorted(set(tokens))
     engine.close()

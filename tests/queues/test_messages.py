@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from datetime import timedelta
 
 import pytest
@@ -13,7 +14,7 @@ from kvmodels.api._sync.kv import Kv
 from kvmodels.api.opening import Opening, store_format
 from kvmodels.core.values import KvU64
 from kvmodels.engines.faults import FaultEngine
-from kvmodels.engines.memory.engine import MemoryEngine
+from kvmodels.engines.memory.engine import MEMORY_TRAITS, MemoryEngine
 from kvmodels.errors import (
     DecodeError,
     InvalidArgumentError,
@@ -25,17 +26,19 @@ from kvmodels.errors import (
     ReservedKeyError,
     ValueTooLargeError,
 )
+from kvmodels.flows.kv.leases import Leases
 from kvmodels.flows.kv.queue import Delivery, take_message
 from kvmodels.limits import Limits
 from kvmodels.runtime.sync import run
 from tests.kv.stores import Clock
 
 FORM = store_format("msgpack")
+LEASES = Leases(MEMORY_TRAITS, time.monotonic)
 LEASE_MS = 10_000
 
 
 def take(engine, owner="worker"):
-    return run(engine, take_message(FORM, owner, LEASE_MS, random.Random(1).randrange))
+    return run(engine, take_message(FORM, owner, LEASE_MS, random.Random(1).randrange, LEASES))
 
 
 def taken(engine, owner="worker"):
@@ -182,7 +185,7 @@ def test_a_taker_that_was_too_slow_chooses_among_several(engine):
             taken(engine, "faster")  # between this taker's read and its commit
         return size - 1
 
-    delivery = run(engine, take_message(FORM, "slower", LEASE_MS, choose))
+    delivery = run(engine, take_message(FORM, "slower", LEASE_MS, choose, LEASES))
     assert isinstance(delivery, Delivery)
     assert sizes == [1, 4]
     assert delivery.value() == 4

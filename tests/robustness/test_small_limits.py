@@ -40,10 +40,10 @@ from kvmodels.core.operations import (
 from kvmodels.engines.contract import Engine
 from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.flows.effects import fits_one_read, read_all, split_ranges
-from kvmodels.flows.kv.lock import LockClaim
 from kvmodels.flows.kv.store_format import StoreFormat
 from kvmodels.runtime.sync import run
 from tests.limited_engine import FEW, LimitedEngine
+from tests.locks.claims import claim_of
 
 CHECKS = replace(FEW, name="CHECKS", max_checks=1_000)
 
@@ -237,14 +237,14 @@ class LosesTickets(LimitedEngine):
 def test_a_waiter_finds_its_ticket_in_a_long_line_after_a_lost_answer():
     engine = LosesTickets(MemoryEngine())
     form = StoreFormat(MsgpackCodec(), None)
-    holder = LockClaim(form, "job", "holder", 60_000)
-    assert run(engine, holder.acquire(engine.limits, 0, float))
+    holder = claim_of("holder", 60_000, form=form, name="job")
+    assert run(engine, holder.acquire(engine.limits, 0))
     for number in range(250):
-        ticket = LockClaim(form, "job", f"waiter {number}", 60_000)._new_ticket(engine.now_ms())
+        ticket = claim_of(f"waiter {number}", 60_000, form=form, name="job")._new_ticket(engine.now_ms())
         engine.inner.commit(AtomicWrite(mutations=(ticket,)))
-    last = LockClaim(form, "job", "last", 60_000)
     times = iter([0.0, 0.0, 5.0])
-    assert not run(engine, last.acquire(engine.limits, 1, lambda: next(times)))
+    last = claim_of("last", 60_000, form=form, name="job", monotonic=lambda: next(times))
+    assert not run(engine, last.acquire(engine.limits, 1))
     left: Any = engine.inner.read([ReadRange(*prefix_range(encode_key(("__kvmodels__", "lock", "job"))))])
     assert len(left.ranges[0]) == 250, "it has withdrawn its own ticket"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from datetime import timedelta
 
 import pytest
@@ -17,11 +18,16 @@ from kvmodels import (
     TransactionConflictError,
     ValueTooLargeError,
 )
+from kvmodels.engines.memory.engine import MEMORY_TRAITS
+from kvmodels.flows.kv.leases import Leases
 from kvmodels.flows.kv.queue import Delivery, take_message
 from kvmodels.runtime.sync import run
 from tests.transactions.models import Account, Clock, Member, opened, raised
 
 U64_MAX = 2**64 - 1
+
+
+LEASES = Leases(MEMORY_TRAITS, time.monotonic)
 
 
 @pytest.fixture
@@ -210,11 +216,11 @@ def test_messages_go_with_the_commit(db):
         tx[Account].create(id=1)
         tx.kv.enqueue({"order": 1})
         tx.kv.enqueue("later", delay=3600, keys_if_undelivered=[("dead",)], backoff_schedule=(1, timedelta(seconds=2)))
-    first = run(db._engine, take_message(db._core.form, "worker", 10_000, lambda _: 0))
+    first = run(db._engine, take_message(db._core.form, "worker", 10_000, lambda _: 0, LEASES))
     assert isinstance(first, Delivery)
     assert first.value() == {"order": 1}
     assert run(db._engine, first.acknowledge())
-    wait = run(db._engine, take_message(db._core.form, "worker", 10_000, lambda _: 0))
+    wait = run(db._engine, take_message(db._core.form, "worker", 10_000, lambda _: 0, LEASES))
     assert isinstance(wait, float)
     assert 3500 < wait <= 3600
 

@@ -320,7 +320,7 @@ class AsyncKvWatchIterator(AsyncIterator[list[Entry]]):
         # An engine in memory answers at once while changes come: without this, other tasks would not run.
         await asyncio.sleep(0)
         # end async only
-        entries = await run(engine, self._watch.following(engine.limits))
+        entries = await run(engine, self._watch.following(engine.limits, engine.capabilities.traits))
         if entries is None:
             raise StopAsyncIteration
         return entries

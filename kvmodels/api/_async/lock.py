@@ -20,6 +20,7 @@ from kvmodels.engines.contract import Engine
 from kvmodels.errors import ClosedError, InvalidArgumentError, KvModelsError, LockLostError, RetriesExhaustedError
 from kvmodels.flows.arguments import duration_ms, require_text
 from kvmodels.flows.kv import lock as lock_flows
+from kvmodels.flows.kv.leases import Leases
 from kvmodels.flows.kv.store_format import StoreFormat
 
 _log = logging.getLogger("kvmodels.lock")
@@ -32,7 +33,7 @@ LONGEST_WAIT_MS: Final = 365 * 24 * 3600 * 1000
 class AsyncLock:
     """A lock of a store; made by ``Kv.lock``. It may be taken again after it was released."""
 
-    __slots__ = ("_claim", "_form", "_lost", "_name", "_opening", "_renewing", "_stop", "_ttl_ms", "_wait_s")
+    __slots__ = ("_claim", "_form", "_leases", "_lost", "_name", "_opening", "_renewing", "_stop", "_ttl_ms", "_wait_s")
 
     def __init__(self, opening: Opening, form: StoreFormat, name: str, ttl_ms: int, wait_s: float) -> None:
         self._opening = opening
@@ -41,6 +42,7 @@ class AsyncLock:
         self._ttl_ms = ttl_ms
         self._wait_s = wait_s
         self._claim: lock_flows.LockClaim | None = None
+        self._leases: Leases | None = None
         self._lost = False
         self._stop = AsyncEvent()
         self._renewing: Worker | None = None
@@ -70,7 +72,7 @@ class AsyncLock:
         """
         claim = require_held(self._claim)
         engine = self._opening.engine
-        if self._lost or engine is None or engine.now_ms() >= claim.held_until_ms:
+        if self._lost or engine is None or claim.has_ended(engine.now_ms()):
             raise lost_lock(self._name, claim)
 
     async def acquire(self) -> bool:
@@ -93,11 +95,19 @@ class AsyncLock:
                 value=self._name,
                 hint="It is not reentrant: release it first, or make another object with kv.lock().",
             )
-        claim = lock_flows.LockClaim(self._form, self._name, str(ULID()), self._ttl_ms)
         engine = await engine_of(self._opening)
-        limits = self._form.limits_within(engine.limits)
+        limits, traits = self._form.limits_within(engine.limits), engine.capabilities.traits
+        self._leases = leases = self._leases or Leases(traits, time.monotonic)
+        claim = lock_flows.LockClaim(
+            self._form,
+            self._name,
+            str(ULID()),
+            self._ttl_ms,
+            leases=leases,
+            numbered=not traits.versionstamped_keys,
+        )
         try:
-            taken = await run(engine, claim.acquire(limits, self._wait_s, time.monotonic))
+            taken = await run(engine, claim.acquire(limits, self._wait_s))
             if taken:
                 self._hold(engine, claim)
         except BaseException as error:

@@ -43,6 +43,7 @@ from kvmodels.errors import (
 )
 from kvmodels.flows.arguments import duration_ms, require_callable
 from kvmodels.flows.kv import queue as queueing
+from kvmodels.flows.kv.leases import POLL_S, Leases
 from kvmodels.flows.kv.store_format import StoreFormat
 
 _log = logging.getLogger("kvmodels.queue")
@@ -135,12 +136,15 @@ class AsyncQueueListener:
     async def _listen(self) -> None:
         try:
             engine = await engine_of(self._opening)
-            unsubscribe = engine.subscribe(from_any_thread(self._changed.set))
+            traits = engine.capabilities.traits
+            leases, recheck_s = Leases(traits, time.monotonic), RECHECK_S if traits.tells_commits else POLL_S
+            unsubscribe = engine.subscribe(from_any_thread(self._changed.set)) if traits.tells_commits else None
             try:
                 while not self._stopping:
-                    await self._pause(lambda: self._take(engine))
+                    await self._pause(lambda: self._take(engine, leases, recheck_s))
             finally:
-                unsubscribe()
+                if unsubscribe is not None:
+                    unsubscribe()
         except ClosedError:
             pass  # the store was closed, which is one way to end
         except Exception as error:  # noqa: BLE001 - kept for the caller of wait()
@@ -162,19 +166,20 @@ class AsyncQueueListener:
         if pause > 0:
             await self._changed.wait_for(min(pause, due_in))
 
-    async def _take(self, engine: Engine) -> float:
+    async def _take(self, engine: Engine, leases: Leases, recheck_s: float) -> float:
         """Take a message if there is room for one; seconds until there may be another."""
         if len(self._in_work) >= self._concurrency:
             return RECHECK_S
         try:
-            taken = await run(engine, queueing.take_message(self._form, str(ULID()), self._lease_ms, random.randrange))
+            taking = queueing.take_message(self._form, str(ULID()), self._lease_ms, random.randrange, leases)
+            taken = await run(engine, taking)
         except EngineError as error:
             if not is_passing(error):
                 raise
             _log.warning("no message could be taken; trying again", exc_info=error)
             return RECHECK_S
         if not isinstance(taken, queueing.Delivery):
-            return RECHECK_S if taken is None else min(taken, RECHECK_S)
+            return recheck_s if taken is None else min(taken, recheck_s)
         work = _Work(engine, taken, self._lease_ms)
         self._in_work.add(work)
         try:

@@ -298,7 +298,7 @@ class KvWatchIterator(Iterator[list[Entry]]):
 
     def __next__(self) -> list[Entry]:
         engine = engine_of(self._opening)
-        entries = run(engine, self._watch.following(engine.limits))
+        entries = run(engine, self._watch.following(engine.limits, engine.capabilities.traits))
         if entries is None:
             raise StopIteration
         return entries

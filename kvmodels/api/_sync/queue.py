@@ -44,6 +44,7 @@ from kvmodels.errors import (
 )
 from kvmodels.flows.arguments import duration_ms, require_callable
 from kvmodels.flows.kv import queue as queueing
+from kvmodels.flows.kv.leases import POLL_S, Leases
 from kvmodels.flows.kv.store_format import StoreFormat
 
 _log = logging.getLogger("kvmodels.queue")
@@ -136,12 +137,15 @@ class QueueListener:
     def _listen(self) -> None:
         try:
             engine = engine_of(self._opening)
-            unsubscribe = engine.subscribe(from_any_thread(self._changed.set))
+            traits = engine.capabilities.traits
+            leases, recheck_s = Leases(traits, time.monotonic), RECHECK_S if traits.tells_commits else POLL_S
+            unsubscribe = engine.subscribe(from_any_thread(self._changed.set)) if traits.tells_commits else None
             try:
                 while not self._stopping:
-                    self._pause(lambda: self._take(engine))
+                    self._pause(lambda: self._take(engine, leases, recheck_s))
             finally:
-                unsubscribe()
+                if unsubscribe is not None:
+                    unsubscribe()
         except ClosedError:
             pass  # the store was closed, which is one way to end
         except Exception as error:  # noqa: BLE001 - kept for the caller of wait()
@@ -163,19 +167,20 @@ class QueueListener:
         if pause > 0:
             self._changed.wait_for(min(pause, due_in))
 
-    def _take(self, engine: Engine) -> float:
+    def _take(self, engine: Engine, leases: Leases, recheck_s: float) -> float:
         """Take a message if there is room for one; seconds until there may be another."""
         if len(self._in_work) >= self._concurrency:
             return RECHECK_S
         try:
-            taken = run(engine, queueing.take_message(self._form, str(ULID()), self._lease_ms, random.randrange))
+            taking = queueing.take_message(self._form, str(ULID()), self._lease_ms, random.randrange, leases)
+            taken = run(engine, taking)
         except EngineError as error:
             if not is_passing(error):
                 raise
             _log.warning("no message could be taken; trying again", exc_info=error)
             return RECHECK_S
         if not isinstance(taken, queueing.Delivery):
-            return RECHECK_S if taken is None else min(taken, RECHECK_S)
+            return recheck_s if taken is None else min(taken, recheck_s)
         work = _Work(engine, taken, self._lease_ms)
         self._in_work.add(work)
         try:

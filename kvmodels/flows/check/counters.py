@@ -105,6 +105,9 @@ class _Counting:
         """Add up the contributions of all records; return False if that is not possible."""
         if not self._indexes:
             return False
+        if not self._context.traits.versioned_reads:
+            self._obstacle = "the engine does not tell which state a read saw, so that counts cannot be compared"
+            return False
         prefix = self._live.layout.prefix
         start = prefix
         while True:

@@ -51,11 +51,13 @@ from kvmodels.core.operations import (
     vacant_range,
 )
 from kvmodels.errors import CommitUnknownError, ModelDefinitionError, SchemaMismatchError
+from kvmodels.flows.arguments import require_told_deadlines
 from kvmodels.flows.context import Context, HeaderView, header_view, reload_header
 from kvmodels.flows.effects import Flow, commit, read, read_all, sleep
 from kvmodels.flows.evolution import build as build_flows
 from kvmodels.flows.evolution import migrate as migrate_flows
 from kvmodels.flows.evolution.throttle import UNPACED, Pace, SchemaProgress
+from kvmodels.indexing.budget import check_budget
 from kvmodels.schema.definition.definition import ModelSchema
 
 
@@ -65,10 +67,14 @@ def open_database(context: Context, *, writable: bool) -> Flow[HeaderView]:
     Raises:
         ModelDefinitionError: two collections or indexes would share keys.
         SchemaMismatchError: the store is of a newer format.
+        UnsupportedError: records expire, and the engine does not tell deadlines.
 
     Cost: one read; one commit when a collection is new, and if it has records one more read and commit; per new index
     of an empty collection three commits, and one for its new fields.
     """
+    for schema in context.schemas.values():
+        if schema.ttl_ms is not None:
+            require_told_deadlines(context.traits, schema)
     view = yield from reload_header(context)
     if _is_settled(context, view):
         return view
@@ -238,6 +244,7 @@ def commit_header(
 
     Raises:
         CommitUnknownError: the answer was lost in every attempt. The header is checked, so sending again is safe.
+        ValueTooLargeError: the engine does not take values of the size of this header; nothing was sent.
     """
     policy, started, attempt = context.retry, context.monotonic(), 1
     value, encoding = context.codec.encode(header.to_value())
@@ -245,6 +252,7 @@ def commit_header(
         (Check(HEADER_KEY, view.versionstamp, physical=True), *checks),
         (Set(HEADER_KEY, value, encoding), *mutations),
     )
+    check_budget(write, context.limits)
     context.view = None
     while True:
         try:

@@ -2,20 +2,21 @@
 
 A lock is the key ``("__kvmodels__", "lock", name)`` with the token of its owner, which expires with the lease. A waiter
 has a ticket below that key, named by the versionstamp of its commit, so tickets are in the order in which they were
-drawn. A ticket expires too: a dead waiter delays others by no more than a lease.
+drawn. A ticket expires too: a dead waiter delays others by no more than a lease. Where the engine has no versionstamped
+keys, a ticket has the number after the last one, and a check that this ticket is absent makes numbers unique. Where the
+engine does not end leases, waiters do: see ``kvmodels/flows/kv/leases.py``.
 
 The fencing token is the versionstamp of the commit that took the lock. Versionstamps rise as long as the store exists,
 through restarts and restores, so a later holder always has a greater one. A counter beside the lock was rejected: it
 would be lost with the lock, or be one more permanent key.
 
-Rules of this module: it uses no other clock than that of the engine, but for the deadline of the waiting. Every step is
-checked against the versionstamp of the step before, so none touches the lock of another.
+Rules of this module: every step is checked against the versionstamp of the step before, so none touches the lock of
+another. Leases are measured by ``Leases`` alone.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
+from collections.abc import Sequence
 from typing import Any, Final
 
 from kvmodels.core.keys import decode_key, encode_key, encode_part, key_successor, prefix_range
@@ -32,7 +33,8 @@ from kvmodels.core.operations import (
     point,
 )
 from kvmodels.errors import CommitUnknownError, DecodeError
-from kvmodels.flows.effects import Flow, commit, now, read, wait_for_commit
+from kvmodels.flows.effects import Flow, commit, read
+from kvmodels.flows.kv.leases import Leases
 from kvmodels.flows.kv.store_format import LIBRARY_PART, StoreFormat
 from kvmodels.indexing.budget import check_budget
 from kvmodels.limits import Limits
@@ -49,41 +51,54 @@ class LockClaim:
     Args:
         owner: a new token.
         lease_ms: how long the lock is held without renewal.
+        leases: what this waiter has seen of the leases of others; kept from one claim to the next.
+        numbered: whether tickets are numbered, because the engine has no versionstamped keys.
 
     Attributes:
         fencing_token: greater than that of every earlier holder; 0 as long as the lock was not taken.
-        held_until_ms: the end of the lease by the clock of the engine.
     """
 
     __slots__ = (
         "_form",
+        "_held_until_ms",
         "_key",
         "_lease_ms",
+        "_leases",
         "_may_have_ticket",
+        "_numbered",
         "_owner",
         "_ticket",
+        "_tried_ms",
         "_versionstamp",
         "fencing_token",
-        "held_until_ms",
     )
 
-    def __init__(self, form: StoreFormat, name: str, owner: str, lease_ms: int) -> None:
+    def __init__(
+        self, form: StoreFormat, name: str, owner: str, lease_ms: int, *, leases: Leases, numbered: bool
+    ) -> None:
         self._form = form
         self._key = form.root + encode_key((LIBRARY_PART, "lock", name))
         self._owner = owner
         self._lease_ms = lease_ms
+        self._leases = leases
+        self._numbered = numbered
         self._ticket: Row | None = None
         self._may_have_ticket = False
         self._versionstamp: bytes = b""
         self.fencing_token = 0
-        self.held_until_ms = 0
+        self._held_until_ms = 0
+        self._tried_ms = 0
 
-    def acquire(self, limits: Limits, wait_s: float, monotonic: Callable[[], float]) -> Flow[bool]:
+    def has_ended(self, engine_ms: int) -> bool:
+        """Return whether the lease is over; ``engine_ms`` is the time by the clock of the engine."""
+        leases = self._leases
+        return (engine_ms if leases.ended_by_engine else leases.own_ms()) >= self._held_until_ms
+
+    def acquire(self, limits: Limits, wait_s: float) -> Flow[bool]:
         """Take the lock when it is free and no earlier ticket waits; at best with one read and one commit.
 
         Args:
             wait_s: seconds to wait at most; 0 for one attempt, infinity for no limit.
-            monotonic: the time in seconds, for the waiting alone.
 
         Returns:
             Whether it was taken.
@@ -92,11 +107,14 @@ class LockClaim:
             KeyTooLargeError: the name is too long.
         """
         check_budget(AtomicWrite(mutations=(self._new_ticket(0),)), limits)
-        deadline = monotonic() + wait_s
+        leases = self._leases
+        deadline_ms, tickets = leases.own_ms() + wait_s * 1000, 1 if leases.ended_by_engine else TICKETS_AT_ONCE
         while True:
-            time = yield from now()
-            found = yield from read([point(self._key), ReadRange(*prefix_range(self._key), 1)])
+            time = yield from leases.now()
+            found = yield from read([point(self._key), ReadRange(*prefix_range(self._key), tickets)])
             holder, first = (rows[0] if rows else None for rows in found.ranges)
+            if not leases.ended_by_engine and (yield from self._remove_ended(found.ranges)):
+                continue
             if holder is not None and self._is_own(holder):
                 self._adopt(holder)  # taken by a commit whose answer was lost
                 return True
@@ -105,28 +123,29 @@ class LockClaim:
                 if self.fencing_token:
                     return True
                 continue
-            remaining = deadline - monotonic()
+            remaining = (deadline_ms - leases.own_ms()) / 1000
             if remaining <= 0:
                 yield from self.withdraw()
                 return False
             yield from self._stand_in_line(time)
-            pause = self._pause_s(time, holder, first)
-            yield from wait_for_commit(found.versionstamp, min(remaining, pause))
+            pause = self._pause_s(time, [row for row in (holder, first) if row is not None])
+            yield from leases.wait(found.versionstamp, min(remaining, pause))
 
     def renew(self) -> Flow[bool]:
         """Hold the lock for another lease from now on; return False when it was lost."""
+        self._tried_ms = yield from self._leases.now()
         for _ in range(ATTEMPTS):
-            time = yield from now()
+            time = yield from self._leases.now()
             lease = self._lease(time)
             outcome = yield from self._step((lease,))
             if isinstance(outcome, Committed):
-                self._versionstamp, self.held_until_ms = outcome.versionstamp, time + self._lease_ms
+                self._versionstamp, self._held_until_ms = outcome.versionstamp, time + self._lease_ms
                 return True
             row = yield from self._look()
             if row is None:
                 return False
             if row.versionstamp != self._versionstamp:
-                self._versionstamp, self.held_until_ms = row.versionstamp, row.expire_at or 0
+                self._versionstamp, self._held_until_ms = row.versionstamp, self._until(row)
                 return True
         # Still held, only not renewed: the next attempt comes before the lease ends.
         return True
@@ -140,8 +159,8 @@ class LockClaim:
             row = yield from self._look()
             if row is None:
                 # Nobody else may remove it before the lease ends, so then it was this step that did.
-                time = yield from now()
-                return time < self.held_until_ms and not (yield from self._is_there())
+                time = yield from self._leases.now()
+                return time < self._held_until_ms and not (yield from self._is_there())
             self._versionstamp = row.versionstamp
         return True  # the lease gives it back
 
@@ -161,6 +180,7 @@ class LockClaim:
     # --- taking ---------------------------------------------------------------------------------------------------
 
     def _take(self, time: int, ticket: Row | None) -> Flow[None]:
+        self._tried_ms = time
         checks, mutations = [Check(self._key, None)], list[Mutation]([self._lease(time)])
         if ticket is not None:
             checks.append(Check(ticket.key, ticket.versionstamp))
@@ -177,27 +197,45 @@ class LockClaim:
         """Draw a ticket, or renew the present one."""
         if self._ticket is not None and (self._ticket.expire_at or 0) - time > self._lease_ms // 2:
             return
-        ticket = self._ticket
+        ticket, until = self._ticket, time + self._lease_ms
         if ticket is None:
-            write = AtomicWrite(mutations=(self._new_ticket(time),))
+            new = (yield from self._numbered_ticket(time)) if self._numbered else self._new_ticket(time)
+            write = AtomicWrite((Check(new.key, None),) if self._numbered else (), (new,))
         else:
-            kept = Set(ticket.key, ticket.value, ticket.encoding, time + self._lease_ms)
-            write = AtomicWrite((Check(ticket.key, ticket.versionstamp),), (kept,))
+            new = Set(ticket.key, ticket.value, ticket.encoding, self._leases.deadline(until))
+            write = AtomicWrite((Check(ticket.key, ticket.versionstamp),), (new,))
         self._may_have_ticket = True  # from here on, also if an interrupt comes before the answer
         try:
             outcome = yield from commit(write)
         except CommitUnknownError:
             outcome = None
-        if ticket is None and isinstance(outcome, Committed):
-            key = self._key + encode_part(format_versionstamp(outcome.versionstamp))
-            new = self._new_ticket(time)
-            self._ticket = Row(key, new.value, new.encoding, outcome.versionstamp, new.expire_at)
-        elif ticket is not None and isinstance(outcome, Committed):
-            self._ticket = ticket._replace(versionstamp=outcome.versionstamp, expire_at=time + self._lease_ms)
+        if isinstance(outcome, Committed):
+            end = encode_part(format_versionstamp(outcome.versionstamp)) if new.versionstamped else b""
+            self._ticket = Row(new.key + end, new.value, new.encoding, outcome.versionstamp, until)
         else:
-            # A lost answer, or a ticket that expired while this process was paused.
+            # A lost answer, a number that another waiter has, or a ticket that ended while this process was paused.
             self._ticket = yield from self._own_ticket()
         self._may_have_ticket = self._ticket is not None
+
+    def _numbered_ticket(self, time: int) -> Flow[Set]:
+        """Return the ticket with the number after the last one in the line."""
+        start, end = prefix_range(self._key)
+        found = yield from read([ReadRange(start, end, 1, reverse=True)])
+        last = int(str(decode_key(found.ranges[0][0].key)[-1]), 16) if found.ranges[0] else 0
+        return self._lease(time)._replace(key=self._key + encode_part(f"{last + 1:020x}"))
+
+    def _remove_ended(self, found: Sequence[Sequence[Row]]) -> Flow[bool]:
+        """Remove holders and tickets whose lease is over, in a commit for each; return whether there were any."""
+        others = [row for rows in found for row in rows if not self._is_own(row)]
+        self._leases.see(others)
+        time = self._leases.own_ms()
+        ended = [row for row in others if self._leases.end_of(row, self._lease_in(row)) <= time]
+        for row in ended:
+            try:
+                yield from commit(AtomicWrite((Check(row.key, row.versionstamp),), (Delete(row.key),)))
+            except CommitUnknownError:
+                continue  # the next look tells
+        return bool(ended)
 
     def _own_ticket(self) -> Flow[Row | None]:
         """Return this holder's ticket in the queue, or None."""
@@ -210,11 +248,13 @@ class LockClaim:
                 return own
             start = key_successor(rows[-1].key)
 
-    def _pause_s(self, time: int, holder: Row | None, first: Row | None) -> float:
+    def _pause_s(self, time: int, rows: Sequence[Row]) -> float:
         """Return seconds until a lease or a ticket ends, or the own ticket must be renewed."""
-        ends = [row.expire_at for row in (holder, first) if row is not None and row.expire_at is not None]
-        ends.append(time + max(1, self._lease_ms // 3))
-        return max(0.001, (min(ends, default=math.inf) - time) / 1000)
+        if self._leases.ended_by_engine:
+            ends = [row.expire_at for row in rows if row.expire_at is not None]
+        else:
+            ends = [self._leases.end_of(row, self._lease_in(row)) for row in rows if not self._is_own(row)]
+        return max(0.001, (min([*ends, time + max(1, self._lease_ms // 3)]) - time) / 1000)
 
     # --- steps ----------------------------------------------------------------------------------------------------
 
@@ -238,29 +278,42 @@ class LockClaim:
         return bool(found.ranges[0])
 
     def _is_own(self, row: Row) -> bool:
+        return bool(self._content(row, "owner") == self._owner)
+
+    def _lease_in(self, row: Row) -> int:
+        return int(self._content(row, "lease"))
+
+    def _content(self, row: Row, name: str) -> Any:
         content: Any = self._form.codec.decode(row.value, row.encoding, row.key)
         try:
-            return bool(content["owner"] == self._owner)
+            return content[name]
         except (LookupError, TypeError):
-            raise DecodeError("a row of a lock has no owner", key=decode_key(row.key)) from None
+            raise DecodeError(f"a row of a lock has no {name}", key=decode_key(row.key)) from None
+
+    def _until(self, row: Row) -> int:
+        """Return when the lease in the own row ends, at the latest; its commit was sent after ``_tried_ms``."""
+        return row.expire_at or 0 if self._leases.ended_by_engine else self._tried_ms + self._lease_ms
 
     def _adopt(self, row: Row) -> None:
         self._ticket, self._may_have_ticket = None, False
-        self._hold(row.versionstamp, row.expire_at or 0)
+        self._hold(row.versionstamp, self._until(row))
 
     def _hold(self, versionstamp: bytes, until_ms: int) -> None:
         self._versionstamp = versionstamp
         # Without the last two bytes, which number the commits of one batch: two holders of a lock are never in one.
         # So the token fits into 64 bits, and below 2**53 with the engines here, which count in microseconds.
         self.fencing_token = int.from_bytes(versionstamp[:8], "big")
-        self.held_until_ms = until_ms
+        self._held_until_ms = until_ms
 
     @property
     def _ticket_key(self) -> bytes | None:
         return None if self._ticket is None else self._ticket.key
 
     def _lease(self, time: int) -> Set:
-        return Set(self._key, *self._form.codec.encode({"owner": self._owner}), time + self._lease_ms)
+        content: dict[str, Any] = {"owner": self._owner}
+        if not self._leases.ended_by_engine:
+            content["lease"] = self._lease_ms
+        return Set(self._key, *self._form.codec.encode(content), self._leases.deadline(time + self._lease_ms))
 
     def _new_ticket(self, time: int) -> Set:
-        return self._lease(time)._replace(versionstamped=True)
+        return self._lease(time)._replace(versionstamped=not self._numbered)

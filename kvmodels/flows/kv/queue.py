@@ -3,7 +3,8 @@
 A message is an ordinary key, ``("__kvmodels__", "queue", ready_ms, id)``, below the part of the store that the queue
 belongs to. Taking it moves it to the end of its lease, with a token of its new owner; so a message of a dead owner is
 ready again by itself. Every later step is checked against the versionstamp of that move: once another owner has the
-message, no step of the former one has any effect.
+message, no step of the former one has any effect. Where the engine does not end leases, takers do: see
+``kvmodels/flows/kv/leases.py``.
 
 Rules of this module: it draws no random number, and uses no other clock than that of the engine. Each step is one
 commit; after a lost answer the message is looked for before the step is repeated.
@@ -20,6 +21,7 @@ from kvmodels.core.operations import AtomicWrite, Check, Committed, Delete, Muta
 from kvmodels.errors import CommitUnknownError, DecodeError, InvalidArgumentError
 from kvmodels.flows.arguments import duration_ms, items_of
 from kvmodels.flows.effects import Flow, commit, now, read
+from kvmodels.flows.kv.leases import Leases
 from kvmodels.flows.kv.store_format import LIBRARY_PART, StoreFormat
 
 DEFAULT_BACKOFF: Final = (0.1, 1.0, 5.0, 30.0, 60.0)
@@ -30,6 +32,9 @@ LONGEST_INTERVAL_MS: Final = 3600 * 1000
 MOST_INTERVALS: Final = 5
 CANDIDATES: Final = 16
 """Ready messages among which a taker chooses after a conflict about the first one."""
+
+OBSERVED: Final = 100
+"""So many messages at the front of the queue are read where takers find out which leases have ended."""
 
 ATTEMPTS: Final = 5
 """How often one step is sent when its answers are lost."""
@@ -43,6 +48,7 @@ class Message(NamedTuple):
         backoff: milliseconds before each further delivery.
         undelivered: packed keys that get the value after the last delivery.
         owner: token of its owner, None while it waits.
+        lease_ms: stored only while the message has an owner, on an engine that does not end leases.
     """
 
     value: bytes
@@ -50,10 +56,14 @@ class Message(NamedTuple):
     backoff: tuple[int, ...]
     undelivered: tuple[bytes, ...]
     owner: str | None = None
+    lease_ms: int = 0
 
     def pack(self, codec: ValueCodec) -> tuple[bytes, int]:
         """Return the bytes of the row and the number of their encoding."""
-        return codec.encode({**self._asdict(), "backoff": list(self.backoff), "undelivered": list(self.undelivered)})
+        content = {**self._asdict(), "backoff": list(self.backoff), "undelivered": list(self.undelivered)}
+        if not self.lease_ms:
+            del content["lease_ms"]
+        return codec.encode(content)
 
     @classmethod
     def unpack(cls, codec: ValueCodec, row: Row) -> Message:
@@ -70,8 +80,9 @@ class Message(NamedTuple):
                 tuple(found["backoff"]),
                 tuple(found["undelivered"]),
                 found["owner"],
+                found.get("lease_ms", 0),
             )
-        except (LookupError, TypeError):
+        except (AttributeError, LookupError, TypeError):
             raise DecodeError("a row of a queue holds no message", key=decode_key(row.key)) from None
 
 
@@ -133,7 +144,7 @@ def new_message(
 
 
 def take_message(
-    form: StoreFormat, owner: str, lease_ms: int, choose: Callable[[int], int]
+    form: StoreFormat, owner: str, lease_ms: int, choose: Callable[[int], int], leases: Leases
 ) -> Flow[Delivery | float | None]:
     """Take a message that is ready; one read and one commit, more if others are faster.
 
@@ -141,26 +152,42 @@ def take_message(
         owner: a new token.
         lease_ms: how long the message is out of reach of others.
         choose: returns a random position below the number that it is given.
+        leases: what this taker has seen of the leases of others; kept from one call to the next.
 
     Returns:
         The message; or seconds until the next one is ready; or None when there is none.
     """
     start, end = prefix_range(_queue_prefix(form))
-    candidates = 1
+    candidates = 1 if leases.ended_by_engine else OBSERVED
     while True:
         time = yield from now()
         found = yield from read([ReadRange(start, end, candidates)])
         rows = found.ranges[0]
-        ready = [row for row in rows if _ready_ms(form, row.key) <= time]
+        due_in = _due_in(form, rows, time, leases)
+        ready = [row for row, pause in zip(rows, due_in, strict=True) if pause <= 0]
         if not ready:
-            return (_ready_ms(form, rows[0].key) - time) / 1000 if rows else None
+            return min(due_in) / 1000 if rows else None
         row = ready[choose(len(ready))]
-        delivery = Delivery(form, row, owner)
+        delivery = Delivery(form, row, owner, stores_lease=not leases.ended_by_engine)
         taken = yield from delivery.extend(lease_ms)
         if taken:
             return delivery
         # Another taker has the first one: among several, conflicts are rare.
-        candidates = CANDIDATES
+        candidates = max(candidates, CANDIDATES)
+
+
+def _due_in(form: StoreFormat, rows: list[Row], time: int, leases: Leases) -> list[int]:
+    """Return milliseconds until each message may be taken."""
+    due_in = [_ready_ms(form, row.key) - time for row in rows]
+    if leases.ended_by_engine:
+        return due_in
+    messages = [Message.unpack(form.codec, row) for row in rows]
+    leases.see(row for row, message in zip(rows, messages, strict=True) if message.owner is not None)
+    own_ms = leases.own_ms()
+    return [
+        pause if message.owner is None else leases.end_of(row, message.lease_ms) - own_ms
+        for row, message, pause in zip(rows, messages, due_in, strict=True)
+    ]
 
 
 class _Target(NamedTuple):
@@ -174,12 +201,14 @@ class Delivery:
     Args:
         row: the message as it was found; it is the owner's once ``extend`` has returned True.
         owner: the owner's token.
+        stores_lease: whether the row says how long the lease is, because the engine does not end it.
     """
 
-    __slots__ = ("_form", "_id", "_key", "_message", "_versionstamp")
+    __slots__ = ("_form", "_id", "_key", "_message", "_stores_lease", "_versionstamp")
 
-    def __init__(self, form: StoreFormat, row: Row, owner: str) -> None:
+    def __init__(self, form: StoreFormat, row: Row, owner: str, *, stores_lease: bool = False) -> None:
         self._form = form
+        self._stores_lease = stores_lease
         self._key = row.key
         self._versionstamp = row.versionstamp
         self._message = Message.unpack(form.codec, row)._replace(owner=owner)
@@ -197,7 +226,8 @@ class Delivery:
     def extend(self, lease_ms: int) -> Flow[bool]:
         """Take the message, or keep it, for so long from now on; return False when another owner has it."""
         time = yield from now()
-        return (yield from self._move(time + lease_ms, self._message))
+        stored_ms = lease_ms if self._stores_lease else 0
+        return (yield from self._move(time + lease_ms, self._message._replace(lease_ms=stored_ms)))
 
     def acknowledge(self) -> Flow[bool]:
         """Remove the message; return False when another owner has it, and then nothing happens."""
@@ -206,7 +236,7 @@ class Delivery:
     def put_back(self, delay_s: float) -> Flow[bool]:
         """Put the message back unhandled after a delay, without using up a delivery; return False when it was lost."""
         time = yield from now()
-        return (yield from self._move(time + round(delay_s * 1000), self._message._replace(owner=None)))
+        return (yield from self._move(time + round(delay_s * 1000), self._message._replace(owner=None, lease_ms=0)))
 
     def fail(self) -> Flow[float | None]:
         """Put the message back by its schedule, or after the last delivery under ``keys_if_undelivered``.
@@ -219,7 +249,8 @@ class Delivery:
             yield from self._commit((Delete(self._key), *_dead_letters(self._message)), None)
             return None
         time = yield from now()
-        moved = yield from self._move(time + backoff[0], self._message._replace(backoff=backoff[1:], owner=None))
+        message = self._message._replace(backoff=backoff[1:], owner=None, lease_ms=0)
+        moved = yield from self._move(time + backoff[0], message)
         return backoff[0] / 1000 if moved else None
 
     def _move(self, ready_ms: int, message: Message) -> Flow[bool]:

@@ -15,10 +15,11 @@ from kvmodels.core.keys import Key, key_range, key_successor
 from kvmodels.core.operations import Entry, ReadRange, Row, format_versionstamp, parse_versionstamp, point
 from kvmodels.errors import ClosedError, InvalidArgumentError, OperationTooLargeError
 from kvmodels.flows.arguments import KEYS_HINT, items_of
-from kvmodels.flows.effects import Flow, now, read, read_changes, wait_for_commit
+from kvmodels.flows.effects import Flow, now, read, read_changes, sleep, wait_for_commit
+from kvmodels.flows.kv.leases import POLL_S, tells_of_changes
 from kvmodels.flows.kv.operations import check_read_size
 from kvmodels.flows.kv.store_format import StoreFormat
-from kvmodels.limits import Limits
+from kvmodels.limits import Limits, Traits
 
 BATCH: Final = 500
 """Fewest entries of one delivery, if there are so many; the changes of one commit are never divided."""
@@ -118,10 +119,13 @@ class Watch(ABC):
         """Deliver no more."""
         self._ended = True
 
-    def following(self, engine_limits: Limits) -> Flow[list[Entry] | None]:
+    def following(self, engine_limits: Limits, traits: Traits) -> Flow[list[Entry] | None]:
         """Return the next entries; None at the end: the store was closed, or nothing changed for too long.
 
+        Where the engine does not tell of commits, it is read every ``POLL_S`` seconds.
+
         Raises:
+            UnsupportedError: the engine cannot tell the changes of a prefix.
             ClosedError: the store was closed before the watch began, or the process was forked.
         """
         limits = self._form.limits_within(engine_limits)
@@ -132,14 +136,14 @@ class Watch(ABC):
                 if found is not None:
                     self._begun = True
                     return found
-                yield from self._wait(give_up)
+                yield from self._wait(give_up, told=tells_of_changes(traits))
         except ClosedError as error:
             if not self._begun or error.reason == "forked":
                 raise
             self._ended = True
         return None
 
-    def _wait(self, give_up: float) -> Flow[None]:
+    def _wait(self, give_up: float, *, told: bool) -> Flow[None]:
         """Wait until there may be something to see; end when the time is over."""
         due = float("inf")
         if self._deadline is not None:
@@ -151,6 +155,9 @@ class Watch(ABC):
             if at >= give_up:
                 self._ended = True
             if at >= min(due, give_up):
+                return
+            if not told:
+                yield from sleep(min(POLL_S, due - at, give_up - at))
                 return
             stamp = yield from wait_for_commit(self._seen, min(SLICE_S, due - at, give_up - at))
             if stamp > self._seen:
@@ -175,8 +182,8 @@ class KeyWatch(Watch):
 
     @property
     def versionstamp(self) -> str | None:
-        """The snapshot that was delivered last; None before the first."""
-        return None if self._delivered is None else format_versionstamp(self._delivered)
+        """The snapshot that was delivered last; None before the first, and on engines without versioned reads."""
+        return format_versionstamp(self._delivered) if self._delivered else None
 
     def _look(self, limits: Limits) -> Flow[list[Entry] | None]:
         if self._last is None:

@@ -16,8 +16,13 @@ from pydantic import BaseModel
 
 from kvmodels.catalog.keyspace import RecordLayout
 from kvmodels.core.operations import Row
-from kvmodels.errors import InvalidArgumentError, InvalidValueError, KvModelsError, UniqueViolationError
-from kvmodels.flows.arguments import lifetime_ms, require_no_counters
+from kvmodels.errors import (
+    InvalidArgumentError,
+    InvalidValueError,
+    KvModelsError,
+    UniqueViolationError,
+)
+from kvmodels.flows.arguments import lifetime_ms, require_no_counters, require_told_deadlines
 from kvmodels.flows.context import Context
 from kvmodels.flows.hydration.rows import document_of, shown_key
 from kvmodels.flows.writing.operation import Seen
@@ -156,6 +161,7 @@ def record_change(
         expire_at = None
     else:
         require_no_counters(schema)
+        require_told_deadlines(context.traits, schema)
         expire_at = now_ms + deadline
     if old is not None and before is None:
         before = document_of(context, old)
