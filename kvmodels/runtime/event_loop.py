@@ -130,7 +130,7 @@ async def _run_through(
     try:
         while True:
             try:
-                request = flow.throw(answer) if failed else flow.send(answer)
+                request = flow.throw(cast("BaseException", answer)) if failed else flow.send(answer)
             except StopIteration as done:
                 return cast("T", done.value)
             answer, failed, member = None, False, None

@@ -127,7 +127,8 @@ def test_M2_a_late_unlock_does_not_remove_the_lock_of_another(kv, engine, clock)
 
 
 def test_M3_the_holder_is_told_that_the_lock_is_lost(kv, clock):
-    with pytest.raises(LockLostError) as caught, kv.lock("a", ttl=15) as lock:
+    lock, token = kv.lock("a", ttl=15), 0
+    with pytest.raises(LockLostError) as caught, lock:
         token = lock.fencing_token
         clock.ms += 14_999
         lock.check()
