@@ -34,7 +34,7 @@ class _Cursor(NamedTuple):
 
 
 def cursor_after(plan: QueryPlan, mark: bytes) -> str:
-    """Return the cursor of a position between two results of a plan; ``flows/execution/positions.py`` makes marks."""
+    """Return the cursor of a position between two results of a plan; ``flows/execution/executor.py`` makes marks."""
     read = {scan.index or "": scan.generation for scan in plan.scans}
     payload = msgpack.packb([_FORMAT, [[name, number] for name, number in sorted(read.items())], plan.hash, mark])
     return urlsafe_b64encode(payload + _digest(payload)).decode().rstrip("=")
