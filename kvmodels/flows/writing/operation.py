@@ -7,6 +7,7 @@ exception that it raises ends the operation with nothing written.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
 from kvmodels.core.operations import AtomicWrite, Removal, Row
@@ -119,7 +120,8 @@ class LogicalWrite(Protocol[R]):
         ...
 
 
-class Operation(NamedTuple, Generic[R]):
+@dataclass(slots=True)
+class Operation(Generic[R]):
     """A ``LogicalWrite`` made of functions, which are its fields; ``compile`` is its ``compiled``."""
 
     schemas: Sequence[ModelSchema]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from inspect import iscoroutine
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 from kvmodels.core.operations import Row, format_versionstamp
 from kvmodels.errors import (
@@ -353,7 +353,7 @@ class _ChangeRecord(_RecordWrite):
             return encoded(context, schema, instance, ready), old, True
         else:
             instance, _ = revised
-            set_stored(instance, context.layouts[schema.collection].unpack_key, (*row,))
+            set_stored(instance, context.layouts[schema.collection].unpack_key, cast("Any", (*row,)))
         returned = prepared = instance
         if function is None:
             apply_changes(schema.variant_of(instance), instance, changes)

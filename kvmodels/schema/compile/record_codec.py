@@ -265,10 +265,11 @@ class RecordCodec:
                     values[name] = present[name]
         # Not setattr: that would validate a second time, and fail on a frozen model.
         present.update(values)
-        if prepared[1] and instance.__pydantic_extra__ is not None:
-            for name, value in prepared[1].items():
-                if not unchanged(instance.__pydantic_extra__.get(name), value):
-                    instance.__pydantic_extra__[name] = value
+        extras, prepared_extras = instance.__pydantic_extra__, prepared[1]
+        if prepared_extras and extras is not None:
+            for name, value in prepared_extras.items():
+                if not unchanged(extras.get(name), value):
+                    extras[name] = value
 
     def decode(self, document: Document, key: tuple[Any, ...]) -> tuple[Any, dict[str, Any]]:
         """Return the validated object of a document, and the stored fields that the class does not know.
