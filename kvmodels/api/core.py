@@ -33,7 +33,7 @@ from kvmodels.flows.evolution import violations as listing
 from kvmodels.flows.evolution.throttle import SAMPLE, UNPACED, Pace
 from kvmodels.flows.retry_policy import DEFAULT_RETRY, RetryPolicy
 from kvmodels.flows.signals import Signals
-from kvmodels.flows.writing import token as tokens
+from kvmodels.flows.writing import attempt
 from kvmodels.schema.compile.polymorphic import collection_schema, root_of, view_of
 from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.definition.values import RESERVED_FIELD
@@ -317,7 +317,7 @@ class DatabaseCore:
         """Whether the operation with this token was applied; if not, it never will be."""
         require_text("token", token, "Give the token of a CommitUnknownError.")
         context = self.context
-        row = yield from tokens.burn(context, tokens.Token(token, context.retry.deadline_s), context.monotonic())
+        row = yield from attempt.burn(context, attempt.Token(token, context.retry.deadline_s), context.monotonic())
         return row is not None
 
     def forget_bulk(self, resume_id: str) -> Flow[bool]:

@@ -1,6 +1,6 @@
 """Functions that run before and after records are written: ``db.signals.after_insert.connect(function, User)``.
 
-Rules of this module: only the registry; ``flows/writing/hooks.py`` calls the functions. Connections are replaced as a
+Rules of this module: only the registry; ``flows/writing/changes.py`` calls the functions. Connections are replaced as a
 whole, so other threads see each connection completely or not at all.
 """
 

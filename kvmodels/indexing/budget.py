@@ -100,7 +100,7 @@ def _too_large(message: str, limit: str, size: int, limits: Limits, index: str |
 
 
 def _index_of(key: bytes, collections: Iterable[LiveCollection]) -> str | None:
-    """The index that a key is an entry or counter of."""
+    """Return the index that a key is an entry or counter of."""
     for live in collections:
         for index in live.maintained:
             if key.startswith(index.layout.prefix):
@@ -109,7 +109,7 @@ def _index_of(key: bytes, collections: Iterable[LiveCollection]) -> str | None:
 
 
 def _most(write: AtomicWrite, collections: Iterable[LiveCollection]) -> str | None:
-    """The index to which more than half of the keys belong that an operation writes; None if there is none."""
+    """Return the index to which more than half of the keys belong that an operation writes; None if there is none."""
     known = list({id(live): live for live in collections}.values())
     counts = Counter(_index_of(mutation.key, known) for mutation in write.mutations)
     name, count = counts.most_common(1)[0] if counts else (None, 0)

@@ -23,9 +23,20 @@ from kvmodels.catalog.keyspace import violation_key
 from kvmodels.codecs.msgpack import ValueCodec
 from kvmodels.core.operations import AtomicWrite, Check, Delete, Guard, Mutation, Row, Set
 from kvmodels.errors import InvalidValueError
-from kvmodels.indexing import aggregates, rules
-from kvmodels.indexing.changes import Compiled, Misfit, NeedRows, RecordChange, Violation
-from kvmodels.indexing.entries import entry_keys, entry_value, misfit, require_fan_out, same_included, slot_owner
+from kvmodels.indexing import entries, rules
+from kvmodels.indexing.entries import (
+    Compiled,
+    Misfit,
+    NeedRows,
+    RecordChange,
+    Violation,
+    entry_keys,
+    entry_value,
+    misfit,
+    require_fan_out,
+    same_included,
+    slot_owner,
+)
 from kvmodels.indexing.simple import record_writer
 
 DUPLICATE = "duplicate"
@@ -120,7 +131,7 @@ class _Release:
 
 
 def _is_kept(change: RecordChange) -> bool:
-    """Whether the record stays as somebody has written it, who was allowed as many values as it has."""
+    """Return whether the record keeps its values, whose number another process has allowed."""
     return change.tolerant or change.rewrite
 
 
@@ -143,8 +154,8 @@ class _Fold:
         self._max_key_bytes = max_key_bytes
 
     def write(self) -> AtomicWrite:
-        """The operation, once every slot is resolved."""
-        mutations = (*self.mutations.values(), *aggregates.additions(self._counters))
+        """Return the operation, once every slot is resolved."""
+        mutations = (*self.mutations.values(), *entries.additions(self._counters))
         return AtomicWrite(tuple(self.checks.values()), mutations)
 
     def check(self, check: Check | None) -> None:
@@ -201,10 +212,10 @@ class _Fold:
         if counted:
             assert change.old is not None
             try:
-                before = aggregates.contribution(index, change.old_document, change.old.expire_at)
+                before = entries.contribution(index, change.old_document, change.old.expire_at)
             except InvalidValueError:
                 before = {}  # another program wrote it, and did not count it
-            aggregates.fold(self._counters, before, -1)
+            entries.fold(self._counters, before, -1)
         # What a build only sets again stays counted, although another process may allow it fewer groups by now.
         lenient = (change.tolerant and not counted) or change.expire_at is not None
         if lenient and not index.readable and self._listed_as_misfit(change, index):
@@ -212,16 +223,16 @@ class _Fold:
         after = self._contribution(index, change)
         if index.definition.fans_out and after and change.new_document is not None and not _is_kept(change):
             require_fan_out(change.live, index, len(index.layout.groups(change.new_document)))
-        aggregates.fold(self._counters, after, +1)
+        entries.fold(self._counters, after, +1)
         if change.old is not None and not index.readable:
             self._delete(violation_key(index.violations, None, change.pk))
 
     def _has_entries(self, change: RecordChange, index: LiveIndex) -> bool:
-        """Whether an index under construction has what the record as read calls for, by whatever process wrote it."""
+        """Return whether an index under construction has the entries of the record as read."""
         return not rules.predates_fence(change, index) and not self._is_listed(change, index)
 
     def _is_listed(self, change: RecordChange, index: LiveIndex) -> bool:
-        """Whether an index under construction lists the record as one that it cannot hold, and of which it has nothing.
+        """Return whether an index under construction lists the record as a violation, and has no entry of it.
 
         The row is read: what the index can hold may have changed since with the declaration or with the limits.
         """
@@ -236,7 +247,7 @@ class _Fold:
         return value is not None and (value["kind"] != DUPLICATE or "reason" in value)
 
     def _listed_as_misfit(self, change: RecordChange, index: LiveIndex) -> bool:
-        """Whether an index under construction cannot hold a record, which is then listed as a violation.
+        """Return whether an index under construction cannot hold a record, which is then listed as a violation.
 
         For a build that rewrites the record for another index: the record is newer than the fence of this one
         afterwards, so that its own build would pass over it.
@@ -254,7 +265,7 @@ class _Fold:
         return True
 
     def _old_keys(self, index: LiveIndex, change: RecordChange) -> dict[bytes, bool]:
-        """The entries that the old document may have.
+        """Return the entries that the old document may have.
 
         Not those that nobody could write: a change that makes the record fit, or removes it, must not fail on them.
         A build lists such a record as a violation, and another program may have written one.
@@ -270,7 +281,7 @@ class _Fold:
         return {key: slot for key, slot in keys if len(key) <= self._max_key_bytes}
 
     def _new_keys(self, index: LiveIndex, change: RecordChange) -> dict[bytes, bool]:
-        """The entries of the new document; none, where a build sets again what another program wrote and none holds."""
+        """Return the entries of the new document; none where a build rewrites a record that the index cannot hold."""
         try:
             return dict(entry_keys(index, change.new_document, change.pk))
         except InvalidValueError:
@@ -279,9 +290,9 @@ class _Fold:
             return {}
 
     def _contribution(self, index: LiveIndex, change: RecordChange) -> dict[bytes, int]:
-        """What the new document adds to the counters; as ``_new_keys``."""
+        """Return the additions of the new document to counters; as ``_new_keys``."""
         try:
-            return aggregates.contribution(index, change.new_document, change.expire_at)
+            return entries.contribution(index, change.new_document, change.expire_at)
         except InvalidValueError:
             if not change.tolerant:
                 raise
@@ -304,7 +315,7 @@ class _Fold:
                 self._set(Set(key, *value, change.expire_at))
 
     def _may_elide(self, change: RecordChange, index: LiveIndex) -> bool:
-        """Whether an entry that both documents have need not be written: it is there, and stays as it is."""
+        """Return whether an entry that both documents have need not be written: it is there, and stays as it is."""
         definition = index.definition
         if definition.store is not None or change.rewrite or rules.predates_fence(change, index):
             return False
@@ -410,7 +421,7 @@ class _Fold:
         self._set(Set(violation, *self._codec.encode(Misfit(DUPLICATE).to_value()), claim.change.expire_at))
 
     def _evict(self, change: RecordChange, row: Row, owner: bytes, changes: Mapping[bytes, RecordChange]) -> bool:
-        """Whether an expired owner loses its slot; its record and entries then go in this commit.
+        """Return whether an expired owner loses its slot; its record and entries then go in this commit.
 
         Leaving them to the sweep was rejected: the record would come back with a clock that is behind.
         """

@@ -1,22 +1,181 @@
-"""What one record has in one index: the keys of its entries, what they hold, and whether the index can hold it at all.
+"""Changes of records, and what one record has in one index: entries, or additions to counters.
 
-Rules of this module: pure; an entry is a function of the stored document, of the key of its record, and of nothing
-else, so that the write compiler, a build and a check all come to the same bytes.
+Rules of this module: pure. An entry is a function of the stored document and of the key of its record, so the write
+compiler, a build and a check produce the same bytes. Counters are 64-bit integers in two's complement, little endian:
+the sum of an engine is exact for them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Iterator, Mapping, MutableMapping, Sequence
+from typing import NamedTuple, Protocol
 
+from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.catalog.collection import LiveCollection, LiveIndex
 from kvmodels.catalog.keyspace import EntryKey, EntryLayout
 from kvmodels.codecs.msgpack import ValueCodec
 from kvmodels.core.keys import decode_key, encode_key
-from kvmodels.core.operations import Row
+from kvmodels.core.operations import Arithmetic, AtomicWrite, Row
 from kvmodels.errors import DecodeError, InvalidValueError, KvModelsError, OperationTooLargeError
-from kvmodels.indexing.aggregates import contribution
 from kvmodels.schema.definition.definition import Document
+
+
+class Misfit(NamedTuple):
+    """Why an index cannot hold a record.
+
+    Attributes:
+        kind: of the violation, as ``entries.misfit`` and a build give it.
+        reason: for ``key_function``, the name of the type of what the function raised; for ``duplicate``, the name of
+            another index, whose slot the record may not take; for a record that cannot be read or encoded, the field
+            and the cause.
+    """
+
+    kind: str
+    reason: str | None = None
+
+    def to_value(self) -> dict[str, str]:
+        """Return the value of a violation row."""
+        return {"kind": self.kind} if self.reason is None else {"kind": self.kind, "reason": self.reason}
+
+
+class RecordChange(NamedTuple):
+    """One record of a commit: as it was read, and as it shall be.
+
+    Attributes:
+        live: its collection under the header of the snapshot that ``old`` was read in.
+        pk: packed primary key.
+        old: the physical row as read, expired or not; None when there is none.
+        old_document: the decoded document of ``old``.
+        new_document: the document to store, or None to remove the record.
+        value, encoding: the bytes of ``new_document``.
+        expire_at: deadline in ms since the epoch that the record and all its entries get, or None.
+        rewrite: write every entry, also those that should be there already; for repair.
+        only: leave the record alone and write its entries in this index; for a build, whose record does not change.
+        tolerant: record a duplicate in an index under construction instead of refusing it; for a build.
+        unmade: why the columns that the document does not store could not be made; for a build.
+    """
+
+    live: LiveCollection
+    pk: bytes
+    old: Row | None
+    old_document: Document | None
+    new_document: Document | None
+    value: bytes = b""
+    encoding: int = 0
+    expire_at: int | None = None
+    rewrite: bool = False
+    only: LiveIndex | None = None
+    tolerant: bool = False
+    unmade: Misfit | None = None
+
+    @property
+    def key(self) -> bytes:
+        """The key of the record."""
+        return self.live.layout.key(self.pk)
+
+
+class Compiled(NamedTuple):
+    """One atomic operation that leaves every index exact."""
+
+    write: AtomicWrite
+
+
+class NeedRows(NamedTuple):
+    """Keys whose physical rows the compiler must see, in one snapshot with the records."""
+
+    keys: frozenset[bytes]
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A unique slot that this commit may not claim: another record holds it, or two of its records want it."""
+
+    change: RecordChange
+    index: LiveIndex
+    slot: bytes
+    owner: bytes
+
+
+COUNT = "count"
+HALF = 2**32
+LARGEST = 2**63
+U64 = 2**64
+
+
+def contribution(index: LiveIndex, document: Document | None, expire_at: int | None) -> dict[bytes, int]:
+    """Return the additions of a record to counters, by counter key; empty if the index does not hold it.
+
+    Raises:
+        InvalidValueError: a column cannot be a key part, or a value is too large to be added; the field is named.
+    """
+    if document is None or expire_at is not None or not index.layout.covers(document):
+        return {}
+    groups = index.layout.groups(document)
+    amounts = dict(_amounts(index, document)) if groups else {}
+    counter_key = index.layout.counter_key
+    return {counter_key(group, kind): amount for group in groups for kind, amount in amounts.items()}
+
+
+def _amounts(index: LiveIndex, document: Document) -> Iterator[tuple[str, int]]:
+    """Return the counters of a group that a record adds to, by kind; none is 0."""
+    yield COUNT, 1
+    aggregates = index.definition.aggregates
+    assert aggregates is not None, "only aggregate indexes have counters"
+    for column, value in zip(aggregates.sums, index.layout.sums_of(document), strict=True):
+        if value is None:
+            continue
+        if not isinstance(value, int):
+            raise InvalidValueError(
+                "a value that is summed is no whole number",
+                field=column.field,
+                type=type(value).__name__,
+                hint="Another program wrote the record: store it again, or remove it with repository.remove(key).",
+            )
+        if not -LARGEST < value < LARGEST:
+            raise InvalidValueError(
+                "a value is too large to be summed",
+                field=column.field,
+                type="int",
+                hint="A summed value is below 2 ** 63 and above -2 ** 63.",
+            )
+        high, low = divmod(abs(value), HALF)
+        sign = 1 if value > 0 else -1
+        if low:
+            yield f"sum:{column.field}", sign * low
+        if high:
+            yield f"sum:{column.field}:high", sign * high
+        if column.nullable:
+            yield f"present:{column.field}", 1
+
+
+def fold(totals: MutableMapping[bytes, int], amounts: Mapping[bytes, int], sign: int) -> None:
+    """Add what one record adds to the totals of a commit, or take it away (``sign`` -1).
+
+    All records of a commit are folded, so that a counter gets one mutation at most.
+    """
+    for key, amount in amounts.items():
+        totals[key] = totals.get(key, 0) + sign * amount
+
+
+def additions(totals: Mapping[bytes, int]) -> tuple[Arithmetic, ...]:
+    """Return the mutations for the totals of a commit; a counter that does not change gets none."""
+    return tuple(Arithmetic("sum", key, to_u64(total)) for key, total in totals.items() if total)
+
+
+def to_u64(number: int) -> int:
+    """Return a signed number as an engine adds it: modulo 2**64."""
+    return number % U64
+
+
+def from_u64(number: int) -> int:
+    """Return the signed number that a counter stands for: two's complement.
+
+    Examples:
+        >>> from_u64(to_u64(-3))
+        -3
+    """
+    return number - U64 if number >= LARGEST else number
+
 
 RAW_BYTES = 3
 """Encoding number of raw bytes; a pointer entry has the empty value."""
@@ -39,7 +198,7 @@ class _Stored(Protocol):
 
 
 def entry_keys(index: LiveIndex, document: Document | None, pk: bytes) -> tuple[EntryKey, ...]:
-    """The keys that a document has in an index; none when it stores no value for a column yet.
+    """Return the keys that a document has in an index; none when it stores no value for a column yet.
 
     Raises:
         InvalidValueError: a column value cannot be a key part; the field is named.
@@ -96,7 +255,7 @@ def misfit(
 
 
 def entry_value(codec: ValueCodec, layout: EntryLayout, slot: bool, record: _Stored) -> tuple[bytes, int]:
-    """What an entry of a record holds.
+    """Return the value of an entry, and its encoding.
 
     A copy of the record; or the fields that the index includes, behind the primary key where the entry is a unique
     slot; or the primary key alone; or nothing.
@@ -117,7 +276,7 @@ def entry_value(codec: ValueCodec, layout: EntryLayout, slot: bool, record: _Sto
 
 
 def same_included(codec: ValueCodec, index: LiveIndex, old: Document, new: Document) -> bool:
-    """Whether the entries of two documents hold the same fields with the same values.
+    """Return whether the entries of two documents hold the same fields with the same values.
 
     Both must store every field that the index includes. Bytes are compared, because ``True == 1`` in Python.
     """
@@ -128,7 +287,7 @@ def same_included(codec: ValueCodec, index: LiveIndex, old: Document, new: Docum
 
 
 def included_values(codec: ValueCodec, slot: bool, row: Row) -> Document:
-    """The fields that an entry of a covering index holds, as its record stores them.
+    """Return the fields that an entry of a covering index holds, as its record stores them.
 
     Raises:
         DecodeError: the row is not an entry of this index.
@@ -143,7 +302,7 @@ def included_values(codec: ValueCodec, slot: bool, row: Row) -> Document:
 
 
 def slot_owner(codec: ValueCodec, live: LiveCollection, index: LiveIndex, row: Row) -> bytes:
-    """The packed primary key of the record that holds a unique slot.
+    """Return the packed primary key of the record that holds a unique slot.
 
     Raises:
         DecodeError: the row is not a slot of this index.

@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from kvmodels.catalog.collection import LiveIndex
 from kvmodels.core.operations import Check, Guard, Row
-from kvmodels.indexing.changes import RecordChange
+from kvmodels.indexing.entries import RecordChange
 
 _new: Final = tuple[Any, ...].__new__
 """Makes a named tuple as its own constructor does, without the call of it: a write asks for several checks."""
@@ -65,7 +65,7 @@ def progress_check(key: bytes, versionstamp: bytes | None) -> Check | None:
 
 
 def predates_fence(change: RecordChange, index: LiveIndex) -> bool:
-    """Whether the record was last written at or before the fence of a build, so that its entries may be missing.
+    """Return whether the record was last written at or before the fence of a build, so that its entries may be missing.
 
     The builder skips every record that is newer than the fence: its writer knew the index.
     """
@@ -73,7 +73,7 @@ def predates_fence(change: RecordChange, index: LiveIndex) -> bool:
 
 
 def is_counted(change: RecordChange, index: LiveIndex, *, listed: bool) -> bool:
-    """Whether the record as read is in the counters of an aggregate index, so that it must be taken out of them.
+    """Return whether the record as read is in the counters of an aggregate index, so that it must be taken out of them.
 
     A record is counted exactly if its versionstamp is above the fence: its last writer, or the builder, added it in
     the very commit that set it. In an index that is READABLE every record is. Never counted is a record with a
@@ -86,7 +86,7 @@ def is_counted(change: RecordChange, index: LiveIndex, *, listed: bool) -> bool:
 
 
 def must_touch(index: LiveIndex) -> bool:
-    """Whether a build sets every record that it indexes, although the record stays as it is.
+    """Return whether a build sets every record that it indexes, although the record stays as it is.
 
     Copies carry the versionstamp of their record, and counters are told by it; see ``is_counted``.
     """
@@ -94,12 +94,12 @@ def must_touch(index: LiveIndex) -> bool:
 
 
 def same_deadline(change: RecordChange) -> bool:
-    """Whether the entries of the record keep their deadline; a record and its entries share one."""
+    """Return whether the entries of the record keep their deadline; a record and its entries share one."""
     return change.old is not None and change.old.expire_at == change.expire_at
 
 
 def owns_nothing(change: RecordChange, now_ms: int) -> bool:
-    """Whether the record as read has no claim to any unique slot, so that the owner of each must be looked at.
+    """Return whether the record as read has no claim to any unique slot, so that the owner of each must be looked at.
 
     A record that has expired is absent, and its slots may have gone to others. A document that lies under the key of
     another record was put there by another program; the slots of its values belong to the record that it is of.
@@ -112,5 +112,5 @@ def owns_nothing(change: RecordChange, now_ms: int) -> bool:
 
 
 def is_expired(row: Row, now_ms: int) -> bool:
-    """Whether a physical row is absent for everybody but the compiler."""
+    """Return whether a physical row is absent for everybody but the compiler."""
     return row.expire_at is not None and row.expire_at <= now_ms

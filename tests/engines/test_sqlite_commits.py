@@ -26,8 +26,8 @@ from kvmodels.core.operations import (
 )
 from kvmodels.engines.shared.clock import EngineClock
 from kvmodels.engines.sqlite import file as sqlite_file
-from kvmodels.engines.sqlite.commits.mutations import SqliteTransaction
 from kvmodels.engines.sqlite.engine import SqliteEngine
+from kvmodels.engines.sqlite.group_transaction import SqliteTransaction
 from kvmodels.engines.sqlite.reads import statements
 from kvmodels.engines.sqlite.settings import WRITERS_CACHE_KIB
 from kvmodels.errors import DecodeError

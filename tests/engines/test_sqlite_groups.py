@@ -28,9 +28,8 @@ from kvmodels.core.operations import (
 from kvmodels.engines.shared.clock import EngineClock
 from kvmodels.engines.sqlite import file as sqlite_file
 from kvmodels.engines.sqlite import log as sqlite_log
-from kvmodels.engines.sqlite.commits.groups import MANY, SqliteGroupTransaction, group_transaction
-from kvmodels.engines.sqlite.commits.mutations import SqliteTransaction
 from kvmodels.engines.sqlite.engine import SqliteEngine
+from kvmodels.engines.sqlite.group_transaction import MANY, SqliteGroupTransaction, SqliteTransaction, group_transaction
 from kvmodels.engines.sqlite.reads import statements
 from kvmodels.errors import InvalidValueError
 from tests.engines.ledger import Bell

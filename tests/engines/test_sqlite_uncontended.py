@@ -29,10 +29,10 @@ from kvmodels.core.operations import (
     to_versionstamp,
 )
 from kvmodels.engines.shared.group_commit import GroupCommitter, UncontendedCommit
-from kvmodels.engines.sqlite.commits import uncontended as uncontended
-from kvmodels.engines.sqlite.commits.uncontended import UncontendedWriter
+from kvmodels.engines.sqlite import uncontended as uncontended
 from kvmodels.engines.sqlite.engine import SqliteEngine
 from kvmodels.engines.sqlite.reads import statements
+from kvmodels.engines.sqlite.uncontended import UncontendedWriter
 from kvmodels.errors import (
     ClosedError,
     CommitUnknownError,
@@ -211,14 +211,14 @@ def nobody_else_commits(patch: pytest.MonkeyPatch) -> None:
 
 def taken_is_replaced(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
-        "kvmodels.engines.sqlite.commits.uncontended.INSERT",
+        "kvmodels.engines.sqlite.uncontended.INSERT",
         uncontended.INSERT.replace("INSERT", "INSERT OR REPLACE"),
     )
 
 
 def taken_is_ignored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(
-        "kvmodels.engines.sqlite.commits.uncontended.INSERT",
+        "kvmodels.engines.sqlite.uncontended.INSERT",
         uncontended.INSERT.replace("INSERT", "INSERT OR IGNORE"),
     )
 

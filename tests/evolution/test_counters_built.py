@@ -15,7 +15,7 @@ from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.flows.effects import Commit, Sleep
 from kvmodels.flows.evolution.build import build_index
 from kvmodels.flows.writing.records import insert, mutate, remove_key
-from kvmodels.indexing import aggregates, rules
+from kvmodels.indexing import entries, rules
 from kvmodels.runtime.sync import perform
 from kvmodels.schema.declare.markers import AggregateIndex, Indexed
 
@@ -143,7 +143,7 @@ def _not_folded(patch: pytest.MonkeyPatch) -> None:
     def last(totals: dict[bytes, int], amounts: dict[bytes, int], sign: int) -> None:
         totals.update({key: sign * amount for key, amount in amounts.items()})
 
-    patch.setattr(aggregates, "fold", last)
+    patch.setattr(entries, "fold", last)
 
 
 @pytest.mark.parametrize("mutant", [_without_the_fence, _never_taken_out, _no_touch, _not_folded])

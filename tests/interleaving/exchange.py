@@ -6,8 +6,8 @@ from kvmodels.flows.context import Context
 from kvmodels.flows.effects import Flow
 from kvmodels.flows.hydration.rows import object_of
 from kvmodels.flows.writing.attempt import execute
-from kvmodels.flows.writing.encode import KEEP, pending, record_change, refused, stored
-from kvmodels.flows.writing.operation import Operation, Proposal, Seen
+from kvmodels.flows.writing.changes import KEEP, pending, record_change, refused, stored
+from kvmodels.flows.writing.operation import AttemptState, Operation, Proposal
 from kvmodels.schema.definition.definition import ModelSchema
 
 
@@ -16,7 +16,7 @@ def exchange(context: Context, schema: ModelSchema, one: str, other: str, field:
     layout = context.layouts[schema.collection]
     keys = [layout.key(layout.pack((name,))) for name in (one, other)]
 
-    def propose(seen: Seen) -> Proposal[bool]:
+    def propose(seen: AttemptState) -> Proposal[bool]:
         rows = [seen.live_row(key) for key in keys]
         if rows[0] is None or rows[1] is None:
             return Proposal((), lambda _: False)

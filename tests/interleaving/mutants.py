@@ -15,10 +15,9 @@ from kvmodels.flows.effects import Flow, Read, steps_of
 from kvmodels.flows.evolution import build
 from kvmodels.flows.transaction import transaction
 from kvmodels.flows.writing import attempt as retry
-from kvmodels.flows.writing import token
-from kvmodels.indexing import aggregates, compiler, rules
-from kvmodels.indexing.changes import Compiled, NeedRows, RecordChange, Violation
+from kvmodels.indexing import compiler, entries, rules
 from kvmodels.indexing.compiler import compile_write
+from kvmodels.indexing.entries import Compiled, NeedRows, RecordChange, Violation
 from kvmodels.testing import processes
 from tests.interleaving import mutants_of_bulk, mutants_of_hooks, mutants_of_transactions
 
@@ -69,7 +68,7 @@ def _no_fencing(patch: Patch) -> None:
 
 
 def _no_token(patch: Patch) -> None:
-    patch.setattr(token.Token, "attach", lambda self, write, value: write)
+    patch.setattr(retry.Token, "attach", lambda self, write, value: write)
 
 
 def _no_guard(patch: Patch) -> None:
@@ -168,11 +167,11 @@ def _last_of_a_commit_counts(patch: Patch) -> None:
     def overwriting(totals: Any, amounts: Any, sign: int) -> None:
         totals.update((key, sign * amount) for key, amount in amounts.items())
 
-    patch.setattr(aggregates, "fold", overwriting)
+    patch.setattr(entries, "fold", overwriting)
 
 
 def _every_element_counts(patch: Patch) -> None:
-    real = aggregates.contribution
+    real = entries.contribution
 
     def repeated(index: Any, document: Any, expire_at: Any) -> dict[bytes, int]:
         amounts = real(index, document, expire_at)
@@ -187,7 +186,7 @@ def _every_element_counts(patch: Patch) -> None:
             key: amount * next((n for part, n in times.items() if part in key), 1) for key, amount in amounts.items()
         }
 
-    patch.setattr(aggregates, "contribution", repeated)
+    patch.setattr(entries, "contribution", repeated)
 
 
 def _included_fields_stay(patch: Patch) -> None:

@@ -29,7 +29,7 @@ from kvmodels.catalog import collection as live
 from kvmodels.flows.evolution import migrate as migrations
 from kvmodels.flows.evolution.migrate import migrate
 from kvmodels.flows.evolution.throttle import Pace
-from kvmodels.indexing.changes import RecordChange
+from kvmodels.indexing.entries import RecordChange
 from kvmodels.testing.interleaving import Interleaving
 from kvmodels.testing.processes import Process
 from kvmodels.testing.schedules import FaultRates, History

@@ -41,9 +41,9 @@ from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.flows.context import HeaderView
 from kvmodels.flows.hydration.rows import document_of
 from kvmodels.flows.writing.attempt import execute
-from kvmodels.flows.writing.encode import KEEP, pending, record_change, refused
-from kvmodels.flows.writing.operation import Operation, Proposal, Seen
-from kvmodels.indexing.changes import RecordChange
+from kvmodels.flows.writing.changes import KEEP, pending, record_change, refused
+from kvmodels.flows.writing.operation import AttemptState, Operation, Proposal
+from kvmodels.indexing.entries import RecordChange
 from kvmodels.runtime.sync import run
 from tests.query.engines import WatchedEngine
 from tests.regressions.stores import at_once, entries, exact, opened
@@ -68,7 +68,7 @@ def together(db: Database, *changes: Account | int) -> None:
     def keys(_: HeaderView) -> list[bytes]:
         return [layout.key(pk) for pk in pks]
 
-    def propose(seen: Seen) -> Proposal[None]:
+    def propose(seen: AttemptState) -> Proposal[None]:
         live = seen.view.live[schema.collection]
         made = []
         for change, pk in zip(changes, pks, strict=True):

@@ -20,7 +20,7 @@ from kvmodels import (
     StaleObjectError,
     UniqueViolationError,
 )
-from kvmodels.flows.writing.encode import KEEP
+from kvmodels.flows.writing.changes import KEEP
 from tests.oracle import audit, read_engine, spec_of
 from tests.stateful.faces import START_MS, Clock, Face, World
 from tests.stateful.model import FIELDS, Held, Things

@@ -27,9 +27,9 @@ from kvmodels.core.operations import AtomicWrite
 from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.flows.effects import commit, wait_for_commit
 from kvmodels.flows.writing.attempt import execute
-from kvmodels.flows.writing.encode import refused
-from kvmodels.flows.writing.operation import Operation, Proposal, Seen, always
-from kvmodels.indexing.changes import RecordChange
+from kvmodels.flows.writing.changes import refused
+from kvmodels.flows.writing.operation import AttemptState, Operation, Proposal, always
+from kvmodels.indexing.entries import RecordChange
 from tests.shapes.shapes import Circle, Shape, Square
 from tests.transactions.models import Account, Clock, Member, Session, opened, raised
 
@@ -97,7 +97,7 @@ def test_what_commits_by_itself_or_waits_for_others_is_refused(db):
             assert "tx.kv" in str(caught.value)
 
 
-def _proposed(proposal: Proposal[int], _: Seen) -> Proposal[int]:
+def _proposed(proposal: Proposal[int], _: AttemptState) -> Proposal[int]:
     return proposal
 
 

@@ -16,7 +16,7 @@ from kvmodels.api.opening import Opening
 from kvmodels.flows.effects import Flow
 from kvmodels.flows.kv import namespace as flows
 from kvmodels.flows.kv.store_format import StoreFormat
-from kvmodels.flows.writing.encode import KEEP, Keep
+from kvmodels.flows.writing.changes import KEEP, Keep
 from kvmodels.limits import Limits
 
 T = TypeVar("T")

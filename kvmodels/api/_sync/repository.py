@@ -21,7 +21,7 @@ from kvmodels.flows.bulk import loaded_objects, query_writes
 from kvmodels.flows.bulk import options_and_results as bulk_results
 from kvmodels.flows.reading import lookup
 from kvmodels.flows.writing import records, upsert
-from kvmodels.flows.writing.encode import KEEP, Keep, created_object, deadline_of
+from kvmodels.flows.writing.changes import KEEP, Keep, created_object, deadline_of
 from kvmodels.query.query import Query
 from kvmodels.schema.compile import partial_model
 from kvmodels.schema.compile.model import KvModel

@@ -37,10 +37,8 @@ from kvmodels.engines.shared.file_snapshot import Pinned, expire_snapshots
 from kvmodels.engines.shared.group_commit import Group, GroupCommitter, Member
 from kvmodels.engines.sqlite import file as sqlite_file
 from kvmodels.engines.sqlite import log as sqlite_log
-from kvmodels.engines.sqlite.commits.groups import group_transaction
-from kvmodels.engines.sqlite.commits.mutations import SqliteTransaction
-from kvmodels.engines.sqlite.commits.uncontended import UncontendedWriter
 from kvmodels.engines.sqlite.errors import leaves_doubt, translated, with_patience
+from kvmodels.engines.sqlite.group_transaction import SqliteTransaction, group_transaction
 from kvmodels.engines.sqlite.reads import statements
 from kvmodels.engines.sqlite.reads.points import IDLE_CONNECTIONS
 from kvmodels.engines.sqlite.settings import (
@@ -50,6 +48,7 @@ from kvmodels.engines.sqlite.settings import (
     SETTINGS_OF_THE_WRITER,
     SqliteOptions,
 )
+from kvmodels.engines.sqlite.uncontended import UncontendedWriter
 from kvmodels.errors import ClosedError, CommitUnknownError, KvModelsError
 
 T = TypeVar("T")

@@ -32,11 +32,9 @@ from kvmodels.flows.context import Context, HeaderView
 from kvmodels.flows.effects import Flow
 from kvmodels.flows.hydration.rows import shown_key
 from kvmodels.flows.writing.attempt import execute
-from kvmodels.flows.writing.encode import Pending, refused, state_after, stored
-from kvmodels.flows.writing.hooks import Step
-from kvmodels.flows.writing.operation import Operation, Proposal, Seen, always
-from kvmodels.indexing.changes import RecordChange, Violation
-from kvmodels.indexing.entries import entry_keys
+from kvmodels.flows.writing.changes import EncodedObject, PlannedChange, refused, state_after, stored
+from kvmodels.flows.writing.operation import AttemptState, Operation, Proposal, always
+from kvmodels.indexing.entries import RecordChange, Violation, entry_keys
 from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.instances import ObjectState
 
@@ -212,7 +210,7 @@ class BulkAction(Protocol[T_contra]):
         """Return the position of an object in the list of the caller; None for a record of a query."""
         ...
 
-    def step(self, seen: Seen, item: T_contra) -> Step | None:
+    def step(self, seen: AttemptState, item: T_contra) -> PlannedChange | None:
         """Return the change of a record as it was read; None for no change. Raises typed errors."""
         ...
 
@@ -285,11 +283,11 @@ class ActionBatch(Generic[T]):
     def _wanted(self, _: HeaderView) -> Sequence[bytes]:
         return self._keys if self._progress is None else [*self._keys, *self._progress.keys]
 
-    def _propose(self, seen: Seen) -> Proposal[BatchOutcome | None]:
+    def _propose(self, seen: AttemptState) -> Proposal[BatchOutcome | None]:
         if self._progress is not None and self._progress.overtaken_in(seen):
             # Before any record is judged: what another process has stored is no error, and no matter for hooks.
             return Proposal((), always(None))
-        steps: list[Step] = []
+        steps: list[PlannedChange] = []
         failed: list[BulkFailure] = []
         for item in self._items:
             try:
@@ -320,7 +318,7 @@ class ActionBatch(Generic[T]):
 
         return proposal._replace(done=committed, beside=beside)
 
-    def _step(self, seen: Seen, item: T) -> Step | None:
+    def _step(self, seen: AttemptState, item: T) -> PlannedChange | None:
         left_out = self._left_out.get(self._work.pk_of(item))
         if left_out is not None:
             raise left_out
@@ -329,7 +327,7 @@ class ActionBatch(Generic[T]):
     def _key(self, item: T) -> Any:
         return shown_key(self._layout.unpack(self._work.pk_of(item)))
 
-    def _named(self, step: Step, item: T) -> Step:
+    def _named(self, step: PlannedChange, item: T) -> PlannedChange:
         """Return the step with hooks whose exceptions name the record."""
         named = naming(step.after, self._work.schema, self._key(item), self._work.position_of(item))
         return step._replace(after=tuple(named))
@@ -354,7 +352,9 @@ class ActionBatch(Generic[T]):
         return error
 
 
-def _proposal(steps: Sequence[Step], outcome: BatchOutcome, *, holds_objects: bool) -> Proposal[BatchOutcome | None]:
+def _proposal(
+    steps: Sequence[PlannedChange], outcome: BatchOutcome, *, holds_objects: bool
+) -> Proposal[BatchOutcome | None]:
     def done(versionstamp: bytes) -> BatchOutcome | None:
         for step in steps:
             # Objects that neither the caller nor a hook sees need no state.
@@ -373,7 +373,7 @@ def _proposal(steps: Sequence[Step], outcome: BatchOutcome, *, holds_objects: bo
     return Proposal(changes, done, result, states if holds_objects else None, tuple(after))
 
 
-def _state(item: Pending, step: Step, versionstamp: bytes) -> tuple[Any, ObjectState | None]:
+def _state(item: EncodedObject, step: PlannedChange, versionstamp: bytes) -> tuple[Any, ObjectState | None]:
     return item.instance, state_after(item, step.change, versionstamp)
 
 

@@ -45,26 +45,27 @@ from kvmodels.flows.context import Context, HeaderView
 from kvmodels.flows.effects import Flow
 from kvmodels.flows.hydration.rows import document_of, shown_key
 from kvmodels.flows.writing.attempt import execute
-from kvmodels.flows.writing.encode import (
+from kvmodels.flows.writing.changes import (
     KEEP,
+    ChangeBuilder,
     Deadline,
-    Pending,
+    EncodedObject,
+    PlannedChange,
     needs_clock,
     record_change,
     refused,
     state_after,
     stored,
+    writing,
 )
-from kvmodels.flows.writing.hooks import Step, Writer, writing
-from kvmodels.flows.writing.operation import Operation, Proposal, Seen, always
-from kvmodels.indexing.changes import RecordChange, Violation
-from kvmodels.indexing.entries import slot_owner
+from kvmodels.flows.writing.operation import AttemptState, Operation, Proposal, always
+from kvmodels.indexing.entries import RecordChange, Violation, slot_owner
 from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.instances import ObjectState
 
 _new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
 
-_Result = tuple[Pending, Step | None, bool, IntegrityError | None]
+_Result = tuple[EncodedObject, PlannedChange | None, bool, IntegrityError | None]
 """An object, how it is stored, whether it is a new record, and why it is left out."""
 
 
@@ -124,7 +125,7 @@ class _Options(NamedTuple):
     resume_id: str | None
 
 
-def _create(objects: Sequence[Any], options: _Options, writer: Writer) -> Flow[list[BulkItem[Any]]]:
+def _create(objects: Sequence[Any], options: _Options, writer: ChangeBuilder) -> Flow[list[BulkItem[Any]]]:
     if options.on_conflict == "error" and options.resume_id is None and writer.deadline is KEEP:
         columns = insert_columns(writer, objects)
         if columns is not None:
@@ -142,7 +143,7 @@ def _create(objects: Sequence[Any], options: _Options, writer: Writer) -> Flow[l
     return (yield from _resumed(writer, items, options, progress))
 
 
-def _first(writer: Writer, instance: Any, position: int) -> Pending:
+def _first(writer: ChangeBuilder, instance: Any, position: int) -> EncodedObject:
     try:
         return writer.first(instance)
     except Exception as error:  # validators of the user raise anything
@@ -150,7 +151,9 @@ def _first(writer: Writer, instance: Any, position: int) -> Pending:
         raise
 
 
-def _stored(writer: Writer, items: Sequence[Pending] | InsertColumns, options: _Options) -> Flow[list[BulkItem[Any]]]:
+def _stored(
+    writer: ChangeBuilder, items: Sequence[EncodedObject] | InsertColumns, options: _Options
+) -> Flow[list[BulkItem[Any]]]:
     count = len(items.pks) if isinstance(items, InsertColumns) else len(items)
     size = options.batch_size or max(count, 1)
     results: list[BulkItem[Any]] = []
@@ -168,7 +171,7 @@ def _stored(writer: Writer, items: Sequence[Pending] | InsertColumns, options: _
 
 
 def _resumed(
-    writer: Writer, items: Sequence[Pending], options: _Options, progress: StoredProgress
+    writer: ChangeBuilder, items: Sequence[EncodedObject], options: _Options, progress: StoredProgress
 ) -> Flow[list[BulkItem[Any]]]:
     """Write the objects after those that earlier runs, or other processes, have dealt with."""
     size = options.batch_size or max(len(items), 1)
@@ -198,7 +201,7 @@ def _resumed(
     ]
 
 
-def _require_distinct(items: Iterable[Pending]) -> None:
+def _require_distinct(items: Iterable[EncodedObject]) -> None:
     seen: set[bytes] = set()
     for item in items:
         if item.pk in seen:
@@ -222,8 +225,8 @@ class CreateBatch:
 
     def __init__(
         self,
-        writer: Writer,
-        items: Sequence[Pending] | InsertColumns,
+        writer: ChangeBuilder,
+        items: Sequence[EncodedObject] | InsertColumns,
         on_conflict: OnConflict,
         start: int,
         progress: StoredProgress | None = None,
@@ -243,7 +246,7 @@ class CreateBatch:
         self._changes: tuple[RecordChange, ...] = ()
 
     @property
-    def _items(self) -> Sequence[Pending]:
+    def _items(self) -> Sequence[EncodedObject]:
         if self._given is None:
             assert self._columns is not None, "objects are given in one way or the other"
             self._given = self._columns.items(self._context)
@@ -309,13 +312,13 @@ class CreateBatch:
         for item in self._items:
             yield from self._slots_of(view, item)
 
-    def _slots_of(self, view: HeaderView, item: Pending) -> Iterable[bytes]:
+    def _slots_of(self, view: HeaderView, item: EncodedObject) -> Iterable[bytes]:
         for index in view.live[self._schema.collection].maintained:
             for key, slot in index.layout.keys(item.document, item.pk):
                 if slot:
                     yield key
 
-    def _propose(self, seen: Seen) -> Proposal[list[BulkItem[Any]] | None]:
+    def _propose(self, seen: AttemptState) -> Proposal[list[BulkItem[Any]] | None]:
         if self._progress is not None and self._progress.overtaken_in(seen):
             return Proposal((), always(None))
         taken: dict[bytes, bytes] = {}
@@ -368,7 +371,7 @@ class CreateBatch:
 
         return proposal._replace(done=committed, beside=beside)
 
-    def _step(self, position: int, seen: Seen, key: bytes, old: Row | None) -> Step:
+    def _step(self, position: int, seen: AttemptState, key: bytes, old: Row | None) -> PlannedChange:
         item = self._items[position]
         shown = shown_key(item.key_values)
         try:
@@ -383,7 +386,7 @@ class CreateBatch:
         return step._replace(after=tuple(naming(step.after, self._schema, shown, self._start + position)))
 
     def _taken_key(
-        self, item: Pending, key: bytes, old: Row | None, taken: dict[bytes, bytes]
+        self, item: EncodedObject, key: bytes, old: Row | None, taken: dict[bytes, bytes]
     ) -> AlreadyExistsError | None:
         if self._update or (key not in taken and old is None):
             return None
@@ -391,7 +394,7 @@ class CreateBatch:
             "a record with this primary key exists", model=self._schema.name, key=shown_key(item.key_values)
         )
 
-    def _taken_slot(self, seen: Seen, item: Pending, taken: dict[bytes, bytes]) -> IntegrityError | None:
+    def _taken_slot(self, seen: AttemptState, item: EncodedObject, taken: dict[bytes, bytes]) -> IntegrityError | None:
         """Return the error of an object whose unique value a record, or an object before it, has."""
         live = seen.view.live[self._schema.collection]
         for index in live.maintained:

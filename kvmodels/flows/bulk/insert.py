@@ -18,9 +18,8 @@ from kvmodels.codecs.msgpack import MsgpackCodec
 from kvmodels.core.operations import AtomicWrite
 from kvmodels.errors import InvalidValueError
 from kvmodels.flows.context import Context, HeaderView
-from kvmodels.flows.writing.encode import Pending
-from kvmodels.flows.writing.hooks import Writer
-from kvmodels.indexing.simple_batch import insert_writer
+from kvmodels.flows.writing.changes import ChangeBuilder, EncodedObject
+from kvmodels.indexing.simple import insert_writer
 from kvmodels.schema.compile.record_codec import Prepared, PreparedMany
 from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.instances import set_all_loaded
@@ -49,16 +48,18 @@ class InsertColumns(NamedTuple):
             values=self.values[start:end],
         )
 
-    def items(self, context: Context) -> list[Pending]:
+    def items(self, context: Context) -> list[EncodedObject]:
         """Return the objects one by one, as they were when they were validated."""
         schema, many = self.schema, self.prepared
         layout, primary_key = context.layouts[schema.collection], [column.field for column in schema.primary_key]
-        items: list[Pending] = []
+        items: list[EncodedObject] = []
         columns = zip(self.instances, many.values, many.documents, self.values, self.pks, strict=True)
         for instance, values, document, value, pk in columns:
             key_values = tuple([values[name] for name in primary_key])
             prepared = Prepared(values, None, document, key_values, _NOTHING)
-            items.append(Pending(schema, layout, instance, prepared, document, value, self.encoding, key_values, pk))
+            items.append(
+                EncodedObject(schema, layout, instance, prepared, document, value, self.encoding, key_values, pk)
+            )
         return items
 
     def compiled(self, context: Context, view: HeaderView) -> tuple[AtomicWrite, Callable[[bytes], None]] | None:
@@ -96,7 +97,7 @@ class InsertColumns(NamedTuple):
             deque(map(dict[str, Any].update, dicts, many.values), maxlen=0)
 
 
-def insert_columns(writer: Writer, objects: Sequence[Any]) -> InsertColumns | None:
+def insert_columns(writer: ChangeBuilder, objects: Sequence[Any]) -> InsertColumns | None:
     """Validate and encode new objects by columns; None where each of them must be looked at."""
     context, schema, view = writer.context, writer.schema, writer.context.view
     codec = context.codec

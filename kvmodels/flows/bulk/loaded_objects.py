@@ -18,9 +18,8 @@ from kvmodels.flows.bulk.progress import StoredProgress, list_digest
 from kvmodels.flows.context import Context, live_collection
 from kvmodels.flows.effects import Flow
 from kvmodels.flows.hydration.rows import document_of, object_of, shown_key
-from kvmodels.flows.writing.encode import KEEP, Pending
-from kvmodels.flows.writing.hooks import Step, Writer, writing
-from kvmodels.flows.writing.operation import Seen
+from kvmodels.flows.writing.changes import KEEP, ChangeBuilder, EncodedObject, PlannedChange, writing
+from kvmodels.flows.writing.operation import AttemptState
 from kvmodels.flows.writing.records import stale_error
 from kvmodels.schema.compile.record_codec import apply_changes
 from kvmodels.schema.definition.definition import ModelSchema
@@ -100,7 +99,7 @@ def _loaded(context: Context, schema: ModelSchema, objects: Iterable[Any]) -> li
 
 
 def _bulk_update(
-    loaded: Sequence[tuple[Any, ObjectState]], names: Sequence[str] | None, options: BulkOptions, writer: Writer
+    loaded: Sequence[tuple[Any, ObjectState]], names: Sequence[str] | None, options: BulkOptions, writer: ChangeBuilder
 ) -> Flow[BulkResult]:
     context = writer.context
     layout = context.layouts[writer.schema.collection]
@@ -157,8 +156,8 @@ def _resumed(
 
 
 def _prepared(
-    writer: Writer, instance: Any, state: ObjectState, row: Row, names: Sequence[str] | None
-) -> Flow[Pending]:
+    writer: ChangeBuilder, instance: Any, state: ObjectState, row: Row, names: Sequence[str] | None
+) -> Flow[EncodedObject]:
     """Validate and encode an object."""
     context, schema = writer.context, writer.schema
     changed = instance
@@ -191,7 +190,7 @@ class LoadedObject(NamedTuple):
     position: int
     key: tuple[Any, ...]
     row: Row
-    item: Pending | None
+    item: EncodedObject | None
     error: Exception | None = None
 
 
@@ -200,7 +199,7 @@ class StoreAction:
 
     holds_objects = True
 
-    def __init__(self, writer: Writer, *, may_expire: bool) -> None:
+    def __init__(self, writer: ChangeBuilder, *, may_expire: bool) -> None:
         self.schema = writer.schema
         self.reads = may_expire
         self._writer = writer
@@ -214,7 +213,7 @@ class StoreAction:
         """Return the position in the list of the caller."""
         return item.position
 
-    def step(self, seen: Seen, item: LoadedObject) -> Step | None:
+    def step(self, seen: AttemptState, item: LoadedObject) -> PlannedChange | None:
         """Return the object over its record.
 
         Raises:

@@ -47,11 +47,11 @@ from kvmodels.flows.bulk.options_and_results import LISTED_AT_MOST, BulkFailure,
 from kvmodels.flows.context import Context, live_collection
 from kvmodels.flows.effects import Flow, commit, read, read_all, sleep
 from kvmodels.flows.hydration.rows import shown_key
-from kvmodels.flows.writing.encode import Pending
-from kvmodels.flows.writing.operation import Seen
+from kvmodels.flows.writing.changes import EncodedObject
+from kvmodels.flows.writing.operation import AttemptState
 from kvmodels.indexing import rules
 from kvmodels.indexing.budget import check_budget
-from kvmodels.indexing.changes import Violation
+from kvmodels.indexing.entries import Violation
 from kvmodels.limits import Limits
 from kvmodels.schema.definition.definition import ModelSchema
 
@@ -224,7 +224,7 @@ class StoredProgress:
         """The keys that every batch must read."""
         return (self._key,)
 
-    def overtaken_in(self, seen: Seen) -> bool:
+    def overtaken_in(self, seen: AttemptState) -> bool:
         """Return whether another process has changed the row since."""
         row = seen.row(self._key)
         return row is None or row.versionstamp != self._versionstamp
@@ -410,7 +410,7 @@ def outcome_rows(context: Context, prefix: bytes, start: int, batch: Sequence[It
 
 
 def read_outcomes(
-    context: Context, schema: ModelSchema, prefix: bytes, items: Sequence[Pending]
+    context: Context, schema: ModelSchema, prefix: bytes, items: Sequence[EncodedObject]
 ) -> Flow[list[ItemOutcome]]:
     """Return the outcomes of the objects that earlier runs have dealt with.
 
@@ -437,7 +437,7 @@ def read_outcomes(
         place = key_successor(rows[-1].key)
 
 
-def _error(live: LiveCollection, item: Pending, position: int, found: list[Any] | None) -> IntegrityError:
+def _error(live: LiveCollection, item: EncodedObject, position: int, found: list[Any] | None) -> IntegrityError:
     """Return the error of an earlier run; for an index that was dropped meanwhile with its name only."""
     key = shown_key(item.key_values)
     if found is None:

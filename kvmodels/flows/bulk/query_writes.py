@@ -38,9 +38,8 @@ from kvmodels.flows.bulk.progress import BulkState, StoredProgress
 from kvmodels.flows.context import Context
 from kvmodels.flows.effects import Flow, read
 from kvmodels.flows.hydration.rows import document_of, object_of, shown_key
-from kvmodels.flows.writing.encode import KEEP
-from kvmodels.flows.writing.hooks import Step, Writer, writing
-from kvmodels.flows.writing.operation import Seen
+from kvmodels.flows.writing.changes import KEEP, ChangeBuilder, PlannedChange, writing
+from kvmodels.flows.writing.operation import AttemptState
 from kvmodels.query.matching import Matcher, matcher
 from kvmodels.query.plans import digest
 from kvmodels.query.query import Query
@@ -77,7 +76,9 @@ def update_all(context: Context, query: Query, changes: Mapping[str, Any], optio
     return writing(context, query.schema, KEEP, partial(_update_all, query, changes, options))
 
 
-def _update_all(query: Query, changes: Mapping[str, Any], options: BulkOptions, writer: Writer) -> Flow[BulkResult]:
+def _update_all(
+    query: Query, changes: Mapping[str, Any], options: BulkOptions, writer: ChangeBuilder
+) -> Flow[BulkResult]:
     work = UpdateAction(writer, query, changes)
     return _written(writer.context, query, work, options, changes)
 
@@ -107,7 +108,7 @@ def refused_update() -> InvalidArgumentError:
     )
 
 
-def _remove_all(query: Query, options: BulkOptions, writer: Writer) -> Flow[BulkResult]:
+def _remove_all(query: Query, options: BulkOptions, writer: ChangeBuilder) -> Flow[BulkResult]:
     return _written(writer.context, query, RemoveAction(writer, query), options, None)
 
 
@@ -176,7 +177,7 @@ class _QueryAction:
     reads = True
     holds_objects = False
 
-    def __init__(self, writer: Writer, query: Query) -> None:
+    def __init__(self, writer: ChangeBuilder, query: Query) -> None:
         self.schema: ModelSchema = query.schema
         self._writer = writer
         self._context: Context = writer.context
@@ -190,7 +191,7 @@ class _QueryAction:
     def position_of(self, _: FoundRecord) -> None:
         """Return None: there is no list of the caller."""
 
-    def _row(self, seen: Seen, item: FoundRecord) -> tuple[Row, Document] | None:
+    def _row(self, seen: AttemptState, item: FoundRecord) -> tuple[Row, Document] | None:
         """Return the row and the document of a record; None when it no longer satisfies the query."""
         row = seen.live_row(self._layout.key(item.pk))
         if row is None:
@@ -198,7 +199,7 @@ class _QueryAction:
         held = document_of(self._context, row)
         return (row, held) if self._matcher is None or self._holds(self._matcher, seen, row, held) else None
 
-    def _holds(self, test: Matcher, seen: Seen, row: Row, held: Document) -> bool:
+    def _holds(self, test: Matcher, seen: AttemptState, row: Row, held: Document) -> bool:
         upgrade = self.schema.upgrade
         try:
             document = held if upgrade is None else upgrade(held, decode_key(self._layout.pk_of(row.key)))
@@ -211,11 +212,11 @@ class _QueryAction:
 class UpdateAction(_QueryAction):
     """Change fields of the records of a query; ``changes`` holds values and terms by field name."""
 
-    def __init__(self, writer: Writer, query: Query, changes: Mapping[str, Any]) -> None:
+    def __init__(self, writer: ChangeBuilder, query: Query, changes: Mapping[str, Any]) -> None:
         super().__init__(writer, query)
         self._changes = changes
 
-    def step(self, seen: Seen, item: FoundRecord) -> Step | None:
+    def step(self, seen: AttemptState, item: FoundRecord) -> PlannedChange | None:
         """Return the record with its changes; None when it no longer satisfies the query.
 
         Raises:
@@ -245,7 +246,7 @@ class UpdateAction(_QueryAction):
 class RemoveAction(_QueryAction):
     """Remove the records of a query."""
 
-    def step(self, seen: Seen, item: FoundRecord) -> Step | None:
+    def step(self, seen: AttemptState, item: FoundRecord) -> PlannedChange | None:
         """Return the removal; None when the record no longer satisfies the query.
 
         Raises:

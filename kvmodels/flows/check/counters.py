@@ -25,7 +25,7 @@ from kvmodels.flows.effects import Flow, read, rows_at_once
 from kvmodels.flows.evolution.build import rebuild_index
 from kvmodels.flows.evolution.throttle import UNPACED, Pace, SchemaProgress
 from kvmodels.flows.hydration.rows import stored_of
-from kvmodels.indexing.aggregates import contribution, fold, from_u64, to_u64
+from kvmodels.indexing.entries import contribution, fold, from_u64, to_u64
 from kvmodels.schema.definition.definition import ModelSchema
 
 ROWS_AT_ONCE = 500

@@ -27,10 +27,9 @@ from kvmodels.flows.context import Context, HeaderView, writable_collection
 from kvmodels.flows.effects import Flow, commit
 from kvmodels.flows.hydration.rows import document_of, recomputed, stored_of
 from kvmodels.flows.writing.attempt import execute
-from kvmodels.flows.writing.encode import refused
-from kvmodels.flows.writing.operation import Operation, Proposal, Seen, always
-from kvmodels.indexing.changes import RecordChange
-from kvmodels.indexing.entries import NOTHING_HELD, entry_keys, entry_value, slot_owner
+from kvmodels.flows.writing.changes import refused
+from kvmodels.flows.writing.operation import AttemptState, Operation, Proposal, always
+from kvmodels.indexing.entries import NOTHING_HELD, RecordChange, entry_keys, entry_value, slot_owner
 from kvmodels.schema.definition.definition import Document, ModelSchema
 
 _MASK: Final = 1_023
@@ -290,7 +289,7 @@ def _rewrite(context: Context, schema: ModelSchema, pk: bytes, index: LiveIndex 
     def wanted(_: HeaderView) -> Sequence[bytes]:
         return (key,)
 
-    def propose(seen: Seen) -> Proposal[bool]:
+    def propose(seen: AttemptState) -> Proposal[bool]:
         row = seen.live_row(key)
         if row is None:
             return Proposal((), always(True))

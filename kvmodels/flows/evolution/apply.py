@@ -34,7 +34,7 @@ from kvmodels.flows.evolution.header import (
 from kvmodels.flows.evolution.migrate import MigrationReport, migrate, remade
 from kvmodels.flows.evolution.throttle import SAMPLE, Pace
 from kvmodels.flows.hydration.rows import cause_of, document_of, object_of
-from kvmodels.indexing.changes import Misfit
+from kvmodels.indexing.entries import Misfit
 from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.definition.upgrades import version_of
 

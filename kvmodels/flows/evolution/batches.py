@@ -35,8 +35,8 @@ from kvmodels.flows.context import Context, HeaderView
 from kvmodels.flows.effects import Flow, commit, read, read_together, rows_at_once, sleep
 from kvmodels.indexing import rules
 from kvmodels.indexing.budget import check_budget
-from kvmodels.indexing.changes import Compiled, Misfit, RecordChange, Violation
 from kvmodels.indexing.compiler import compile_write
+from kvmodels.indexing.entries import Compiled, Misfit, RecordChange, Violation
 
 FIRST_BATCH = 100
 LARGEST_BATCH = 1_000

@@ -33,8 +33,7 @@ from kvmodels.flows.evolution.header import commit_header, drop_generations, out
 from kvmodels.flows.evolution.throttle import UNPACED, Pace, SchemaProgress
 from kvmodels.flows.hydration.rows import StoredDocument, cause_of, document_of, is_incomplete, stored_of
 from kvmodels.indexing import rules
-from kvmodels.indexing.changes import Misfit, RecordChange
-from kvmodels.indexing.entries import entry_value, misfit
+from kvmodels.indexing.entries import Misfit, RecordChange, entry_value, misfit
 from kvmodels.schema.compile.columns import failed_function
 from kvmodels.schema.definition.definition import Document, ModelSchema
 

@@ -31,8 +31,7 @@ from kvmodels.flows.evolution.header import commit_header
 from kvmodels.flows.evolution.throttle import UNPACED, Pace, SchemaProgress
 from kvmodels.flows.hydration.rows import cause_of, document_of, object_of
 from kvmodels.indexing import rules
-from kvmodels.indexing.changes import Misfit, RecordChange
-from kvmodels.indexing.entries import misfit
+from kvmodels.indexing.entries import Misfit, RecordChange, misfit
 from kvmodels.schema.compile.columns import failed_function
 from kvmodels.schema.definition.definition import Document, ModelSchema
 from kvmodels.schema.definition.upgrades import version_of

@@ -20,7 +20,7 @@ from kvmodels.flows.arguments import lifetime_ms, require_text
 from kvmodels.flows.effects import Flow, commit, read
 from kvmodels.flows.kv.operations import PendingWrite, commit_operation, get_entry
 from kvmodels.flows.kv.store_format import LIBRARY_PART, StoreFormat
-from kvmodels.flows.writing.encode import Keep
+from kvmodels.flows.writing.changes import Keep
 from kvmodels.limits import Limits
 
 ATTEMPTS: Final = 50

@@ -21,7 +21,7 @@ from kvmodels.flows.effects import Flow, ranges_at_once, read, rows_at_once, ste
 from kvmodels.flows.execution.executor import MAX_BATCH
 from kvmodels.flows.reading import scan
 from kvmodels.flows.reading.scan import ResultScan, fetch
-from kvmodels.indexing.aggregates import from_u64
+from kvmodels.indexing.entries import from_u64
 from kvmodels.query.aggregates import Accumulator, Grouping, Measure, average, summed
 from kvmodels.query.planning.aggregation import (
     COUNT,

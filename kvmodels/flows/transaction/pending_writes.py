@@ -39,9 +39,8 @@ from kvmodels.core.operations import (
 from kvmodels.errors import InvalidArgumentError, InvalidValueError, KvModelsError
 from kvmodels.flows.hydration.rows import shown_key
 from kvmodels.flows.writing.operation import LogicalWrite, Proposal
-from kvmodels.indexing import aggregates
-from kvmodels.indexing.changes import RecordChange, Violation
-from kvmodels.indexing.entries import entry_keys, entry_value, require_fan_out
+from kvmodels.indexing import entries
+from kvmodels.indexing.entries import RecordChange, Violation, entry_keys, entry_value, require_fan_out
 from kvmodels.schema.instances import PendingStamp, pending_state, set_state, state_of
 
 R = TypeVar("R")
@@ -198,9 +197,9 @@ def _layer(codec: ValueCodec, record: _Record) -> Layer:
             if not index.readable:
                 continue  # no query reads it; the compiler decides at the commit
             if index.definition.aggregates is not None:
-                aggregates.fold(sums, _counted_before(index, first), -1)
-                after = aggregates.contribution(index, last.new_document, last.expire_at)
-                aggregates.fold(sums, after, +1)
+                entries.fold(sums, _counted_before(index, first), -1)
+                after = entries.contribution(index, last.new_document, last.expire_at)
+                entries.fold(sums, after, +1)
                 continue
             hidden.update(_entries_before(index, first))
             present = entry_keys(index, last.new_document, last.pk)
@@ -230,7 +229,7 @@ def _entries_before(index: LiveIndex, change: RecordChange) -> list[bytes]:
 def _counted_before(index: LiveIndex, change: RecordChange) -> dict[bytes, int]:
     """Return what a record has added to counters as it was read; damaged as in ``_entries_before``."""
     try:
-        return aggregates.contribution(index, change.old_document, None if change.old is None else change.old.expire_at)
+        return entries.contribution(index, change.old_document, None if change.old is None else change.old.expire_at)
     except InvalidValueError:
         return {}
 

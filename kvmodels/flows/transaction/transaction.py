@@ -27,10 +27,10 @@ from kvmodels.flows.kv.store_format import StoreFormat
 from kvmodels.flows.transaction.checks import Guards, ReadSet, is_unchecked, noting, unchecked, version_of, within
 from kvmodels.flows.transaction.pending_writes import Overlay, WrittenRecords
 from kvmodels.flows.transaction.rerun import Rerun
-from kvmodels.flows.writing.operation import LogicalWrite, Seen
+from kvmodels.flows.writing.operation import AttemptState, LogicalWrite
 from kvmodels.indexing.budget import check_budget
-from kvmodels.indexing.changes import Compiled, NeedRows
 from kvmodels.indexing.compiler import compile_write
+from kvmodels.indexing.entries import Compiled, NeedRows
 from kvmodels.schema.instances import PendingStamp
 
 R = TypeVar("R")
@@ -212,7 +212,7 @@ class TransactionFlows:
         result = yield from read([point(key) for key in keys], include_expired=True)
         rows = {key: found[0] if found else None for key, found in zip(keys, result.ranges, strict=True)}
         before = self._records.versions(keys)
-        proposal = operation.propose(Seen(view, rows, self.now_ms))
+        proposal = operation.propose(AttemptState(view, rows, self.now_ms))
         if self._records.versions(keys) != before:
             raise InvalidArgumentError(
                 "a function that changes a record has written this record in its transaction",

@@ -4,9 +4,10 @@ The first attempt guesses where its operation allows it: it goes without a read,
 takes unique values for free. Its commit checks all of that. Every later attempt goes by what it has read.
 
 Every decision to fail is taken on one snapshot of header, records, slots and token, so an error is true at one
-moment. On engines that may lose answers one token goes with all attempts: each checks that it is absent and sets it
-to its number. After a lost answer nothing but success may be reported until the token is burned
-(``flows/writing/token.py``), because the lost commit may still arrive.
+moment. On engines that may lose answers one ``Token`` goes with all attempts: each checks that it is absent and sets
+it to its number. Burning a token (setting it to VOID while it is absent) makes sure that no delivery which is still
+under way can be applied; until then nothing but success may be reported after a lost answer. A token in the record
+itself was rejected, because a later write of the record destroys it.
 
 Rules of this module: bounded by attempts and deadline (``RetryPolicy``); no decision about records or indexes.
 """
@@ -16,17 +17,28 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from kvmodels.catalog.keyspace import HEADER_KEY
+from kvmodels.catalog.keyspace import HEADER_KEY, token_key
 from kvmodels.core.keys import decode_key
-from kvmodels.core.operations import AtomicWrite, Committed, Conflict, ReadRange, ReadResult, Removal, Row
-from kvmodels.errors import CommitUnknownError, KvModelsError, ReadOnlyError, RetriesExhaustedError
+from kvmodels.core.operations import (
+    AtomicWrite,
+    Check,
+    Committed,
+    Conflict,
+    ReadRange,
+    ReadResult,
+    Removal,
+    Row,
+    Set,
+    point,
+)
+from kvmodels.errors import CommitUnknownError, EngineError, KvModelsError, ReadOnlyError, RetriesExhaustedError
 from kvmodels.flows.context import Context, HeaderView, header_view, reload_header
-from kvmodels.flows.effects import Commit, Flow, ReadToChange, Remove, now, read_together, sleep
-from kvmodels.flows.writing.operation import LogicalWrite, Proposal, Seen, run_after
-from kvmodels.flows.writing.token import Token, settled, token_row_attempt
+from kvmodels.flows.effects import Commit, Flow, ReadToChange, Remove, commit, now, read, read_together, sleep
+from kvmodels.flows.writing.operation import AttemptState, LogicalWrite, Proposal, run_after
+from kvmodels.indexing import rules
 from kvmodels.indexing.budget import check_budget, fits
-from kvmodels.indexing.changes import NeedRows, Violation
 from kvmodels.indexing.compiler import compile_simple, compile_write
+from kvmodels.indexing.entries import NeedRows, Violation
 from kvmodels.indexing.simple import record_writer
 
 R = TypeVar("R")
@@ -74,7 +86,7 @@ def execute(context: Context, operation: LogicalWrite[R]) -> Flow[R]:
                 rows = {key: row}
                 del found
             now_ms = (yield from now()) if operation.timed or (row is not None and row[4] is not None) else 0
-            guess = _guess(context, operation, _new(Seen, (view, rows, now_ms)))
+            guess = _guess(context, operation, _new(AttemptState, (view, rows, now_ms)))
             del rows, row  # the garbage collector visits everything that many waiting tasks keep
         if guess is not None:
             proposal, write = guess
@@ -108,7 +120,7 @@ def _may_guess(context: Context, operation: LogicalWrite[R], view: HeaderView) -
     return True
 
 
-def _guess(context: Context, operation: LogicalWrite[R], seen: Seen) -> tuple[Proposal[R], AtomicWrite] | None:
+def _guess(context: Context, operation: LogicalWrite[R], seen: AttemptState) -> tuple[Proposal[R], AtomicWrite] | None:
     """Return what to commit by assumptions; None where the state of the store must be read.
 
     Only a success of that commit is final. Where the assumptions lead to an error, or to no write at all, the attempt
@@ -141,7 +153,7 @@ def _failed_keys(write: AtomicWrite | Removal, outcome: Conflict) -> tuple[bytes
 
 
 def _compiled(
-    context: Context, operation: LogicalWrite[R], proposal: Proposal[R], seen: Seen
+    context: Context, operation: LogicalWrite[R], proposal: Proposal[R], seen: AttemptState
 ) -> AtomicWrite | NeedRows | None:
     """Compile what an attempt proposes; return None when there is nothing to write.
 
@@ -243,7 +255,7 @@ class _Run(Generic[R]):
         return compiled if isinstance(compiled, _Done) else None
 
     def _compiled(self, *, must_read: bool) -> Flow[tuple[Proposal[R], AtomicWrite | None] | _Done[R] | None]:
-        """What to commit; the result when an earlier attempt was applied; None when the header changed."""
+        """Return what to commit; or the result if an earlier attempt was applied; or None if the header changed."""
         view = yield from self._writable_view()
         keys = set(self._operation.keys(view))
         proposed: tuple[Proposal[R], Any] | None = None
@@ -257,7 +269,7 @@ class _Run(Generic[R]):
                     return finished
             else:
                 rows = None
-            seen = Seen(view, rows, (yield from self._now(rows)))
+            seen = AttemptState(view, rows, (yield from self._now(rows)))
             # Time passes between two reads: a record may have expired, although its row is still the same.
             wanted = sorted(self._operation.keys(view))
             basis = None if rows is None else [(rows[key], seen.live_row(key) is None) for key in wanted]
@@ -333,7 +345,7 @@ class _Run(Generic[R]):
     # --- between attempts -------------------------------------------------------------------------------------
 
     def exhausted(self) -> RetriesExhaustedError | None:
-        """The error when there may be no further attempt."""
+        """Return the error when there may be no further attempt."""
         elapsed = self._context.monotonic() - self._started
         policy = self._context.retry
         # An attempt without a read only guesses: what it met may be a row that has expired, or another header.
@@ -380,7 +392,7 @@ class _Run(Generic[R]):
             error.add_note(f"kvmodels: db.outcome({self.token.text!r}) tells whether the operation was applied")
 
     def _finished(self, rows: dict[bytes, Row | None]) -> _Done[R] | None:
-        """The result when an earlier attempt turns out to have been applied."""
+        """Return the result when an earlier attempt turns out to have been applied."""
         row = rows.get(self.token.key) if self.token is not None else None
         return None if row is None else self._result_of(row)
 
@@ -400,3 +412,85 @@ class _Run(Generic[R]):
 def _obstacle(view: HeaderView, collection: str) -> KvModelsError | None:
     live = view.live[collection]
     return live.refused or live.read_only
+
+
+LIFETIME_S = 900.0
+LIFETIMES_PER_DEADLINE = 10.0
+VOID = "void"
+
+
+class Token:
+    """The token of one logical operation."""
+
+    __slots__ = ("key", "lifetime_ms", "text")
+
+    def __init__(self, text: str, deadline_s: float) -> None:
+        self.text = text
+        self.key = token_key(text)
+        self.lifetime_ms = int(1000 * max(LIFETIME_S, LIFETIMES_PER_DEADLINE * deadline_s))
+
+    def attach(self, write: AtomicWrite, value: Set) -> AtomicWrite:
+        """Return the operation with the check and the mutation that make it apply at most once."""
+        check = rules.token_check(self.key)
+        checks = write.checks if check is None else (*write.checks, check)
+        return AtomicWrite(checks, (*write.mutations, value))
+
+    def row(self, context: Context, value: int | str, now_ms: int) -> Set:
+        """Return the row that says how the operation ended."""
+        return Set(self.key, *context.codec.encode(value), now_ms + self.lifetime_ms)
+
+
+def token_row_attempt(context: Context, row: Row) -> int | None:
+    """Return the number of the attempt that was applied, or None when the token was burned."""
+    value = context.codec.decode(row.value, row.encoding, row.key)
+    return value if isinstance(value, int) else None
+
+
+def burn(context: Context, token: Token, started: float) -> Flow[Row | None]:
+    """Make sure that the operation is not applied later, or find out that it was.
+
+    Returns:
+        None when the token is burned, else its row.
+
+    Raises:
+        CommitUnknownError: every answer was lost until the deadline; it carries the token.
+    """
+    attempt = 1
+    while True:
+        value = token.row(context, VOID, (yield from now()))
+        try:
+            outcome = yield from commit(AtomicWrite((Check(token.key, None, physical=True),), (value,)))
+            if isinstance(outcome, Committed):
+                return None
+            result = yield from read((point(token.key),), include_expired=True)
+        except CommitUnknownError as error:
+            left = context.retry.deadline_s - (context.monotonic() - started)
+            if left <= 0:
+                raise CommitUnknownError(
+                    "the answer to a commit was lost and its outcome could not be found out in time", token=token.text
+                ) from error
+            attempt += 1
+            pause = min(context.retry.pause(attempt, context.random()), left)
+            if pause > 0:
+                yield from sleep(pause)
+            continue
+        row = result.ranges[0][0] if result.ranges[0] else None
+        return None if row is None or token_row_attempt(context, row) is None else row
+
+
+def settled(context: Context, token: Token, started: float) -> Flow[Row | None]:
+    """Return the same before a failure is reported, which may be untrue and which the engine may not be able to tell.
+
+    Raises:
+        CommitUnknownError: the outcome could not be found out; it carries the token.
+    """
+    try:
+        return (yield from burn(context, token, started))
+    except CommitUnknownError:
+        raise
+    except EngineError as error:
+        raise CommitUnknownError(
+            "the answer to a commit was lost and its outcome could not be found out",
+            token=token.text,
+            reason=str(error),
+        ) from error

@@ -13,14 +13,14 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 from kvmodels.core.operations import AtomicWrite, Removal, Row
 from kvmodels.errors import KvModelsError
 from kvmodels.flows.context import HeaderView
-from kvmodels.indexing.changes import RecordChange, Violation
+from kvmodels.indexing.entries import RecordChange, Violation
 from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.instances import ObjectState
 
 R = TypeVar("R")
 
 
-class Seen(NamedTuple):
+class AttemptState(NamedTuple):
     """The header and the physical rows that one attempt goes by; ``rows`` is None when nothing was read.
 
     ``now_ms`` is the clock of the engine when any of the rows has a deadline or the operation sets one, else 0.
@@ -31,11 +31,11 @@ class Seen(NamedTuple):
     now_ms: int
 
     def row(self, key: bytes) -> Row | None:
-        """The physical row of a key that the operation asked for."""
+        """Return the physical row of a key that the operation asked for."""
         return self.rows[key] if self.rows is not None else None
 
     def live_row(self, key: bytes) -> Row | None:
-        """The same, None when it has expired."""
+        """Return the same, None when it has expired."""
         row = None if self.rows is None else self.rows[key]
         return None if row is None or (row.expire_at is not None and row.expire_at <= self.now_ms) else row
 
@@ -92,7 +92,7 @@ class LogicalWrite(Protocol[R]):
 
     @property
     def timed(self) -> bool:
-        """Whether it sets a deadline, so that it needs the clock."""
+        """Return whether it sets a deadline, so that it needs the clock."""
         ...
 
     @property
@@ -106,7 +106,7 @@ class LogicalWrite(Protocol[R]):
         ...
 
     @property
-    def propose(self) -> Callable[[Seen], Proposal[R]]:
+    def propose(self) -> Callable[[AttemptState], Proposal[R]]:
         """Returns the changes for what was read; raises typed errors."""
         ...
 
@@ -126,7 +126,7 @@ class Operation(Generic[R]):
 
     schemas: Sequence[ModelSchema]
     keys: Callable[[HeaderView], Sequence[bytes]]
-    propose: Callable[[Seen], Proposal[R]]
+    propose: Callable[[AttemptState], Proposal[R]]
     refused: Callable[[Violation], KvModelsError]
     reads: bool = True
     timed: bool = False
@@ -140,7 +140,7 @@ class Operation(Generic[R]):
 
 
 def always(result: R) -> Callable[[bytes], R]:
-    """A ``Proposal.done`` that does not look at the versionstamp."""
+    """Return a ``Proposal.done`` that does not look at the versionstamp."""
 
     def done(_: bytes) -> R:
         return result
@@ -149,7 +149,7 @@ def always(result: R) -> Callable[[bytes], R]:
 
 
 def run_after(functions: Iterable[Callable[[], object]]) -> None:
-    """Run what is to be run after a commit, all of it; the first error goes on to the caller when that is done.
+    """Run all functions that follow a commit; the first error is raised when all have run.
 
     Raises:
         Exception: what the first function that failed raised, with a note that the write was committed, and a note

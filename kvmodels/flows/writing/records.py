@@ -1,7 +1,7 @@
 """Insert, save, patch, mutate, rename and remove one record.
 
-Each function builds an ``Operation`` and leaves compilation, retry and lost answers to
-``kvmodels.flows.writing.attempt``, and hooks and time fields to the ``Writer`` of ``kvmodels.flows.writing.hooks``.
+Each function builds a ``LogicalWrite``. ``kvmodels.flows.writing.attempt`` compiles it, retries it and handles lost
+answers; the ``ChangeBuilder`` of ``kvmodels.flows.writing.changes`` runs hooks and sets time fields.
 
 Rules of this module: a decision to refuse is taken in ``propose``, on what was read; nothing is encoded here.
 """
@@ -26,20 +26,22 @@ from kvmodels.flows.effects import Flow
 from kvmodels.flows.hydration.loader import loader_of
 from kvmodels.flows.hydration.rows import absent, document_of, object_of, shown_key
 from kvmodels.flows.writing.attempt import execute
-from kvmodels.flows.writing.encode import (
+from kvmodels.flows.writing.changes import (
     KEEP,
+    ChangeBuilder,
     Deadline,
+    EncodedObject,
     Keep,
-    Pending,
+    PlannedChange,
+    attended,
     encoded,
     needs_clock,
     refused,
     state_after,
     stored,
 )
-from kvmodels.flows.writing.hooks import Step, Writer, attended
-from kvmodels.flows.writing.operation import CompiledWrite, LogicalWrite, Proposal, Seen, always
-from kvmodels.indexing.changes import RecordChange
+from kvmodels.flows.writing.operation import AttemptState, CompiledWrite, LogicalWrite, Proposal, always
+from kvmodels.indexing.entries import RecordChange
 from kvmodels.indexing.simple import record_writer
 from kvmodels.schema.compile.record_codec import apply_changes
 from kvmodels.schema.definition.definition import Document, ModelSchema
@@ -67,10 +69,10 @@ def insert(context: Context, schema: ModelSchema, instance: Any, expire_in: Dead
 
     Cost: no read and one commit of 2 + (unique values) checks when nothing is in the way.
     """
-    return _flow(Writer(context, schema, expire_in), _InsertObject, instance)
+    return _flow(ChangeBuilder(context, schema, expire_in), _InsertObject, instance)
 
 
-def _flow(writer: Writer, operation: Callable[..., LogicalWrite[R]], *arguments: Any) -> Flow[R]:
+def _flow(writer: ChangeBuilder, operation: Callable[..., LogicalWrite[R]], *arguments: Any) -> Flow[R]:
     """Return the flow of an operation that is made of a writer and arguments."""
     if writer.life is None:
         return execute(writer.context, operation(writer, *arguments))
@@ -78,7 +80,7 @@ def _flow(writer: Writer, operation: Callable[..., LogicalWrite[R]], *arguments:
 
 
 class _RecordWrite:
-    """What writes of single records have in common.
+    """Base of the writes of single records.
 
     A thousand tasks may wait for a commit, and the garbage collector visits what each of them keeps: so an operation is
     one object with slots.
@@ -91,7 +93,7 @@ class _RecordWrite:
     attempts: int | None = None
     refused = staticmethod(refused)
 
-    def __init__(self, writer: Writer, key: bytes, timed: bool = False) -> None:
+    def __init__(self, writer: ChangeBuilder, key: bytes, timed: bool = False) -> None:
         self._writer = writer
         self._key = key
         self.schemas = (writer.schema,)
@@ -113,11 +115,11 @@ class _InsertObject(_RecordWrite):
 
     reads = False
 
-    def __init__(self, writer: Writer, instance: Any) -> None:
+    def __init__(self, writer: ChangeBuilder, instance: Any) -> None:
         item = self._item = writer.first(instance)
         super().__init__(writer, item[1].prefix + item[8], needs_clock(writer.schema, writer.deadline))
 
-    def propose(self, seen: Seen, /) -> Proposal[Any]:
+    def propose(self, seen: AttemptState, /) -> Proposal[Any]:
         """Return the proposal that stores the record; AlreadyExistsError if there is one."""
         item, writer = self._item, self._writer
         if seen.rows is None:  # the commit checks that there is none
@@ -129,10 +131,10 @@ class _InsertObject(_RecordWrite):
         return storing_one(writer, writer.store(item, seen, seen.row(self._key)))
 
 
-def storing_one(writer: Writer, step: Step, *, is_fresh: bool = False) -> Proposal[Any]:
+def storing_one(writer: ChangeBuilder, step: PlannedChange, *, is_fresh: bool = False) -> Proposal[Any]:
     """Return the proposal that stores one object.
 
-    Nobody else has a fresh one yet, so it may hold what is stored before that is committed.
+    A fresh object belongs to no caller yet, so it may get its state before the commit.
     """
     change, item, after = step
     assert item is not None
@@ -169,7 +171,7 @@ def save(
     state = state_of(instance)
     if state is None and not force:
         return insert(context, schema, instance, expire_in)
-    return _flow(Writer(context, schema, expire_in), _SaveObject, instance, state, force)
+    return _flow(ChangeBuilder(context, schema, expire_in), _SaveObject, instance, state, force)
 
 
 class _SaveObject(_RecordWrite):
@@ -177,7 +179,7 @@ class _SaveObject(_RecordWrite):
 
     __slots__ = ("_force", "_instance", "_item", "_loaded", "reads")
 
-    def __init__(self, writer: Writer, instance: Any, state: ObjectState | None, force: bool) -> None:
+    def __init__(self, writer: ChangeBuilder, instance: Any, state: ObjectState | None, force: bool) -> None:
         context, schema, expire_in = writer.context, writer.schema, writer.deadline
         item = writer.first(instance, _loaded_document(context, schema, state))
         key = item.layout.prefix + item.pk
@@ -198,7 +200,7 @@ class _SaveObject(_RecordWrite):
         self._item = item
         self._loaded = loaded
 
-    def propose(self, seen: Seen, /) -> Proposal[Any]:
+    def propose(self, seen: AttemptState, /) -> Proposal[Any]:
         """Return the proposal that stores the object; StaleObjectError if its record is of another version."""
         writer, item, loaded = self._writer, self._item, self._loaded
         schema = writer.schema
@@ -213,14 +215,14 @@ class _SaveObject(_RecordWrite):
 
 
 def _loaded_document(context: Context, schema: ModelSchema, state: ObjectState | None) -> Document | None:
-    """What time fields of a loaded object follow; not decoded for others."""
+    """Return the loaded document where time fields need it; else None."""
     if state is None or not schema.time_fields:
         return None
     return context.codec.decode_document(state.value, state.encoding, b"")
 
 
 def stale_error(schema: ModelSchema, key: tuple[Any, ...], loaded: Row, current: Row | None) -> StaleObjectError:
-    """The error for an object whose record is not the one that it was loaded from."""
+    """Return the error for an object whose record is not the one that it was loaded from."""
     if isinstance(loaded.versionstamp, PendingStamp):
         return StaleObjectError(
             "the object is of a version that was not committed",
@@ -268,7 +270,7 @@ def patch(
 
     Cost: an attempt is one read and one commit; after a conflict a second read when a unique value changes.
     """
-    return _flow(Writer(context, schema, expire_in), _ChangeRecord, given, None, dict(changes))
+    return _flow(ChangeBuilder(context, schema, expire_in), _ChangeRecord, given, None, dict(changes))
 
 
 def mutate(
@@ -286,7 +288,7 @@ def mutate(
     Raises: as ``patch``.
     """
     require_callable("function", function, "Give a function that takes the object and changes it.")
-    return _flow(Writer(context, schema, expire_in), _ChangeRecord, given, function, {})
+    return _flow(ChangeBuilder(context, schema, expire_in), _ChangeRecord, given, function, {})
 
 
 def _packed(context: Context, schema: ModelSchema, given: Any) -> tuple[tuple[Any, ...], bytes]:
@@ -312,7 +314,7 @@ class _ChangeRecord(_RecordWrite):
 
     def __init__(
         self,
-        writer: Writer,
+        writer: ChangeBuilder,
         given: Any,
         function: Callable[[Any], Any] | None,
         changes: Mapping[str, Any],
@@ -325,7 +327,7 @@ class _ChangeRecord(_RecordWrite):
         self.guesses = writer.life is None
         super().__init__(writer, context.layouts[schema.collection].prefix + pk, writer.deadline is not KEEP)
 
-    def propose(self, seen: Seen, /) -> Proposal[Any]:
+    def propose(self, seen: AttemptState, /) -> Proposal[Any]:
         """Return the proposal that stores the changed record; DoesNotExist if there is none."""
         writer = self._writer
         context, schema = writer.context, writer.schema
@@ -337,7 +339,7 @@ class _ChangeRecord(_RecordWrite):
             raise _moved(schema, self._values, item.key_values)
         return storing_one(writer, writer.store(item, seen, row, old), is_fresh=is_fresh)
 
-    def _changed(self, seen: Seen, row: Row) -> tuple[Pending, Document, bool]:
+    def _changed(self, seen: AttemptState, row: Row) -> tuple[EncodedObject, Document, bool]:
         """Return the changed object, the document before, and whether the object is not one of the caller."""
         writer, function, changes = self._writer, self._function, self._changes
         context, schema = writer.context, writer.schema
@@ -409,7 +411,7 @@ def _require_changed(schema: ModelSchema, returned: Any) -> None:
 
 
 def _row_of(context: Context, schema: ModelSchema, row: Row | None) -> Row | None:
-    """A row, None when it is one of another class that shares the collection; for the first class none is."""
+    """Return a row, None when it is one of another class that shares the collection; for the first class none is."""
     if row is None or schema.variants is None or not schema.variants.where:
         return row
     return None if schema.variants.of_document(document_of(context, row)) is None else row
@@ -424,7 +426,7 @@ def rename(context: Context, schema: ModelSchema, values: tuple[Any, ...], new_v
 
     Cost: an attempt is one read and one commit.
     """
-    return _flow(Writer(context, schema, KEEP), _RenameRecord, values, new_values)
+    return _flow(ChangeBuilder(context, schema, KEEP), _RenameRecord, values, new_values)
 
 
 class _RenameRecord(_RecordWrite):
@@ -432,7 +434,7 @@ class _RenameRecord(_RecordWrite):
 
     __slots__ = ("_new_key", "_new_pk", "_new_values", "_pk", "_values")
 
-    def __init__(self, writer: Writer, values: tuple[Any, ...], new_values: tuple[Any, ...]) -> None:
+    def __init__(self, writer: ChangeBuilder, values: tuple[Any, ...], new_values: tuple[Any, ...]) -> None:
         layout = writer.context.layouts[writer.schema.collection]
         self._values, self._new_values = values, new_values
         self._pk, self._new_pk = layout.pack(values), layout.pack(new_values)
@@ -443,7 +445,7 @@ class _RenameRecord(_RecordWrite):
         """Return both keys."""
         return (self._key, self._new_key)
 
-    def propose(self, seen: Seen, /) -> Proposal[Any]:
+    def propose(self, seen: AttemptState, /) -> Proposal[Any]:
         """Return the proposal that moves the record; DoesNotExist, or AlreadyExistsError."""
         writer, new_values = self._writer, self._new_values
         context, schema = writer.context, writer.schema
@@ -474,7 +476,7 @@ class _RenameRecord(_RecordWrite):
         return _moving(writer, writer.store(item, seen, row), seen.row(self._new_key))
 
 
-def _moving(writer: Writer, step: Step, replaced: Row | None) -> Proposal[Any]:
+def _moving(writer: ChangeBuilder, step: PlannedChange, replaced: Row | None) -> Proposal[Any]:
     """Return the proposal that moves a record to the key of its object.
 
     ``step`` was made for the row under the old key; ``replaced`` is an expired row under the new one.
@@ -506,7 +508,7 @@ def remove_key(context: Context, schema: ModelSchema, given: Any) -> Flow[bool]:
     Cost: an attempt is one read and one commit.
     """
     _, pk = _packed(context, schema, given)
-    return _flow(Writer(context, schema, KEEP), _RemoveByKey, pk)
+    return _flow(ChangeBuilder(context, schema, KEEP), _RemoveByKey, pk)
 
 
 def _removed(_: bytes) -> bool:
@@ -522,7 +524,7 @@ class _RemoveByKey(_RecordWrite):
 
     __slots__ = ("_pk", "guesses")
 
-    def __init__(self, writer: Writer, pk: bytes) -> None:
+    def __init__(self, writer: ChangeBuilder, pk: bytes) -> None:
         schema = writer.schema
         self._pk = pk
         # Hooks, and the class of a record of several, are asked of the row.
@@ -538,7 +540,7 @@ class _RemoveByKey(_RecordWrite):
         removal = None if compiler is None else compiler.removal(self._pk, context.limits)
         return None if removal is None else (_REMOVED, removal)
 
-    def propose(self, seen: Seen, /) -> Proposal[bool]:
+    def propose(self, seen: AttemptState, /) -> Proposal[bool]:
         """Return the proposal that removes the record; one without changes if there is none."""
         writer = self._writer
         row = _row_of(writer.context, writer.schema, seen.live_row(self._key))
@@ -549,7 +551,7 @@ class _RemoveByKey(_RecordWrite):
 
 
 def remove_object(context: Context, schema: ModelSchema, instance: Any) -> Flow[bool]:
-    """Remove the record of a loaded object if nobody changed it since; an object never stored is removed by its key.
+    """Remove the record of a loaded object if it has not changed since; an object never stored is removed by its key.
 
     Raises:
         StaleObjectError: the record changed or went since the object was loaded.
@@ -557,7 +559,7 @@ def remove_object(context: Context, schema: ModelSchema, instance: Any) -> Flow[
     Cost: one commit without a read.
     """
     state = state_of(instance)
-    writer = Writer(context, schema, KEEP)
+    writer = ChangeBuilder(context, schema, KEEP)
     if state is None:
         pk = context.layouts[schema.collection].pack(schema.primary_key_of(instance))
         return _flow(writer, _RemoveByKey, pk)
@@ -569,7 +571,7 @@ class _RemoveLoaded(_RecordWrite):
 
     __slots__ = ("_instance", "_loaded", "_pk", "_state", "reads")
 
-    def __init__(self, writer: Writer, instance: Any, state: ObjectState) -> None:
+    def __init__(self, writer: ChangeBuilder, instance: Any, state: ObjectState) -> None:
         layout = writer.context.layouts[writer.schema.collection]
         self._pk = layout.pack(state.key)
         super().__init__(writer, layout.key(self._pk))
@@ -578,7 +580,7 @@ class _RemoveLoaded(_RecordWrite):
         self._loaded = Row(self._key, state.value, state.encoding, state.versionstamp, state.expire_at)
         self._state = state
 
-    def propose(self, seen: Seen, /) -> Proposal[bool]:
+    def propose(self, seen: AttemptState, /) -> Proposal[bool]:
         """Return the proposal that removes the record; StaleObjectError if it is of another version."""
         loaded = self._loaded
         current = loaded if seen.rows is None else seen.live_row(self._key)

@@ -173,7 +173,7 @@ def _require_values_of_fields(schema: ModelSchema, lookups: Mapping[str, Any]) -
 
 
 def _unique_key(schema: ModelSchema, lookups: Mapping[str, Any], others: Mapping[str, Any]) -> str | None:
-    """The unique index that holds the record which the lookups make, None for the primary key.
+    """Return the unique index that holds the record which the lookups make, None for the primary key.
 
     Its columns are fields of the model, each among the lookups; and of a partial index the values of the new record say
     that it holds the record. Otherwise two callers could each make a record that no slot tells apart.
@@ -207,7 +207,7 @@ def _unique_key(schema: ModelSchema, lookups: Mapping[str, Any], others: Mapping
 
 
 def _is_within(schema: ModelSchema, values: Mapping[str, Any], where: Partial) -> bool:
-    """Whether a partial index holds the record; of classes that share a collection the class says something, too."""
+    """Return whether a partial index holds the record; for classes that share a collection, the class counts too."""
     tested = _tested(where)
     known = {name: value for name, value in values.items() if name in tested}
     return implies(schema, Query(schema).filtered((), known).where, where)
@@ -218,7 +218,7 @@ def _tested(where: Partial) -> frozenset[str]:
 
 
 def _is_of_another_class(context: Context, schema: ModelSchema, error: IntegrityError) -> Flow[bool]:
-    """Whether the record that was in the way is of another class, so that no look finds it; then the error says so."""
+    """Return whether the conflicting record is of another class, so that no lookup finds it; the error then says so."""
     variants = schema.variants
     if variants is None or not variants.where or not isinstance(error, (AlreadyExistsError, UniqueViolationError)):
         return False
@@ -236,7 +236,7 @@ def _is_of_another_class(context: Context, schema: ModelSchema, error: Integrity
 
 
 def _decides(error: IntegrityError, unique: str | None) -> bool:
-    """Whether the insert lost against a record with the very key that was looked up."""
+    """Return whether the insert lost against a record with the very key that was looked up."""
     if isinstance(error, UniqueViolationError):
         return error.index == unique
     return unique is None and isinstance(error, AlreadyExistsError)

@@ -14,9 +14,9 @@ from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.flows.context import Context
 from kvmodels.flows.hydration.rows import document_of, object_of
 from kvmodels.flows.writing.attempt import execute
-from kvmodels.flows.writing.encode import KEEP, pending, record_change, refused
-from kvmodels.flows.writing.operation import Operation, Proposal, Seen, always
-from kvmodels.indexing.changes import RecordChange
+from kvmodels.flows.writing.changes import KEEP, pending, record_change, refused
+from kvmodels.flows.writing.operation import AttemptState, Operation, Proposal, always
+from kvmodels.indexing.entries import RecordChange
 from kvmodels.runtime.sync import run
 from kvmodels.schema.declare.expressions import Q
 from kvmodels.schema.declare.markers import AggregateIndex, Index, MultiIndexed, UniqueConstraint
@@ -91,14 +91,14 @@ def commit_changes(db: Database, changes: Mapping[int, Mapping[str, Any] | None]
     context = db._core.context
     schema, layout = context.schemas["places"], context.layouts["places"]
 
-    def propose(seen: Seen) -> Proposal[bool]:
+    def propose(seen: AttemptState) -> Proposal[bool]:
         found = []
         for pk in changes:
             key = layout.key(layout.pack((pk,)))
             found.append(_change(context, seen, key, pk))
         return Proposal(tuple(found), always(True))
 
-    def _change(context: Context, seen: Seen, key: bytes, pk: int) -> RecordChange:
+    def _change(context: Context, seen: AttemptState, key: bytes, pk: int) -> RecordChange:
         row, fields = seen.live_row(key), changes[pk]
         live = seen.view.live["places"]
         if fields is None:

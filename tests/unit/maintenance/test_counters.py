@@ -15,7 +15,7 @@ from kvmodels.core.keys import decode_key
 from kvmodels.core.operations import Arithmetic
 from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.errors import KeyTooLargeError
-from kvmodels.indexing.aggregates import from_u64, to_u64
+from kvmodels.indexing.entries import from_u64, to_u64
 from kvmodels.query.aggregates import Max, Sum
 from kvmodels.schema.declare.expressions import Q
 from kvmodels.schema.declare.markers import AggregateIndex, Indexed

@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from kvmodels import AggregateIndex, Database, Field, Index, Indexed, KvModel, PrimaryKey, Q, Unique, UniqueConstraint
 from kvmodels.codecs.msgpack import MsgpackCodec
 from kvmodels.core.operations import AtomicWrite, Row
-from kvmodels.indexing.changes import Compiled, RecordChange
 from kvmodels.indexing.compiler import compile_in_full, compile_write
-from kvmodels.indexing.simple import RecordWriter, record_writer
-from kvmodels.indexing.simple_batch import insert_writer
+from kvmodels.indexing.entries import Compiled, RecordChange
+from kvmodels.indexing.simple import RecordWriter, insert_writer, record_writer
 from kvmodels.schema.declare.declarations import DeclaredIndex
 
 

@@ -54,11 +54,11 @@ class UncontendedStore(Protocol):
         ...
 
     def translated(self, error: Exception) -> KvModelsError:
-        """The error of this library for an error of SQLite."""
+        """Return the error of this library for an error of SQLite."""
         ...
 
     def fail(self, error: sqlite3.Error) -> CommitUnknownError:
-        """Close the store, because nobody can say what the disk holds."""
+        """Close the store after a failure that leaves the content of the disk unknown."""
         ...
 
     def give_up_writer(self, connection: Connection, error: BaseException, failure: sqlite3.Error) -> None:
@@ -161,7 +161,7 @@ class UncontendedWriter:
 
 
 def _new_rows(write: AtomicWrite, held: Check, version: int) -> list[tuple[bytearray, bytearray, int, int]] | None:
-    """The rows of an operation that holds if ``held`` does and none of them is there; None for another operation."""
+    """Return the rows of an operation that only inserts, and checks no more than ``held``; None for another one."""
     checks, mutations = write
     free = {check[0] for check in checks if check[1] is None}
     if not free or len(checks) > len(free) + 1:
@@ -200,7 +200,7 @@ def _removed(connection: sqlite3.Connection, version: int, removal: Removal) -> 
 
 
 def _left(checks: Sequence[Check], evaluated: statements.Evaluated) -> Check | None:
-    """A check that an operation leaves as true as it was, whatever time passes."""
+    """Return a check that an operation leaves as true as it was, whatever time passes."""
     _, upserts, timed, deletions, _ = evaluated
     changed = {row[0] for rows in (upserts, timed, deletions) for row in rows}
     for check in checks:

@@ -15,11 +15,67 @@ import sqlite3
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from kvmodels.core.operations import AtomicWrite, Committed, Removal, to_versionstamp
+from kvmodels.core.operations import AtomicWrite, Committed, Conflict, Removal, to_versionstamp
 from kvmodels.engines.shared.clock import EngineClock
 from kvmodels.engines.sqlite import log as sqlite_log
-from kvmodels.engines.sqlite.commits.mutations import SqliteTransaction
 from kvmodels.engines.sqlite.reads import statements
+
+
+class SqliteTransaction:
+    """Evaluates and writes operations while the store holds a write transaction.
+
+    Args:
+        connection: inside ``BEGIN IMMEDIATE``.
+        clock: decides on deadlines; each operation sees the time of its own evaluation.
+
+    Attributes:
+        version: of the last operation that was written; None while there is none.
+        earliest_ms: the first deadline that was written, or None.
+    """
+
+    __slots__ = ("_clock", "_connection", "_seen_ms", "_stored_ms", "earliest_ms", "version")
+
+    def __init__(self, connection: sqlite3.Connection, clock: EngineClock) -> None:
+        self._connection = connection
+        self._clock = clock
+        self._seen_ms = 0
+        self._stored_ms = 0
+        self.version: int | None = None
+        self.earliest_ms: int | None = None
+
+    def evaluate(self, write: AtomicWrite | Removal) -> statements.Evaluated | Conflict:
+        """Judge an operation against the transaction, earlier operations included; nothing is written.
+
+        Raises:
+            InvalidValueError: a sum, min or max met a value that is no 64-bit integer.
+            sqlite3.Error: the transaction cannot go on.
+        """
+        if isinstance(write, Removal):
+            evaluated, self._seen_ms = statements.evaluate_removal(self._connection, write, self._clock)
+            return evaluated
+        checks, mutations = write
+        version, now, failed = statements.judge(self._connection, checks, self._clock)
+        self._seen_ms = now
+        if failed:
+            return Conflict(failed)
+        return statements.evaluate(self._connection, mutations, version, now)
+
+    def apply(self, evaluated: statements.Evaluated) -> Committed:
+        """Write what was evaluated last. Raises sqlite3.Error: the transaction cannot go on."""
+        version, earliest_ms = evaluated[0], evaluated[4]
+        statements.set_state(self._connection, version, self._seen_ms)
+        statements.write(self._connection, evaluated)
+        self._stored_ms = self._seen_ms
+        self.version = version
+        if earliest_ms is not None and (self.earliest_ms is None or earliest_ms < self.earliest_ms):
+            self.earliest_ms = earliest_ms
+        return Committed(to_versionstamp(version))
+
+    def finish(self) -> None:
+        """Store the time that a refused operation has seen after the last that was written; called before COMMIT."""
+        if self._seen_ms > self._stored_ms and self.version is not None:
+            statements.set_state(self._connection, self.version, self._seen_ms)
+
 
 MANY = 16
 """Operations from which on it is worth to read beforehand."""
@@ -46,7 +102,7 @@ def group_transaction(
 
 
 class SqliteGroupTransaction(SqliteTransaction):
-    """What a group of many uses while the store holds a write transaction; the arguments of ``group_transaction``."""
+    """Evaluates many operations with few statements; the arguments of ``group_transaction``."""
 
     __slots__ = ("_high_water", "_known", "_last", "_rows")
 
@@ -117,7 +173,7 @@ class SqliteGroupTransaction(SqliteTransaction):
 def _known_versionstamps(
     connection: sqlite3.Connection, operations: Iterable[AtomicWrite]
 ) -> dict[bytes, bytes | object | None]:
-    """What a check of these operations compares, by key: None for an absent row, no answer for one with a deadline."""
+    """Return the versionstamps that checks compare, by key: None for no row, _UNKNOWN for one with a deadline."""
     asked = {check[0]: check for checks, _ in operations for check in checks}
     known: dict[bytes, bytes | object | None] = dict.fromkeys(asked)
     for key, (version, expire_at) in statements.stored_versions(connection, [*asked.values()]).items():

@@ -1,35 +1,242 @@
-"""Run time fields, hooks of the model and signals around one write.
+"""Build the changes of records: validate and encode objects, set time fields, run hooks.
 
-A verb asks for the ``Lifecycle`` of its model once. Where there is one, every attempt hands its objects to it:
-``before_*`` work on a fresh copy, whose values are validated once more and stored, so that an attempt that fails leaves
-no trace in the object of the caller. ``after_*`` go with the proposal and run once it is committed.
+A ``before_*`` hook works on a fresh copy, which is validated once more and stored, so that a failed attempt leaves no
+trace in the object of the caller. ``after_*`` hooks belong to the proposal and run once it is committed.
 
-Rules of this module: nothing is read or written here, but for the clock. A collection without time fields, hooks and
-receivers has no lifecycle, and its writes go past all of this.
+Rules of this module: nothing is read or written here, but for the clock. An object of the caller is changed only after
+the commit: then it holds the validated values and the state that was stored. A deadline is kept unless the caller gives
+another one. Without time fields, hooks and receivers there is no ``Lifecycle``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+import re
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from copy import copy, deepcopy
+from datetime import timedelta
+from enum import Enum
 from functools import partial
 from inspect import isawaitable
 from typing import Any, Final, Literal, NamedTuple, TypeVar
 
+from pydantic import BaseModel
+
 from kvmodels._support.naming import key_argument
+from kvmodels.catalog.keyspace import RecordLayout
 from kvmodels.core.operations import Row
-from kvmodels.errors import DecodeError, InvalidArgumentError, KvModelsError, PrimaryKeyChangedError
-from kvmodels.flows.arguments import require_object
+from kvmodels.errors import (
+    DecodeError,
+    InvalidArgumentError,
+    InvalidValueError,
+    KvModelsError,
+    PrimaryKeyChangedError,
+    UniqueViolationError,
+)
+from kvmodels.flows.arguments import lifetime_ms, require_no_counters, require_object, require_told_deadlines
 from kvmodels.flows.context import Context
 from kvmodels.flows.effects import Flow, now
 from kvmodels.flows.hydration.rows import document_of, object_of, shown_key
-from kvmodels.flows.writing.encode import Deadline, Pending, pending, record_change
-from kvmodels.flows.writing.operation import Seen
-from kvmodels.indexing.changes import RecordChange
+from kvmodels.flows.writing.operation import AttemptState
+from kvmodels.indexing.entries import RecordChange, Violation
+from kvmodels.schema.compile.record_codec import Prepared
 from kvmodels.schema.declare.on_write import Hooks, TimeField
 from kvmodels.schema.definition.definition import Document, ModelSchema
-from kvmodels.schema.definition.variants import require_known_class
-from kvmodels.schema.instances import drop_state
+from kvmodels.schema.definition.variants import constructor_of, made_of, require_known_class
+from kvmodels.schema.instances import ObjectState, drop_state, set_loaded, set_stored
+
+_new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
+
+
+class Keep(Enum):
+    """The deadline of the record stays as it is."""
+
+    KEEP = "keep"
+
+
+KEEP: Final = Keep.KEEP
+
+Deadline = int | None | Keep
+"""Milliseconds from now until a record expires, None for never, KEEP for no change: ``Meta.ttl`` for a new record."""
+
+
+def deadline_of(expire_in: float | timedelta | Keep | None) -> Deadline:
+    """Return the deadline of an ``expire_in`` argument. Raises as ``lifetime_ms``."""
+    return expire_in if expire_in is None or isinstance(expire_in, Keep) else lifetime_ms(expire_in)
+
+
+def created_object(schema: ModelSchema, fields: Mapping[str, Any], expire_in: object) -> Any:
+    """Return the object that ``create`` inserts.
+
+    Raises:
+        InvalidArgumentError: ``expire_in`` is given, and it is the alias of a field too.
+        UnknownFieldError, pydantic.ValidationError: as ``made_of``.
+    """
+    made: BaseModel = made_of(schema, fields)
+    if not isinstance(expire_in, Keep) and "expire_in" in constructor_of(type(made)).takes:
+        raise InvalidArgumentError(
+            "expire_in is the lifetime of the record and the alias of a field",
+            argument="expire_in",
+            value=expire_in,
+            hint=f"Write insert({schema.name}(...), expire_in=...), where each of the two has a place of its own.",
+        )
+    return made
+
+
+class EncodedObject(NamedTuple):
+    """A validated and encoded object on its way into the store.
+
+    ``instance`` is the object of the caller; ``fresh`` the copy that hooks and time fields have changed in its place,
+    None when nothing did.
+    """
+
+    schema: ModelSchema
+    layout: RecordLayout
+    instance: Any
+    prepared: Prepared
+    document: Document
+    value: bytes
+    encoding: int
+    key_values: tuple[Any, ...]
+    pk: bytes
+    fresh: Any = None
+
+
+def pending(context: Context, schema: ModelSchema, instance: Any) -> EncodedObject:
+    """Validate and encode an object.
+
+    Raises:
+        pydantic.ValidationError: the object does not satisfy its model.
+        InvalidValueError: a value cannot be stored, or not in an index; the field is named.
+        NonIdempotentValidatorError: a validator changes its own output.
+    """
+    return encoded(context, schema, instance, schema.prepare(instance))
+
+
+def encoded(context: Context, schema: ModelSchema, instance: Any, prepared: Prepared) -> EncodedObject:
+    """Encode an object that was validated.
+
+    Raises:
+        InvalidValueError: a value cannot be stored, or not in the primary key; the field is named.
+    """
+    _, _, document, key_values, _ = prepared
+    layout = context.layouts[schema.collection]
+    try:
+        value, encoding = context.codec.encode_document(document)
+    except InvalidValueError as error:
+        error.model = schema.name
+        error.field = _field_in(error.path)
+        raise
+    pk = layout.pack_prepared(key_values, document)
+    return _new(EncodedObject, (schema, layout, instance, prepared, document, value, encoding, key_values, pk, None))
+
+
+_FIELD = re.compile(r"\$\.(\w+)")
+
+
+def _field_in(path: str | None) -> str | None:
+    """Return the field at the head of the path of a value in a document, such as ``$.tags[2]``."""
+    found = _FIELD.match(path or "")
+    return found[1] if found else None
+
+
+def record_change(
+    context: Context,
+    item: EncodedObject,
+    seen: AttemptState,
+    old: Row | None,
+    deadline: Deadline,
+    *,
+    before: Document | None = None,
+) -> RecordChange:
+    """Return the change that stores an object over the row that was read.
+
+    Args:
+        context: shared by the flows of the database.
+        item: the object.
+        seen: the rows of the attempt.
+        old: the row that is replaced; None for an insert.
+        deadline: of the record.
+        before: the document of the row, if the caller has decoded it.
+
+    Raises:
+        InvalidArgumentError: a deadline for a record that is counted.
+    """
+    schema, _, _, _, document, value, encoding, _, pk, _ = item
+    view, _, now_ms = seen
+    expire_at: int | None
+    if deadline is KEEP:
+        expire_at = None if old is None else old[4]
+        # An expired row is none: the record is a new one.
+        if (old is None and schema.ttl_ms is not None) or (expire_at is not None and expire_at <= now_ms):
+            expire_at = None if schema.ttl_ms is None else now_ms + schema.ttl_ms
+    elif deadline is None:
+        expire_at = None
+    else:
+        require_no_counters(schema)
+        require_told_deadlines(context.traits, schema)
+        expire_at = now_ms + deadline
+    if old is not None and before is None:
+        before = document_of(context, old)
+    live = view.live[schema.collection]
+    return _new(RecordChange, (live, pk, old, before, document, value, encoding, expire_at, False, None, False, None))
+
+
+def stored(item: EncodedObject, change: RecordChange, versionstamp: bytes) -> Any:
+    """Give the caller's object its validated values and its state, after the commit; return it."""
+    schema, layout, instance, prepared, _, value, encoding, _, pk, fresh = item
+    schema.accept(instance, prepared)
+    if fresh is not None:
+        _take_over(instance, fresh)
+    row = layout.prefix + pk, value, encoding, versionstamp, change[7]
+    if prepared[4]:
+        set_loaded(instance, layout.unpack, pk, row, prepared[4])
+    else:
+        set_stored(instance, layout.unpack_key, row)
+    return instance
+
+
+def _take_over(instance: Any, fresh: Any) -> None:
+    """Take over the changes that hooks made besides values: private attributes, and extra fields that they removed."""
+    instance.__pydantic_fields_set__.update(fresh.__pydantic_fields_set__)
+    if fresh.__pydantic_private__ is not None:
+        object.__setattr__(instance, "__pydantic_private__", fresh.__pydantic_private__)
+    if instance.__pydantic_extra__:
+        for name in instance.__pydantic_extra__.keys() - fresh.__pydantic_extra__.keys():
+            del instance.__pydantic_extra__[name]
+
+
+def state_after(item: EncodedObject, change: RecordChange, versionstamp: bytes) -> ObjectState:
+    """Return the state of an object that was stored."""
+    return ObjectState(
+        versionstamp=versionstamp,
+        value=item.value,
+        encoding=item.encoding,
+        expire_at=change.expire_at,
+        key=item.key_values,
+        unknown=item.prepared.unknown,
+    )
+
+
+def refused(violation: Violation) -> KvModelsError:
+    """Return the error for a unique slot that another record holds."""
+    change, index = violation.change, violation.index
+    live = change.live
+    values = index.layout.columns_in(violation.slot)
+    return UniqueViolationError(
+        "a unique index already holds these values",
+        model=live.schema.name,
+        index=index.stored.name,
+        fields=index.definition.fields,
+        values=values,
+        existing_key=shown_key(live.layout.unpack(violation.owner)),
+        key=shown_key(live.layout.unpack(change.pk)),
+    )
+
+
+def needs_clock(schema: ModelSchema, expire_in: Deadline) -> bool:
+    """Return whether a new record gets a deadline."""
+    return (schema.ttl_ms if expire_in is KEEP else expire_in) is not None
+
 
 R = TypeVar("R")
 
@@ -39,14 +246,13 @@ Calls = tuple[Callable[[], object], ...]
 """Hooks with their arguments, to run after the commit."""
 
 _NONE: Final = Hooks()
-_new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
 
 
-class Step(NamedTuple):
+class PlannedChange(NamedTuple):
     """One record of an operation: its change, the object that is stored (None: it is removed), what runs afterwards."""
 
     change: RecordChange
-    item: Pending | None
+    item: EncodedObject | None
     after: Calls = ()
 
 
@@ -71,7 +277,7 @@ class Lifecycle:
     def _hooks_for(self, instance: Any) -> Hooks:
         return self._context.signals.hooks_of(self._schema.variant_of(instance)) or _NONE
 
-    def first(self, instance: Any, old: Document | None) -> Pending:
+    def first(self, instance: Any, old: Document | None) -> EncodedObject:
         """Validate and encode an object with its time fields, for an insert (``old`` None) or an update.
 
         What the caller has put into a time field is not even validated.
@@ -86,15 +292,15 @@ class Lifecycle:
         return pending(self._context, self._schema, fresh)._replace(instance=instance, fresh=fresh)
 
     def _follows(self, instance: Any, old: Document) -> bool:
-        """Whether a stored document is of the class of an object; else the object is a new record in its place."""
+        """Return whether a document is of the class of an object; else the object is a new record in its place."""
         variants = self._schema.variants
         if variants is None:
             return True
         schema = variants.of_document(old)
         return schema is not None and schema.model is instance.__class__
 
-    def ready(self, item: Pending, seen: Seen, old: Row | None) -> tuple[Pending, Calls]:
-        """What one attempt stores: with the time fields of this attempt, and what the hooks have made of a copy.
+    def ready(self, item: EncodedObject, seen: AttemptState, old: Row | None) -> tuple[EncodedObject, Calls]:
+        """Return the object that an attempt stores, after time fields and hooks, and the hooks to run after the commit.
 
         Args:
             item: of ``first``.
@@ -132,7 +338,7 @@ class Lifecycle:
             item = changed._replace(instance=item.instance, fresh=fresh)
         return item, tuple(partial(_call, hook, item.instance, *arguments) for hook in after)
 
-    def removal(self, seen: Seen, row: Row, *, unread: bool) -> Calls:
+    def removal(self, seen: AttemptState, row: Row, *, unread: bool) -> Calls:
         """Run the hooks before a removal; what runs after it is returned. They get the object as it was stored.
 
         Args:
@@ -170,7 +376,7 @@ class Lifecycle:
             fresh.__pydantic_fields_set__.add(field.name)
 
     def _is_counted(self, old: Document) -> bool:
-        """Whether a document is one that the same transaction has stored."""
+        """Return whether a document is one that the same transaction has stored."""
         transaction = self._context.transaction
         if transaction is None:
             return False
@@ -196,7 +402,7 @@ class Lifecycle:
             ) from error
 
 
-class Writer:
+class ChangeBuilder:
     """Stores and removes the records of one operation.
 
     Args:
@@ -217,13 +423,15 @@ class Writer:
         hooks = context.signals.hooks_of(schema) if schema.variants is None else _hooks_of(context, schema)
         self.life = Lifecycle(context, schema) if hooks or schema.time_fields else None
 
-    def first(self, instance: Any, old: Document | None = None) -> Pending:
+    def first(self, instance: Any, old: Document | None = None) -> EncodedObject:
         """Validate and encode an object, once per operation; ``old`` is the stored document that it changes."""
         if self.life is None:
             return pending(self.context, self.schema, instance)
         return self.life.first(instance, old)
 
-    def store(self, item: Pending, seen: Seen, old: Row | None, before: Document | None = None) -> Step:
+    def store(
+        self, item: EncodedObject, seen: AttemptState, old: Row | None, before: Document | None = None
+    ) -> PlannedChange:
         """Return the step that stores an object over the row that was read; to be called in every attempt.
 
         Hooks run here. An expired row is none, so the object is inserted. ``before`` is the document of the row, if the
@@ -239,10 +447,10 @@ class Writer:
         change = record_change(self.context, item, seen, old, self.deadline, before=before)
         if self.schema.variants is not None:
             self._require_known(change, seen)
-        return _new(Step, (change, item, after))
+        return _new(PlannedChange, (change, item, after))
 
-    def remove(self, seen: Seen, pk: bytes, row: Row, *, unread: bool = False) -> Step:
-        """The step that removes a record; hooks run here, with the object as it was stored.
+    def remove(self, seen: AttemptState, pk: bytes, row: Row, *, unread: bool = False) -> PlannedChange:
+        """Return the step that removes a record; hooks run here, with the object as it was stored.
 
         With ``unread`` a record that cannot be read as an object is removed without them: somebody must be able to.
 
@@ -255,9 +463,9 @@ class Writer:
         change: RecordChange = _new(RecordChange, (live, pk, row, before, None, b"", 0, None, False, None, False, None))
         if self.schema.variants is not None:
             self._require_known(change, seen)
-        return _new(Step, (change, None, after))
+        return _new(PlannedChange, (change, None, after))
 
-    def _require_known(self, change: RecordChange, seen: Seen) -> None:
+    def _require_known(self, change: RecordChange, seen: AttemptState) -> None:
         """Leave a record alone whose class only another program knows; one that has expired is none."""
         old = change.old
         if old is None or change.old_document is None:
@@ -267,7 +475,9 @@ class Writer:
             require_known_class(live.schema, change.old_document, live.layout.unpack(live.layout.pk_of(old.key)))
 
 
-def writing(context: Context, schema: ModelSchema, deadline: Deadline, verb: Callable[[Writer], Flow[R]]) -> Flow[R]:
+def writing(
+    context: Context, schema: ModelSchema, deadline: Deadline, verb: Callable[[ChangeBuilder], Flow[R]]
+) -> Flow[R]:
     """Return the flow that ``verb`` makes of a writer; the clock is read before if the model has time fields.
 
     Args:
@@ -276,12 +486,12 @@ def writing(context: Context, schema: ModelSchema, deadline: Deadline, verb: Cal
         deadline: that stored records get.
         verb: from the writer of the operation to its flow.
     """
-    writer = Writer(context, schema, deadline)
+    writer = ChangeBuilder(context, schema, deadline)
     return verb(writer) if writer.life is None else attended(writer, writer.life, verb)
 
 
 def _hooks_of(context: Context, schema: ModelSchema) -> Sequence[Hooks]:
-    """What runs for objects of the model, which may be of several classes; none when nothing does."""
+    """Return the hooks of all classes of a model; empty if there are none."""
     if schema.variants is None:
         hooks = context.signals.hooks_of(schema)
         return () if hooks is None else (hooks,)
@@ -289,15 +499,15 @@ def _hooks_of(context: Context, schema: ModelSchema) -> Sequence[Hooks]:
     return [hooks for hooks in found if hooks is not None]
 
 
-def attended(writer: Writer, life: Lifecycle, verb: Callable[[Writer], Flow[R]]) -> Flow[R]:
+def attended(writer: ChangeBuilder, life: Lifecycle, verb: Callable[[ChangeBuilder], Flow[R]]) -> Flow[R]:
     """Return the result of ``verb``, after the clock was read if the model has time fields."""
     if writer.schema.time_fields:
         life.now_ms = yield from now()
     return (yield from verb(writer))
 
 
-def _copied(item: Pending) -> Any:
-    """A copy of an object with its validated values, that shares nothing with it that could be changed."""
+def _copied(item: EncodedObject) -> Any:
+    """Return a copy of an object with its validated values, that shares nothing with it that could be changed."""
     fresh = copy(item.instance if item.fresh is None else item.fresh)
     fresh.__dict__.update(deepcopy(item.prepared.values))
     if item.prepared.extra and fresh.__pydantic_extra__ is not None:

@@ -1,1 +1,0 @@
-"""Commits of the SQLite engine."""
