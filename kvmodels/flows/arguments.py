@@ -83,8 +83,7 @@ def lifetime_ms(expire_in: object) -> int:
         (500, 60000, 1, 0)
     """
     hint = "Give seconds or a timedelta, 0 or more; leave it out to keep the record."
-    what = "a lifetime is a number of seconds or a timedelta"
-    milliseconds = _milliseconds("expire_in", expire_in, what, hint)
+    milliseconds = _milliseconds("expire_in", expire_in, "a lifetime is a number of seconds or a timedelta", hint)
     if not milliseconds >= 0:  # a NaN as well
         raise _refusal("a lifetime must be 0 or more", "expire_in", expire_in, hint)
     if milliseconds > LONGEST_LIFETIME_MS:

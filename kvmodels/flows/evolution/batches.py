@@ -69,14 +69,11 @@ def index_violation(context: Context, layout: RecordLayout, pk: bytes, listed: R
 class BatchSize:
     """Size of the next batch: doubled after a commit, halved after a failure, with a pause after a conflict.
 
-    Args:
-        work: for the error, as ``"index"`` a batch of records.
-        progress_key: for the error.
+    ``progress_key`` is the key of the build or the migration, for the error.
     """
 
-    def __init__(self, context: Context, work: str, progress_key: bytes) -> None:
+    def __init__(self, context: Context, progress_key: bytes) -> None:
         self._context = context
-        self._work = work
         self._key = progress_key
         self._conflicts = 0
         self.records = FIRST_BATCH
@@ -103,7 +100,7 @@ class BatchSize:
         retry = self._context.retry
         if self._conflicts > retry.attempts:
             raise RetriesExhaustedError(
-                f"every attempt to {self._work} a batch of records met a conflict",
+                "every attempt to index or migrate a batch of records met a conflict",
                 attempts=self._conflicts,
                 failed_checks=(decode_key(self._key),),
             )

@@ -170,7 +170,7 @@ def _commit_beginning(
 
 def _scan(context: Context, schema: ModelSchema, index: LiveIndex, pace: Pace) -> Flow[int]:
     """Index every record that is not newer than the fence; return how many this builder has read."""
-    size = BatchSize(context, "index", build_key(schema.collection, index.stored.name, index.stored.generation))
+    size = BatchSize(context, build_key(schema.collection, index.stored.name, index.stored.generation))
     scanned, cursor = 0, b""
     while True:
         batch = yield from build_batch(context, schema, index, cursor, pace.size(size.records))

@@ -167,7 +167,7 @@ def _scan(
     context: Context, schema: ModelSchema, known: Migration, pace: Pace, counts: _Counts
 ) -> Flow[Migration | None]:
     """Pass every record; return the progress at the end, or None when another migration has replaced this one."""
-    size = BatchSize(context, "migrate", migration_key(schema.collection))
+    size = BatchSize(context, migration_key(schema.collection))
     while True:
         batch = yield from migrate_batch(context, schema, known, pace.size(size.records))
         if batch.finished or batch.migration is None:
@@ -186,7 +186,7 @@ def _scan(
 
 def _settle(context: Context, schema: ModelSchema, aim: Migration) -> Flow[None]:
     """Take off the list what can be, until a look at all of it changes nothing."""
-    size = BatchSize(context, "migrate", migration_key(schema.collection))
+    size = BatchSize(context, migration_key(schema.collection))
     while True:
         settled = yield from settle_unmigrated(context, schema, aim)
         if settled.records:

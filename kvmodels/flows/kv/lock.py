@@ -288,7 +288,7 @@ class LockClaim:
         try:
             return content[name]
         except (LookupError, TypeError):
-            raise DecodeError(f"a row of a lock has no {name}", key=decode_key(row.key)) from None
+            raise DecodeError("a row of a lock lacks its owner or lease", key=decode_key(row.key)) from None
 
     def _until(self, row: Row) -> int:
         """Return when the lease in the own row ends, at the latest; its commit was sent after ``_tried_ms``."""
