@@ -21,7 +21,8 @@ SOAK_CHUNK = 250
 MUTANT_RUNS = 2_000
 ENOUGH_HITS = 10
 FIRST_SOAK_SEED = 1_000_000
-WITHOUT_CHANCE = frozenset({"read-set", "tx-guard"})
+GUARDS = frozenset({"tx-guard-set", "tx-guard-check", "share-check", "share-set", "share-exclusive"})
+WITHOUT_CHANCE = GUARDS | {"read-set"}
 """Mutants whose harm only an application sees that relies on several records: they have their scenes."""
 
 
@@ -121,6 +122,10 @@ def test_chance_alone_convicts_the_mutant_of_an_index_kind(mutant):
     convicted, runs, found = hits(mutant, MUTANT_RUNS, ENOUGH_HITS, MemberCrowd)
     print(f"{mutant.name} ({mutant.lost}): {convicted} of {runs} runs convict it, the first: {found[:1]}")
     assert convicted > 0
+
+
+def test_the_mutants_that_chance_cannot_convict_exist():
+    assert {one.name for one in TRANSACTION_MUTANTS} >= WITHOUT_CHANCE
 
 
 @pytest.mark.soak
