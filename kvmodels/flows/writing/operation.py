@@ -7,9 +7,9 @@ exception that it raises ends the operation with nothing written.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, Protocol, TypeAlias, TypeVar
 
+from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.core.operations import AtomicWrite, Removal, Row
 from kvmodels.errors import KvModelsError
 from kvmodels.flows.context import HeaderView
