@@ -13,7 +13,7 @@ BENCH ?=
 export PYTHONHASHSEED ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format lint types docs soak bench bench-growth clean
+.PHONY: help demo test test-servers check format lint types docs soak bench bench-growth clean
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,7 +27,7 @@ $(STAMP): pyproject.toml constraints.txt
 		exit 1; }
 	rm -rf $(VENV)
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,demo,fastapi,lmdb,v8]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev,demo,fastapi,lmdb,postgres,v8]'
 	@touch $(STAMP)
 
 demo: $(STAMP) ## load 28,298 airports into one file and query them
@@ -35,6 +35,9 @@ demo: $(STAMP) ## load 28,298 airports into one file and query them
 
 test: $(STAMP) ## run the tests (under 5 minutes)
 	$(BIN)/python -m pytest $(PARALLEL)
+
+test-servers: $(STAMP) ## run the tests that need a PostgreSQL server and are not among the quick ones
+	$(BIN)/python -m pytest $(PARALLEL) -m 'servers and not soak'
 
 # The libraries that kvmodels is compared with are nobody else's business.
 $(PEERS): $(STAMP)

@@ -11,6 +11,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Generator, Iterator
+from hashlib import sha256
 from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -25,6 +26,7 @@ from kvmodels.engines.memory import engine as memory
 from tests import general_suites, limited_suites
 from tests.limited_engine import limited
 from tests.limited_suites import ONCE, SUITES, TOO_LARGE
+from tests.postgres.server import Databases, PostgresServer, shared_server
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
@@ -100,13 +102,13 @@ def _run_twice(metafunc: pytest.Metafunc, fixture: str, runs: dict[str, object],
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out the second run on engines that are files: their limits are their own."""
+    """Leave out the second run on engines that are files or servers: their limits are their own."""
     items[:] = [item for item in items if not _is_of_a_file(getattr(item, "callspec", None))]
 
 
 def _is_of_a_file(callspec: Any) -> bool:
     parameters = {} if callspec is None else callspec.params
-    return parameters.get("_store_limits") is not None and not {"sqlite", "lmdb"}.isdisjoint(
+    return parameters.get("_store_limits") is not None and not {"sqlite", "lmdb", "postgres"}.isdisjoint(
         value for value in parameters.values() if isinstance(value, str)
     )
 
@@ -135,11 +137,28 @@ def quick_folder(tmp_path: Path) -> Iterator[Path]:
     shutil.rmtree(folder)
 
 
+@pytest.fixture(scope="session")
+def postgres_server(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[PostgresServer]:
+    """The one PostgreSQL server of the test run, for all processes of pytest-xdist."""
+    folder = tmp_path_factory.getbasetemp()
+    with shared_server(folder if worker_id == "master" else folder.parent) as server:
+        yield server
+
+
 @pytest.fixture
-def url_of(tmp_path: Path, quick_folder: Path) -> Callable[..., str]:
-    """The URL of a store of this test, by the name of an engine (memory, sqlite, lmdb) and its own."""
+def databases(postgres_server: PostgresServer, worker_id: str, request: pytest.FixtureRequest) -> Databases:
+    """Databases of this test on the server of the test run."""
+    return Databases(postgres_server, worker_id, sha256(request.node.nodeid.encode()).hexdigest()[:24])
+
+
+@pytest.fixture
+def url_of(tmp_path: Path, quick_folder: Path, request: pytest.FixtureRequest) -> Callable[..., str]:
+    """The URL of a store of this test, by the name of an engine (memory, sqlite, lmdb, postgres) and its own."""
 
     def url(engine: str, name: str = "app") -> str:
+        if engine == "postgres":
+            databases: Databases = request.getfixturevalue("databases")
+            return databases.url(name)
         if engine == "memory":
             return f"memory://{tmp_path}/{name}"
         return str(tmp_path / f"{name}.db") if engine == "sqlite" else f"lmdb:///{quick_folder}/{name}.lmdb"

@@ -28,7 +28,7 @@ LAYERS: tuple[tuple[str, ...], ...] = (
 
 # The order inside a package that has packages of its own, lowest first.
 INNER: dict[str, tuple[tuple[str, ...], ...]] = {
-    "engines": (("contract", "shared"), ("sqlite",), ("lmdb", "memory"), ("faults", "url")),
+    "engines": (("contract", "shared"), ("sqlite",), ("lmdb", "memory", "postgres"), ("faults", "url")),
     "schema": (("declare", "instances"), ("definition",), ("filters",), ("compile",)),
     "query": (
         ("aggregates", "matching", "plans", "projection", "query"),

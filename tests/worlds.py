@@ -23,3 +23,6 @@ MEMORY_AND_A_FILE = ["memory", "sqlite", *in_the_soak("lmdb")]
 
 ONE_FILE = ["sqlite", *in_the_soak("lmdb")]
 """For tests with processes whose subject is not the engine."""
+
+SERVERS = [pytest.param("postgres", marks=pytest.mark.servers)]
+"""Engines that need a server: their tests run in `make test-servers`."""

@@ -15,6 +15,7 @@ from kvmodels._support import suggest as spelling
 from kvmodels.engines.contract import Engine
 from kvmodels.engines.lmdb import engine as lmdb
 from kvmodels.engines.memory import engine as memory
+from kvmodels.engines.postgres import engine as postgres
 from kvmodels.engines.sqlite import engine as sqlite
 from kvmodels.errors import InvalidArgumentError, UnsupportedError
 from kvmodels.limits import Limits
@@ -22,6 +23,7 @@ from kvmodels.limits import Limits
 MEMORY = "memory://"
 SQLITE = "sqlite://"
 LMDB = "lmdb://"
+POSTGRES = "postgresql://"
 KNOWN_URLS = (
     "memory://",
     "memory://name",
@@ -30,6 +32,7 @@ KNOWN_URLS = (
     "sqlite://:memory:",
     "lmdb:///relative/path",
     "lmdb:////absolute/path",
+    "postgresql://user@host/database",
 )
 
 FILE_OPTIONS = ("allow_network_fs", "busy_timeout", "change_log", "poll_interval", "snapshot_max_age")
@@ -38,17 +41,27 @@ OPTIONS = {
     MEMORY: ("change_log", "snapshot_max_age"),
     SQLITE: FILE_OPTIONS,
     LMDB: (*FILE_OPTIONS[:3], "map_size", *FILE_OPTIONS[3:]),
+    POSTGRES: (
+        "busy_timeout",
+        "change_log",
+        "create",
+        "poll_interval",
+        "pool_size",
+        "prepare",
+        "schema",
+        "snapshot_max_age",
+    ),
 }
 """What each engine takes besides ``limits``, ``durability``, ``clock`` and ``readonly``, which all of them take."""
 
-ENGINES = {MEMORY: "the engine in memory", SQLITE: "SQLite", LMDB: "LMDB"}
+ENGINES = {MEMORY: "the engine in memory", SQLITE: "SQLite", LMDB: "LMDB", POSTGRES: "PostgreSQL"}
 
 NO_SUCH_OPTION = "Besides its named arguments the call takes only the options that are listed as expected."
 
 _PASSWORD = re.compile(r"^([^/]*//[^:/@]*:).*@", re.DOTALL)
 _PARAMETER = re.compile(r"([?&][^=&]*=)[^&]*")
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-_HALF_A_SCHEME = re.compile(r"(memory|sqlite|lmdb):", re.IGNORECASE)
+_HALF_A_SCHEME = re.compile(r"(memory|sqlite|lmdb|postgresql):", re.IGNORECASE)
 
 
 def open_engine(
@@ -65,7 +78,8 @@ def open_engine(
     Args:
         url: ``memory://`` (a new store), ``memory://name`` (shared in this process), a path or ``sqlite:///relative``
             or ``sqlite:////absolute`` (one SQLite file), ``sqlite://:memory:`` (a private SQLite in memory),
-            ``lmdb:///relative`` or ``lmdb:////absolute`` (one LMDB folder; needs the extra ``lmdb``).
+            ``lmdb:///relative`` or ``lmdb:////absolute`` (one LMDB folder; needs the extra ``lmdb``),
+            ``postgresql://user@host/database`` with libpq's parameters (needs the extra ``postgres``).
         limits: further limits; of each number the smaller one holds.
         durability: ``"commit"`` (a returned commit survives a power loss) or ``"relaxed"`` (a killed process).
             In memory nothing survives either.
@@ -73,7 +87,8 @@ def open_engine(
         readonly: commits raise ReadOnlyError.
         engine_options: ``snapshot_max_age`` in seconds, ``change_log`` in seconds or as a timedelta; for
             SQLite and LMDB also ``busy_timeout`` and ``poll_interval`` in seconds, and ``allow_network_fs``; for
-            LMDB also ``map_size`` in bytes.
+            LMDB also ``map_size`` in bytes; for PostgreSQL ``busy_timeout``, ``poll_interval``, ``schema``,
+            ``pool_size``, ``prepare`` and ``create``.
 
     Raises:
         InvalidArgumentError: the scheme or an option is unknown, or the path makes no sense.
@@ -111,6 +126,9 @@ def open_engine(
         _refuse_unknown_options(engine_options, MEMORY)
         return memory.MemoryEngine(bounds, url=text, clock=clock, readonly=readonly, **engine_options)
     _refuse_unknown_options(engine_options, scheme or SQLITE)
+    if scheme == POSTGRES:
+        connect = _postgres_engine()
+        return connect(text, bounds, durability=durability, clock=clock, readonly=readonly, **engine_options)
     make: Callable[..., Engine] = _lmdb_engine() if scheme == LMDB else sqlite.SqliteEngine
     return make(path, bounds, url=text, durability=durability, clock=clock, readonly=readonly, **engine_options)
 
@@ -125,6 +143,19 @@ def _lmdb_engine() -> Callable[..., Engine]:
             "the engine needs a package that is not installed",
             reason="lmdb",
             hint="Install it: pip install 'kvmodels[lmdb]'.",
+        ) from missing
+
+
+def _postgres_engine() -> Callable[..., Engine]:
+    try:
+        return postgres.PostgresEngine
+    except ModuleNotFoundError as missing:
+        if missing.name not in ("psycopg", "psycopg_binary"):
+            raise
+        raise UnsupportedError(
+            "the engine needs a package that is not installed",
+            reason="psycopg",
+            hint="Install it: pip install 'kvmodels[postgres]'.",
         ) from missing
 
 
@@ -148,6 +179,8 @@ def _split(text: str) -> tuple[str | None, str]:
         return SQLITE, _path_in(text, SQLITE)
     if text.startswith(LMDB):
         return LMDB, _path_in(text, LMDB)
+    if text.startswith(POSTGRES):
+        return POSTGRES, text
     if match := _SCHEME.match(text):
         scheme = match[0]
         raise InvalidArgumentError(
@@ -210,7 +243,8 @@ def _without_secrets(url: str) -> str:
 def _refuse_unknown_options(given: Iterable[str], scheme: str) -> None:
     for option in given:
         if option not in OPTIONS[scheme]:
-            owners = " and ".join(ENGINES[other] for other in OPTIONS if option in OPTIONS[other])
+            *others, last = [ENGINES[other] for other in OPTIONS if option in OPTIONS[other]] or [""]
+            owners = f"{', '.join(others)} and {last}" if others else last
             elsewhere = f"It is an option of {owners}: leave it out, or open a store of such an engine."
             raise InvalidArgumentError(
                 "the engine does not have this option",

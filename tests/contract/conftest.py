@@ -12,9 +12,11 @@ from kvmodels.engines.contract import Engine
 from kvmodels.engines.faults import FaultEngine
 from kvmodels.engines.lmdb.engine import LmdbEngine
 from kvmodels.engines.memory.engine import MemoryEngine
+from kvmodels.engines.postgres.engine import PostgresEngine
 from kvmodels.engines.sqlite.engine import SqliteEngine
+from tests.worlds import SERVERS
 
-ENGINES = ("memory", "sqlite-file", "sqlite-memory", "lmdb", "faults")
+ENGINES = ("memory", "sqlite-file", "sqlite-memory", "lmdb", *SERVERS, "faults")
 
 
 class Clock:
@@ -46,7 +48,7 @@ def clock() -> Clock:
 
 @pytest.fixture(params=ENGINES)
 def open_engine(
-    request: pytest.FixtureRequest, tmp_path: Path, quick_folder: Path, clock: Clock
+    request: pytest.FixtureRequest, tmp_path: Path, quick_folder: Path, url_of: Callable[..., str], clock: Clock
 ) -> Callable[..., Engine]:
     """Opens the engine under test; options are those that all engines take."""
 
@@ -58,6 +60,8 @@ def open_engine(
             return SqliteEngine(tmp_path / "store.db", durability="relaxed", **options)
         if request.param == "lmdb":
             return LmdbEngine(quick_folder / "store.lmdb", durability="relaxed", **options)
+        if request.param == "postgres":
+            return PostgresEngine(url_of("postgres"), **options)
         if request.param == "sqlite-memory":
             return SqliteEngine(":memory:", **options)
         return FaultEngine(MemoryEngine(**options), plan=())

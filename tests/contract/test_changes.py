@@ -18,6 +18,7 @@ from kvmodels.engines.sqlite.engine import SqliteEngine
 from kvmodels.engines.url import open_engine
 from kvmodels.errors import InvalidArgumentError, ResumeExpiredError, UnsupportedError
 from tests.contract.conftest import Clock
+from tests.worlds import SERVERS
 
 ALL = ReadRange(b"", b"\xff", 1_000)
 
@@ -131,8 +132,8 @@ def test_a_retention_is_a_number_of_seconds(open_engine, retention):
     assert caught.value.argument == "change_log"
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "lmdb"])
-def test_the_log_of_a_file_is_kept_by_every_process_until_it_is_ended(kind, url_of):
+@pytest.mark.parametrize("kind", ["sqlite", "lmdb", *SERVERS])
+def test_the_log_of_a_store_is_kept_by_every_process_until_it_is_ended(kind, url_of):
     url = url_of(kind)
     open_engine(url, change_log=60).close()
     engine = open_engine(url)

@@ -22,6 +22,7 @@ from kvmodels.core.operations import (
 from kvmodels.engines.contract import Engine
 from kvmodels.engines.url import open_engine
 from tests.contract.replay import EVERYTHING, KEYS, Acknowledged, Journal, Seen, Verdict, judge, run_client
+from tests.worlds import SERVERS
 
 THREADS = 8
 PROCESSES = 4
@@ -90,7 +91,7 @@ def test_replay_in_eight_threads(open_engine: Callable[..., Engine]):
     engine.close()
 
 
-@pytest.mark.parametrize("engine", ["sqlite", "lmdb"])
+@pytest.mark.parametrize("engine", ["sqlite", "lmdb", *SERVERS])
 def test_replay_in_four_processes(engine: str, url_of: Callable[..., str]):
     assert replay_in_processes(url_of(engine), 150, 1).violations == []
 
@@ -104,7 +105,7 @@ def test_long_replay_in_eight_threads(open_engine: Callable[..., Engine], seed: 
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("engine", ["sqlite", "lmdb"])
+@pytest.mark.parametrize("engine", ["sqlite", "lmdb", *SERVERS])
 def test_long_replay_in_four_processes_of_two_threads(engine: str, url_of: Callable[..., str]):
     assert replay_in_processes(url_of(engine), 4_000, 2).violations == []
 

@@ -25,9 +25,11 @@ from kvmodels.core.operations import (
 from kvmodels.engines.contract import Engine
 from kvmodels.engines.lmdb.engine import LmdbEngine
 from kvmodels.engines.memory.engine import MemoryEngine
+from kvmodels.engines.postgres.engine import PostgresEngine
 from kvmodels.engines.sqlite.engine import SqliteEngine
 from kvmodels.errors import ClosedError, InvalidArgumentError, InvalidValueError, KvModelsError, ReadOnlyError
 from tests.contract.conftest import Clock
+from tests.worlds import SERVERS
 
 EVERYTHING = ReadRange(b"", b"\xff")
 
@@ -170,11 +172,13 @@ def test_a_store_for_reading_only_does_not_sweep(tmp_path):
 # In the background, which needs the clock of the system
 
 
-@pytest.fixture(params=["memory", "sqlite-file", "sqlite-memory", "lmdb"])
-def open_live(request, tmp_path, quick_folder) -> Callable[[], Engine]:
+@pytest.fixture(params=["memory", "sqlite-file", "sqlite-memory", "lmdb", *SERVERS])
+def open_live(request, tmp_path, quick_folder, url_of) -> Callable[[], Engine]:
     def open_one() -> Engine:
         if request.param == "memory":
             return MemoryEngine()
+        if request.param == "postgres":
+            return PostgresEngine(url_of("postgres"))
         if request.param == "lmdb":
             return LmdbEngine(quick_folder / "live.lmdb", durability="relaxed")
         path = ":memory:" if request.param == "sqlite-memory" else tmp_path / "live.db"

@@ -20,6 +20,7 @@ import pytest
 from tests.source_tree import REPOSITORY, shown
 
 PAGES = sorted([*REPOSITORY.glob("*.md"), *(REPOSITORY / "docs").rglob("*.md")])
+ON_A_SERVER = [path for path in PAGES if "DATABASE_URL" in path.read_text("utf-8")]
 LANGUAGES = {"python", "sh", "text"}
 FENCE = re.compile(r"^(?P<indent> *)```(?P<info>.*)\n(?P<body>(?:.*\n)*?)(?P=indent)```[ ]*$", re.MULTILINE)
 
@@ -76,7 +77,7 @@ def run_page(page: str, name: str) -> list[str]:
 
 
 def make_targets() -> set[str]:
-    return set(re.findall(r"^([a-z]+):", (REPOSITORY / "Makefile").read_text("utf-8"), re.MULTILINE))
+    return set(re.findall(r"^([a-z-]+):", (REPOSITORY / "Makefile").read_text("utf-8"), re.MULTILINE))
 
 
 def extras() -> set[str]:
@@ -111,13 +112,25 @@ def unknown_commands(page: str) -> list[str]:
     return [line for line in lines if line and unknown_command(line)]
 
 
-@pytest.mark.parametrize("path", PAGES, ids=shown)
-def test_every_block_of_a_page_runs_and_prints_what_the_page_says(path, tmp_path, monkeypatch):
+def require_true(path):
     page = path.read_text("utf-8")
-    monkeypatch.chdir(tmp_path)
     assert unlabelled(page) == []
     assert unknown_commands(page) == []
     assert run_page(page, f"page_{path.stem.replace('-', '_')}") == []
+
+
+@pytest.mark.parametrize("path", [path for path in PAGES if path not in ON_A_SERVER], ids=shown)
+def test_every_block_of_a_page_runs_and_prints_what_the_page_says(path, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    require_true(path)
+
+
+@pytest.mark.servers
+@pytest.mark.parametrize("path", ON_A_SERVER, ids=shown)
+def test_every_block_of_a_page_runs_on_a_server(path, tmp_path, monkeypatch, databases):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("DATABASE_URL", databases.url())
+    require_true(path)
 
 
 def test_there_are_pages():

@@ -71,7 +71,7 @@ def test_a_private_sqlite_in_memory_is_new_at_every_opening():
 @pytest.mark.parametrize(
     ("url", "suggestion"),
     [
-        ("postgresql://localhost/x", None),
+        ("mysql://localhost/x", None),
         ("sqlit:///app.db", "sqlite://"),
         ("Memory://", "memory://"),
         ("http://example.org", None),

@@ -244,7 +244,7 @@ def test_a_retry_policy_that_makes_no_sense_is_refused(options):
 @pytest.mark.parametrize(
     "url,suggestion",
     [
-        ("postgres://localhost/app", None),
+        ("mysql://localhost/app", None),
         ("sqlit:///app.db", "sqlite://"),
         ("memry://", "memory://"),
         (":memory:", "sqlite://:memory:"),

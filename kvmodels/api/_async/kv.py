@@ -68,7 +68,7 @@ def open_async_kv(
     Args:
         url: ``memory://`` (a new store), ``memory://name`` (shared in the process), a path, ``sqlite:///relative``,
             ``sqlite:////absolute``, ``sqlite://:memory:``, ``lmdb:///relative`` or ``lmdb:////absolute`` (needs the
-            extra ``lmdb``).
+            extra ``lmdb``), ``postgresql://user@host/database`` (needs the extra ``postgres``).
         codec: how values are packed: ``"msgpack"``, or ``"v8"`` as Deno does; see ``docs/concepts/deno-values.md``.
         limits: sizes that are refused; the smaller of these and the engine's hold.
         durability: ``"commit"``: what was committed survives power loss; ``"relaxed"``: it survives a killed process,

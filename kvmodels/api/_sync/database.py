@@ -50,7 +50,8 @@ class Database:
 
     Args:
         url: ``memory://``, ``memory://name``, a path, ``sqlite:///relative``, ``sqlite:////absolute``,
-            ``sqlite://:memory:``, ``lmdb:///relative`` or ``lmdb:////absolute`` (needs the extra ``lmdb``).
+            ``sqlite://:memory:``, ``lmdb:///relative`` or ``lmdb:////absolute`` (needs the extra ``lmdb``),
+            ``postgresql://user@host/database`` (needs the extra ``postgres``).
         models: the model classes.
         codec: how values are packed: ``"msgpack"``, or ``"v8"`` as Deno does; see ``docs/concepts/deno-values.md``.
         limits: sizes that are refused; the smaller of these and the engine's hold.

@@ -1,0 +1,10 @@
+"""The engine on a PostgreSQL server."""
+
+from __future__ import annotations
+
+from kvmodels._support.lazy_modules import deferred_modules
+
+__getattr__ = deferred_modules(
+    __name__,
+    "engine",
+)

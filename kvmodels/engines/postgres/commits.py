@@ -1,0 +1,300 @@
+"""Commits of a PostgreSQL store: calls that apply several operations, and the resolution of calls without an answer.
+
+Rules of this module: every operation has an id, and an operation is sent again only under a new id and only after it
+is certain that it was not applied: the server refused the call, or a resolution has made the old id void. A warning
+during a commit counts as a lost answer, because a cancelled wait for a standby reports success with one. An interrupt
+does not end a call whose outcome is open; it is raised when the outcome is known.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, Protocol
+
+import psycopg
+
+from kvmodels.core.keys import shown_key
+from kvmodels.core.operations import Committed, Conflict, to_versionstamp
+from kvmodels.engines.postgres import errors
+from kvmodels.engines.postgres.connection import Int8, PostgresConnection, UuidArray, int8, uuids
+from kvmodels.engines.postgres.packing import PackedWrite, parameters_of
+from kvmodels.engines.postgres.reads import StateSeen, Times
+from kvmodels.engines.postgres.settings import ANSWER_S
+from kvmodels.errors import CommitUnknownError, InvalidValueError, KvModelsError
+
+_COMMIT: Final = (
+    "SELECT part, outcome, s, d, failed FROM {schema}.commit_1"
+    "(%b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b)"
+)
+_RESOLVE: Final = "SELECT part, outcome, s FROM {schema}.resolve_1(%b, %b, %b, %b, %b)"
+
+_PAUSE_S: Final = 0.05
+
+_APPLIED, _FAILED_CHECKS, _FAILED_SUMS = 0, 1, 2
+_FOUND, _VOID = 0, 1
+
+Outcome = Committed | Conflict | KvModelsError
+
+
+class CommitStatements(NamedTuple):
+    """The statements that commit and resolve, with the name of the schema."""
+
+    commit: bytes
+    resolve: bytes
+
+
+def commit_statements(schema: str) -> CommitStatements:
+    """Return the statements for a schema, whose name is quoted."""
+    return CommitStatements(_COMMIT.format(schema=schema).encode(), _RESOLVE.format(schema=schema).encode())
+
+
+class WritingStore(Protocol):
+    """The store of a commit."""
+
+    @property
+    def url(self) -> str:
+        """Return the URL that was opened, for messages."""
+        ...
+
+    @property
+    def schema(self) -> str:
+        """The quoted name of its schema."""
+        ...
+
+    @property
+    def synced(self) -> bool:
+        """Whether a commit waits for the disk."""
+        ...
+
+    @property
+    def seen(self) -> int:
+        """The greatest version that an answer has shown."""
+        ...
+
+    @property
+    def busy_timeout(self) -> float:
+        """Seconds to wait for the lock of writers."""
+        ...
+
+    def times(self) -> Times:
+        """The time of a call."""
+        ...
+
+    def note(self, state: StateSeen) -> None:
+        """Take over what an answer shows of version and time."""
+        ...
+
+    def writer(self) -> PostgresConnection:
+        """Return the connection of writers, at rest."""
+        ...
+
+    def drop_connections(self) -> None:
+        """Close the connections at rest."""
+        ...
+
+
+class CommitRun:
+    """Carries operations out, until each has an outcome.
+
+    Args:
+        store: whose operations they are.
+        texts: its statements.
+        writes: in the order in which they are applied.
+
+    Attributes:
+        outcomes: by position; None while there is none.
+    """
+
+    def __init__(self, store: WritingStore, texts: CommitStatements, writes: Sequence[PackedWrite]) -> None:
+        self.outcomes: list[Outcome | None] = [None] * len(writes)
+        self._store = store
+        self._texts = texts
+        self._writes = writes
+        self._alone = False
+        # Positions and ids of a call without an answer. Emptied only after every outcome of its answer is noted.
+        self._sent: list[tuple[int, bytes]] = []
+        self._since = 0
+        self._deadline = time.monotonic() + store.busy_timeout + ANSWER_S
+        self._refusals = 0
+
+    @property
+    def _pending(self) -> list[int]:
+        return [at for at, outcome in enumerate(self.outcomes) if outcome is None]
+
+    def finish(self) -> None:
+        """Carry everything out. An interrupt is raised when all outcomes are known, a second one at once."""
+        interruption: BaseException | None = None
+        while self._pending:
+            try:
+                self._step()
+            except Exception:
+                raise
+            except BaseException as error:
+                if interruption is not None:
+                    raise
+                interruption = error
+        if interruption is not None:
+            raise interruption
+
+    def _step(self) -> None:
+        if self._sent:
+            self._resolve()
+        else:
+            self._send(self._pending[:1] if self._alone else self._pending)
+
+    # Sending
+
+    def _send(self, positions: list[int]) -> None:
+        store = self._store
+        try:
+            connection = store.writer()
+        except KvModelsError as error:
+            self._refuse(positions, error)
+            return
+        ids = [os.urandom(16) for _ in positions]
+        self._since = store.seen
+        failure: psycopg.Error | None = None
+        try:
+            connection.warned = False
+            parameters = (uuids(ids), *parameters_of([self._writes[at] for at in positions]), *self._context())
+            self._sent = list(zip(positions, ids, strict=True))
+            answer = connection.call(self._texts.commit, parameters)
+            if not connection.warned:
+                self._take(positions, answer)
+                self._sent = []
+        except psycopg.Error as error:
+            failure = error
+            if not errors.is_lost(error):
+                self._sent = []
+        if failure is not None:
+            self._failed(positions, failure)
+
+    def _context(self) -> tuple[Int8, Int8, Int8, Int8, bool]:
+        store = self._store
+        given, mark = store.times()
+        return int8(given), int8(mark), int8(self._since), int8(_milliseconds(store.busy_timeout)), store.synced
+
+    def _take(self, positions: list[int], answer: list[tuple[Any, ...]]) -> None:
+        for (_, outcome, version, _, failed), at in zip(answer[1:], positions, strict=True):
+            if outcome == _APPLIED:
+                self.outcomes[at] = Committed(to_versionstamp(version))
+            elif outcome == _FAILED_CHECKS:
+                self.outcomes[at] = Conflict(tuple(failed))
+            else:
+                self.outcomes[at] = _not_a_number(self._writes[at].sums[int(failed[0])].key)
+        self._store.note(StateSeen(max(row[2] for row in answer), answer[0][3]))
+
+    def _failed(self, positions: list[int], error: psycopg.Error) -> None:
+        """Deal with an error: that of a lost answer is resolved, any other one is certain."""
+        store = self._store
+        if self._sent:
+            store.drop_connections()
+            return
+        state = error.sqlstate
+        if state in (errors.FORGOTTEN, errors.READ_ONLY) and self._refusals < 1:
+            # Idle for longer than the store remembers, or the server is a standby now: once more, from the present.
+            self._refusals += 1
+            store.drop_connections()
+            if state == errors.FORGOTTEN:
+                self._look_again(positions)
+            return
+        meaning = errors.translated(error, store.url, store.schema)
+        if len(positions) > 1 and not errors.is_busy(error):
+            self._alone = True  # so that one bad operation does not fail its group
+            return
+        self._refuse(positions, meaning)
+
+    def _look_again(self, positions: list[int]) -> None:
+        """Learn the present version, so that the operation is not older than the memory of the store."""
+        store = self._store
+        text = f"SELECT max(version) FROM {store.schema}.commits"  # noqa: S608 - a quoted name
+        try:
+            rows = store.writer().execute(text.encode(), prepare=False).fetchall()
+        except KvModelsError as error:
+            self._refuse(positions, error)
+        except psycopg.Error as error:
+            self._refuse(positions, errors.translated(error, store.url, store.schema))
+        else:
+            store.note(StateSeen(rows[0][0], 0))
+
+    def _refuse(self, positions: list[int], error: KvModelsError) -> None:
+        for at in positions:
+            self.outcomes[at] = _another(error)
+
+    # Resolving
+
+    def _resolve(self) -> None:
+        """Ask what became of the ids that were sent; operations that were not applied stay pending."""
+        store = self._store
+        positions = [at for at, _ in self._sent]
+        remaining = self._deadline - time.monotonic()
+        if remaining <= 0:
+            self._refuse([at for at in positions if self.outcomes[at] is None], _unknown(store.url, "no answer"))
+            self._sent = []
+            return
+        try:
+            connection = store.writer()
+        except KvModelsError:
+            time.sleep(random.uniform(_PAUSE_S / 2, _PAUSE_S))
+            return
+        try:
+            connection.warned = False
+            ids: UuidArray = uuids([one for _, one in self._sent])
+            given, mark, since, wait_ms, _ = self._context()
+            answer = connection.call(self._texts.resolve, (ids, given, mark, since, wait_ms))
+            if connection.warned:
+                return
+        except psycopg.Error:
+            store.drop_connections()
+            time.sleep(random.uniform(_PAUSE_S / 2, _PAUSE_S))
+            return
+        for (_, outcome, version), at in zip(answer, positions, strict=True):
+            if self.outcomes[at] is not None:
+                continue
+            if outcome == _FOUND:
+                self.outcomes[at] = Committed(to_versionstamp(version))
+                store.note(StateSeen(version, 0))
+            elif outcome != _VOID:
+                self.outcomes[at] = _unknown(store.url, "forgotten")
+        self._sent = []
+
+
+def _milliseconds(seconds: float) -> int:
+    """Return a lock timeout for the server, for which 0 would mean to wait without an end."""
+    return min(2**31 - 1, max(1, round(seconds * 1_000)))
+
+
+def _another(error: KvModelsError) -> KvModelsError:
+    """Return an equal error for another thread: two must not add their tracebacks to one object."""
+    return type(error)(error.message, hint=error.hint, **error.data)
+
+
+def _unknown(url: str, reason: str) -> CommitUnknownError:
+    return CommitUnknownError(
+        "the server did not answer, and could not be asked what became of the commit",
+        url=url,
+        reason=reason,
+        hint="Read the record to see whether it was applied.",
+    )
+
+
+def _not_a_number(key: bytes) -> InvalidValueError:
+    return InvalidValueError(
+        "a sum, min or max met a value that is not an unsigned 64-bit integer",
+        path=shown_key(key),
+        hint="Nothing was applied. Store a KvU64 under this key first, or use another key for the counter.",
+    )
+
+
+def retry_until(deadline: float, attempt: Callable[[], Outcome | None]) -> Outcome | None:
+    """Return the first outcome of attempts with pauses between them; None when the deadline has passed."""
+    pause = 0.001
+    while (outcome := attempt()) is None:
+        if time.monotonic() > deadline:
+            return None
+        time.sleep(random.uniform(0, pause))
+        pause = min(pause * 2, _PAUSE_S)
+    return outcome

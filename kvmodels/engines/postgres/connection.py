@@ -1,0 +1,295 @@
+"""Connections to a PostgreSQL server, and the pool of one store.
+
+Rules of this module: a call that is interrupted, or whose deadline is over, ends its connection; it is never cancelled
+on the server, because cancelling the wait for a standby reports success without replication. Nothing that a finalizer
+calls takes a lock or waits. Nothing is paid for a fork: libpq's wrapper closes nothing in a child.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import struct
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from typing import Any, Final, TypeVar
+
+import psycopg
+from psycopg import generators, pq, waiting
+from psycopg.abc import PQGen
+from psycopg.adapt import Dumper
+
+from kvmodels.engines.postgres.errors import unreachable
+from kvmodels.errors import EngineTimeoutError
+
+ResultT = TypeVar("ResultT")
+
+_IDLE: Final = pq.TransactionStatus.IDLE
+_BYTEA_OID: Final = 17
+_INT8_OID: Final = 20
+_UUID_OID: Final = 2950
+_NULL: Final = b"\xff\xff\xff\xff"
+
+
+class Parameter(bytes):
+    """A parameter of a statement in PostgreSQL's binary form; a subclass for each type."""
+
+    __slots__ = ()
+
+
+class ByteaArray(Parameter):
+    """An array of byte strings."""
+
+    __slots__ = ()
+
+
+class Int8Array(Parameter):
+    """An array of 64-bit integers and nulls."""
+
+    __slots__ = ()
+
+
+class UuidArray(Parameter):
+    """An array of ids of 16 bytes."""
+
+    __slots__ = ()
+
+
+class Int8(Parameter):
+    """One 64-bit integer."""
+
+    __slots__ = ()
+
+
+def _array(oid: int, items: Sequence[bytes]) -> bytes:
+    if not items:
+        return struct.pack("!iii", 0, 0, oid)
+    return struct.pack("!iiiii", 1, 1, oid, len(items), 1) + b"".join(items)
+
+
+def byteas(items: Sequence[bytes | None]) -> ByteaArray:
+    """Return an array parameter of byte strings."""
+    pack = struct.Struct("!i").pack
+    return ByteaArray(_array(_BYTEA_OID, [_NULL if one is None else pack(len(one)) + one for one in items]))
+
+
+def int8s(items: Sequence[int | None]) -> Int8Array:
+    """Return an array parameter of 64-bit integers."""
+    pack = struct.Struct("!iq").pack
+    return Int8Array(_array(_INT8_OID, [_NULL if one is None else pack(8, one) for one in items]))
+
+
+def uuids(items: Sequence[bytes]) -> UuidArray:
+    """Return an array parameter of ids."""
+    return UuidArray(_array(_UUID_OID, [b"\0\0\0\x10" + one for one in items]))
+
+
+def int8(number: int) -> Int8:
+    """Return a parameter of one 64-bit integer."""
+    return Int8(number.to_bytes(8, "big", signed=True))
+
+
+class _ReadyDumper(Dumper):
+    """Passes a parameter on as it is."""
+
+    format = pq.Format.BINARY
+
+    def dump(self, obj: Any) -> bytes:
+        return bytes(obj)
+
+
+class _ByteaArrayDumper(_ReadyDumper):
+    oid = 1001
+
+
+class _Int8ArrayDumper(_ReadyDumper):
+    oid = 1016
+
+
+class _UuidArrayDumper(_ReadyDumper):
+    oid = 2951
+
+
+class _Int8Dumper(_ReadyDumper):
+    oid = _INT8_OID
+
+
+class PostgresConnection(psycopg.Connection[tuple[Any, ...]]):
+    """A connection whose calls have a deadline and are never cancelled on the server.
+
+    Attributes:
+        patience: seconds that one call may take.
+        warned: whether the server has sent a warning since this was last set to false.
+    """
+
+    patience: float = 60.0
+    warned: bool = False
+
+    def wait(self, gen: PQGen[ResultT], interval: float = 0.1, timeout: float | None = None) -> ResultT:
+        """Wait for the answer of a call. After an interrupt or past the deadline the connection is closed."""
+        done = False
+        try:
+            result = waiting.wait(gen, self.pgconn.socket, interval, self.patience if timeout is None else timeout)
+            done = True
+            return result
+        finally:
+            if not done and self.pgconn.transaction_status == pq.TransactionStatus.ACTIVE:
+                self.pgconn.finish()
+
+    def __del__(self, _: object = None, /) -> None:
+        """Leave the end to libpq's wrapper, which does nothing in a forked child."""
+
+    def call(self, statement: bytes, parameters: Sequence[object]) -> list[tuple[Any, ...]]:
+        """Return the rows of a statement, sent and received in binary form."""
+        return self.execute(statement, parameters, binary=True).fetchall()
+
+    def settle(self) -> bool:
+        """Take the answer of a rollback that was sent; false if the connection has ended or is not at rest."""
+        pgconn = self.pgconn
+        if pgconn.status != pq.ConnStatus.OK:
+            return False
+        try:
+            if pgconn.transaction_status == pq.TransactionStatus.ACTIVE:
+                self.wait(generators.fetch_many(pgconn))
+        except psycopg.Error:
+            return False
+        if pgconn.transaction_status != _IDLE:
+            return False
+        # A connection at rest has nothing to say but its end, or a change of a setting, which is as rare.
+        poll = select.poll()
+        poll.register(pgconn.socket, select.POLLIN)
+        return not poll.poll(0)
+
+    def roll_back_later(self) -> None:
+        """Send a rollback without waiting for its answer. For finalizers."""
+        try:
+            self.pgconn.send_query(b"ROLLBACK")
+        except psycopg.Error:
+            self.pgconn.finish()
+
+
+def _notice(connection: PostgresConnection) -> Callable[[psycopg.errors.Diagnostic], None]:
+    def note(diagnostic: psycopg.errors.Diagnostic) -> None:
+        if diagnostic.severity_nonlocalized == "WARNING":
+            connection.warned = True
+
+    return note
+
+
+def connect(conninfo: str, url: str, *, prepare: bool, patience: float) -> PostgresConnection:
+    """Return a new connection.
+
+    Raises:
+        EngineError, EngineTimeoutError: without libpq's message, which may contain a password.
+    """
+    try:
+        connection = PostgresConnection.connect(conninfo, autocommit=True, prepare_threshold=0 if prepare else None)
+    except psycopg.Error as error:
+        failure = unreachable(error, url)
+    else:
+        connection.patience = patience
+        adapters = connection.adapters
+        adapters.register_dumper(ByteaArray, _ByteaArrayDumper)
+        adapters.register_dumper(Int8Array, _Int8ArrayDumper)
+        adapters.register_dumper(UuidArray, _UuidArrayDumper)
+        adapters.register_dumper(Int8, _Int8Dumper)
+        connection.add_notice_handler(_notice(connection))
+        return connection
+    raise failure
+
+
+class ConnectionPool:
+    """The connections of one store: those at rest, and how many may be in use for each purpose.
+
+    Every purpose has its own number, so that calls find a connection while snapshots hold all of theirs.
+
+    Args:
+        open_one: opens a connection.
+        sizes: how many connections each purpose may use at the same time.
+        url: for messages.
+    """
+
+    def __init__(self, open_one: Callable[[], PostgresConnection], sizes: dict[str, int], url: str) -> None:
+        self._open_one = open_one
+        self._url = url
+        self._sizes = sizes
+        self._idle: deque[PostgresConnection] = deque()
+        # A queue of tokens and not a semaphore: its "put" may be called by a finalizer in the middle of anything.
+        self._free: dict[str, SimpleQueue[None]] = {purpose: SimpleQueue() for purpose in sizes}
+        self._closed = False
+        self._process = os.getpid()
+        for purpose, size in sizes.items():
+            for _ in range(size):
+                self._free[purpose].put(None)
+
+    def take(self, purpose: str, timeout_s: float) -> PostgresConnection:
+        """Return a connection at rest, or a new one.
+
+        Raises:
+            EngineTimeoutError: all of this purpose are in use, or the server cannot be reached; EngineError.
+        """
+        try:
+            self._free[purpose].get(timeout=max(0.0, timeout_s))
+        except Empty:
+            occupied = True
+        else:
+            occupied = False
+        if occupied:
+            raise EngineTimeoutError(
+                "all connections of the store are in use",
+                url=self._url,
+                hint="Close snapshots and transactions sooner, or raise pool_size.",
+            )
+        try:
+            return self.at_rest()
+        except BaseException:
+            self._free[purpose].put(None)
+            raise
+
+    def at_rest(self) -> PostgresConnection:
+        """Return a connection at rest, or a new one, which counts for no purpose. Raises what connecting raises."""
+        while self._idle:
+            try:
+                connection = self._idle.pop()
+            except IndexError:  # another thread was faster
+                break
+            if connection.settle():
+                return connection
+            connection.close()
+        return self._open_one()
+
+    def give_back(self, purpose: str, connection: PostgresConnection, *, in_transaction: bool = False) -> None:
+        """Take a connection back, also in a finalizer: nothing is waited for."""
+        if os.getpid() != self._process:
+            return  # the socket belongs to the parent of this process
+        if in_transaction and not connection.closed:
+            connection.roll_back_later()
+        if self._closed or connection.closed:
+            connection.close()
+        else:
+            self._idle.append(connection)
+        self._free[purpose].put(None)
+
+    def drop_idle(self) -> None:
+        """Close every connection at rest: the server has gone, or is another one now."""
+        while self._idle:
+            try:
+                self._idle.pop().close()
+            except IndexError:
+                return
+
+    def close(self, timeout_s: float) -> None:
+        """Wait for running calls, for at most as long as a call may take, then close every connection."""
+        self._closed = True
+        deadline = time.monotonic() + timeout_s
+        for purpose, free in self._free.items():
+            for _ in range(self._sizes[purpose]):
+                with suppress(Empty):
+                    free.get(timeout=max(0.0, deadline - time.monotonic()))
+        self.drop_idle()
+        for purpose, free in self._free.items():
+            for _ in range(self._sizes[purpose]):
+                free.put(None)

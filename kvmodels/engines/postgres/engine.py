@@ -1,0 +1,333 @@
+"""The engine that keeps everything in one schema of a PostgreSQL database; needs the extra ``postgres``.
+
+Rules of this module: handles, which translate calls into reads and commits of the shared store; statements are in
+``reads.py`` and ``commits.py``, the functions that they call in ``sql/``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from typing import Final, Literal
+
+from kvmodels.core.operations import (
+    AtomicWrite,
+    Changes,
+    Committed,
+    Conflict,
+    Counted,
+    Follow,
+    Guard,
+    GuardFailed,
+    ReadRange,
+    ReadResult,
+    Removal,
+    to_versionstamp,
+)
+from kvmodels.engines.contract import Capabilities, CommitWaiter, QueuedCommit
+from kvmodels.engines.postgres.errors import closed
+from kvmodels.engines.postgres.reads import changes_once, count_once, read_and_follow, version_of
+from kvmodels.engines.postgres.settings import PostgresOptions, require_sensible_options, retention_ms, shown_url
+from kvmodels.engines.postgres.snapshot import PostgresSnapshot
+from kvmodels.engines.postgres.store import PostgresStore
+from kvmodels.engines.shared.commit_signal import wait_for
+from kvmodels.engines.shared.expiry import require_reached, require_sweep_limit, resume_expired, without_change_log
+from kvmodels.engines.shared.forking import forget_after_fork
+from kvmodels.engines.shared.registry import StoreRegistry, require_same_options
+from kvmodels.engines.sqlite.backup import SHARED_FILE_MODE, copy_snapshot
+from kvmodels.errors import ClosedError
+from kvmodels.limits import Limits, Traits
+
+POSTGRES_TRAITS: Final = Traits(may_lose_answers=False, snapshots=True, blocking=True, persistent=True, clock="server")
+
+_stores: StoreRegistry[PostgresStore] = StoreRegistry()
+
+
+class PostgresEngine:
+    """An ordered store in one schema of a PostgreSQL database, shared by any number of machines.
+
+    A read, a count and a commit are one round trip each; a read that a Python function continues is two. Commits that
+    wait at the same time in one process share a call. An answer that is lost is resolved by the engine: it asks the
+    server whether the commit was applied. All engines of one process with the same URL and schema share their
+    connections, at most ``2 * pool_size + 1``, and must ask for the same options.
+
+    Args:
+        url: ``postgresql://user@host/database`` with libpq's parameters; ``PG*`` variables and service files hold.
+        limits: the largest sizes, for the layers above.
+        durability: ``"commit"`` (a returned commit is on the server's disk, and on that of a synchronous standby) or
+            ``"relaxed"`` (a crash of the server may lose the last commits, never a part of one).
+        clock: milliseconds since the epoch; None for the server's clock, which counts whatever that of this machine
+            says. For tests.
+        readonly: commits raise ReadOnlyError, the store must exist, and the server may be a standby.
+        schema: the name of the schema that holds the store.
+        pool_size: connections for reads, and as many for snapshots.
+        prepare: whether statements are prepared; False for a proxy that cannot keep them.
+        busy_timeout: seconds that any one call may wait for a connection or for the lock of writers.
+        snapshot_max_age: seconds after which a snapshot expires.
+        poll_interval: seconds between two looks for commits of other processes, while somebody waits for one.
+        change_log: seconds or a timedelta for which changes are kept, by every process that writes the store; 0 ends
+            it, None leaves it as the store has it.
+        create: whether the schema is made if it is absent.
+
+    Raises:
+        InvalidArgumentError: the URL or an option makes no sense, or the store is open here with other options.
+        EngineError: the server refuses the connection, or there is no store; EngineTimeoutError: it is unreachable.
+        ForeignFileError: the schema holds something else.
+        UnsupportedError: a later release has made the store.
+    """
+
+    __slots__ = ("__weakref__", "_closed_reason", "_limits", "_store", "_url", "capabilities")
+
+    def __init__(
+        self,
+        url: str,
+        limits: Limits = Limits.EMBEDDED,
+        *,
+        durability: Literal["commit", "relaxed"] = "commit",
+        clock: Callable[[], int] | None = None,
+        readonly: bool = False,
+        schema: str = "kvmodels",
+        pool_size: int = 10,
+        prepare: bool = True,
+        busy_timeout: float = 5.0,
+        snapshot_max_age: float = 60.0,
+        poll_interval: float = 0.05,
+        change_log: float | timedelta | None = None,
+        create: bool = True,
+    ) -> None:
+        options = PostgresOptions(
+            durability=durability,
+            clock=clock,
+            readonly=readonly,
+            schema=schema,
+            pool_size=pool_size,
+            prepare=prepare,
+            busy_timeout=busy_timeout,
+            snapshot_max_age=snapshot_max_age,
+            poll_interval=poll_interval,
+            change_log=retention_ms(change_log),
+            create=create,
+        )
+        require_sensible_options(options)
+        self._url = shown_url(url)
+        self._limits = limits
+        self._closed_reason = "closed"
+        self._store: PostgresStore | None = None
+        store = self._store = _attach(url, self._url, options)
+        self.capabilities = Capabilities(POSTGRES_TRAITS, submitting=self, turns=store.turns)
+        forget_after_fork(self)
+
+    @property
+    def limits(self) -> Limits:
+        """The largest sizes that this store takes."""
+        return self._limits
+
+    @property
+    def url(self) -> str:
+        """Return the URL that was opened, without its password, for messages."""
+        return self._url
+
+    def now_ms(self) -> int:
+        """Milliseconds since the epoch by the server's clock, estimated from its last answer; it never goes back."""
+        return self.check_open().clock.now_ms()
+
+    def read(
+        self,
+        ranges: Sequence[ReadRange],
+        guard: Guard | None = None,
+        *,
+        include_expired: bool = False,
+        follow: Follow | None = None,
+    ) -> ReadResult | GuardFailed:
+        """Read all ranges in one snapshot, or say that the guard does not hold in it.
+
+        Cost: one round trip, O(log n + rows) per range; a second one where a Python function says what follows.
+
+        Raises:
+            ClosedError, EngineTimeoutError, DecodeError (damaged data).
+        """
+        store = self.check_open()
+        hiding = not include_expired
+        state, found = store.reading(
+            lambda connection: read_and_follow(
+                connection, store.texts, ranges, store.times(), guard=guard, follow=follow, hiding=hiding
+            )
+        )
+        store.note(state)
+        if found is not None:
+            return found
+        # A commit came between two calls. A snapshot is one state.
+        with self.snapshot() as state_of_now:
+            if guard is not None:
+                rows = state_of_now.read([ReadRange(guard.key)], include_expired=include_expired).ranges[0]
+                present = rows[0].versionstamp if rows else None
+                if present != guard.versionstamp:
+                    return GuardFailed(present)
+            return state_of_now.read(ranges, include_expired=include_expired, follow=follow)
+
+    def count(self, ranges: Sequence[ReadRange], guard: Guard | None = None) -> Counted | GuardFailed:
+        """Say how many rows ``read`` would give for each range, in one snapshot.
+
+        Cost: one round trip, O(log n + rows) per range.
+
+        Raises:
+            ClosedError, EngineTimeoutError, DecodeError (damaged data).
+        """
+        store = self.check_open()
+        state, found = store.reading(
+            lambda connection: count_once(connection, store.texts, ranges, guard, store.times())
+        )
+        store.note(state)
+        return found
+
+    def snapshot(self) -> PostgresSnapshot:
+        """Pin the present state, with the deadlines as of now. One round trip; it holds a connection.
+
+        Raises:
+            ClosedError, EngineTimeoutError.
+        """
+        store = self.check_open()
+        connection, state = store.begin_snapshot()
+        # In a list, which the snapshot empties when it takes over: at every moment one of the two owns it.
+        owned = [connection]
+        try:
+            return PostgresSnapshot(self, store, owned, state)
+        finally:
+            if owned:
+                store.return_snapshot(owned.pop())
+
+    def commit(self, write: AtomicWrite) -> Committed | Conflict:
+        """Apply the operation whole, or report which checks failed. One round trip, O(log n) per check and mutation.
+
+        A mutation with a Python function costs a read more, and both again after a conflict.
+
+        Raises:
+            CommitUnknownError: the server did not answer and could not be asked for half a minute.
+            InvalidValueError: a sum, min or max met a value that is no 64-bit integer; nothing was applied.
+            ClosedError, ReadOnlyError, StorageFullError, EngineTimeoutError, UnsupportedError: nothing was applied.
+        """
+        return self.check_open().commit(write)
+
+    def submit(self, write: AtomicWrite | Removal, waiter: CommitWaiter) -> QueuedCommit:
+        """Put an operation into the queue, for a thread that calls ``member.committer.lead()``; returns at once.
+
+        Raises:
+            ClosedError, ReadOnlyError.
+        """
+        return self.check_open().submit(write, waiter)
+
+    def subscribe(self, wake: Callable[[], object]) -> Callable[[], None]:
+        """Have ``wake`` called after each commit, and when a handle of the store is closed.
+
+        While anybody is subscribed, a thread asks the server every ``poll_interval``.
+
+        Raises:
+            ClosedError: the engine is closed.
+        """
+        return self.check_open().background.subscribe(wake)
+
+    def wait_for_commit(self, after: bytes, timeout_s: float) -> bytes:
+        """Block until the versionstamp of the last commit is greater than ``after``, or the time is over.
+
+        Raises:
+            ClosedError: the engine is closed, or was while this waited; EngineTimeoutError.
+        """
+        return wait_for(self._present_stamp, self.subscribe, after, timeout_s)
+
+    def sweep(self, limit: int) -> int:
+        """Remove up to ``limit`` rows whose deadline is reached, in one commit; O(log n) each.
+
+        After a jump of the server's clock by more than an hour it removes nothing while the clock of this machine does
+        not agree with it.
+
+        Raises:
+            InvalidArgumentError: the limit is not a positive integer.
+            ClosedError, ReadOnlyError, StorageFullError, EngineTimeoutError: nothing was removed.
+        """
+        require_sweep_limit(limit)
+        store = self.check_open()
+        swept = store.sweep(limit, store.patience())
+        store.background.trim_log(store.patience())
+        return swept
+
+    def changes(self, one: ReadRange, after: bytes) -> Changes:
+        """The keys of a range that changed after a versionstamp, in commit order; O(changes since, in any range).
+
+        Raises:
+            UnsupportedError: the store keeps no change log.
+            ResumeExpiredError: the log no longer reaches back, or a failover has lost the commit of ``after``.
+            InvalidArgumentError: the store never reached the versionstamp.
+            ClosedError, EngineTimeoutError, DecodeError.
+        """
+        store = self.check_open()
+        given = max(0, version_of(after))
+        found = store.reading(lambda connection: changes_once(connection, store.texts, one, given, store.times()))
+        store.note(found.state)
+        require_reached(after, to_versionstamp(found.state.version))
+        if not found.logging:
+            raise without_change_log(self._url)
+        if not found.reaches:
+            raise resume_expired(self._url, after, to_versionstamp(found.floor))
+        return found.changes
+
+    def backup(self, path: str) -> None:
+        """Write one snapshot into a new SQLite file on this machine; O(n), and commits go on meanwhile.
+
+        Raises:
+            EngineError: there is a file already, or it cannot be written; StorageFullError: no room.
+            SnapshotExpiredError: it took longer than ``snapshot_max_age``.
+            ClosedError, EngineTimeoutError.
+        """
+        with self.snapshot() as state:
+            copy_snapshot(state, path, self._url, SHARED_FILE_MODE, self.now_ms())
+
+    def close(self) -> None:
+        """Wait for running calls; the last handle closes the connections. Idempotent."""
+        with _stores.lock:
+            store, self._store = self._store, None
+            if store is None:
+                return
+            store.handles -= 1
+            if store.handles == 0:
+                if _stores.stores.get(store.path) is store:
+                    del _stores.stores[store.path]
+                store.close()
+        store.background.signal.notify()
+
+    def abandon(self) -> None:
+        """Forget the store in a forked child; its connections belong to the parent."""
+        if self._store is not None:
+            self._closed_reason = "forked"
+            self._store = None
+
+    def check_open(self) -> PostgresStore:
+        """The store of this handle, or ClosedError."""
+        store = self._store
+        if store is None:
+            raise self._closed()
+        store.require_open()
+        return store
+
+    def _present_stamp(self) -> bytes:
+        return to_versionstamp(self.check_open().present_version())
+
+    def _closed(self) -> ClosedError:
+        return closed(self._url, self._closed_reason)
+
+
+def _attach(given_url: str, url: str, options: PostgresOptions) -> PostgresStore:
+    """Return the store that this process has open under the same URL and schema, or a new one, with one handle more."""
+    path = f"{given_url}\0{options.schema}\0{options.readonly}"
+    with _stores.lock:
+        store = _stores.stores.get(path)
+        if store is not None and store.closed_reason is None:
+            if options.change_log is None:
+                options = options._replace(change_log=store.options.change_log)
+            require_same_options(store.options._asdict(), options._asdict(), url)
+            store.handles += 1
+            return store
+        opened = PostgresStore(path, given_url, url, options)
+        opened.open()
+        opened.handles = 1
+        _stores.stores[path] = opened
+        return opened

@@ -1,0 +1,147 @@
+"""Errors of PostgreSQL as errors of this library.
+
+Rules of this module: nothing of libpq's own messages is shown, because those of a connection may contain a password;
+an error is raised outside of the handler that caught its cause, so that it is not chained either. A message of the
+server is told apart by its SQLSTATE.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+import psycopg
+
+from kvmodels.errors import (
+    ClosedError,
+    DecodeError,
+    EngineError,
+    EngineTimeoutError,
+    KeyTooLargeError,
+    KvModelsError,
+    ReadOnlyError,
+    StorageFullError,
+    UnsupportedError,
+)
+
+WRONG_ISOLATION: Final = "KV002"
+FORGOTTEN: Final = "KV003"
+READ_ONLY: Final = "25006"
+NO_PERMISSION: Final = "42501"
+ABSENT: Final = ("3F000", "42P01", "42883")
+
+LONGEST_INDEXED: Final = 2_704
+"""Bytes of the largest row that a B-tree of PostgreSQL takes."""
+
+_LOST: Final = ("08", "57P01", "57P02", "57P03", "57P05", "40003")
+_BUSY: Final = ("55P03", "57014", "25P03", "25P04", "40001", "40P01", "53300", "57P03")
+_CREDENTIALS: Final = ("28000", "28P01", "3D000")
+_DAMAGED: Final = ("XX001", "XX002", "58030")
+_FULL: Final = ("53100", "53200")
+
+
+def is_lost(error: psycopg.Error) -> bool:
+    """Return whether the error leaves open what became of the statement: the connection ended before its answer."""
+    state = error.sqlstate
+    if state is None or state.startswith(_LOST):
+        return True
+    return error.diag.severity_nonlocalized in ("FATAL", "PANIC")
+
+
+def is_busy(error: psycopg.Error) -> bool:
+    """Return whether the statement may succeed later as it is."""
+    return error.sqlstate in _BUSY
+
+
+def grants(schema: str) -> str:
+    """Return the statements that give a role everything that this engine needs."""
+    return (
+        f"GRANT USAGE ON SCHEMA {schema} TO role; "
+        f"GRANT SELECT, INSERT, UPDATE, DELETE ON ALL TABLES IN SCHEMA {schema} TO role; "
+        f"GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO role"
+    )
+
+
+def unreachable(error: psycopg.Error, url: str) -> KvModelsError:
+    """Return the error for a failed connection attempt."""
+    state = error.sqlstate
+    if state in _CREDENTIALS:
+        return EngineError(
+            "the server refused the connection",
+            url=url,
+            reason=state,
+            hint="Check the user, the password (PGPASSWORD, ~/.pgpass) and the name of the database.",
+        )
+    if state in _BUSY:
+        return EngineTimeoutError(
+            "the server takes no connections at present",
+            url=url,
+            reason=state,
+            hint="It is starting, or max_connections is reached: try again, or lower pool_size.",
+        )
+    return EngineTimeoutError(
+        "the server cannot be reached",
+        url=url,
+        reason=state or "no connection",
+        hint="Check host, port, sslmode and whether a server that takes writes is running; the server's log says more.",
+    )
+
+
+def translated(error: psycopg.Error, url: str, schema: str) -> KvModelsError:
+    """Return the error of this library for an error of a statement, which changed nothing."""
+    state = error.sqlstate
+    if is_lost(error):
+        return EngineTimeoutError(
+            "the connection to the server was lost",
+            url=url,
+            reason=state or "no connection",
+            hint="Nothing was written; try again.",
+        )
+    if state in _BUSY:
+        return EngineTimeoutError("the server was busy for too long", url=url, reason=state)
+    if state == WRONG_ISOLATION:
+        return UnsupportedError(
+            "the default isolation level of the server is not read committed",
+            url=url,
+            hint="ALTER ROLE role SET default_transaction_isolation = 'read committed', then connect again.",
+        )
+    if state == NO_PERMISSION:
+        return ReadOnlyError(
+            "the role lacks a permission",
+            url=url,
+            reason=state,
+            hint=f"As the owner of the schema: {grants(schema)}. Or open the store with readonly=True.",
+        )
+    if state == READ_ONLY:
+        return ReadOnlyError(
+            "the server is a standby, or takes no writes",
+            url=url,
+            reason=state,
+            hint="Name all servers in the URL (postgresql://user@h1,h2/db), or open the store with readonly=True.",
+        )
+    return _of_storage(state, url)
+
+
+def _of_storage(state: str | None, url: str) -> KvModelsError:
+    if state in _FULL:
+        return StorageFullError("the server has no room", url=url, reason=state)
+    if state == "54000":
+        return KeyTooLargeError("a key is too large", limit="max_key_bytes", size=None, maximum=LONGEST_INDEXED)
+    if state in _DAMAGED:
+        return DecodeError("the server reports damaged data", reason=state)
+    if state in ABSENT:
+        return EngineError(
+            "the tables of the store are gone", url=url, reason=state, hint="Open it again, or restore a backup."
+        )
+    return EngineError(
+        "the server refused a statement",
+        url=url,
+        reason=state,
+        hint="The server's log shows the statement under this SQLSTATE.",
+    )
+
+
+def closed(url: str, reason: str) -> ClosedError:
+    """Return the error of a call on a closed store."""
+    if reason == "forked":
+        return ClosedError("this store was opened before the process was forked", url=url, reason=reason)
+    return ClosedError("this store is closed", url=url, reason=reason)

@@ -1,0 +1,167 @@
+"""Operations in the form in which the server applies them.
+
+Rules of this module: a packed operation has every key at most once, so that the order of its mutations does not
+matter. An operation that cannot be packed, because it applies a Python function or combines a value with what it has
+written itself, is computed from what is stored and committed under checks that this has not changed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple
+
+from kvmodels.core.operations import (
+    U64_MODULUS,
+    VACANT,
+    Apply,
+    Arithmetic,
+    AtomicWrite,
+    Check,
+    Conflict,
+    Delete,
+    Mutation,
+    ReadRange,
+    Row,
+    Set,
+    combined_operands,
+    point,
+    vacant_range,
+)
+from kvmodels.engines.postgres.connection import Parameter, byteas, int8s
+from kvmodels.engines.postgres.reads import version_of
+from kvmodels.engines.shared.evaluation import evaluate, visible
+
+_LIVE, _STORED, _VACANT = 0, 1, 2
+_SUM_KINDS: Final = {"sum": 0, "min": 1, "max": 2}
+
+
+class PackedWrite(NamedTuple):
+    """One operation with every key at most once.
+
+    Attributes:
+        checks: keys, versions, kinds.
+        sets: by key and whether it is versionstamped.
+        deletes: keys.
+        sums: by key.
+    """
+
+    checks: tuple[Check, ...]
+    sets: list[Set]
+    deletes: list[bytes]
+    sums: list[Arithmetic]
+
+    @property
+    def earliest_ms(self) -> int | None:
+        """The first deadline that it sets."""
+        return min((one.expire_at for one in self.sets if one.expire_at is not None), default=None)
+
+
+def packed(write: AtomicWrite) -> PackedWrite | None:
+    """Return the packed form of an operation; None if it must be computed from what is stored."""
+    last: dict[tuple[bytes, bool], Set | Delete | Arithmetic] = {}
+    for mutation in write.mutations:
+        if isinstance(mutation, Apply):
+            return None
+        stamped = isinstance(mutation, Set) and mutation.versionstamped
+        place = (mutation.key, stamped)
+        before = last.get(place)
+        if isinstance(mutation, Arithmetic):
+            if not 0 <= mutation.operand < U64_MODULUS:
+                return None
+            if before is not None:
+                if not isinstance(before, Arithmetic) or before.kind != mutation.kind:
+                    return None
+                mutation = before._replace(operand=combined_operands(before.kind, before.operand, mutation.operand))
+        elif isinstance(before, Arithmetic):
+            return None  # what is stored decides whether the operation is refused
+        elif isinstance(mutation, Set) and not -(1 << 63) <= (mutation.expire_at or 0) < 1 << 63:
+            return None
+        last[place] = mutation
+    sets = [one for one in last.values() if isinstance(one, Set)]
+    deletes = [one.key for one in last.values() if isinstance(one, Delete)]
+    sums = [one for one in last.values() if isinstance(one, Arithmetic)]
+    return PackedWrite(write.checks, sets, deletes, sums)
+
+
+def parameters_of(writes: Sequence[PackedWrite]) -> tuple[Parameter, ...]:
+    """Return the parameters of ``commit_1`` that describe operations, from ``counts`` to ``operands``."""
+    checks = [one for write in writes for one in write.checks]
+    sets = [one for write in writes for one in write.sets]
+    sums = [one for write in writes for one in write.sums]
+    kinds = [_VACANT if one.versionstamp == VACANT else _STORED if one.physical else _LIVE for one in checks]
+    return (
+        int8s([len(part) for write in writes for part in write]),
+        byteas([one.key for one in checks]),
+        int8s([version_of(one.versionstamp) if one.versionstamp != VACANT else 0 for one in checks]),
+        int8s(kinds),
+        byteas([one.key for one in sets]),
+        byteas([one.value for one in sets]),
+        int8s([one.encoding for one in sets]),
+        int8s([one.expire_at for one in sets]),
+        int8s([one.versionstamped for one in sets]),
+        byteas([key for write in writes for key in write.deletes]),
+        byteas([one.key for one in sums]),
+        int8s([_SUM_KINDS[one.kind] for one in sums]),
+        byteas([one.operand.to_bytes(8, "little") for one in sums]),
+    )
+
+
+def ranges_to_compute(write: AtomicWrite) -> list[ReadRange]:
+    """Return the ranges to read, expired rows included, to compute an operation: its checks, then its keys."""
+    checked = [
+        vacant_range(one.key)._replace(limit=None) if one.versionstamp == VACANT else point(one.key)
+        for one in write.checks
+    ]
+    return checked + [point(one.key) for one in write.mutations]
+
+
+def computed(
+    write: AtomicWrite, found: Sequence[Sequence[Row]], now: int
+) -> tuple[Conflict | None, Callable[[], PackedWrite]]:
+    """Judge an operation by what is stored.
+
+    Args:
+        write: the operation.
+        found: the rows of ``ranges_to_compute``.
+        now: the time of the read, in milliseconds.
+
+    Returns:
+        The conflict, or None and a function that computes the operation; it raises what the operation raises.
+    """
+    failed = tuple(
+        at
+        for at, (check, rows) in enumerate(zip(write.checks, found[: len(write.checks)], strict=True))
+        if not _holds(check, rows, now)
+    )
+    if failed:
+        return Conflict(failed), lambda: PackedWrite((), [], [], [])
+    return None, lambda: _compute(write.checks, write.mutations, found[len(write.checks) :], now)
+
+
+def _holds(check: Check, rows: Sequence[Row], now: int) -> bool:
+    if check.versionstamp == VACANT:
+        return all(visible(row, now) is None for row in rows)
+    row = rows[0] if rows else None
+    if not check.physical:
+        row = visible(row, now)
+    return (None if row is None else row.versionstamp) == check.versionstamp
+
+
+def _compute(
+    checks: tuple[Check, ...], mutations: Sequence[Mutation], found: Sequence[Sequence[Row]], now: int
+) -> PackedWrite:
+    stored = {rows[0].key: rows[0] for rows in found if rows}
+    stamped = [one for one in mutations if isinstance(one, Set) and one.versionstamped]
+    others = [one for one in mutations if not (isinstance(one, Set) and one.versionstamped)]
+    changes, _ = evaluate(mutations, bytes(10), now, stored.get)
+    changes, _ = evaluate(others, bytes(10), now, stored.get) if stamped else (changes, None)
+    depends = {one.key for one in mutations if isinstance(one, Arithmetic | Apply)}
+    # An expired row is as good as none, but the time of the commit is later: so the stored row is checked.
+    more = tuple(
+        Check(key, stored[key].versionstamp if key in stored else None, physical=True) for key in sorted(depends)
+    )
+    sets = [Set(row.key, row.value, row.encoding, row.expire_at) for row in changes.values() if row is not None]
+    last_stamped = {one.key: one for one in stamped}
+    return PackedWrite(
+        (*checks, *more), [*sets, *last_stamped.values()], [key for key, row in changes.items() if row is None], []
+    )

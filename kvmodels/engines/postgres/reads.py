@@ -1,0 +1,285 @@
+"""Reads and counts of a PostgreSQL store as calls of its functions, one call and one round trip each.
+
+Rules of this module: a call is one statement and so one snapshot, its guard included. What a Python function asks for
+after it has seen rows is read by a second call, whose answer counts only if the state is still the same; otherwise
+both are repeated in a snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple, cast
+
+from kvmodels.core.operations import (
+    Change,
+    Changes,
+    Counted,
+    Follow,
+    Guard,
+    GuardFailed,
+    Likely,
+    Nothing,
+    PlainRow,
+    ReadRange,
+    ReadResult,
+    Row,
+    Tail,
+    to_versionstamp,
+)
+from kvmodels.engines.postgres.connection import Int8, Int8Array, PostgresConnection, byteas, int8, int8s
+from kvmodels.engines.shared.evaluation import from_versionstamp
+
+NONE: Final = -(1 << 63)
+"""Stands for "none" in a parameter, so that the types of the parameters are always the same."""
+
+ABSENT: Final = -1
+NEVER: Final = -2
+"""The version of no row."""
+
+_NONE: Final = int8(NONE)
+_NO_FOLLOW: Final = (int8(0), byteas(()), int8s(()), byteas(()), int8s(()))
+_REVERSE, _KEYS_ONLY, _POINT = 1, 2, 4
+
+_READ: Final = "SELECT part, k, v, e, s, d FROM {schema}.read_1(%b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b, %b)"
+_COUNT: Final = "SELECT part, s, d FROM {schema}.count_1(%b, %b, %b, %b, %b, %b, %b)"
+_CHANGES: Final = "SELECT part, k, changed, v, e, s, d FROM {schema}.changes_1(%b, %b, %b, %b, %b, %b)"
+_STATE: Final = "SELECT state, present FROM {schema}.state_1(%b, %b)"
+_DUE: Final = "SELECT deadline, log_ms, log_floor, oldest FROM {schema}.due_1()"
+
+
+class Statements(NamedTuple):
+    """The statements that read a store, with the name of its schema."""
+
+    read: bytes
+    number: bytes
+    changes: bytes
+    state: bytes
+    due: bytes
+
+
+def statements(schema: str) -> Statements:
+    """Return the statements for a schema, whose name is quoted."""
+    return Statements(*(text.format(schema=schema).encode() for text in (_READ, _COUNT, _CHANGES, _STATE, _DUE)))
+
+
+class Times(NamedTuple):
+    """The time of a call: the one that decides, ``NONE`` for the server's, and the greatest that was seen before."""
+
+    given: int
+    mark: int
+
+
+class StateSeen(NamedTuple):
+    """The version of the state that an answer comes from, and its time in milliseconds."""
+
+    version: int
+    present: int
+
+
+class ReadAnswer(NamedTuple):
+    """The outcome of one call, and whether a follow-up function is still to be called."""
+
+    state: StateSeen
+    found: ReadResult | GuardFailed
+    unfollowed: bool
+
+
+def version_of(versionstamp: bytes | None) -> int:
+    """Return the version to compare a row's with; ``NEVER`` for a versionstamp that no row can have."""
+    if versionstamp is None:
+        return ABSENT
+    number = from_versionstamp(versionstamp)
+    if len(versionstamp) != 10 or versionstamp[8:] != b"\0\0" or not 0 < number < 1 << 63:
+        return NEVER
+    return number
+
+
+def _guard(guard: Guard | None) -> tuple[bytes, Int8]:
+    return (b"", _NONE) if guard is None else (guard.key, int8(version_of(guard.versionstamp)))
+
+
+def _limits(ranges: Sequence[ReadRange]) -> Int8Array:
+    return int8s([one.limit for one in ranges])
+
+
+def _pushed_follow(ranges: Sequence[ReadRange], follow: Follow | None) -> tuple[object, ...] | None:
+    """Return the parameters of a follow-up read that the server carries out itself, else None."""
+    if follow is None or len(ranges) != 1:
+        return None
+    _, end, limit, _, _ = ranges[0]
+    if isinstance(follow, Tail) and end is not None:
+        return int8(1), byteas([follow.prefix]), int8s([follow.start]), byteas(()), int8s(())
+    if isinstance(follow, Likely) and end is None and limit is None:
+        others = follow.others
+        guesses = [follow.guess, *others.values()]
+        return (
+            int8(2),
+            byteas([prefix for prefix, _, _ in guesses]),
+            int8s([cut for _, cut, _ in guesses]),
+            byteas([suffix for _, _, suffix in guesses]),
+            int8s([ABSENT, *others]),
+        )
+    return None
+
+
+def read_once(
+    connection: PostgresConnection,
+    texts: Statements,
+    ranges: Sequence[ReadRange],
+    times: Times,
+    *,
+    guard: Guard | None,
+    follow: Follow | None,
+    hiding: bool,
+) -> ReadAnswer:
+    """Read ranges, and what follows if the server can carry that out, in one call."""
+    pushed = _pushed_follow(ranges, follow)
+    shapes = [_POINT if one.end is None else one.reverse * _REVERSE + one.keys_only * _KEYS_ONLY for one in ranges]
+    parameters = (
+        byteas([one.start for one in ranges]),
+        byteas([one.end for one in ranges]),
+        _limits(ranges),
+        int8s(shapes),
+        *_guard(guard),
+        int8(times.given),
+        int8(times.mark),
+        hiding,
+        *(pushed or _NO_FOLLOW),
+    )
+    answer = connection.call(texts.read, parameters)
+    _, _, _, _, version, present = answer[0]
+    state = StateSeen(version, present)
+    if len(answer) > 1 and answer[1][0] == -2:
+        seen = answer[1][4]
+        return ReadAnswer(state, GuardFailed(None if seen == ABSENT else to_versionstamp(seen)), unfollowed=False)
+    stamp = to_versionstamp(version)
+    if pushed is not None and isinstance(follow, Tail):
+        return ReadAnswer(state, ReadResult(*_tails(answer[1:], follow), stamp), unfollowed=False)
+    plain = isinstance(follow, Nothing)
+    found = _parts(answer, ranges, plain=plain)
+    if pushed is not None and isinstance(follow, Likely):
+        likely = [_row(row) for row in answer[1:] if row[0] == 1]
+        if likely:
+            follow.misses = 0
+            return ReadAnswer(state, ReadResult(found, [likely], stamp), unfollowed=False)
+    return ReadAnswer(state, ReadResult(found, [], stamp), unfollowed=follow is not None and not plain)
+
+
+def _row(row: tuple[Any, ...]) -> Row:
+    _, key, value, encoding, version, expire_at = row
+    return Row(key, value, encoding, to_versionstamp(version), expire_at)
+
+
+def _parts(answer: list[tuple[Any, ...]], ranges: Sequence[ReadRange], *, plain: bool) -> list[list[Row]]:
+    found: list[list[Row]] = [[] for _ in ranges]
+    for row in answer:
+        part: int = row[0]
+        if 0 <= part < len(found):
+            found[part].append(cast("Row", row[1:]) if plain else _row(row))
+    for at, one in enumerate(ranges):
+        if one.limit == 0:
+            found[at] = []
+    return found
+
+
+def _tails(answer: list[tuple[Any, ...]], tail: Tail) -> tuple[list[list[Row]], list[list[Row]]]:
+    """Return the entries of a range as plain tuples of their key, and the rows behind them."""
+    prefix, cut = tail.prefix, tail.start
+    entries = [cast("Row", (row[1],)) for row in answer]
+    if all(row[4] != ABSENT for row in answer):
+        joined: list[PlainRow] = [(prefix + row[1][cut:], *row[2:]) for row in answer]
+        return [entries], [cast("list[Row]", joined)]
+    behind: list[list[Row]] = []
+    for _, key, value, encoding, version, expire_at in answer:
+        row = (
+            Row(prefix + key[cut:], value, encoding, to_versionstamp(version), expire_at) if version != ABSENT else None
+        )
+        behind.append([] if row is None else [row])
+    return [entries], behind
+
+
+def read_and_follow(
+    connection: PostgresConnection,
+    texts: Statements,
+    ranges: Sequence[ReadRange],
+    times: Times,
+    *,
+    guard: Guard | None,
+    follow: Follow | None,
+    hiding: bool,
+) -> tuple[StateSeen, ReadResult | GuardFailed | None]:
+    """Read ranges and what follows from them; None if another commit came between two calls.
+
+    In a snapshot nothing comes between, so the answer is never None there.
+    """
+    state, found, unfollowed = read_once(connection, texts, ranges, times, guard=guard, follow=follow, hiding=hiding)
+    if not unfollowed or isinstance(found, GuardFailed):
+        return state, found
+    assert follow is not None
+    more = follow(found.ranges)
+    if not more:
+        return state, found
+    # The deadlines are judged by the time of the first call.
+    then = read_once(connection, texts, more, Times(state.present, NONE), guard=None, follow=None, hiding=hiding)
+    assert isinstance(then.found, ReadResult)
+    if then.state.version != state.version:
+        return then.state, None
+    return state, found._replace(followed=then.found.ranges)
+
+
+def count_once(
+    connection: PostgresConnection, texts: Statements, ranges: Sequence[ReadRange], guard: Guard | None, times: Times
+) -> tuple[StateSeen, Counted | GuardFailed]:
+    """Count the live rows of ranges in one call."""
+    parameters = (
+        byteas([one.start for one in ranges]),
+        byteas([one.start + b"\0" if one.end is None else one.end for one in ranges]),
+        _limits(ranges),
+        *_guard(guard),
+        int8(times.given),
+        int8(times.mark),
+    )
+    answer = connection.call(texts.number, parameters)
+    _, version, present = answer[0]
+    state = StateSeen(version, present)
+    if len(answer) > 1 and answer[1][0] == -2:
+        seen = answer[1][1]
+        return state, GuardFailed(None if seen == ABSENT else to_versionstamp(seen))
+    return state, Counted([row[1] for row in answer[1:]], to_versionstamp(version))
+
+
+class ChangesRead(NamedTuple):
+    """Changes after a version: None if there is no log, or if ``reaches`` is false; ``floor`` is where it begins."""
+
+    state: StateSeen
+    logging: bool
+    reaches: bool
+    floor: int
+    changes: Changes
+
+
+def changes_once(
+    connection: PostgresConnection, texts: Statements, one: ReadRange, after: int, times: Times
+) -> ChangesRead:
+    """Read the changes of a range in one call."""
+    end = one.start + b"\0" if one.end is None else one.end
+    most = (1 << 62) if one.limit is None else max(1, one.limit)
+    answer = connection.call(
+        texts.changes, (one.start, end, int8(most), int8(after), int8(times.given), int8(times.mark))
+    )
+    _, _, through, floor, kind, version, present = answer[0]
+    found = [
+        Change(
+            key,
+            to_versionstamp(changed),
+            None if version_of_row is None else Row(key, value, encoding, to_versionstamp(version_of_row), expire_at),
+        )
+        for _, key, changed, value, encoding, version_of_row, expire_at in answer[1:]
+    ]
+    return ChangesRead(
+        StateSeen(version, present),
+        kind != 0,
+        kind == 2,
+        int.from_bytes(floor, "big"),
+        Changes(found, to_versionstamp(through)),
+    )

@@ -1,0 +1,100 @@
+"""A state of a PostgreSQL store that stays readable, in a transaction on a connection of its own.
+
+Rules of this module: a snapshot ends by a rollback that is sent and not waited for, so that a finalizer may do it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+import psycopg
+
+from kvmodels.core.operations import Follow, GuardFailed, ReadRange, Row
+from kvmodels.engines.postgres.connection import PostgresConnection
+from kvmodels.engines.postgres.errors import is_lost, translated
+from kvmodels.engines.postgres.reads import NONE, Statements, StateSeen, Times, count_once, read_and_follow
+from kvmodels.engines.shared.file_snapshot import BEFORE_ALL_TIME, FileSnapshot, SnapshotHandle, SnapshotStore
+from kvmodels.errors import KvModelsError, SnapshotExpiredError
+
+SNAPSHOTS: Final = "snapshots"
+"""The purpose of its connections in the pool."""
+
+
+class SnapshotPool(SnapshotStore, Protocol):
+    """The store of a snapshot."""
+
+    @property
+    def url(self) -> str:
+        """Return the URL that was opened, for messages."""
+        ...
+
+    @property
+    def schema(self) -> str:
+        """The quoted name of its schema."""
+        ...
+
+    @property
+    def texts(self) -> Statements:
+        """Its statements."""
+        ...
+
+    def return_snapshot(self, connection: PostgresConnection) -> None:
+        """Take the connection of a snapshot back, in a finalizer too."""
+        ...
+
+
+class PostgresSnapshot(FileSnapshot[PostgresConnection]):
+    """A state of a PostgreSQL store that stays readable while others write; close it soon.
+
+    It holds a connection, and keeps the server from removing rows that were deleted since. It sees the deadlines as of
+    its opening, so that two reads of it agree.
+    """
+
+    def __init__(
+        self, engine: SnapshotHandle, store: SnapshotPool, owned: list[PostgresConnection], state: StateSeen
+    ) -> None:
+        super().__init__(engine, store, state.version, state.present)
+        self._store = store
+        self._reader = owned.pop()
+
+    def _read(
+        self, reader: PostgresConnection, ranges: Sequence[ReadRange], now: int, follow: Follow | None
+    ) -> tuple[list[list[Row]], list[list[Row]]]:
+        hiding = now != BEFORE_ALL_TIME
+        failure: KvModelsError
+        try:
+            _, found = read_and_follow(
+                reader, self._store.texts, ranges, Times(self._now, NONE), guard=None, follow=follow, hiding=hiding
+            )
+        except psycopg.Error as error:
+            failure = self._meaning(error)
+        else:
+            assert found is not None, "nothing comes between two reads of a snapshot"
+            assert not isinstance(found, GuardFailed), "no guard was given"
+            return found.ranges, found.followed
+        raise failure
+
+    def _count(self, reader: PostgresConnection, ranges: Sequence[ReadRange], now: int, most: int | None) -> list[int]:  # noqa: ARG002 - every count is one call
+        failure: KvModelsError
+        try:
+            _, found = count_once(reader, self._store.texts, ranges, None, Times(now, NONE))
+        except psycopg.Error as error:
+            failure = self._meaning(error)
+        else:
+            assert not isinstance(found, GuardFailed), "no guard was given"
+            return found.numbers
+        raise failure
+
+    def _meaning(self, error: psycopg.Error) -> KvModelsError:
+        if is_lost(error):
+            return SnapshotExpiredError(
+                "the server has ended the connection of this snapshot", url=self._store.url, reason=error.sqlstate
+            )
+        return translated(error, self._store.url, self._store.schema)
+
+    def _let_go(self, reader: PostgresConnection) -> None:
+        self._store.return_snapshot(reader)
+
+    def _is_lost(self, reader: PostgresConnection) -> bool:  # noqa: ARG002
+        return False  # its next read finds out and says why

@@ -1,0 +1,609 @@
+-- The functions of one store, version 1. SCHEMA stands for its quoted name.
+--
+-- Each has its own search path: a function of a tenant in a shared schema would otherwise run with the rights of the
+-- caller. JIT is off and scans of whole tables are, because the planner knows nothing of arrays in parameters; plans
+-- are generic, so that no call plans. Parameters that mean "none" are -2^63, so that types never change with a value.
+
+-- The present time in milliseconds: the given one, or the server's with the offset of the store, never before "mark".
+CREATE OR REPLACE FUNCTION SCHEMA.state_1(given int8, mark int8)
+RETURNS TABLE (state int8, present int8)
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp SET jit = off SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
+AS $$
+DECLARE
+    last_at int8;
+BEGIN
+    SELECT c.version, c.at INTO STRICT state, last_at FROM SCHEMA.commits c ORDER BY c.version DESC LIMIT 1;
+    IF given = -9223372036854775808 THEN
+        present := (extract(epoch FROM clock_timestamp()) * 1000)::int8 + (SELECT m.clock_offset FROM SCHEMA.meta m WHERE m.one);
+    ELSE
+        present := given;
+    END IF;
+    present := greatest(present, last_at, mark);
+    RETURN NEXT;
+END
+$$;
+
+-- Reads ranges in one snapshot. The first row of the answer (part -1) is the state: its version and time.
+-- Part -2 says that the guard does not hold, with the version that its key has; then nothing is read. Part i is a row
+-- of range i; the parts from "cardinality(starts)" on are rows that follow. bounds[i]: 1 reverse, 2 keys only, 4 one key.
+-- follow 1: the row behind each entry of the one range, whose key is prefixes[1] and the rest of the entry's from
+-- cuts[1] on; version -1: there is none. follow 2: the row behind the one key, guessed of its value: way i of
+-- the guess is for values of lengths[i] bytes.
+CREATE OR REPLACE FUNCTION SCHEMA.read_1(
+    starts bytea[], ends bytea[], limits int8[], bounds int8[], guard bytea, guarded int8,
+    given int8, mark int8, hiding boolean,
+    follow int8, prefixes bytea[], cuts int8[], suffixes bytea[], lengths int8[]
+)
+RETURNS TABLE (part int4, k bytea, v bytea, e int4, s int8, d int8)
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp SET jit = off SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
+AS $$
+DECLARE
+    state int8;
+    present int8;
+    last_at int8;
+    horizon int8 := -9223372036854775808;
+    found int8;
+    behind bytea;
+    way int4;
+BEGIN
+    SELECT c.version, c.at INTO STRICT state, last_at FROM SCHEMA.commits c ORDER BY c.version DESC LIMIT 1;
+    IF given = -9223372036854775808 THEN
+        present := (extract(epoch FROM clock_timestamp()) * 1000)::int8 + (SELECT m.clock_offset FROM SCHEMA.meta m WHERE m.one);
+    ELSE
+        present := given;
+    END IF;
+    present := greatest(present, last_at, mark);
+    IF hiding THEN
+        horizon := present;
+    END IF;
+    part := -1; s := state; d := present;
+    RETURN NEXT;
+    IF guarded <> -9223372036854775808 THEN
+        found := coalesce(
+            (SELECT t.version FROM SCHEMA.kv t WHERE t.key = guard AND (t.expires_at IS NULL OR t.expires_at > horizon)), -1
+        );
+        IF found <> guarded THEN
+            part := -2; s := found;
+            RETURN NEXT;
+            RETURN;
+        END IF;
+    END IF;
+    IF follow = 1 THEN
+        IF bounds[1] & 1 = 0 THEN
+            RETURN QUERY
+            SELECT 0, o.key, r.value, r.encoding, coalesce(r.version, -1), r.expires_at
+            FROM (
+                SELECT t.key FROM SCHEMA.kv t
+                WHERE t.key >= starts[1] AND t.key < ends[1] AND (t.expires_at IS NULL OR t.expires_at > horizon)
+                ORDER BY t.key LIMIT limits[1]
+            ) o
+            LEFT JOIN LATERAL (
+                SELECT * FROM SCHEMA.kv t
+                WHERE t.key = prefixes[1] || substr(o.key, (cuts[1] + 1)::int4)
+                AND (t.expires_at IS NULL OR t.expires_at > horizon) LIMIT 1
+            ) r ON true
+            ORDER BY o.key;
+        ELSE
+            RETURN QUERY
+            SELECT 0, o.key, r.value, r.encoding, coalesce(r.version, -1), r.expires_at
+            FROM (
+                SELECT t.key FROM SCHEMA.kv t
+                WHERE t.key >= starts[1] AND t.key < ends[1] AND (t.expires_at IS NULL OR t.expires_at > horizon)
+                ORDER BY t.key DESC LIMIT limits[1]
+            ) o
+            LEFT JOIN LATERAL (
+                SELECT * FROM SCHEMA.kv t
+                WHERE t.key = prefixes[1] || substr(o.key, (cuts[1] + 1)::int4)
+                AND (t.expires_at IS NULL OR t.expires_at > horizon) LIMIT 1
+            ) r ON true
+            ORDER BY o.key DESC;
+        END IF;
+        RETURN;
+    END IF;
+    IF follow = 2 THEN
+        FOR part, k, v, e, s, d IN
+            SELECT 0, t.key, t.value, t.encoding, t.version, t.expires_at FROM SCHEMA.kv t
+            WHERE t.key = starts[1] AND (t.expires_at IS NULL OR t.expires_at > horizon)
+        LOOP
+            RETURN NEXT;
+            way := coalesce(array_position(lengths, length(v)::int8), 1);
+            behind := prefixes[way] || substr(v, (cuts[way] + 1)::int4) || suffixes[way];
+            RETURN QUERY
+            SELECT 1, t.key, t.value, t.encoding, t.version, t.expires_at FROM SCHEMA.kv t
+            WHERE t.key = behind AND (t.expires_at IS NULL OR t.expires_at > horizon);
+        END LOOP;
+        RETURN;
+    END IF;
+    IF 4 <= ALL (bounds) THEN
+        RETURN QUERY
+        SELECT (o.i - 1)::int4, r.* FROM unnest(starts) WITH ORDINALITY o(key, i)
+        CROSS JOIN LATERAL (
+            SELECT t.key, t.value, t.encoding, t.version, t.expires_at FROM SCHEMA.kv t
+            WHERE t.key = o.key AND (t.expires_at IS NULL OR t.expires_at > horizon) LIMIT 1
+        ) r;
+        RETURN;
+    END IF;
+    FOR i IN 1 .. cardinality(starts) LOOP
+        IF bounds[i] & 4 <> 0 THEN
+            RETURN QUERY
+            SELECT i - 1, t.key, t.value, t.encoding, t.version, t.expires_at FROM SCHEMA.kv t
+            WHERE t.key = starts[i] AND (t.expires_at IS NULL OR t.expires_at > horizon);
+        ELSIF bounds[i] = 0 THEN
+            RETURN QUERY
+            SELECT i - 1, t.key, t.value, t.encoding, t.version, t.expires_at FROM SCHEMA.kv t
+            WHERE t.key >= starts[i] AND t.key < ends[i] AND (t.expires_at IS NULL OR t.expires_at > horizon)
+            ORDER BY t.key LIMIT limits[i];
+        ELSIF bounds[i] = 1 THEN
+            RETURN QUERY
+            SELECT i - 1, t.key, t.value, t.encoding, t.version, t.expires_at FROM SCHEMA.kv t
+            WHERE t.key >= starts[i] AND t.key < ends[i] AND (t.expires_at IS NULL OR t.expires_at > horizon)
+            ORDER BY t.key DESC LIMIT limits[i];
+        ELSIF bounds[i] = 2 THEN
+            RETURN QUERY
+            SELECT i - 1, t.key, ''::bytea, t.encoding, t.version, t.expires_at FROM SCHEMA.kv t
+            WHERE t.key >= starts[i] AND t.key < ends[i] AND (t.expires_at IS NULL OR t.expires_at > horizon)
+            ORDER BY t.key LIMIT limits[i];
+        ELSE
+            RETURN QUERY
+            SELECT i - 1, t.key, ''::bytea, t.encoding, t.version, t.expires_at FROM SCHEMA.kv t
+            WHERE t.key >= starts[i] AND t.key < ends[i] AND (t.expires_at IS NULL OR t.expires_at > horizon)
+            ORDER BY t.key DESC LIMIT limits[i];
+        END IF;
+    END LOOP;
+END
+$$;
+
+-- Counts what read_1 would give. The first row (part -1) is the state; part -2 says that the guard does not hold.
+CREATE OR REPLACE FUNCTION SCHEMA.count_1(
+    starts bytea[], ends bytea[], limits int8[], guard bytea, guarded int8, given int8, mark int8
+)
+RETURNS TABLE (part int4, s int8, d int8)
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp SET jit = off SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
+AS $$
+DECLARE
+    found int8;
+BEGIN
+    SELECT -1, o.state, o.present INTO part, s, d FROM SCHEMA.state_1(given, mark) o;
+    RETURN NEXT;
+    IF guarded <> -9223372036854775808 THEN
+        found := coalesce(
+            (SELECT t.version FROM SCHEMA.kv t WHERE t.key = guard AND (t.expires_at IS NULL OR t.expires_at > d)), -1
+        );
+        IF found <> guarded THEN
+            part := -2; s := found;
+            RETURN NEXT;
+            RETURN;
+        END IF;
+    END IF;
+    FOR i IN 1 .. cardinality(starts) LOOP
+        part := i - 1;
+        SELECT count(*) INTO s FROM (
+            SELECT FROM SCHEMA.kv t
+            WHERE t.key >= starts[i] AND t.key < ends[i] AND (t.expires_at IS NULL OR t.expires_at > d)
+            LIMIT limits[i]
+        ) o;
+        RETURN NEXT;
+    END LOOP;
+END
+$$;
+
+-- Takes the lock of writers, which no other role and no other store can take, and returns what a commit starts from.
+CREATE OR REPLACE FUNCTION SCHEMA.enter_1(
+    given int8, mark int8, since int8, wait_ms int8, synced boolean,
+    OUT state int8, OUT present int8, OUT floor int8, OUT forgotten int8, OUT logging boolean
+)
+LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp SET jit = off
+AS $$
+DECLARE
+    last_at int8;
+    m record;
+    epoch numeric;
+    line text;
+    identity int8;
+BEGIN
+    -- Under repeatable read two commits that conflict would both be applied.
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE EXCEPTION 'the isolation level is not read committed' USING ERRCODE = 'KV002';
+    END IF;
+    -- A setting on the function would be gone before the end of the transaction, where it counts.
+    IF NOT synced THEN
+        PERFORM set_config('synchronous_commit', 'off', true);
+    ELSIF current_setting('synchronous_commit') <> 'remote_apply' THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
+    PERFORM set_config('lock_timeout', wait_ms::text, true);
+    LOCK TABLE SCHEMA.gate IN EXCLUSIVE MODE;
+    PERFORM set_config('lock_timeout', '0', true);
+    SELECT c.version, c.at INTO STRICT state, last_at FROM SCHEMA.commits c ORDER BY c.version DESC LIMIT 1;
+    SELECT * INTO STRICT m FROM SCHEMA.meta o WHERE o.one;
+    epoch := extract(epoch FROM clock_timestamp());
+    forgotten := m.forgotten;
+    logging := m.log_ms IS NOT NULL;
+    IF given = -9223372036854775808 THEN
+        present := (epoch * 1000)::int8 + m.clock_offset;
+        IF greatest(last_at, mark) - present > 1000 THEN
+            -- Time goes on from the mark at its full rate, instead of standing still until the clock has caught up.
+            UPDATE SCHEMA.meta o SET clock_offset = o.clock_offset + greatest(last_at, mark) - present WHERE o.one;
+        END IF;
+        floor := (epoch * 1000000)::int8;
+    ELSE
+        present := given;
+        floor := given * 1000 + 1;
+    END IF;
+    present := greatest(present, last_at, mark);
+    floor := greatest(floor, state + 1, since + 1);
+    line := left(pg_walfile_name(pg_current_wal_insert_lsn()), 8);
+    SELECT system_identifier INTO identity FROM pg_control_system();
+    IF line <> m.timeline OR identity <> m.system_id OR since > state THEN
+        -- A failover or a restore: versions of commits that were lost by it are never given again.
+        floor := floor + 3600000000;
+        UPDATE SCHEMA.meta o SET timeline = line, system_id = identity WHERE o.one;
+    END IF;
+END
+$$;
+
+-- Applies operations, each whole or not at all, in one transaction. counts holds four numbers for each operation: of
+-- its checks, sets, deletes and sums; the other arrays hold these of all operations, one after the other.
+-- check_kinds: 0 a live row, 1 a stored row, 2 no live row below a prefix; version -1: absent. A key appears once among
+-- the sets, deletes and sums of an operation. stamped: 1 ends the key with the versionstamp. sum_kinds: 0 sum, 1 min,
+-- 2 max, of unsigned 64-bit integers in little endian with the encoding 2.
+-- The first row (part -1) is the state before; part i is operation i. outcome 0: applied, with its version; 1: the
+-- positions of the checks that failed; 2: the positions of the sums that met another value.
+CREATE OR REPLACE FUNCTION SCHEMA.commit_1(
+    ids uuid[], counts int8[],
+    check_keys bytea[], check_versions int8[], check_kinds int8[],
+    set_keys bytea[], set_values bytea[], set_encodings int8[], set_deadlines int8[], stamped int8[],
+    delete_keys bytea[],
+    sum_keys bytea[], sum_kinds int8[], operands bytea[],
+    given int8, mark int8, since int8, wait_ms int8, synced boolean
+)
+RETURNS TABLE (part int4, outcome int4, s int8, d int8, failed int8[])
+LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp SET jit = off SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
+AS $$
+DECLARE
+    g record;
+    at_check int8 := 0;
+    at_set int8 := 0;
+    at_delete int8 := 0;
+    at_sum int8 := 0;
+    checks int8;
+    sets int8;
+    deletes int8;
+    sums int8;
+    last int8;
+    next int8;
+    stamp bytea;
+    present bytea;
+    number numeric;
+    operand numeric;
+    changed bytea[];
+BEGIN
+    SELECT * INTO STRICT g FROM SCHEMA.enter_1(given, mark, since, wait_ms, synced);
+    IF since < g.forgotten THEN
+        RAISE EXCEPTION 'the operation is older than the memory of the store' USING ERRCODE = 'KV003';
+    END IF;
+    last := g.state;
+    part := -1; s := last; d := g.present;
+    RETURN NEXT;
+    FOR i IN 1 .. cardinality(ids) LOOP
+        checks := counts[4 * i - 3]; sets := counts[4 * i - 2]; deletes := counts[4 * i - 1]; sums := counts[4 * i];
+        part := i - 1; outcome := 0; failed := NULL; s := last; d := g.present;
+        IF checks > 0 THEN
+            SELECT array_agg(o.i - 1 ORDER BY o.i) INTO failed
+            FROM unnest(
+                check_keys[at_check + 1 : at_check + checks], check_versions[at_check + 1 : at_check + checks],
+                check_kinds[at_check + 1 : at_check + checks]
+            ) WITH ORDINALITY o(key, version, kind, i)
+            WHERE CASE o.kind
+                WHEN 0 THEN o.version <> coalesce((
+                    SELECT t.version FROM SCHEMA.kv t
+                    WHERE t.key = o.key AND (t.expires_at IS NULL OR t.expires_at > g.present)), -1)
+                WHEN 1 THEN o.version <> coalesce((SELECT t.version FROM SCHEMA.kv t WHERE t.key = o.key), -1)
+                ELSE EXISTS (
+                    SELECT FROM SCHEMA.kv t
+                    WHERE t.key >= o.key || '\x00'::bytea AND t.key < o.key || '\xff'::bytea
+                    AND (t.expires_at IS NULL OR t.expires_at > g.present)
+                    ORDER BY t.key LIMIT 1)
+            END;
+            IF failed IS NOT NULL THEN
+                outcome := 1;
+            END IF;
+        END IF;
+        IF outcome = 0 AND sums > 0 THEN
+            SELECT array_agg(o.i - 1 ORDER BY o.i) INTO failed
+            FROM unnest(sum_keys[at_sum + 1 : at_sum + sums]) WITH ORDINALITY o(key, i)
+            WHERE EXISTS (
+                SELECT FROM SCHEMA.kv t
+                WHERE t.key = o.key AND (t.expires_at IS NULL OR t.expires_at > g.present)
+                AND (t.encoding <> 2 OR length(t.value) <> 8));
+            IF failed IS NOT NULL THEN
+                outcome := 2;
+            END IF;
+        END IF;
+        IF outcome = 0 THEN
+            next := greatest(last + 1, g.floor);
+            stamp := '\x02'::bytea || convert_to(lpad(to_hex(next), 16, '0') || '0000', 'UTF8') || '\x00'::bytea;
+            changed := '{}';
+            IF sets > 0 THEN
+                WITH written AS (
+                    INSERT INTO SCHEMA.kv AS t (key, value, encoding, version, expires_at)
+                    SELECT CASE o.stamped WHEN 0 THEN o.key ELSE o.key || stamp END, o.value, o.encoding::int4, next, o.deadline
+                    FROM unnest(
+                        set_keys[at_set + 1 : at_set + sets], set_values[at_set + 1 : at_set + sets],
+                        set_encodings[at_set + 1 : at_set + sets], set_deadlines[at_set + 1 : at_set + sets],
+                        stamped[at_set + 1 : at_set + sets]
+                    ) o(key, value, encoding, deadline, stamped)
+                    ON CONFLICT (key) DO UPDATE SET
+                        value = excluded.value, encoding = excluded.encoding,
+                        version = excluded.version, expires_at = excluded.expires_at
+                    RETURNING t.key
+                )
+                SELECT array_agg(o.key) INTO changed FROM written o WHERE g.logging;
+            END IF;
+            IF deletes > 0 THEN
+                DELETE FROM SCHEMA.kv t WHERE t.key = ANY (delete_keys[at_delete + 1 : at_delete + deletes]);
+                changed := changed || delete_keys[at_delete + 1 : at_delete + deletes];
+            END IF;
+            FOR j IN at_sum + 1 .. at_sum + sums LOOP
+                -- As numeric, because PostgreSQL has no unsigned 64-bit integers.
+                SELECT t.value INTO present FROM SCHEMA.kv t
+                WHERE t.key = sum_keys[j] AND (t.expires_at IS NULL OR t.expires_at > g.present);
+                operand := 0;
+                FOR b IN REVERSE 7 .. 0 LOOP
+                    operand := operand * 256 + get_byte(operands[j], b);
+                END LOOP;
+                IF present IS NOT NULL THEN
+                    number := 0;
+                    FOR b IN REVERSE 7 .. 0 LOOP
+                        number := number * 256 + get_byte(present, b);
+                    END LOOP;
+                    operand := CASE sum_kinds[j]
+                        WHEN 0 THEN mod(number + operand, 18446744073709551616)
+                        WHEN 1 THEN least(number, operand)
+                        ELSE greatest(number, operand)
+                    END;
+                END IF;
+                present := '\x0000000000000000'::bytea;
+                FOR b IN 0 .. 7 LOOP
+                    present := set_byte(present, b, mod(operand, 256)::int4);
+                    operand := div(operand, 256);
+                END LOOP;
+                INSERT INTO SCHEMA.kv AS t (key, value, encoding, version, expires_at)
+                VALUES (sum_keys[j], present, 2, next, NULL)
+                ON CONFLICT (key) DO UPDATE SET
+                    value = excluded.value, encoding = 2, version = excluded.version, expires_at = NULL;
+                changed := changed || sum_keys[j];
+            END LOOP;
+            IF g.logging THEN
+                INSERT INTO SCHEMA.log AS l (key, version) SELECT o.key, next FROM unnest(changed) o(key)
+                ON CONFLICT (key) DO UPDATE SET version = excluded.version;
+            END IF;
+            INSERT INTO SCHEMA.commits (version, prev, at, id, void) VALUES (next, last, g.present, ids[i], false);
+            last := next;
+            s := next;
+        END IF;
+        at_check := at_check + checks; at_set := at_set + sets;
+        at_delete := at_delete + deletes; at_sum := at_sum + sums;
+        RETURN NEXT;
+    END LOOP;
+END
+$$;
+
+-- Finds out what became of operations whose answer was lost, under the lock of writers, so that none of them is still
+-- under way. Those that were not applied get a void row: a late delivery then fails on the unique index.
+-- outcome 0: applied, with its version; 1: void; 2: forgotten, the rows of that time have been removed.
+-- It always writes, so that its own commit is replicated as the commits that it reports.
+CREATE OR REPLACE FUNCTION SCHEMA.resolve_1(ids uuid[], given int8, mark int8, since int8, wait_ms int8)
+RETURNS TABLE (part int4, outcome int4, s int8)
+LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp SET jit = off SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
+AS $$
+DECLARE
+    g record;
+    voided boolean;
+    last int8;
+BEGIN
+    -- "since" of the operations may be of a lost future, which must not raise the counter twice.
+    SELECT * INTO STRICT g FROM SCHEMA.enter_1(given, mark, since, wait_ms, true);
+    last := g.state;
+    FOR i IN 1 .. cardinality(ids) LOOP
+        part := i - 1;
+        SELECT c.version, c.void INTO s, voided FROM SCHEMA.commits c WHERE c.id = ids[i];
+        IF FOUND THEN
+            outcome := voided::int4;
+        ELSIF since < g.forgotten THEN
+            outcome := 2;
+        ELSE
+            outcome := 1;
+            s := greatest(last + 1, g.floor);
+            INSERT INTO SCHEMA.commits (version, prev, at, id, void) VALUES (s, last, g.present, ids[i], true);
+            last := s;
+        END IF;
+        RETURN NEXT;
+    END LOOP;
+    UPDATE SCHEMA.meta m SET resolutions = m.resolutions + 1 WHERE m.one;
+END
+$$;
+
+-- Removes up to "most" rows whose deadline is reached, the earliest first, as one commit; how many there were.
+-- After a jump of the clock by more than an hour it removes nothing until the clock of the caller confirms the time.
+CREATE OR REPLACE FUNCTION SCHEMA.sweep_1(
+    most int8, confirmed int8, given int8, mark int8, since int8, wait_ms int8, synced boolean
+)
+RETURNS TABLE (removed int8, s int8, d int8)
+LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp SET jit = off SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
+AS $$
+DECLARE
+    g record;
+    doomed bytea[];
+    last_at int8;
+BEGIN
+    SELECT * INTO STRICT g FROM SCHEMA.enter_1(given, mark, since, wait_ms, synced);
+    s := g.state; d := g.present; removed := 0;
+    SELECT c.at INTO STRICT last_at FROM SCHEMA.commits c ORDER BY c.version DESC LIMIT 1;
+    IF given = -9223372036854775808 AND d - last_at > 3600000 AND abs(d - confirmed) > 3600000 THEN
+        RETURN NEXT;
+        RETURN;
+    END IF;
+    doomed := ARRAY(
+        SELECT t.key FROM SCHEMA.kv t WHERE t.expires_at IS NOT NULL AND t.expires_at <= d ORDER BY t.expires_at LIMIT most
+    );
+    removed := cardinality(doomed);
+    IF removed > 0 THEN
+        s := greatest(s + 1, g.floor);
+        DELETE FROM SCHEMA.kv t WHERE t.key = ANY (doomed);
+        IF g.logging THEN
+            INSERT INTO SCHEMA.log AS l (key, version) SELECT o.key, s FROM unnest(doomed) o(key)
+            ON CONFLICT (key) DO UPDATE SET version = excluded.version;
+        END IF;
+        INSERT INTO SCHEMA.commits (version, prev, at, id, void) VALUES (s, g.state, d, gen_random_uuid(), false);
+    END IF;
+    RETURN NEXT;
+END
+$$;
+
+-- Forgets changes, and rows of commits, that were made up to a time (-2^63: as long ago as changes are kept); at most
+-- "most" commits. Both keep their end in meta, so that a search for the oldest does not pass the dead rows of earlier
+-- ones.
+CREATE OR REPLACE FUNCTION SCHEMA.trim_1(
+    log_before int8, commits_before int8, most int8, given int8, mark int8, since int8, wait_ms int8, synced boolean
+)
+RETURNS int8
+LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp SET jit = off SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
+AS $$
+DECLARE
+    g record;
+    m record;
+    cut int8;
+    removed int8 := 0;
+BEGIN
+    SELECT * INTO STRICT g FROM SCHEMA.enter_1(given, mark, since, wait_ms, synced);
+    SELECT * INTO STRICT m FROM SCHEMA.meta o WHERE o.one;
+    IF g.logging THEN
+        IF log_before = -9223372036854775808 THEN
+            log_before := g.present - m.log_ms;
+        END IF;
+        SELECT max(o.version) INTO cut FROM (
+            SELECT c.version FROM SCHEMA.commits c WHERE c.version > m.log_floor AND c.at <= log_before
+            ORDER BY c.version LIMIT most
+        ) o;
+        IF cut IS NOT NULL THEN
+            DELETE FROM SCHEMA.log l WHERE l.version <= cut;
+            UPDATE SCHEMA.meta o SET log_floor = cut WHERE o.one;
+        END IF;
+        commits_before := least(commits_before, log_before);
+    END IF;
+    SELECT max(o.version) INTO cut FROM (
+        SELECT c.version FROM SCHEMA.commits c
+        WHERE c.version > m.forgotten AND c.version < g.state AND c.at <= commits_before ORDER BY c.version LIMIT most
+    ) o;
+    IF cut IS NOT NULL THEN
+        DELETE FROM SCHEMA.commits c WHERE c.version > m.forgotten AND c.version <= cut;
+        GET DIAGNOSTICS removed = ROW_COUNT;
+        UPDATE SCHEMA.meta o SET forgotten = cut WHERE o.one;
+    END IF;
+    RETURN removed;
+END
+$$;
+
+-- What waits to be removed: the earliest deadline, how long changes are kept, up to which version they are gone, and
+-- when the oldest that is left was made.
+CREATE OR REPLACE FUNCTION SCHEMA.due_1()
+RETURNS TABLE (deadline int8, log_ms int8, log_floor int8, oldest int8)
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp SET jit = off SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
+AS $$
+BEGIN
+    SELECT t.expires_at INTO deadline FROM SCHEMA.kv t
+    WHERE t.expires_at IS NOT NULL ORDER BY t.expires_at LIMIT 1;
+    SELECT m.log_ms, m.log_floor INTO STRICT log_ms, log_floor FROM SCHEMA.meta m WHERE m.one;
+    IF log_ms IS NOT NULL THEN
+        SELECT c.at INTO oldest FROM SCHEMA.commits c
+        WHERE c.version = (SELECT l.version FROM SCHEMA.log l ORDER BY l.version LIMIT 1);
+    END IF;
+    RETURN NEXT;
+END
+$$;
+
+-- The changes of a range after a version, in commit order; whole commits, at least "most" changes if there are so many.
+-- The first row (part -1) is the state: its version, time, the end of the log's past, and in "e" 0: there is no log,
+-- 1: the version is not one of this history, 2: the log reaches back to it.
+CREATE OR REPLACE FUNCTION SCHEMA.changes_1(
+    start bytea, stop bytea, most int8, since int8, given int8, mark int8
+)
+RETURNS TABLE (part int4, k bytea, changed int8, v bytea, e int4, s int8, d int8)
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp SET jit = off SET plan_cache_mode = force_generic_plan
+SET enable_seqscan = off SET enable_bitmapscan = off
+AS $$
+DECLARE
+    present int8;
+    last int8;
+    gone int8;
+    cut int8;
+BEGIN
+    SELECT o.state, o.present INTO STRICT last, present FROM SCHEMA.state_1(given, mark) o;
+    SELECT m.log_floor INTO STRICT gone FROM SCHEMA.meta m WHERE m.one;
+    cut := (
+        SELECT l.version FROM SCHEMA.log l
+        WHERE l.version > since AND l.key >= start AND l.key < stop ORDER BY l.version OFFSET most - 1 LIMIT 1
+    );
+    part := -1; s := last; d := present; changed := coalesce(cut, last); k := NULL;
+    e := CASE
+        WHEN gone IS NULL THEN 0
+        WHEN since < gone OR NOT EXISTS (SELECT FROM SCHEMA.commits c WHERE c.version = since) THEN 1
+        ELSE 2
+    END;
+    v := int8send(coalesce(gone, 0));
+    RETURN NEXT;
+    IF e < 2 THEN
+        RETURN;
+    END IF;
+    RETURN QUERY
+    SELECT 0, l.key, l.version, r.value, r.encoding, r.version, r.expires_at FROM SCHEMA.log l
+    LEFT JOIN LATERAL (
+        SELECT * FROM SCHEMA.kv t WHERE t.key = l.key AND (t.expires_at IS NULL OR t.expires_at > present) LIMIT 1
+    ) r ON true
+    WHERE l.version > since AND l.version <= coalesce(cut, last) AND l.key >= start AND l.key < stop
+    ORDER BY l.version, l.key;
+END
+$$;
+
+-- Begins to keep changes for so many milliseconds, or changes how long, or ends it (0).
+CREATE OR REPLACE FUNCTION SCHEMA.keep_changes_1(
+    kept int8, given int8, mark int8, since int8, wait_ms int8
+)
+RETURNS int8
+LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp SET jit = off
+AS $$
+DECLARE
+    g record;
+BEGIN
+    SELECT * INTO STRICT g FROM SCHEMA.enter_1(given, mark, since, wait_ms, true);
+    IF kept = 0 THEN
+        DELETE FROM SCHEMA.log;
+        UPDATE SCHEMA.meta m SET log_ms = NULL, log_floor = NULL WHERE m.one;
+    ELSIF g.logging THEN
+        UPDATE SCHEMA.meta m SET log_ms = kept WHERE m.one;
+    ELSE
+        UPDATE SCHEMA.meta m SET log_ms = kept, log_floor = g.state WHERE m.one;
+    END IF;
+    RETURN g.state;
+END
+$$;

@@ -1,0 +1,449 @@
+"""The shared state of one PostgreSQL store in this process: connections, clock, waiters, and the queue of commits.
+
+Rules of this module: reads are repeated once on a new connection, commits never without a resolution. The greatest
+version and time that any answer has shown go with every call, so that a server that has lost both learns of it.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Final, TypeVar
+
+import psycopg
+
+from kvmodels._support.turns import Turns
+from kvmodels.core.operations import AtomicWrite, Committed, Conflict, GuardFailed, Removal
+from kvmodels.engines.contract import CommitWaiter, QueuedCommit
+from kvmodels.engines.postgres import errors
+from kvmodels.engines.postgres.commits import CommitRun, Outcome, commit_statements, retry_until
+from kvmodels.engines.postgres.connection import ConnectionPool, PostgresConnection, connect, int8
+from kvmodels.engines.postgres.packing import PackedWrite, computed, packed, ranges_to_compute
+from kvmodels.engines.postgres.reads import NONE, StateSeen, Times, read_and_follow, statements
+from kvmodels.engines.postgres.schema import prepare_schema, quoted
+from kvmodels.engines.postgres.settings import ANSWER_S, PostgresOptions, connection_string
+from kvmodels.engines.postgres.snapshot import SNAPSHOTS
+from kvmodels.engines.shared.busy_timeout import Patience
+from kvmodels.engines.shared.clock import EngineClock, system_clock_ms
+from kvmodels.engines.shared.file_background import Due, LogState, StoreBackground
+from kvmodels.engines.shared.file_checks import read_only
+from kvmodels.engines.shared.file_snapshot import Pinned, expire_snapshots
+from kvmodels.engines.shared.group_commit import Group, GroupCommitter
+from kvmodels.errors import ClosedError, EngineTimeoutError, KvModelsError
+
+READS: Final = "reads"
+
+COMMITS_KEPT_MS: Final = 3_600_000
+"""How long the id of a commit is remembered: an operation that is delivered later is refused."""
+
+COMMITS_BETWEEN_TRIMS: Final = 1_000
+MOST_TRIMMED: Final = 5_000
+
+_SWEEP: Final = "SELECT removed, s, d FROM {schema}.sweep_1(%b, %b, %b, %b, %b, %b, %b)"
+_TRIM: Final = "SELECT {schema}.trim_1(%b, %b, %b, %b, %b, %b, %b, %b)"
+_KEEP: Final = "SELECT {schema}.keep_changes_1(%b, %b, %b, %b, %b)"
+
+ResultT = TypeVar("ResultT")
+
+
+class ServerClock(EngineClock):
+    """The server's clock, estimated from its last answer; asking it waits for nothing."""
+
+    __slots__ = ("_ahead_ms",)
+
+    def __init__(self) -> None:
+        super().__init__(self._estimate)
+        self._ahead_ms: int | None = None
+
+    @property
+    def is_of_the_system(self) -> bool:
+        """Whether time passes by itself, as on every server."""
+        return True
+
+    def answered(self, present_ms: int) -> None:
+        """Take over the time of an answer, which was later on the server when it arrived here."""
+        self._ahead_ms = present_ms - time.monotonic_ns() // 1_000_000
+        self.raise_to(present_ms)
+
+    def _estimate(self) -> int:
+        ahead = self._ahead_ms
+        return system_clock_ms() if ahead is None else time.monotonic_ns() // 1_000_000 + ahead
+
+
+class PostgresStore:
+    """One store on a server, as all its handles in this process share it.
+
+    Args:
+        path: what names it among the open stores.
+        given_url: as the user gave it.
+        url: without secrets, for messages.
+        options: of the engine.
+    """
+
+    def __init__(self, path: str, given_url: str, url: str, options: PostgresOptions) -> None:
+        self.path = path
+        self.url = url
+        self.options = options
+        self.schema = quoted(options.schema)
+        self.readonly = options.readonly
+        self.busy_timeout = options.busy_timeout
+        self.synced = options.durability == "commit"
+        self.handles = 0
+        self.identity = None
+        self.closed_reason: str | None = None
+        self.seen = 0
+        self.clock = ServerClock() if options.clock is None else EngineClock(options.clock)
+        self.turns = Turns()
+        self.snapshots: dict[int, weakref.ref[Pinned]] = {}
+        self.texts = statements(self.schema)
+        self._commit_texts = commit_statements(self.schema)
+        conninfo = connection_string(given_url, readonly=options.readonly)
+        self._connect: Callable[[], PostgresConnection] = lambda: connect(
+            conninfo, url, prepare=options.prepare, patience=options.busy_timeout + ANSWER_S
+        )
+        self._pool = ConnectionPool(self._connect, {READS: options.pool_size, SNAPSHOTS: options.pool_size}, url)
+        # Used by whoever holds ``_committing``. It stays here while it is used, so that an interrupt cannot lose it.
+        self._writer: PostgresConnection | None = None
+        self._committing = threading.Lock()
+        self._committer = GroupCommitter(self._carry_out, psycopg.Error)
+        self._since_trim = 0
+        self.background = StoreBackground(self)
+
+    def open(self) -> None:
+        """Make the store if need be, and learn its state.
+
+        Raises:
+            EngineError, EngineTimeoutError, ForeignFileError, UnsupportedError.
+        """
+        options = self.options
+        try:
+            connection = self._pool.take(READS, options.busy_timeout)
+            try:
+                prepare_schema(connection, options.schema, self.url, create=options.create and not self.readonly)
+            finally:
+                self._pool.give_back(READS, connection)
+            self.present_version()
+            self._keep_changes()
+            self.background.opened()
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def poll_interval(self) -> float:
+        """Seconds between two looks for commits of other processes."""
+        return self.options.poll_interval
+
+    # Time and versions
+
+    def times(self) -> Times:
+        """The time of a call: that of a clock that was passed in, else the server's."""
+        clock = self.clock
+        if isinstance(clock, ServerClock):
+            return Times(NONE, clock.high_water)
+        return Times(clock.now_ms(), NONE)
+
+    def note(self, state: StateSeen) -> None:
+        """Take over the version and the time of an answer; a time of 0 says nothing."""
+        if state.version > self.seen:
+            self.seen = state.version
+        clock = self.clock
+        if state.present:
+            if isinstance(clock, ServerClock):
+                clock.answered(state.present)
+            else:
+                clock.raise_to(state.present)
+
+    def present_version(self) -> int:
+        """The version of the last commit, as the server has it."""
+        given, mark = self.times()
+        (version, present), *_ = self.reading(
+            lambda connection: connection.call(self.texts.state, (int8(given), int8(mark)))
+        )
+        self.note(StateSeen(version, present))
+        return int(version)
+
+    # Connections
+
+    def reading(self, read: Callable[[PostgresConnection], ResultT]) -> ResultT:
+        """Run a read on a connection, and once more on a new one if the first was lost.
+
+        Raises:
+            ClosedError, EngineTimeoutError, DecodeError; and what ``read`` raises.
+        """
+        self.require_open()
+        failure: KvModelsError | None = None
+        for attempt in range(2):
+            connection = self._pool.take(READS, self.busy_timeout)
+            try:
+                self.require_open()
+                return read(connection)
+            except psycopg.Error as error:
+                failure = errors.translated(error, self.url, self.schema)
+                if not errors.is_lost(error) or attempt:
+                    break
+            finally:
+                self._pool.give_back(READS, connection)
+            self._pool.drop_idle()
+        assert failure is not None
+        raise failure
+
+    def writer(self) -> PostgresConnection:
+        """Return the connection of writers, of which there is one, at rest. Raises what connecting raises."""
+        writer = self._writer
+        if writer is not None and writer.settle():
+            return writer
+        self._writer = None
+        if writer is not None:
+            writer.close()
+        self._writer = self._pool.at_rest()
+        return self._writer
+
+    def drop_connections(self) -> None:
+        """Close the connections that are not reading: the server has restarted, or is another one."""
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            writer.close()
+        self._pool.drop_idle()
+
+    def begin_snapshot(self) -> tuple[PostgresConnection, StateSeen]:
+        """Return a connection in a transaction of one state.
+
+        Raises:
+            ClosedError, EngineTimeoutError.
+        """
+        self.require_open()
+        expire_snapshots(self.snapshots, self.clock.now_ms())
+        given, mark = self.times()
+        # One string without parameters, so that both statements are one round trip.
+        text = (
+            "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; "  # noqa: S608 - a quoted name, two numbers
+            f"SELECT * FROM {self.schema}.state_1('{given}'::pg_catalog.int8, '{mark}'::pg_catalog.int8)"
+        )
+        failure: KvModelsError | None = None
+        for attempt in range(2):
+            connection = self._pool.take(SNAPSHOTS, self.busy_timeout)
+            kept = False
+            try:
+                self.require_open()
+                cursor = connection.execute(text.encode(), prepare=False)
+                cursor.nextset()
+                version, present = cursor.fetchall()[0]
+                state = StateSeen(int(version), int(present))
+                self.note(state)
+                kept = True
+                return connection, state
+            except psycopg.Error as error:
+                failure = errors.translated(error, self.url, self.schema)
+                if not errors.is_lost(error) or attempt:
+                    break
+            finally:
+                if not kept:
+                    self._pool.give_back(SNAPSHOTS, connection, in_transaction=True)
+            self._pool.drop_idle()
+        assert failure is not None
+        raise failure
+
+    def return_snapshot(self, connection: PostgresConnection) -> None:
+        """Take the connection of a snapshot back. For finalizers too."""
+        self._pool.give_back(SNAPSHOTS, connection, in_transaction=True)
+
+    # Commits
+
+    def commit(self, write: AtomicWrite) -> Committed | Conflict:
+        """Apply an operation whole, or return the conflict. Raises as ``Engine.commit``."""
+        self.require_writable()
+        if packed(write) is not None:
+            outcome: Outcome = self._committer.commit(write, self.patience())
+        else:
+            outcome = self._compute(write, self._commit_packed)
+        if isinstance(outcome, KvModelsError):
+            raise outcome
+        return outcome
+
+    def submit(self, write: AtomicWrite | Removal, waiter: CommitWaiter) -> QueuedCommit:
+        """Put an operation into the queue; the next caller of ``committer.lead`` carries it out."""
+        self.require_open()
+        self.require_writable()
+        return self._committer.submit(write, self.patience(), waiter)
+
+    def _commit_packed(self, write: PackedWrite) -> Outcome:
+        """Carry out one operation outside of the queue."""
+        with self._committing:
+            self.require_open()
+            run = CommitRun(self, self._commit_texts, [write])
+            run.finish()
+        outcome = run.outcomes[0]
+        assert outcome is not None
+        self._announce([(write, outcome)])
+        return outcome
+
+    def _carry_out(self, group: Group) -> None:
+        """Commit a group of the queue in one call; see ``GroupCommitter``."""
+        while group.take() is not None:
+            pass
+        with self._committing:
+            self.require_open()
+            members = group.members
+            writes = [packed(one.write) if isinstance(one.write, AtomicWrite) else None for one in members]
+            sent = [(member, write) for member, write in zip(members, writes, strict=True) if write is not None]
+            run = CommitRun(self, self._commit_texts, [write for _, write in sent])
+            # From here on nothing is put back into the queue: what was sent is certain only by its own outcome.
+            group.committed = True
+            try:
+                run.finish()
+            finally:
+                for (member, _), outcome in zip(sent, run.outcomes, strict=True):
+                    member.verdict = outcome
+        self._announce([(write, outcome) for (_, write), outcome in zip(sent, run.outcomes, strict=True)])
+        for member, write in zip(members, writes, strict=True):
+            if write is None and isinstance(member.write, AtomicWrite):
+                try:
+                    member.verdict = self._compute(member.write, self._commit_packed)
+                except Exception as refusal:  # noqa: BLE001 - raised where the operation came from
+                    member.verdict = refusal
+
+    def _compute(self, write: AtomicWrite, commit: Callable[[PackedWrite], Outcome]) -> Outcome:
+        """Commit an operation that depends on what is stored, under checks that this has not changed."""
+        ranges = ranges_to_compute(write)
+
+        def attempt() -> Outcome | None:
+            state, found = self.reading(
+                lambda connection: read_and_follow(
+                    connection, self.texts, ranges, self.times(), guard=None, follow=None, hiding=False
+                )
+            )
+            assert found is not None
+            assert not isinstance(found, GuardFailed)
+            self.note(state)
+            conflict, compute = computed(write, found.ranges, state.present)
+            if conflict is not None:
+                return conflict
+            outcome = commit(compute())
+            if not isinstance(outcome, Conflict):
+                return outcome
+            own = tuple(at for at in outcome.failed_checks if at < len(write.checks))
+            return Conflict(own) if own else None
+
+        outcome = retry_until(time.monotonic() + self.busy_timeout, attempt)
+        if outcome is None:
+            raise EngineTimeoutError("other writers changed the values of a function mutation too often", url=self.url)
+        return outcome
+
+    def _announce(self, done: list[tuple[PackedWrite, Outcome | None]]) -> None:
+        """Wake the waiters of this process, and remove old rows of commits now and then."""
+        applied = [write for write, outcome in done if isinstance(outcome, Committed)]
+        if not applied:
+            return
+        earliest = min((at for write in applied if (at := write.earliest_ms) is not None), default=None)
+        self.background.committed(self.seen, earliest)
+        self._since_trim += len(applied)
+        if self._since_trim >= COMMITS_BETWEEN_TRIMS:
+            self._since_trim = 0
+            with suppress(EngineTimeoutError, ClosedError):  # the next thousand commits try again
+                self.trim_log(None, self.no_patience())
+
+    def _writing(self, statement: str, *parameters: object, patience_s: float) -> tuple[int, ...]:
+        """Run a statement that writes on its own account, and may run twice. Returns its row."""
+        self.require_open()
+        self.require_writable()
+        given, mark = self.times()
+        wait_ms = max(1, round(patience_s * 1_000))
+        failure: KvModelsError | None = None
+        with self._committing:
+            for attempt in range(2):
+                try:
+                    connection = self.writer()
+                    self.require_open()
+                    all_parameters = (*parameters, int8(given), int8(mark), int8(self.seen), int8(wait_ms))
+                    synced = () if statement is _KEEP else (self.synced,)
+                    text = statement.format(schema=self.schema).encode()
+                    return connection.call(text, (*all_parameters, *synced))[0]
+                except psycopg.Error as error:
+                    failure = errors.translated(error, self.url, self.schema)
+                    if not (errors.is_lost(error) or error.sqlstate == errors.READ_ONLY) or attempt:
+                        break
+                self.drop_connections()
+        assert failure is not None
+        raise failure
+
+    # Waiting and sweeping: what StoreBackground asks for
+
+    def due(self) -> Due:
+        """Return when the next removal is due."""
+        deadline, log_ms, floor, oldest = self.reading(lambda connection: connection.call(self.texts.due, ()))[0]
+        return Due(deadline, None if log_ms is None else LogState(log_ms, floor, oldest))
+
+    def patience(self) -> Patience:
+        """A new deadline for one call."""
+        return Patience(self.busy_timeout, _as_it_is)
+
+    def no_patience(self) -> Patience:
+        """Return the deadline of background work, which gives way to every call."""
+        return Patience(0.0, _as_it_is)
+
+    def sweep(self, limit: int, patience: Patience) -> int:  # noqa: ARG002 - the server waits for the lock
+        """Remove up to ``limit`` rows that have expired, in one commit; how many there were."""
+        removed, version, present = self._writing(
+            _SWEEP, int8(limit), int8(system_clock_ms()), patience_s=self.busy_timeout
+        )
+        self.note(StateSeen(version, present))
+        if removed:
+            self.background.committed(version, None)
+        return removed
+
+    def trim_log(self, before_ms: int | None, patience: Patience) -> None:  # noqa: ARG002 - as sweep
+        """Forget the changes made up to a time (None: those old enough), and rows of commits that are old enough."""
+        kept = self.clock.now_ms() - COMMITS_KEPT_MS
+        before = NONE if before_ms is None else before_ms
+        self._writing(_TRIM, int8(before), int8(kept), int8(MOST_TRIMMED), patience_s=self.busy_timeout)
+
+    def _keep_changes(self) -> None:
+        wanted = self.options.change_log
+        if wanted is None or self.readonly:
+            return
+        log = self.due().log
+        if (0 if log is None else log.retention_ms) != wanted:
+            self._writing(_KEEP, int8(wanted), patience_s=self.busy_timeout)
+
+    # Life
+
+    def require_open(self) -> None:
+        """Raise ClosedError once the store is closed."""
+        if self.closed_reason is not None:
+            raise self.closed_error()
+
+    def require_writable(self) -> None:
+        """Raise ReadOnlyError if the store was opened for reading."""
+        if self.readonly:
+            raise read_only(self.url, asked_for=True)
+
+    def closed_error(self) -> ClosedError:
+        """Return the error of a call on a closed store."""
+        return errors.closed(self.url, self.closed_reason or "closed")
+
+    def close(self) -> None:
+        """Wait for running calls and close every connection."""
+        self.closed_reason = "closed"
+        self.background.stop()
+        with self._committing:
+            writer, self._writer = self._writer, None
+            if writer is not None:
+                writer.close()
+        expire_snapshots(self.snapshots, None)
+        self._pool.close(self.busy_timeout + ANSWER_S)
+
+    def before_fork(self) -> None:
+        """Nothing: a child finds its handles abandoned, and libpq's wrapper closes nothing there."""
+
+    def after_fork_in_parent(self) -> None:
+        """Nothing, as before."""
+
+
+def _as_it_is(error: Exception) -> KvModelsError:
+    if isinstance(error, KvModelsError):
+        return error
+    return EngineTimeoutError("the server did not carry out the call in time", reason=type(error).__name__)
