@@ -306,13 +306,13 @@ class Worker:
         scanned = [store.fields(obj) for obj in store.call("scan")]
         return {
             "refused": refused,
-            "keys": [self.key_behind(email) for email in emails],
+            "keys": [self.predicted_key(email) for email in emails],
             "scan": digest(sorted(map(line, scanned))),
             "colours": digest(sorted(found)),
             "counts": digest(counts),
         }
 
-    def key_behind(self, email: str) -> int | None:
+    def predicted_key(self, email: str) -> int | None:
         """Whose address it is."""
         try:
             obj = self.store.call("get_by_email", email)

@@ -124,14 +124,14 @@ class Scope(Generic[X]):
         _open.set(tuple(one for one in _open.get() if one() not in (None, block)))
 
 
-def end_reruns(rerun: Rerun, engine: Engine, leave_place: Callable[[Engine], object]) -> None:
-    """Give back what the runs of a call have taken: the writer's place, and the turn."""
+def end_reruns(rerun: Rerun, engine: Engine, release_writes: Callable[[Engine], object]) -> None:
+    """Give back what the runs of a call have taken: the reservation of writes, and the turn."""
     try:
         if rerun.reserved:
             try:
-                leave_place(engine)
+                release_writes(engine)
             finally:
-                leave_place(engine)  # an interrupt may have come upon the first call
+                release_writes(engine)  # an interrupt may have come upon the first call
     finally:
         rerun.ticket.leave()
 

@@ -196,7 +196,7 @@ class RefusedRecord(NamedTuple):
     cause: str
 
 
-class Tried(NamedTuple):
+class DecodingSample(NamedTuple):
     """Result of decoding some records of a collection with the model.
 
     Attributes:
@@ -316,7 +316,7 @@ class SchemaPlan:
 
 
 def plan_collection(
-    live: LiveCollection, stored: StoredCollection | None, *, empty: bool, tried: Tried
+    live: LiveCollection, stored: StoredCollection | None, *, empty: bool, tried: DecodingSample
 ) -> Iterator[PlanStep]:
     """Return the steps of one collection.
 

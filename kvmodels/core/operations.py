@@ -212,7 +212,7 @@ Follow = Callable[[list[list[Row]]], Sequence[ReadRange]]
 
 
 @dataclass(frozen=True, slots=True)
-class Tail:
+class SuffixFollow:
     """A ``Follow`` that an engine may carry out itself: the rows of one range end in the keys of others.
 
     Called, it is that function, and an engine that calls it gives the right answer. An engine that knows it may read a
@@ -235,7 +235,7 @@ class Tail:
         return [ReadRange(prefix + row[0][start:]) for row in ranges[0]]
 
 
-class Nothing:
+class NoFollow:
     """A ``Follow`` without further ranges, of a reader who accepts plain tuples, of which ``row_of`` makes rows.
 
     An engine that knows it may give such tuples for rows that it makes; one that calls it gives rows.
@@ -246,7 +246,7 @@ class Nothing:
         return []
 
 
-PLAIN_ROWS: Final = Nothing()
+PLAIN_ROWS: Final = NoFollow()
 """The one object that is needed of it."""
 
 
@@ -257,7 +257,7 @@ _NO_OTHERS: Final[Mapping[int, Guess]] = MappingProxyType({})
 
 
 @dataclass(slots=True)
-class Likely:
+class PredictedFollow:
     """A ``Follow`` whose key can be predicted, if the row that is read is like those before it.
 
     Called, it is the function. An engine may give the predicted row instead of the result of the function, if there is
@@ -282,7 +282,7 @@ class Likely:
         """Return the ranges of the function."""
         return self.follow(ranges)
 
-    def key_behind(self, value: bytes) -> bytes:
+    def predicted_key(self, value: bytes) -> bytes:
         """Return the predicted key for a row with this value."""
         prefix, start, suffix = self.others.get(len(value), self.guess)
         return prefix + value[start:] + suffix

@@ -32,13 +32,13 @@ from kvmodels.core.operations import (
     Follow,
     Guard,
     GuardFailed,
-    Likely,
-    Nothing,
+    NoFollow,
+    PredictedFollow,
     ReadRange,
     ReadResult,
     Removal,
     Row,
-    Tail,
+    SuffixFollow,
 )
 from kvmodels.limits import Limits, Traits
 
@@ -414,7 +414,7 @@ class PointReader(Protocol):
         Args:
             key: of the row.
             guard: must hold in the state that is read.
-            follow: a ``Likely``, whose guess names the second row.
+            follow: a ``PredictedFollow``, whose guess names the second row.
             at_once: whether the engine may wait for nothing.
 
         Returns:
@@ -458,7 +458,7 @@ class Remover(Protocol):
 class WriteReserver(Protocol):
     """Reserves the right to write for this process, so that other processes cannot commit in between."""
 
-    def take_place(self, seconds: float, /) -> bool:
+    def reserve_writes(self, seconds: float, /) -> bool:
         """Keep other processes from writing until the next commit of this one; return whether that was reserved.
 
         Raises:
@@ -466,7 +466,7 @@ class WriteReserver(Protocol):
         """
         ...
 
-    def leave_place(self) -> None:
+    def release_writes(self) -> None:
         """Let other processes write again; idempotent. Raises ClosedError."""
         ...
 
@@ -508,10 +508,10 @@ class NotSmallError(Exception):
 
 def bounded(follow: Follow) -> Follow:
     """Wrap a follow-up function so that it raises NotSmallError where it asks for too many rows."""
-    if isinstance(follow, Tail | Nothing):
+    if isinstance(follow, SuffixFollow | NoFollow):
         return follow  # it asks for no more rows than the read gave
-    if isinstance(follow, Likely):
-        return Likely(bounded(follow.follow), follow.guess, others=follow.others)
+    if isinstance(follow, PredictedFollow):
+        return PredictedFollow(bounded(follow.follow), follow.guess, others=follow.others)
 
     def small(found: list[list[Row]]) -> Sequence[ReadRange]:
         more = follow(found)

@@ -28,7 +28,7 @@ from kvmodels.core.operations import (
     Follow,
     Guard,
     GuardFailed,
-    Likely,
+    PredictedFollow,
     ReadRange,
     ReadResult,
     Removal,
@@ -215,7 +215,7 @@ def take_turn(ticket: Ticket, seconds: float) -> Flow[bool]:
 def reserve_writes(seconds: float) -> Flow[bool]:
     """Keep other processes from writing until the next commit of this one; return whether that succeeded.
 
-    The caller ensures that ``leave_place`` of the engine is called in the end.
+    The caller ensures that ``release_writes`` of the engine is called in the end.
     """
     try:
         answer: bool = yield ReserveWrites(seconds)
@@ -433,7 +433,7 @@ class OneLookup(NamedTuple, Generic[T]):
         """Return the same flow as a read; ``guessed``: a wrong record was found by a guess, so do not guess again."""
         lookup, key, given = self
         follow = lookup.follow
-        if guessed and isinstance(follow, Likely):
+        if guessed and isinstance(follow, PredictedFollow):
             follow = follow.follow
         request = Read((_new(ReadRange, (key, None, None, False, False)),), lookup.guard, False, follow)
         return OneRequest(request, partial(_answer, lookup, key, given), partial(lookup.otherwise, given))

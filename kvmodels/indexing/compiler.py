@@ -25,7 +25,7 @@ from kvmodels.core.operations import AtomicWrite, Check, Delete, Guard, Mutation
 from kvmodels.errors import InvalidValueError
 from kvmodels.indexing import entries, rules
 from kvmodels.indexing.entries import (
-    Compiled,
+    CompiledWrite,
     Misfit,
     NeedRows,
     RecordChange,
@@ -51,7 +51,7 @@ def compile_write(
     codec: ValueCodec,
     now_ms: int,
     max_key_bytes: int,
-) -> Compiled | NeedRows | Violation:
+) -> CompiledWrite | NeedRows | Violation:
     """Compile all record changes of one commit.
 
     Args:
@@ -67,14 +67,14 @@ def compile_write(
         OperationTooLargeError: a record has more values than its index takes.
 
     Returns:
-        Compiled: checks: header, one per record, one per claimed slot (and one per released slot while its index is
-            being built); mutations: one per record, one per entry that differs, one per counter that changes.
+        CompiledWrite: checks: header, one per record, one per claimed slot (and one per released slot while its index
+            is being built); mutations: one per record, one per entry that differs, one per counter that changes.
         NeedRows: rows that must be read as well; read all of them again in one snapshot.
         Violation: a unique slot belongs to another record in the snapshot.
     """
     compiled = compile_simple(changes, rows, header, codec)
     if compiled is not None:
-        return Compiled(compiled)
+        return CompiledWrite(compiled)
     return compile_in_full(changes, rows, header=header, codec=codec, now_ms=now_ms, max_key_bytes=max_key_bytes)
 
 
@@ -96,7 +96,7 @@ def compile_in_full(
     codec: ValueCodec,
     now_ms: int,
     max_key_bytes: int,
-) -> Compiled | NeedRows | Violation:
+) -> CompiledWrite | NeedRows | Violation:
     """``compile_write`` for every kind of index and change; arguments, errors and result are its own."""
     changes = list(changes)
     while True:
@@ -110,7 +110,7 @@ def compile_in_full(
         if violation is not None:
             return violation
         if not fold.evicted:
-            return Compiled(fold.write())
+            return CompiledWrite(fold.write())
         changes.extend(fold.evicted)
 
 

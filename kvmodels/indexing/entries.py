@@ -74,7 +74,7 @@ class RecordChange(NamedTuple):
         return self.live.layout.key(self.pk)
 
 
-class Compiled(NamedTuple):
+class CompiledWrite(NamedTuple):
     """One atomic operation that leaves every index exact."""
 
     write: AtomicWrite

@@ -33,7 +33,7 @@ Shape = Callable[[dict[str, Any]], Any]
 _CONTAINERS: Final = (list, set, frozenset, tuple)
 
 
-class Selected(NamedTuple):
+class SelectedField(NamedTuple):
     """One chosen field: as it was written, and the names that are read for it (several for a composite ``pk``)."""
 
     label: str
@@ -46,18 +46,18 @@ class Selected(NamedTuple):
         return tuple(values[name] for name in self.names)
 
 
-def select(schema: ModelSchema, given: Sequence[FieldName]) -> tuple[Selected, ...]:
+def select(schema: ModelSchema, given: Sequence[FieldName]) -> tuple[SelectedField, ...]:
     """Return the chosen fields; every field of the model when none is given.
 
     Raises UnknownFieldError for no such field, with the nearest name, and InvalidValueError for something that names
     none.
     """
     if not given:
-        return tuple(Selected(name, (name,)) for name in schema.fields)
+        return tuple(SelectedField(name, (name,)) for name in schema.fields)
     return tuple(_selected(schema, field) for field in given)
 
 
-def projected(query: Query, selected: Iterable[Selected]) -> Query:
+def projected(query: Query, selected: Iterable[SelectedField]) -> Query:
     """Return the query for the values of these fields."""
     return replace(query, fields=tuple(dict.fromkeys(name for item in selected for name in item.names)))
 
@@ -101,12 +101,12 @@ def field_of(schema: ModelSchema, given: Any) -> str:
     return _known(schema, given)
 
 
-def _selected(schema: ModelSchema, given: FieldName) -> Selected:
+def _selected(schema: ModelSchema, given: FieldName) -> SelectedField:
     name = field_of(schema, given)
     label = given if isinstance(given, str) else name
     if name == PRIMARY_KEY:
-        return Selected(label, tuple(column.field for column in schema.primary_key))
-    return Selected(label, (name,))
+        return SelectedField(label, tuple(column.field for column in schema.primary_key))
+    return SelectedField(label, (name,))
 
 
 def _known(schema: ModelSchema, name: str) -> str:
@@ -156,14 +156,14 @@ def _model_at(schema: ModelSchema, path: str) -> type[BaseModel] | None:
 # --- shapes -------------------------------------------------------------------------------------------------------
 
 
-def shape_of_dicts(selected: Sequence[Selected]) -> Shape:
+def shape_of_dicts(selected: Sequence[SelectedField]) -> Shape:
     """Return the shape of dicts of the chosen fields, by the names that the caller wrote."""
     if all(item.names == (item.label,) for item in selected):
         return dict
     return lambda values: {item.label: item.value(values) for item in selected}
 
 
-def shape_of_tuples(selected: Sequence[Selected], *, flat: bool) -> Shape:
+def shape_of_tuples(selected: Sequence[SelectedField], *, flat: bool) -> Shape:
     """Return the shape of tuples of the chosen fields in order; with ``flat`` of the value of the only one.
 
     Raises InvalidArgumentError for ``flat`` with none or several fields, or a ``flat`` that is no bool.
@@ -187,7 +187,7 @@ def shape_of_tuples(selected: Sequence[Selected], *, flat: bool) -> Shape:
     return lambda values: tuple([item.value(values) for item in selected])
 
 
-def shape_of_class(schema: ModelSchema, target: Any) -> tuple[tuple[Selected, ...], Shape]:
+def shape_of_class(schema: ModelSchema, target: Any) -> tuple[tuple[SelectedField, ...], Shape]:
     """Return the shape of objects of a pydantic model, a dataclass, a TypedDict or a NamedTuple, by its fields.
 
     Raises:

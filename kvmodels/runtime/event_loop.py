@@ -47,7 +47,7 @@ from kvmodels.flows.effects import (
     WaitForCommit,
     steps_of,
 )
-from kvmodels.runtime.sync import leave_place, perform, read_one_row, tell
+from kvmodels.runtime.sync import perform, read_one_row, release_writes, tell
 from kvmodels.runtime.threads import (
     EngineThreads,
     close_at_once,
@@ -269,16 +269,16 @@ async def apin(engine: Engine) -> Snapshot | AsyncSnapshot:
     return await asyncio.wrap_future(submit_call(threads.reads.submit, engine.snapshot))
 
 
-def aleave_place(engine: Engine) -> None:
+def arelease_writes(engine: Engine) -> None:
     """Let other processes write again, when the commits that have been started are through.
 
-    The caller does not wait for it, so cancelling prevents nothing. The thread for commits also takes the place, one by
-    one.
+    The caller does not wait for it, so cancelling prevents nothing. The thread for commits also makes the
+    reservations, one by one.
     """
     try:
-        submit_call(threads_of(engine).commits.submit, leave_place, engine)
+        submit_call(threads_of(engine).commits.submit, release_writes, engine)
     except EngineError:  # no thread can be started: this may have to wait for a commit of another thread
-        leave_place(engine)
+        release_writes(engine)
 
 
 async def arelease(engine: Engine, state: Snapshot | AsyncSnapshot) -> None:

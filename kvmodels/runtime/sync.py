@@ -14,7 +14,7 @@ from contextlib import suppress
 from typing import Any, Final, TypeVar, cast
 
 from kvmodels._support import switches
-from kvmodels.core.operations import GuardFailed, Likely, ReadRange, ReadResult, row_of
+from kvmodels.core.operations import GuardFailed, PredictedFollow, ReadRange, ReadResult, row_of
 from kvmodels.engines.contract import Engine, PointReader, Snapshot
 from kvmodels.errors import ClosedError, DecodeError, KvModelsError
 from kvmodels.flows.effects import (
@@ -96,7 +96,7 @@ def _look_up(engine: Engine, one: OneLookup[T], *, guessed: bool) -> T:
     """
     lookup, key, given = one
     follow = lookup.follow
-    if guessed and isinstance(follow, Likely):
+    if guessed and isinstance(follow, PredictedFollow):
         follow = follow.follow
     found = engine.read((_new(ReadRange, (key, None, None, False, False)),), lookup.guard, follow=follow)
     again: T = AGAIN
@@ -120,7 +120,7 @@ def read_one_row(reader: PointReader, one: OneLookup[T], *, at_once: bool = Fals
         found = None  # it may be another record than the wanted one, which the read can tell
     if found is not None:
         return found
-    if isinstance(follow, Likely):
+    if isinstance(follow, PredictedFollow):
         follow.misses += 1
     return again
 
@@ -161,12 +161,12 @@ def tell(flow: Flow[Any], interruption: BaseException) -> None:
             flow.throw(interruption)
 
 
-def leave_place(engine: Engine) -> None:
+def release_writes(engine: Engine) -> None:
     """Let other processes write again; see ``effects.ReserveWrites``."""
     with suppress(ClosedError):
         reserver = engine.capabilities.write_reserver
-        assert reserver is not None  # a flow takes the place only where there is one
-        reserver.leave_place()
+        assert reserver is not None  # a flow reserves writes only where there is one
+        reserver.release_writes()
 
 
 def perform(engine: Engine, request: Request, snapshot: Snapshot | None = None) -> Any:
@@ -192,7 +192,7 @@ def perform(engine: Engine, request: Request, snapshot: Snapshot | None = None) 
     if type(request) is ReserveWrites:
         reserver = engine.capabilities.write_reserver
         assert reserver is not None  # ``Context.reserves_writes``
-        return reserver.take_place(request.seconds)
+        return reserver.reserve_writes(request.seconds)
     if type(request) is WaitForCommit:
         return engine.wait_for_commit(request.after, request.seconds)
     if type(request) is ReadChanges:

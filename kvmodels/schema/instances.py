@@ -69,7 +69,7 @@ class ObjectState:
         return ObjectState, fields
 
 
-class _Fate(Enum):
+class _PendingStatus(Enum):
     OPEN = "open"
     SUPERSEDED = "superseded"
     FAILED = "failed"
@@ -82,29 +82,29 @@ class PendingStamp(bytes):
     the transaction wrote the record once more, so that no row has this version; or failed, and nothing was written.
     """
 
-    _fate: bytes | _Fate
+    _fate: bytes | _PendingStatus
 
     def __new__(cls) -> Self:
         """Return a stamp unlike any other."""
         # The versionstamps of engines begin with a count of microseconds, whose first byte stays 0 for long.
         stamp = super().__new__(cls, b"\xff" + next(_numbers).to_bytes(9, "big"))
-        stamp._fate = _Fate.OPEN
+        stamp._fate = _PendingStatus.OPEN
         return stamp
 
     @property
     def ended(self) -> bool:
         """Whether the transaction is over."""
-        return self._fate is not _Fate.OPEN
+        return self._fate is not _PendingStatus.OPEN
 
     @property
     def failed(self) -> bool:
         """Whether nothing was written."""
-        return self._fate is _Fate.FAILED
+        return self._fate is _PendingStatus.FAILED
 
     @property
     def resolved(self) -> bytes | None:
         """The versionstamp of the commit; None for any other fate."""
-        return None if isinstance(self._fate, _Fate) else self._fate
+        return None if isinstance(self._fate, _PendingStatus) else self._fate
 
     def resolve(self, versionstamp: bytes) -> None:
         """Note that the row was committed."""
@@ -112,11 +112,11 @@ class PendingStamp(bytes):
 
     def supersede(self) -> None:
         """Note that a later write of the same transaction was committed in place of this one."""
-        self._fate = _Fate.SUPERSEDED
+        self._fate = _PendingStatus.SUPERSEDED
 
     def fail(self) -> None:
         """Note that the transaction was not committed."""
-        self._fate = _Fate.FAILED
+        self._fate = _PendingStatus.FAILED
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Another process cannot learn the outcome of a transaction; objects loaded in it are stale there.

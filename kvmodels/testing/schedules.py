@@ -205,7 +205,7 @@ def kind_of(request: Request) -> Kind:
     return _KIND_OF[type(request)]
 
 
-class Landing(NamedTuple):
+class CommitArrival(NamedTuple):
     """The arrival of one commit at the engine, the second delivery of it included.
 
     Attributes:
@@ -251,7 +251,7 @@ class History:
     seed: int | None
     steps: tuple[Step, ...]
     outcomes: Mapping[str, Outcome]
-    landings: tuple[Landing, ...]
+    landings: tuple[CommitArrival, ...]
 
     @property
     def lines(self) -> tuple[str, ...]:

@@ -14,10 +14,10 @@ from kvmodels.core.operations import (
     Follow,
     Guard,
     GuardFailed,
-    Likely,
+    PredictedFollow,
     ReadRange,
     ReadResult,
-    Tail,
+    SuffixFollow,
     row_of,
 )
 from kvmodels.engines.lmdb.engine import LmdbEngine
@@ -121,7 +121,7 @@ def test_the_ends_of_keys_lead_to_what_the_function_that_they_stand_for_asks_for
         engine, put(b"user/late", b"gone", expire_at=clock.now + 1), put(b"user/later", b"U", expire_at=clock.now + 9)
     )
     clock.now += 1
-    one, tail = ReadRange(start, end, limit, reverse), Tail(b"user/", len(b"by/red/"))
+    one, tail = ReadRange(start, end, limit, reverse), SuffixFollow(b"user/", len(b"by/red/"))
     for expired in (False, True):
         native = engine.read([one], follow=tail, include_expired=expired)
         called = engine.read([one], follow=lambda found: tail(found), include_expired=expired)
@@ -150,7 +150,7 @@ def test_many_rows_without_deadlines_are_those_that_are_read_one_by_one(engine, 
         if removed is not None:
             commit(engine, Delete(removed))
         for head in (*numbers, b"by/", b"by/e/", b"by/b/09"):
-            one, tail = ReadRange(head, head + b"\xff", limit, reverse), Tail(b"user/", 5)
+            one, tail = ReadRange(head, head + b"\xff", limit, reverse), SuffixFollow(b"user/", 5)
             native, called = engine.read([one], follow=tail), engine.read([one], follow=lambda found: tail(found))  # noqa: B023
             assert [row[0] for row in native.ranges[0]] == [row.key for row in called.ranges[0]]
             behind = [[row_of(row) for row in rows] for rows in native.followed]
@@ -179,22 +179,22 @@ def test_what_follows_is_asked_for_or_the_row_that_a_guess_leads_to(engine, cloc
                 for guard in (Guard(b"header", stamp), Guard(b"header", None), None):
                     one = [ReadRange(b"slot/%d" % number)]
                     result, exact = (
-                        engine.read(one, guard, follow=Likely(follow, guess, others=others)),
+                        engine.read(one, guard, follow=PredictedFollow(follow, guess, others=others)),
                         engine.read(one, guard, follow=follow),
                     )
                     if result != exact:
                         assert isinstance(result, ReadResult)
                         value = result.ranges[0][0].value
                         ways = {guess, others.get(len(value), guess)}  # an engine need not know of the others
-                        likely = [ReadRange(head + value[start:] + end) for head, start, end in ways]
-                        assert result.followed in [engine.read([way]).ranges for way in likely]
+                        predicted = [ReadRange(head + value[start:] + end) for head, start, end in ways]
+                        assert result.followed in [engine.read([way]).ranges for way in predicted]
                         assert result.followed != [[]]
                         assert result._replace(followed=exact.followed) == exact
 
 
 def test_the_ends_of_single_keys_and_of_several_ranges_are_followed_as_well(engine):
     commit(engine, put(b"by/red/1"), put(b"by/red/2"), put(b"user/1", b"U1"), put(b"user/2", b"U2"))
-    tail = Tail(b"user/", len(b"by/red/"))
+    tail = SuffixFollow(b"user/", len(b"by/red/"))
     for ranges in (
         [ReadRange(b"by/red/1")],
         [ReadRange(b"by/red/1"), EVERYTHING],
@@ -285,7 +285,7 @@ def test_a_point_and_a_range_of_one_key_agree(engine):
 @pytest.mark.parametrize("number", [1, 2, 9])
 def test_what_is_behind_a_single_row_is_a_row(engine, number):
     commit(engine, *(put(b"by/red/%d" % at) for at in range(number)), *(put(b"user/%d" % at) for at in range(number)))
-    read = engine.read([ReadRange(b"by/red/", b"by/red0")], follow=Tail(b"user/", len(b"by/red/")))
+    read = engine.read([ReadRange(b"by/red/", b"by/red0")], follow=SuffixFollow(b"user/", len(b"by/red/")))
     one_list = read.followed if len(read.followed) == number else [[row] for row in read.followed[0]]
     assert [[row_of(row).key for row in rows] for rows in one_list] == [[b"user/%d" % at] for at in range(number)]
 

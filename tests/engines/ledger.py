@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from kvmodels.core.operations import Arithmetic, AtomicWrite, Check, Committed, Conflict, Set
 from kvmodels.engines.contract import QueuedCommit
-from kvmodels.engines.shared.busy_timeout import Patience
+from kvmodels.engines.shared.busy_timeout import Backoff
 from kvmodels.engines.shared.group_commit import Group, GroupCommitter, Member
 from kvmodels.errors import EngineError, EngineTimeoutError, InvalidValueError, KvModelsError
 
@@ -133,11 +133,11 @@ def stamp(version: int) -> bytes:
     return version.to_bytes(8, "big") + b"\0\0"
 
 
-def patient(seconds: float = 60) -> Patience:
+def patient(seconds: float = 60) -> Backoff:
     def translated(error: Exception) -> KvModelsError:
         return EngineTimeoutError("busy", hint="") if isinstance(error, BlockingIOError) else EngineError(str(error))
 
-    return Patience(seconds, translated)
+    return Backoff(seconds, translated)
 
 
 def add(name: str, operand: int = 1, *checks: Check) -> AtomicWrite:

@@ -248,7 +248,7 @@ def a_deadline_is_that_of_its_operation() -> None:
 
     def busy() -> None:
         ledger.at.pop("begin")
-        impatient.patience.wait(BlockingIOError())
+        impatient.backoff.wait(BlockingIOError())
 
     ledger.at["begin"] = busy
     ledger.commits.lead()
@@ -442,8 +442,8 @@ def calls_for_each_answer(patch: pytest.MonkeyPatch) -> None:
 
 
 def the_last_comes_first(patch: pytest.MonkeyPatch) -> None:
-    def submit(self: GroupCommitter, write: AtomicWrite, patience: Any, waiter: Any) -> Member:
-        member = Member(write, self, patience, waiter)
+    def submit(self: GroupCommitter, write: AtomicWrite, backoff: Any, waiter: Any) -> Member:
+        member = Member(write, self, backoff, waiter)
         self._queue.appendleft(member)
         return member
 
@@ -642,7 +642,7 @@ def test_an_operation_whose_leader_vanished_is_answered_unknown():
 
 
 def test_a_uncontended_leads_in_its_own_thread_and_waits_for_nothing(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(group_commit, "_Gate", None)  # making one would raise
+    monkeypatch.setattr(group_commit, "_ThreadWaiter", None)  # making one would raise
     ledger = Ledger()
     leaders: list[int] = []
     ledger.at["begin"] = lambda: leaders.append(threading.get_ident())

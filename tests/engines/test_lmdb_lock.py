@@ -16,7 +16,7 @@ from kvmodels.engines.lmdb.engine import LmdbEngine
 from kvmodels.engines.lmdb.errors import translated
 from kvmodels.engines.lmdb.lock import WriterLock
 from kvmodels.engines.lmdb.store import LmdbStore
-from kvmodels.engines.shared.busy_timeout import Patience
+from kvmodels.engines.shared.busy_timeout import Backoff
 from kvmodels.errors import EngineError, EngineTimeoutError
 from tests.contract.shorthand import EVERYTHING, commit, put
 
@@ -31,11 +31,11 @@ def engine(quick_folder: Path) -> Iterator[LmdbEngine]:
     opened.close()
 
 
-def patience(seconds: float) -> Patience:
-    return Patience(seconds, lambda error: translated(error, "url", "data"))
+def backoff(seconds: float) -> Backoff:
+    return Backoff(seconds, lambda error: translated(error, "url", "data"))
 
 
-class HeldPatience(Patience):
+class HeldBackoff(Backoff):
     """Who waits with it stays in its first wait until it is told to look again."""
 
     __slots__ = ("look_again", "waits")
@@ -53,16 +53,16 @@ class HeldPatience(Patience):
 def back_at_once(folder: Path) -> bool:
     """Whether a process that releases the lock has it back before one that has been waiting for it."""
     mine, other = WriterLock(str(folder / "writer.lock")), WriterLock(str(folder / "writer.lock"))
-    mine.acquire(patience(0))
-    held = HeldPatience(60, lambda error: translated(error, "url", "data"))
+    mine.acquire(backoff(0))
+    held = HeldBackoff(60, lambda error: translated(error, "url", "data"))
     with ThreadPoolExecutor(1) as pool:
         waiting = pool.submit(other.acquire, held)
         assert held.waits.wait(60)
         with pytest.raises(EngineTimeoutError):
-            WriterLock(str(folder / "writer.lock")).acquire(patience(0.02))
+            WriterLock(str(folder / "writer.lock")).acquire(backoff(0.02))
         mine.release()
         try:
-            mine.acquire(patience(0))
+            mine.acquire(backoff(0))
         except EngineTimeoutError:
             won = False
         else:
@@ -71,7 +71,7 @@ def back_at_once(folder: Path) -> bool:
         held.look_again.set()
         waiting.result(30)
     other.release()
-    mine.acquire(patience(0))
+    mine.acquire(backoff(0))
     mine.release()
     for one in (mine, other):
         one.close()
@@ -86,7 +86,7 @@ def test_without_turns_who_releases_the_lock_has_it_back_at_once(tmp_path: Path,
     wait_for = lmdb_lock._wait_for
     calls: list[object] = []
 
-    def without_turns(take: Any, one: Patience) -> None:
+    def without_turns(take: Any, one: Backoff) -> None:
         calls.append(take)
         if len(calls) % 2 == 0:
             wait_for(take, one)
@@ -98,12 +98,12 @@ def test_without_turns_who_releases_the_lock_has_it_back_at_once(tmp_path: Path,
 def test_a_lock_is_held_by_nobody_after_a_deadline_and_after_closing(tmp_path: Path):
     mine, other = WriterLock(str(tmp_path / "writer.lock")), WriterLock(str(tmp_path / "writer.lock"))
     mine.release()  # nothing happens
-    mine.acquire(patience(0))
+    mine.acquire(backoff(0))
     with pytest.raises(EngineTimeoutError):
-        other.acquire(patience(0.01))
+        other.acquire(backoff(0.01))
     other.release()
     mine.close()
-    other.acquire(patience(0))
+    other.acquire(backoff(0))
     other.release()
     other.close()
 

@@ -13,7 +13,7 @@ import pytest
 
 from kvmodels.core.operations import Apply, Arithmetic, AtomicWrite, Committed, ReadRange
 from kvmodels.engines.lmdb.engine import DEFAULT_MAP_SIZE, LmdbEngine
-from kvmodels.engines.lmdb.file import Opened
+from kvmodels.engines.lmdb.file import OpenEnvironment
 from kvmodels.errors import SnapshotExpiredError, StorageFullError
 from tests.contract.shorthand import EVERYTHING, commit, keys, number, put, rows
 from tests.engines.processes import finish, start
@@ -29,7 +29,7 @@ def engine(quick_folder: Path) -> Iterator[LmdbEngine]:
     opened.close()
 
 
-def opened_in(engine: LmdbEngine) -> Opened:
+def opened_in(engine: LmdbEngine) -> OpenEnvironment:
     opened = engine.check_open()._opened
     assert opened is not None
     return opened

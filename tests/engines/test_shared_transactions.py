@@ -194,7 +194,7 @@ def test_review_22_each_statement_of_a_group_can_be_interrupted_and_all_others_a
     for position in range(1, 100):
         first = submit(engine, add(b"first"))
         behind = [
-            Member(write, store.commits, store.patience())
+            Member(write, store.commits, store.backoff())
             for write in (add(b"behind"), add(b"text"), add(b"behind", Check(b"text", None)), add(b"behind"))
         ]
         store.writer = OthersCome(connection, position, behind, done=done)  # type: ignore[assignment]

@@ -13,8 +13,8 @@ from kvmodels.core.operations import (
     Follow,
     Guard,
     GuardFailed,
-    Likely,
     PlainRow,
+    PredictedFollow,
     ReadRange,
     ReadResult,
     Row,
@@ -65,7 +65,7 @@ def following(key: bytes, once: Callable[[], object] = lambda: None) -> Follow:
 
 
 def guessing(follow: Follow, guess: tuple[bytes, int, bytes]) -> Follow:
-    return Likely(follow, guess)
+    return PredictedFollow(follow, guess)
 
 
 def found_alone(key: bytes) -> Flow[tuple[bytes, int, bytes, int | None] | None]:
@@ -295,7 +295,7 @@ def test_what_is_not_one_row_behind_a_guard_that_holds_is_left_to_a_read_in_memo
     stamp = commit(engine, put(b"guard"))
     large = b"behind".ljust(32)
     commit(engine, put(b"a", b"1b"), put(b"b", large))
-    held, right = Guard(b"guard", stamp), Likely(asking((point(b"b"),)), (b"", 1, b""), misses=1)
+    held, right = Guard(b"guard", stamp), PredictedFollow(asking((point(b"b"),)), (b"", 1, b""), misses=1)
     assert in_a_list(engine.row_at_key(b"a", held, right)) == rows_of(engine, b"b")
     assert right.misses == 0
     for guard, follow in (
@@ -333,7 +333,7 @@ def test_a_commit_between_slot_and_record_in_memory_is_left_to_a_read(size: int,
         store = engine.check_open()
         stamp = commit(engine, put(b"guard"))
         commit(engine, put(b"a", b"1".ljust(size, b"b")), put(b"b" * size, b"1" * 40))
-        row = engine.row_at_key(b"a", Guard(b"guard", stamp), Likely(asking(()), (b"b", 1, Suffix())))
+        row = engine.row_at_key(b"a", Guard(b"guard", stamp), PredictedFollow(asking(()), (b"b", 1, Suffix())))
         if blind:
             assert row
             assert row.value == b"2" * 40  # of a slot that said 1
@@ -406,7 +406,7 @@ def test_guard_slot_and_record_are_read_in_one_state(file: SqliteEngine):
 
 
 def test_a_lookup_in_two_statements_would_mix_two_states(file: SqliteEngine, monkeypatch: pytest.MonkeyPatch):
-    def mixing(store: SqliteStore, key: bytes, guard: Guard, follow: Likely, at_once: bool) -> tuple[Any, ...]:
+    def mixing(store: SqliteStore, key: bytes, guard: Guard, follow: PredictedFollow, at_once: bool) -> tuple[Any, ...]:
         assert not at_once
         connection = store.borrow()
         (value, *_), *_ = connection.execute(sqlite_statements.POINT, (key,)).fetchall()
@@ -431,7 +431,7 @@ def test_a_guard_that_no_row_can_have_makes_no_statement(file: SqliteEngine, ver
 def test_another_guess_or_guard_is_asked_for_by_another_statement(file: SqliteEngine):
     stamp = commit(file, put(b"guard"))
     commit(file, put(b"a", b"1b"), put(b"b", b"behind"), put(b"c", b"other"), put(b"b'", b"quoted"))
-    likely, held = Likely(asking(()), (b"", 1, b"")), Guard(b"guard", stamp)
+    likely, held = PredictedFollow(asking(()), (b"", 1, b"")), Guard(b"guard", stamp)
     assert rows_seen(file, held, likely) == [b"behind"]
     likely.guess = (b"c", 2, b"")
     assert rows_seen(file, held, likely) == [b"other"]

@@ -8,22 +8,32 @@ from pathlib import Path
 
 import pytest
 
-from kvmodels.core.operations import AtomicWrite, Check, Delete, Follow, Guard, Guess, Likely, ReadRange, ReadResult
+from kvmodels.core.operations import (
+    AtomicWrite,
+    Check,
+    Delete,
+    Follow,
+    Guard,
+    Guess,
+    PredictedFollow,
+    ReadRange,
+    ReadResult,
+)
 from kvmodels.engines.sqlite.engine import SqliteEngine
-from kvmodels.engines.sqlite.reads import entry_join as sqlite_tails
+from kvmodels.engines.sqlite.reads import entry_join as sqlite_suffix_follow
 from kvmodels.engines.sqlite.reads import statements
 from tests.contract.shorthand import commit, put, rows
 
 
-def likely_row(suffix: bytes, others: Mapping[int, Guess]) -> str:
-    likely = Likely(lambda _: (), (b"k", 2, suffix), others=others)
-    found = statements.likely_row(likely, Guard(b"guard", bytes(10)))
+def predicted_row(suffix: bytes, others: Mapping[int, Guess]) -> str:
+    likely = PredictedFollow(lambda _: (), (b"k", 2, suffix), others=others)
+    found = statements.predicted_row(likely, Guard(b"guard", bytes(10)))
     assert found is not None
     return found[2]
 
 
-LIKELY_ROW, LIKELY_ROW_WITH_END = likely_row(b"", {}), likely_row(b"end", {})
-LIKELY_ROW_BY_LENGTH = likely_row(b"", {2: (b"k", 1, b""), 4: (b"l", 2, b"end")})
+PREDICTED_ROW, PREDICTED_ROW_WITH_END = predicted_row(b"", {}), predicted_row(b"end", {})
+PREDICTED_ROW_BY_LENGTH = predicted_row(b"", {2: (b"k", 1, b""), 4: (b"l", 2, b"end")})
 
 
 @pytest.fixture
@@ -44,18 +54,18 @@ def writer(engine: SqliteEngine) -> sqlite3.Connection:
     [
         (statements.SCAN[False], 4),
         (statements.SCAN[True], 4),
-        (sqlite_tails.BEHIND[False], 7),
-        (sqlite_tails.BEHIND[True], 7),
-        (sqlite_tails.BESIDE[False], 7),
-        (sqlite_tails.BESIDE[True], 7),
+        (sqlite_suffix_follow.BEHIND[False], 7),
+        (sqlite_suffix_follow.BEHIND[True], 7),
+        (sqlite_suffix_follow.BESIDE[False], 7),
+        (sqlite_suffix_follow.BESIDE[True], 7),
         (statements.POINT, 1),
         (statements.POINT_WITH_VERSION, 1),
         (statements.GUARDED_POINT, 2),
-        (statements.LIKELY_POINT, 5),
+        (statements.PREDICTED_POINT, 5),
         (statements.AT_KEY, 1),
-        (LIKELY_ROW, 1),
-        (LIKELY_ROW_WITH_END, 1),
-        (LIKELY_ROW_BY_LENGTH, 1),
+        (PREDICTED_ROW, 1),
+        (PREDICTED_ROW_WITH_END, 1),
+        (PREDICTED_ROW_BY_LENGTH, 1),
         (statements.CHECK, 1),
         (statements.CHECK_MANY, statements.CHECKS_PER_STATEMENT),
         (statements.ANY_BETWEEN, 2),
@@ -158,7 +168,7 @@ def test_a_guess_that_leads_to_a_row_takes_one_statement_and_every_other_one_two
     ):
         asked: list[str] = []
         reader.set_trace_callback(asked.append)
-        follow = Likely(_asking(key), guess)
+        follow = PredictedFollow(_asking(key), guess)
         result = engine.read((ReadRange(b"slot"),), Guard(b"header", stamp), follow=follow)
         reader.set_trace_callback(None)
         assert len(asked) == expected

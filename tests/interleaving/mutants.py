@@ -17,7 +17,7 @@ from kvmodels.flows.transaction import transaction
 from kvmodels.flows.writing import attempt as retry
 from kvmodels.indexing import compiler, entries, rules
 from kvmodels.indexing.compiler import compile_write
-from kvmodels.indexing.entries import Compiled, NeedRows, RecordChange, Violation
+from kvmodels.indexing.entries import CompiledWrite, NeedRows, RecordChange, Violation
 from kvmodels.testing import processes
 from tests.interleaving import mutants_of_bulk, mutants_of_hooks, mutants_of_transactions
 
@@ -119,16 +119,16 @@ def _any_deadline(patch: Patch) -> None:
 
 
 def _concatenated(real: Any) -> Any:
-    def concatenated(changes: Any, rows: Any, **rest: Any) -> Compiled | NeedRows | Violation:
+    def concatenated(changes: Any, rows: Any, **rest: Any) -> CompiledWrite | NeedRows | Violation:
         checks: tuple[Any, ...] = ()
         mutations: tuple[Any, ...] = ()
         for change in changes:
             compiled = real((change,), rows, **rest)
-            if not isinstance(compiled, Compiled):
+            if not isinstance(compiled, CompiledWrite):
                 return compiled
             checks += compiled.write.checks
             mutations += compiled.write.mutations
-        return Compiled(AtomicWrite(checks, mutations))
+        return CompiledWrite(AtomicWrite(checks, mutations))
 
     return concatenated
 

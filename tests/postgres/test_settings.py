@@ -358,7 +358,7 @@ def test_rows_of_commits_are_removed_and_the_last_one_stays(engine: PostgresEngi
     last = [commit(engine, put(b"k")) for _ in range(5)][-1]
     admin.execute("UPDATE kvmodels.commits SET at = 1")
     store = engine.check_open()
-    store.trim_log(None, store.patience())
+    store.trim_log(None, store.backoff())
     assert admin.execute("SELECT version FROM kvmodels.commits").fetchall() == [(version(last),)]
     commit(engine, put(b"k"))
 

@@ -12,7 +12,7 @@ import pytest
 
 from kvmodels import AsyncDatabase, Database, DecodeError, KvModel, PrimaryKey, Unique
 from kvmodels.core.keys import encode_key
-from kvmodels.core.operations import Likely, ReadRange, Row
+from kvmodels.core.operations import PredictedFollow, ReadRange, Row
 from kvmodels.flows.effects import OneLookup
 from kvmodels.flows.reading import lookup
 
@@ -117,7 +117,7 @@ def test_what_a_slot_is_like_is_learned_from_its_owner():
     assert lookup._guess(b"\x91\xcd\x27\x10", b"p\x16\x27\x10") == (b"p\x16", 2, b"")
     assert lookup._guess(b"\x91\xa1a", b"p\x02a\x00") == (b"p\x02", 2, b"\0")
     assert lookup._guess(b"\x91\x00", b"p\x14") is None
-    follow = Likely(lambda found: [ReadRange(b"k")], (b"", 0, b""))
+    follow = PredictedFollow(lambda found: [ReadRange(b"k")], (b"", 0, b""))
     assert follow([[Row(b"s", b"v", 0, b"", None)]]) == [ReadRange(b"k")]
 
 
@@ -132,7 +132,7 @@ def test_one_number_of_another_length_does_not_change_the_guess(tmp_path: Path):
             context, schema = db[Person]._runner.context, db[Person]._runner.schema
             asked = lookup.get(context, schema, (), {"email": "300@x.org"})
             assert isinstance(asked, OneLookup)
-            assert isinstance(asked.lookup.follow, Likely)
+            assert isinstance(asked.lookup.follow, PredictedFollow)
             return asked.lookup.follow.guess
 
         usual = guess_after(300)
@@ -146,11 +146,11 @@ def test_one_number_of_another_length_does_not_change_the_guess(tmp_path: Path):
         assert guess_after(300, 400) == usual
 
 
-def guesses_of(db: Database, model: Any, **values: Any) -> Likely:
+def guesses_of(db: Database, model: Any, **values: Any) -> PredictedFollow:
     context, schema = db[model]._runner.context, db[model]._runner.schema
     asked = lookup.get(context, schema, (), values)
     assert isinstance(asked, OneLookup)
-    assert isinstance(asked.lookup.follow, Likely)
+    assert isinstance(asked.lookup.follow, PredictedFollow)
     return asked.lookup.follow
 
 
@@ -202,11 +202,11 @@ def test_keys_of_many_lengths_are_guessed_by_the_last_one_that_was_learned(db: D
 
 
 def test_who_remembers_a_guess_sees_another_object_when_more_is_learned():
-    likely = Likely(lambda _: (), (b"p", 0, b""))
+    likely = PredictedFollow(lambda _: (), (b"p", 0, b""))
     seen: list[tuple[object, int]] = []
     for value, key in ((b"\x91\xcd\1\2", b"p\x16\1\2"), (b"\x91\xce\0\1\2\3", b"p\x17\1\2\3")) * 2:
         lookup._learn(likely, value, key)
-        assert likely.key_behind(value) == key
+        assert likely.predicted_key(value) == key
         seen.append((likely.guess, len(likely.others)))
     assert [others for _, others in seen] == [0, 1, 1, 1]
     assert seen[0][0] == seen[1][0]

@@ -86,7 +86,7 @@ def trim(kv, before_ms):
     kv._opening.open().sweep(1)
     store = kv._opening.open().check_open()
     if hasattr(store, "trim_log"):
-        store.trim_log(before_ms, store.patience())
+        store.trim_log(before_ms, store.backoff())
 
 
 def test_a_watch_that_fell_behind_the_log_is_told(store):

@@ -29,7 +29,7 @@ T = TypeVar("T")
 run = event_loop.arun
 pin = event_loop.apin
 release = event_loop.arelease
-leave_place = event_loop.aleave_place
+release_writes = event_loop.arelease_writes
 in_thread = event_loop.in_thread
 run_to_end = event_loop.run_to_end
 

@@ -407,7 +407,7 @@ class AsyncTransactions:
                             return cast("R", result)
                         await self._run(store.engine, rerun.again())
                 finally:
-                    end_reruns(rerun, store.engine, worlds.leave_place)
+                    end_reruns(rerun, store.engine, worlds.release_writes)
 
         return repeated
 

@@ -26,7 +26,7 @@ from kvmodels.schema.definition.definition import ModelSchema
 T = TypeVar("T")
 
 run = sync.run
-leave_place = sync.leave_place
+release_writes = sync.release_writes
 run_after = operation.run_after
 
 Mutex = threading.RLock

@@ -400,7 +400,7 @@ class Transactions:
                             return cast("R", result)
                         self._run(store.engine, rerun.again())
                 finally:
-                    end_reruns(rerun, store.engine, worlds.leave_place)
+                    end_reruns(rerun, store.engine, worlds.release_writes)
 
         return repeated
 

@@ -1,4 +1,4 @@
-"""Rows of LMDB as plain tuples, many at once, for readers who take such: a ``Tail``, and ``PLAIN_ROWS``.
+"""Rows of LMDB as plain tuples, many at once, for readers who take such: a ``SuffixFollow``, and ``PLAIN_ROWS``.
 
 Items are fetched in pieces, and what is asked of each is asked of all by functions of C, which is half the work of a
 step of Python for each.
@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 
 import lmdb
 
-from kvmodels.core.operations import PlainRow, ReadRange, Tail
+from kvmodels.core.operations import PlainRow, ReadRange, SuffixFollow
 from kvmodels.engines.lmdb.file import Databases
 
 Transaction: TypeAlias = "lmdb.Transaction[bytes]"  # generic for type checkers only
@@ -51,14 +51,14 @@ def plain_rows(transaction: Transaction, databases: Databases, one: ReadRange) -
     return None if items is None else _plain(items)
 
 
-def plain_tails(
-    transaction: Transaction, databases: Databases, one: ReadRange, tail: Tail
+def plain_followed_rows(
+    transaction: Transaction, databases: Databases, one: ReadRange, suffix: SuffixFollow
 ) -> tuple[list[Item], list[PlainRow]] | None:
     """The entries of a range that has an end, and the row behind each; None if one is missing or has a deadline."""
     entries = _items_within(transaction, databases, one)
     if entries is None:
         return None
-    prefix, start = tail.prefix, tail.start
+    prefix, start = suffix.prefix, suffix.start
     keys = [prefix + key[start:] for key, _ in entries]
     if b"" in keys:  # which LMDB refuses to look up
         return None

@@ -26,10 +26,10 @@ from kvmodels.engines.contract import SMALL_COUNT, Capabilities, NotSmallError, 
 from kvmodels.engines.lmdb import counts as lmdb_counts
 from kvmodels.engines.lmdb import rows as lmdb_rows
 from kvmodels.engines.lmdb.environment import LmdbOptions
-from kvmodels.engines.lmdb.file import Opened, data_file
+from kvmodels.engines.lmdb.file import OpenEnvironment, data_file
 from kvmodels.engines.lmdb.snapshot import LmdbSnapshot
 from kvmodels.engines.lmdb.store import LmdbStore
-from kvmodels.engines.shared.busy_timeout import Patience
+from kvmodels.engines.shared.busy_timeout import Backoff
 from kvmodels.engines.shared.expiry import require_reached, require_retention, resume_expired, without_change_log
 from kvmodels.engines.shared.file_checks import canonical_path
 from kvmodels.engines.shared.file_engine import FileEngine, attach, require_sensible
@@ -154,8 +154,8 @@ class LmdbEngine(FileEngine[LmdbStore]):
             lambda opened: _read(opened, store, ranges, guard, include_expired=include_expired, follow=follow)
         )
 
-    def take_place(self, seconds: float) -> bool:
-        """Keep other processes from writing until the next commit of this one, or ``leave_place``.
+    def reserve_writes(self, seconds: float) -> bool:
+        """Keep other processes from writing until the next commit of this one, or ``release_writes``.
 
         Args:
             seconds: how long another process may be waited for.
@@ -167,11 +167,11 @@ class LmdbEngine(FileEngine[LmdbStore]):
             EngineTimeoutError, ClosedError, DecodeError: it was not.
         """
         store = self.check_open()
-        return store.take_place(Patience(min(seconds, store.options.busy_timeout), store.translated))
+        return store.reserve_writes(Backoff(min(seconds, store.options.busy_timeout), store.translated))
 
-    def leave_place(self) -> None:
+    def release_writes(self) -> None:
         """Let other processes write again; idempotent. Raises ClosedError."""
-        self.check_open().leave_place()
+        self.check_open().release_writes()
 
     def read_at_once(
         self,
@@ -275,7 +275,7 @@ class LmdbEngine(FileEngine[LmdbStore]):
 
 
 def _read(
-    opened: Opened,
+    opened: OpenEnvironment,
     store: LmdbStore,
     ranges: Sequence[ReadRange],
     guard: Guard | None,
@@ -293,7 +293,7 @@ def _read(
 
 
 def _count(
-    opened: Opened, store: LmdbStore, ranges: Sequence[ReadRange], guard: Guard | None, most: int | None = None
+    opened: OpenEnvironment, store: LmdbStore, ranges: Sequence[ReadRange], guard: Guard | None, most: int | None = None
 ) -> Counted | GuardFailed:
     with opened.environment.begin() as transaction:
         state = store.state_in(transaction)
@@ -306,7 +306,7 @@ def _count(
         return Counted(numbers, to_versionstamp(state.version))
 
 
-def _changes(opened: Opened, store: LmdbStore, one: ReadRange, after: bytes) -> Changes:
+def _changes(opened: OpenEnvironment, store: LmdbStore, one: ReadRange, after: bytes) -> Changes:
     with opened.environment.begin() as transaction:
         state = store.state_in(transaction)
         require_reached(after, to_versionstamp(state.version))

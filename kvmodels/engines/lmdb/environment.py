@@ -19,17 +19,17 @@ from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import lmdb
 
-from kvmodels.core.operations import Follow, Guard, Likely, ReadRange, ReadResult, Row
+from kvmodels.core.operations import Follow, Guard, PredictedFollow, ReadRange, ReadResult, Row
 from kvmodels.engines.lmdb import file as lmdb_file
 from kvmodels.engines.lmdb.bulk_reads import ZEROS, Transaction
 from kvmodels.engines.lmdb.errors import translated
-from kvmodels.engines.lmdb.file import STATE_KEY, VERSION, Databases, Opened, Settings, State
+from kvmodels.engines.lmdb.file import STATE_KEY, VERSION, Databases, OpenEnvironment, Settings, State
 from kvmodels.engines.lmdb.lock import WriterLock
 from kvmodels.engines.lmdb.rows import unpacked
-from kvmodels.engines.shared.busy_timeout import Patience
+from kvmodels.engines.shared.busy_timeout import Backoff
 from kvmodels.engines.shared.clock import EngineClock
 from kvmodels.engines.shared.file_checks import FileIdentity, file_identity, replaced
-from kvmodels.engines.shared.file_snapshot import Pinned, expire_snapshots
+from kvmodels.engines.shared.file_snapshot import PinnedSnapshot, expire_snapshots
 from kvmodels.errors import ClosedError, DecodeError, KvModelsError, StorageFullError
 
 T = TypeVar("T")
@@ -88,23 +88,23 @@ class LmdbEnvironment:
         self.readonly = options.readonly
         self.identity: FileIdentity | None = None
         self.write_lock = threading.Lock()
-        self.snapshots: dict[int, weakref.ref[Pinned]] = {}
+        self.snapshots: dict[int, weakref.ref[PinnedSnapshot]] = {}
         self.closed_reason: str | None = None
         self._gate = threading.Lock()
-        self._opened: Opened | None = None
+        self._opened: OpenEnvironment | None = None
         self._map_size = options.map_size
         self._writer_lock = WriterLock(lmdb_file.writer_lock_file(path))
-        self._place_held = False
+        self._writes_reserved = False
         # The threads that read at this moment. Single steps of the interpreter, so that reading takes no lock.
         self._reading: dict[int, bool] = {}
 
-    def patience(self) -> Patience:
+    def backoff(self) -> Backoff:
         """A new deadline for one call."""
-        return Patience(self.options.busy_timeout, self.translated)
+        return Backoff(self.options.busy_timeout, self.translated)
 
-    def no_patience(self) -> Patience:
+    def no_wait(self) -> Backoff:
         """For work that nobody waits for: it gives way to every other process."""
-        return Patience(0, self.translated)
+        return Backoff(0, self.translated)
 
     def translated(self, error: Exception) -> KvModelsError:
         """The error of this library for an error of LMDB."""
@@ -116,14 +116,14 @@ class LmdbEnvironment:
 
     # Reading
 
-    def reading(self, work: Callable[[Opened], T]) -> T:
+    def reading(self, work: Callable[[OpenEnvironment], T]) -> T:
         """Do ``work`` on the environment, again while it cannot be read; it ends the transactions that it begins.
 
         Raises:
             ClosedError, EngineTimeoutError, DecodeError (a damaged file).
         """
         thread = get_ident()
-        patience: Patience | None = None
+        backoff: Backoff | None = None
         while True:
             failure: lmdb.Error | None = None
             try:
@@ -136,10 +136,10 @@ class LmdbEnvironment:
                 failure = error
             finally:
                 self._reading.pop(thread, None)
-            patience = patience or self.patience()
-            self._make_readable(failure, patience)
+            backoff = backoff or self.backoff()
+            self._make_readable(failure, backoff)
 
-    def reading_at_once(self, work: Callable[[Opened], T]) -> T | None:
+    def reading_at_once(self, work: Callable[[OpenEnvironment], T]) -> T | None:
         """Do ``work`` if that waits for nobody, else None; it may have been begun then."""
         thread = get_ident()
         try:
@@ -147,7 +147,7 @@ class LmdbEnvironment:
             opened = self._opened
             return None if opened is None else work(opened)
         except lmdb.Error:
-            return None  # the caller reads again with patience, and is told what is wrong
+            return None  # the caller reads again with backoff, and is told what is wrong
         finally:
             self._reading.pop(thread, None)
 
@@ -180,14 +180,14 @@ class LmdbEnvironment:
             return None
         return _result(ReadResult, ([found], followed, state[VERSION] + ZEROS))
 
-    def _make_readable(self, failure: lmdb.Error | None, patience: Patience) -> None:
+    def _make_readable(self, failure: lmdb.Error | None, backoff: Backoff) -> None:
         """Do what the next attempt to read needs, or raise what the failure means."""
         if failure is None:
             with self._gate:  # whoever has taken the environment away holds it
                 if self._opened is not None:
                     return
             with self.write_lock:
-                self._require_environment(patience)
+                self._require_environment(backoff)
         elif isinstance(failure, lmdb.MapResizedError):
             with self.write_lock:
                 self._resize(0)
@@ -195,7 +195,7 @@ class LmdbEnvironment:
             opened = self._opened
             if isinstance(failure, lmdb.ReadersFullError) and opened is not None:
                 opened.environment.reader_check()  # those of killed processes
-            patience.wait(failure)
+            backoff.wait(failure)
 
     def state_in(self, transaction: Transaction) -> State:
         """The state of the store in a transaction.
@@ -210,7 +210,7 @@ class LmdbEnvironment:
 
     # The environment
 
-    def _require_environment(self, patience: Patience) -> Opened:
+    def _require_environment(self, backoff: Backoff) -> OpenEnvironment:
         """The environment, opened again if need be; the caller holds ``write_lock``."""
         with self._gate:
             opened = self._opened
@@ -220,12 +220,12 @@ class LmdbEnvironment:
                 if self.present_identity() != self.identity:
                     raise replaced(self.url, self.path)
                 try:
-                    opened = self._open_environment(patience, first=False)
+                    opened = self._open_environment(backoff, first=False)
                 except lmdb.Error as error:
                     raise self.translated(error) from error
             return opened
 
-    def _open_environment(self, patience: Patience, *, first: bool) -> Opened:
+    def _open_environment(self, backoff: Backoff, *, first: bool) -> OpenEnvironment:
         """Open the folder; the caller holds ``write_lock`` and ``_gate``."""
         settings = Settings(self._map_size, self.readonly, self.options.durability == "commit")
         environment: lmdb.Environment | None = None
@@ -235,7 +235,7 @@ class LmdbEnvironment:
                 with_room(environment, lambda one: lmdb_file.refuse_uninitialised(one, self.url, self.clock))
                 databases = lmdb_file.open_databases(environment)
             else:
-                self._writer_lock.acquire(patience)
+                self._writer_lock.acquire(backoff)
                 environment = lmdb_file.open_environment(self.path, self.url, settings)
                 environment.reader_check()
                 databases = with_room(
@@ -246,12 +246,12 @@ class LmdbEnvironment:
                 environment.close()
             raise
         finally:
-            self._place_held = False
+            self._writes_reserved = False
             self._writer_lock.release()
-        opened = self._opened = Opened(environment, databases)
+        opened = self._opened = OpenEnvironment(environment, databases)
         return opened
 
-    def _make_room(self, opened: Opened) -> None:
+    def _make_room(self, opened: OpenEnvironment) -> None:
         """Make the map larger, and let pages that only a killed reader holds be used again."""
         opened.environment.reader_check()
         self._resize(GROWTH * opened.environment.info()["map_size"])
@@ -328,7 +328,7 @@ class LmdbEnvironment:
             if opened is not None:
                 opened.environment.close()
             self._writer_lock.close()
-            self._place_held = False
+            self._writes_reserved = False
 
 
 def _at(transaction: Transaction, databases: Databases, key: bytes) -> list[Row] | None:
@@ -345,11 +345,11 @@ def _followed(
     """The rows of what follows, which is one key as a rule."""
     if follow is None or found is None:
         return []
-    if isinstance(follow, Likely) and found:
-        likely = _at(transaction, databases, follow.key_behind(found[0][1]))
-        if likely:
+    if isinstance(follow, PredictedFollow) and found:
+        predicted = _at(transaction, databases, follow.predicted_key(found[0][1]))
+        if predicted:
             follow.misses = 0
-            return [likely]
+            return [predicted]
     return [_behind(transaction, databases, one) for one in follow([found])]
 
 

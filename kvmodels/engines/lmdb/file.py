@@ -65,7 +65,7 @@ class Databases(NamedTuple):
     commits: lmdb._Database
 
 
-class Opened(NamedTuple):
+class OpenEnvironment(NamedTuple):
     """An environment and its databases."""
 
     environment: lmdb.Environment

@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable
 from functools import partial
 
-from kvmodels.engines.shared.busy_timeout import Patience
+from kvmodels.engines.shared.busy_timeout import Backoff
 
 try:
     import fcntl
@@ -45,7 +45,7 @@ class WriterLock:
         self._turn: int | None = None
         self.release: Callable[[], object] = NOTHING
 
-    def acquire(self, patience: Patience) -> None:
+    def acquire(self, backoff: Backoff) -> None:
         """Wait for the lock. Whoever calls this calls ``release``, also when it raises.
 
         Raises:
@@ -53,13 +53,13 @@ class WriterLock:
             ReadOnlyError: the file cannot be written.
         """
         if fcntl is not None:
-            turn, file = self._open(patience)
+            turn, file = self._open(backoff)
             # Not fcntl.lockf(): its locks are lost with any other handle of the file in this process.
             self.release = partial(fcntl.flock, file, fcntl.LOCK_UN)
             try:
-                _wait_for(partial(fcntl.flock, turn, fcntl.LOCK_EX | fcntl.LOCK_NB), patience)
-                patience.shorten()  # the file stands idle until the one who is next asks again
-                _wait_for(partial(fcntl.flock, file, fcntl.LOCK_EX | fcntl.LOCK_NB), patience)
+                _wait_for(partial(fcntl.flock, turn, fcntl.LOCK_EX | fcntl.LOCK_NB), backoff)
+                backoff.shorten()  # the file stands idle until the one who is next asks again
+                _wait_for(partial(fcntl.flock, file, fcntl.LOCK_EX | fcntl.LOCK_NB), backoff)
             finally:
                 fcntl.flock(turn, fcntl.LOCK_UN)
 
@@ -71,23 +71,23 @@ class WriterLock:
             if one is not None:
                 os.close(one)
 
-    def _open(self, patience: Patience) -> tuple[int, int]:
+    def _open(self, backoff: Backoff) -> tuple[int, int]:
         try:
             if self._turn is None:
                 self._turn = os.open(os.path.dirname(self._path), os.O_RDONLY | os.O_CLOEXEC)
             if self._file is None:
                 self._file = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         except OSError as error:
-            patience.wait(error)
+            backoff.wait(error)
             raise
         return self._turn, self._file
 
 
-def _wait_for(take: Callable[[], object], patience: Patience) -> None:
+def _wait_for(take: Callable[[], object], backoff: Backoff) -> None:
     while True:
         try:
             take()
         except BlockingIOError as error:
-            patience.wait(error)
+            backoff.wait(error)
         else:
             return

@@ -22,13 +22,13 @@ from kvmodels.core.operations import (
     Follow,
     Guard,
     GuardFailed,
-    Nothing,
+    NoFollow,
     ReadRange,
     Row,
-    Tail,
+    SuffixFollow,
     to_versionstamp,
 )
-from kvmodels.engines.lmdb.bulk_reads import HEAD, ZEROS, Transaction, items_of, plain_rows, plain_tails
+from kvmodels.engines.lmdb.bulk_reads import HEAD, ZEROS, Transaction, items_of, plain_followed_rows, plain_rows
 from kvmodels.engines.lmdb.file import LARGEST_KEY, Databases, State
 from kvmodels.errors import KeyTooLargeError
 
@@ -112,26 +112,26 @@ def read_ranges(
         actual = rows[0].versionstamp if rows else None
         if actual != guard.versionstamp:
             return GuardFailed(actual)
-    if isinstance(follow, Nothing):
+    if isinstance(follow, NoFollow):
         return [_scan_plain(transaction, databases, one, now) for one in ranges], []
-    if isinstance(follow, Tail) and len(ranges) == 1:
-        plain = plain_tails(transaction, databases, ranges[0], follow)
+    if isinstance(follow, SuffixFollow) and len(ranges) == 1:
+        plain = plain_followed_rows(transaction, databases, ranges[0], follow)
         if plain is not None and len(plain[1]) > 1:
             entries: list[Any] = plain[0]
             behind: list[Any] = plain[1]
             return [entries], [behind]
     found = [scan(transaction, databases, one, now) for one in ranges]
-    if isinstance(follow, Tail):
-        return found, _tails(transaction, databases, found[0], follow, now)
+    if isinstance(follow, SuffixFollow):
+        return found, _followed_rows(transaction, databases, found[0], follow, now)
     followed = [] if follow is None else [scan(transaction, databases, one, now) for one in follow(found)]
     return found, followed
 
 
-def _tails(
-    transaction: Transaction, databases: Databases, rows: Sequence[Row], tail: Tail, now: int
+def _followed_rows(
+    transaction: Transaction, databases: Databases, rows: Sequence[Row], suffix: SuffixFollow, now: int
 ) -> list[list[Row]]:
     """The row behind each of some rows; LMDB looks all of them up in one call."""
-    prefix, start = tail.prefix, tail.start
+    prefix, start = suffix.prefix, suffix.start
     keys = [prefix + row[0][start:] for row in rows]
     stored = dict(transaction.cursor(databases.rows).getmulti([key for key in keys if key]))
     found: list[list[Row]] = []

@@ -20,9 +20,9 @@ from kvmodels.engines.lmdb import rows as lmdb_rows
 from kvmodels.engines.lmdb.bulk_reads import Transaction
 from kvmodels.engines.lmdb.commits import LmdbTransaction
 from kvmodels.engines.lmdb.environment import LmdbEnvironment, LmdbOptions
-from kvmodels.engines.lmdb.file import Opened
-from kvmodels.engines.shared.busy_timeout import Patience, SharedPatience
-from kvmodels.engines.shared.file_background import Due, LogState, StoreBackground
+from kvmodels.engines.lmdb.file import OpenEnvironment
+from kvmodels.engines.shared.busy_timeout import Backoff, SharedBackoff
+from kvmodels.engines.shared.file_background import DueRemovals, LogState, StoreBackground
 from kvmodels.engines.shared.file_checks import read_only, refuse_network_place
 from kvmodels.engines.shared.group_commit import Group, GroupCommitter, Member
 from kvmodels.errors import CommitUnknownError
@@ -43,7 +43,7 @@ class LmdbStore(LmdbEnvironment):
         super().__init__(path, url, options)
         self.handles = 0
         self.commits = GroupCommitter(self._carry_out, lmdb.Error)
-        self._patience_of_many = SharedPatience(self.patience)
+        self._backoff_of_many = SharedBackoff(self.backoff)
         self.background = StoreBackground(self)
         self.turns = Turns()
 
@@ -63,7 +63,7 @@ class LmdbStore(LmdbEnvironment):
             with self.write_lock, self._gate:
                 if not self.readonly:
                     os.makedirs(self.path, exist_ok=True)
-                self._open_environment(self.patience(), first=True)
+                self._open_environment(self.backoff(), first=True)
         except (lmdb.Error, OSError) as error:
             raise self.translated(error) from error
         try:
@@ -77,28 +77,28 @@ class LmdbStore(LmdbEnvironment):
     def _set_up_log(self) -> None:
         retention_ms = self.options.change_log
         if retention_ms is not None and not self.readonly:
-            self._write(lambda transaction: transaction.keep_changes(retention_ms), self.patience())
+            self._write(lambda transaction: transaction.keep_changes(retention_ms), self.backoff())
 
     def present_version(self) -> int:
         """The counter as the file holds it; raises as ``reading``."""
 
-        def version(opened: Opened) -> int:
+        def version(opened: OpenEnvironment) -> int:
             with opened.environment.begin() as transaction:
                 return self.state_in(transaction).version
 
         return self.reading(version)
 
-    def due(self) -> Due:
+    def due(self) -> DueRemovals:
         """What waits to be removed; raises as ``reading``."""
 
-        def look(opened: Opened) -> Due:
+        def look(opened: OpenEnvironment) -> DueRemovals:
             with opened.environment.begin() as transaction:
                 state = self.state_in(transaction)
                 log = None
                 if state.retention_ms:
                     oldest_ms = lmdb_rows.oldest_change_ms(transaction, opened.databases)
                     log = LogState(state.retention_ms, state.floor, oldest_ms)
-                return Due(lmdb_rows.earliest_deadline(transaction, opened.databases), log)
+                return DueRemovals(lmdb_rows.earliest_deadline(transaction, opened.databases), log)
 
         return self.reading(look)
 
@@ -110,63 +110,63 @@ class LmdbStore(LmdbEnvironment):
         The deadline covers the wait for other threads and for other processes.
         """
         self._require_writable()
-        return self.commits.commit(write, self.patience())
+        return self.commits.commit(write, self.backoff())
 
     def submit(self, write: AtomicWrite | Removal, waiter: CommitWaiter) -> Member:
         """Have an operation carried out by the next caller of ``commits.lead``."""
         self._require_writable()
-        return self.commits.submit(write, self._patience_of_many.get(), waiter)
+        return self.commits.submit(write, self._backoff_of_many.get(), waiter)
 
-    def sweep(self, limit: int, patience: Patience) -> int:
+    def sweep(self, limit: int, backoff: Backoff) -> int:
         """Remove up to ``limit`` rows that have expired, in one commit; how many there were."""
         self._require_writable()
-        return self._write(lambda transaction: transaction.remove_expired(limit), patience)
+        return self._write(lambda transaction: transaction.remove_expired(limit), backoff)
 
-    def trim_log(self, before_ms: int, patience: Patience) -> None:
+    def trim_log(self, before_ms: int, backoff: Backoff) -> None:
         """Forget the changes that were made up to a time; a commit that changes no row."""
         self._require_writable()
-        self._write(lambda transaction: transaction.trim_log(before_ms), patience)
+        self._write(lambda transaction: transaction.trim_log(before_ms), backoff)
 
-    def take_place(self, patience: Patience) -> bool:
-        """Hold the writer's lock until the next commit of this process, or ``leave_place``; whether it was taken."""
+    def reserve_writes(self, backoff: Backoff) -> bool:
+        """Hold the writer's lock until the next commit of this process, or ``release_writes``; whether it was taken."""
         if self.readonly:
             return False
         with self.write_lock:
-            if self._place_held:
+            if self._writes_reserved:
                 return False
             taken = False
             try:
-                self._require_environment(patience)
-                self._writer_lock.acquire(patience)
-                taken = self._place_held = True
+                self._require_environment(backoff)
+                self._writer_lock.acquire(backoff)
+                taken = self._writes_reserved = True
             finally:
                 if not taken:
                     self._writer_lock.release()
         return True
 
-    def leave_place(self) -> None:
+    def release_writes(self) -> None:
         """Let other processes write again; idempotent."""
         with self.write_lock:
-            if self._place_held:
-                self._place_held = False
+            if self._writes_reserved:
+                self._writes_reserved = False
                 self._writer_lock.release()
 
     def _carry_out(self, group: Group) -> None:
-        self._write(group.run, group.patience, group)
+        self._write(group.run, group.backoff, group)
 
     def _require_writable(self) -> None:
         if self.readonly:
             raise read_only(self.url, asked_for=self.options.readonly)
 
-    def _write(self, work: Callable[[LmdbTransaction], T], patience: Patience, group: Group | None = None) -> T:
+    def _write(self, work: Callable[[LmdbTransaction], T], backoff: Backoff, group: Group | None = None) -> T:
         """Do ``work`` in a write transaction, again if the map must be made larger; ``group`` learns of the commit."""
         with self.write_lock:
             if self.snapshots:
                 self.expire_snapshots(self.clock.now_ms())
             while True:
-                opened = self._require_environment(patience)
+                opened = self._require_environment(backoff)
                 try:
-                    result, written = self._transact(opened, work, patience, group)
+                    result, written = self._transact(opened, work, backoff, group)
                 except lmdb.MapFullError:
                     self._make_room(opened)
                     # A group has judged each operation by those before it, so only a single one can run again here.
@@ -184,13 +184,13 @@ class LmdbStore(LmdbEnvironment):
         return result
 
     def _transact(
-        self, opened: Opened, work: Callable[[LmdbTransaction], T], patience: Patience, group: Group | None
+        self, opened: OpenEnvironment, work: Callable[[LmdbTransaction], T], backoff: Backoff, group: Group | None
     ) -> tuple[T, LmdbTransaction]:
         """Do ``work`` in one write transaction, and commit it if anything was applied."""
         version: int | None = None
         try:
-            if not self._place_held:
-                self._writer_lock.acquire(patience)
+            if not self._writes_reserved:
+                self._writer_lock.acquire(backoff)
             with opened.environment.begin(write=True) as raw:
                 transaction = LmdbTransaction(raw, opened.databases, self.state_in(raw), self.clock)
                 result = work(transaction)
@@ -212,11 +212,11 @@ class LmdbStore(LmdbEnvironment):
                 group.committed = self._contains(opened, version)
             raise
         finally:
-            self._place_held = False
+            self._writes_reserved = False
             self._writer_lock.release()
         return result, transaction
 
-    def _end(self, opened: Opened, raw: Transaction) -> None:
+    def _end(self, opened: OpenEnvironment, raw: Transaction) -> None:
         try:
             raw.commit()
         except lmdb.Error as error:
@@ -230,7 +230,7 @@ class LmdbStore(LmdbEnvironment):
                 ) from error
             raise
 
-    def _is_broken(self, opened: Opened) -> bool:
+    def _is_broken(self, opened: OpenEnvironment) -> bool:
         try:
             opened.environment.begin().abort()
         except lmdb.PanicError:
@@ -239,7 +239,7 @@ class LmdbStore(LmdbEnvironment):
             return False
         return False
 
-    def _contains(self, opened: Opened, version: int) -> bool:
+    def _contains(self, opened: OpenEnvironment, version: int) -> bool:
         """Whether a commit is in the file that an interrupt came upon; the caller holds the writer's lock."""
         try:
             with opened.environment.begin() as transaction:

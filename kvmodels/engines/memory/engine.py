@@ -20,11 +20,11 @@ from kvmodels.core.operations import (
     Follow,
     Guard,
     GuardFailed,
-    Likely,
+    PredictedFollow,
     ReadRange,
     ReadResult,
     Row,
-    Tail,
+    SuffixFollow,
     to_versionstamp,
 )
 from kvmodels.engines.contract import Capabilities
@@ -166,8 +166,8 @@ class MemoryEngine:
             now = store.clock.now_ms() if store.any_deadline and not include_expired else None
             if guard is not None and (failed := _failed_guard(store, guard, now)) is not None:
                 return failed
-            if isinstance(follow, Tail):
-                return ReadResult(*store.with_tails(ranges, follow, now), stamp)
+            if isinstance(follow, SuffixFollow):
+                return ReadResult(*store.with_followed(ranges, follow, now), stamp)
             found = [store.scan(one, now) for one in ranges]
             followed = [] if follow is None else store.scan_all(follow(found), now)
             return ReadResult(found, followed, stamp)
@@ -182,8 +182,8 @@ class MemoryEngine:
         """Return the row of a key, or with a guard the row that follows from it; None where ``read`` must decide.
 
         Without the lock, and without a result around it: O(1). ``()``: there is no row, which is said of a key alone.
-        None is no answer: a commit came in between, the guard does not hold, ``follow`` is no ``Likely``, there is no
-        row where it expects one, a row has a deadline.
+        None is no answer: a commit came in between, the guard does not hold, ``follow`` is no ``PredictedFollow``,
+        there is no row where it expects one, a row has a deadline.
         """
         store = self._store
         if store is None:
@@ -191,10 +191,10 @@ class MemoryEngine:
         stamp, get = store.stamp, store.rows.get
         row = get(key)
         if guard is not None or follow is not None:
-            if row is None or guard is None or not isinstance(follow, Likely):
+            if row is None or guard is None or not isinstance(follow, PredictedFollow):
                 return None
-            likely = follow.key_behind(row[1])
-            guarded, behind = get(guard[0]), get(likely)
+            predicted = follow.predicted_key(row[1])
+            guarded, behind = get(guard[0]), get(predicted)
             if guarded is None or behind is None or guarded[3] != guard[1]:
                 return None
             if row[4] is not None or guarded[4] is not None:
@@ -408,9 +408,9 @@ def _without_lock(
         guarded = get(guard[0])
         if (None if guarded is None else guarded[3]) != guard[1]:
             return None
-    if isinstance(follow, Likely) and row is not None:
-        likely = follow.key_behind(row[1])
-        behind = get(likely)
+    if isinstance(follow, PredictedFollow) and row is not None:
+        predicted = follow.predicted_key(row[1])
+        behind = get(predicted)
         if behind is not None:
             followed.append([behind])
     if follow is not None and not followed:

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, cast
 from sortedcontainers import SortedList
 
 from kvmodels._support.turns import Turns
-from kvmodels.core.operations import Change, Changes, Check, ReadRange, Row, Tail, to_versionstamp
+from kvmodels.core.operations import Change, Changes, Check, ReadRange, Row, SuffixFollow, to_versionstamp
 from kvmodels.engines.memory.log import ChangeLog
 from kvmodels.engines.shared.background import BackgroundTask
 from kvmodels.engines.shared.clock import EngineClock
@@ -188,13 +188,13 @@ class MemoryStore:
                 number -= sum(start <= key < end for _, key in self._deadlines.islice(0, due))
         return number if limit is None else min(number, limit)
 
-    def with_tails(
-        self, ranges: Sequence[ReadRange], tail: Tail, now: int | None
+    def with_followed(
+        self, ranges: Sequence[ReadRange], suffix: SuffixFollow, now: int | None
     ) -> tuple[list[list[Row]], list[list[Row]]]:
-        """Return the rows of ranges, and the rows that the entries of the first range lead to, as ``tail`` allows."""
+        """Return the rows of ranges, and the rows that the entries of the first range lead to, as ``suffix`` allows."""
         if now is not None:
             rows = [self.scan(one, now) for one in ranges]
-            return rows, self.scan_all(tail(rows), now)
+            return rows, self.scan_all(suffix(rows), now)
         start, end, limit, reverse, _ = ranges[0]
         if end is None or len(ranges) > 1:
             rows = [self.scan(one, None) for one in ranges]
@@ -202,7 +202,7 @@ class MemoryStore:
         else:
             keys = list(islice(self._order.irange(start, end, _FROM_START_TO_BEFORE_END, reverse), limit))
             rows = [cast("list[Row]", list(zip(keys, strict=True)))]  # of an entry the key is all that is asked for
-        prefix, at, get = tail.prefix, tail.start, self.rows.get
+        prefix, at, get = suffix.prefix, suffix.start, self.rows.get
         joined = [get(prefix + key[at:]) for key in keys]
         if None in joined:
             return rows, [[] if row is None else [row] for row in joined]

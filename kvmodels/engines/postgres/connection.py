@@ -121,18 +121,18 @@ class PostgresConnection(psycopg.Connection[tuple[Any, ...]]):
     """A connection whose calls have a deadline and are never cancelled on the server.
 
     Attributes:
-        patience: seconds that one call may take.
+        backoff: seconds that one call may take.
         warned: whether the server has sent a warning since this was last set to false.
     """
 
-    patience: float = 60.0
+    backoff: float = 60.0
     warned: bool = False
 
     def wait(self, gen: PQGen[ResultT], interval: float = 0.1, timeout: float | None = None) -> ResultT:
         """Wait for the answer of a call. After an interrupt or past the deadline the connection is closed."""
         done = False
         try:
-            result = waiting.wait(gen, self.pgconn.socket, interval, self.patience if timeout is None else timeout)
+            result = waiting.wait(gen, self.pgconn.socket, interval, self.backoff if timeout is None else timeout)
             done = True
             return result
         finally:
@@ -179,7 +179,7 @@ def _notice(connection: PostgresConnection) -> Callable[[psycopg.errors.Diagnost
     return note
 
 
-def connect(conninfo: str, url: str, *, prepare: bool, patience: float) -> PostgresConnection:
+def connect(conninfo: str, url: str, *, prepare: bool, backoff: float) -> PostgresConnection:
     """Return a new connection.
 
     Raises:
@@ -190,7 +190,7 @@ def connect(conninfo: str, url: str, *, prepare: bool, patience: float) -> Postg
     except psycopg.Error as error:
         failure = unreachable(error, url)
     else:
-        connection.patience = patience
+        connection.backoff = backoff
         adapters = connection.adapters
         adapters.register_dumper(ByteaArray, _ByteaArrayDumper)
         adapters.register_dumper(Int8Array, _Int8ArrayDumper)

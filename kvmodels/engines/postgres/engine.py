@@ -246,8 +246,8 @@ class PostgresEngine:
         """
         require_sweep_limit(limit)
         store = self.check_open()
-        swept = store.sweep(limit, store.patience())
-        store.background.trim_log(store.patience())
+        swept = store.sweep(limit, store.backoff())
+        store.background.trim_log(store.backoff())
         return swept
 
     def changes(self, one: ReadRange, after: bytes) -> Changes:

@@ -17,13 +17,13 @@ from kvmodels.core.operations import (
     Follow,
     Guard,
     GuardFailed,
-    Likely,
-    Nothing,
+    NoFollow,
     PlainRow,
+    PredictedFollow,
     ReadRange,
     ReadResult,
     Row,
-    Tail,
+    SuffixFollow,
     to_versionstamp,
 )
 from kvmodels.engines.postgres.connection import Int8, Int8Array, PostgresConnection, byteas, int8, int8s
@@ -107,9 +107,9 @@ def _pushed_follow(ranges: Sequence[ReadRange], follow: Follow | None) -> tuple[
     if follow is None or len(ranges) != 1:
         return None
     _, end, limit, _, _ = ranges[0]
-    if isinstance(follow, Tail) and end is not None:
+    if isinstance(follow, SuffixFollow) and end is not None:
         return int8(1), byteas([follow.prefix]), int8s([follow.start]), byteas(()), int8s(())
-    if isinstance(follow, Likely) and end is None and limit is None:
+    if isinstance(follow, PredictedFollow) and end is None and limit is None:
         others = follow.others
         guesses = [follow.guess, *others.values()]
         return (
@@ -153,15 +153,15 @@ def read_once(
         seen = answer[1][4]
         return ReadAnswer(state, GuardFailed(None if seen == ABSENT else to_versionstamp(seen)), unfollowed=False)
     stamp = to_versionstamp(version)
-    if pushed is not None and isinstance(follow, Tail):
-        return ReadAnswer(state, ReadResult(*_tails(answer[1:], follow), stamp), unfollowed=False)
-    plain = isinstance(follow, Nothing)
+    if pushed is not None and isinstance(follow, SuffixFollow):
+        return ReadAnswer(state, ReadResult(*_followed_rows(answer[1:], follow), stamp), unfollowed=False)
+    plain = isinstance(follow, NoFollow)
     found = _parts(answer, ranges, plain=plain)
-    if pushed is not None and isinstance(follow, Likely):
-        likely = [_row(row) for row in answer[1:] if row[0] == 1]
-        if likely:
+    if pushed is not None and isinstance(follow, PredictedFollow):
+        predicted = [_row(row) for row in answer[1:] if row[0] == 1]
+        if predicted:
             follow.misses = 0
-            return ReadAnswer(state, ReadResult(found, [likely], stamp), unfollowed=False)
+            return ReadAnswer(state, ReadResult(found, [predicted], stamp), unfollowed=False)
     return ReadAnswer(state, ReadResult(found, [], stamp), unfollowed=follow is not None and not plain)
 
 
@@ -182,9 +182,9 @@ def _parts(answer: list[tuple[Any, ...]], ranges: Sequence[ReadRange], *, plain:
     return found
 
 
-def _tails(answer: list[tuple[Any, ...]], tail: Tail) -> tuple[list[list[Row]], list[list[Row]]]:
+def _followed_rows(answer: list[tuple[Any, ...]], suffix: SuffixFollow) -> tuple[list[list[Row]], list[list[Row]]]:
     """Return the entries of a range as plain tuples of their key, and the rows behind them."""
-    prefix, cut = tail.prefix, tail.start
+    prefix, cut = suffix.prefix, suffix.start
     entries = [cast("Row", (row[1],)) for row in answer]
     if all(row[4] != ABSENT for row in answer):
         joined: list[PlainRow] = [(prefix + row[1][cut:], *row[2:]) for row in answer]

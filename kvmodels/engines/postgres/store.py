@@ -26,11 +26,11 @@ from kvmodels.engines.postgres.reads import NONE, StateSeen, Times, read_and_fol
 from kvmodels.engines.postgres.schema import prepare_schema, quoted
 from kvmodels.engines.postgres.settings import ANSWER_S, PostgresOptions, connection_string
 from kvmodels.engines.postgres.snapshot import SNAPSHOTS
-from kvmodels.engines.shared.busy_timeout import Patience
+from kvmodels.engines.shared.busy_timeout import Backoff
 from kvmodels.engines.shared.clock import EngineClock, system_clock_ms
-from kvmodels.engines.shared.file_background import Due, LogState, StoreBackground
+from kvmodels.engines.shared.file_background import DueRemovals, LogState, StoreBackground
 from kvmodels.engines.shared.file_checks import read_only
-from kvmodels.engines.shared.file_snapshot import Pinned, expire_snapshots
+from kvmodels.engines.shared.file_snapshot import PinnedSnapshot, expire_snapshots
 from kvmodels.engines.shared.group_commit import Group, GroupCommitter
 from kvmodels.errors import ClosedError, EngineTimeoutError, KvModelsError
 
@@ -97,12 +97,12 @@ class PostgresStore:
         self.seen = 0
         self.clock = ServerClock() if options.clock is None else EngineClock(options.clock)
         self.turns = Turns()
-        self.snapshots: dict[int, weakref.ref[Pinned]] = {}
+        self.snapshots: dict[int, weakref.ref[PinnedSnapshot]] = {}
         self.texts = statements(self.schema)
         self._commit_texts = commit_statements(self.schema)
         conninfo = connection_string(given_url, readonly=options.readonly)
         self._connect: Callable[[], PostgresConnection] = lambda: connect(
-            conninfo, url, prepare=options.prepare, patience=options.busy_timeout + ANSWER_S
+            conninfo, url, prepare=options.prepare, backoff=options.busy_timeout + ANSWER_S
         )
         self._pool = ConnectionPool(self._connect, {READS: options.pool_size, SNAPSHOTS: options.pool_size}, url)
         # Used by whoever holds ``_committing``. It stays here while it is used, so that an interrupt cannot lose it.
@@ -257,7 +257,7 @@ class PostgresStore:
         """Apply an operation whole, or return the conflict. Raises as ``Engine.commit``."""
         self.require_writable()
         if packed(write) is not None:
-            outcome: Outcome = self._committer.commit(write, self.patience())
+            outcome: Outcome = self._committer.commit(write, self.backoff())
         else:
             outcome = self._compute(write, self._commit_packed)
         if isinstance(outcome, KvModelsError):
@@ -268,7 +268,7 @@ class PostgresStore:
         """Put an operation into the queue; the next caller of ``committer.lead`` carries it out."""
         self.require_open()
         self.require_writable()
-        return self._committer.submit(write, self.patience(), waiter)
+        return self._committer.submit(write, self.backoff(), waiter)
 
     def _commit_packed(self, write: PackedWrite) -> Outcome:
         """Carry out one operation outside of the queue."""
@@ -344,14 +344,14 @@ class PostgresStore:
         if self._since_trim >= COMMITS_BETWEEN_TRIMS:
             self._since_trim = 0
             with suppress(EngineTimeoutError, ClosedError):  # the next thousand commits try again
-                self.trim_log(None, self.no_patience())
+                self.trim_log(None, self.no_wait())
 
-    def _writing(self, statement: str, *parameters: object, patience_s: float) -> tuple[int, ...]:
+    def _writing(self, statement: str, *parameters: object, timeout_s: float) -> tuple[int, ...]:
         """Run a statement that writes on its own account, and may run twice. Returns its row."""
         self.require_open()
         self.require_writable()
         given, mark = self.times()
-        wait_ms = max(1, round(patience_s * 1_000))
+        wait_ms = max(1, round(timeout_s * 1_000))
         failure: KvModelsError | None = None
         with self._committing:
             for attempt in range(2):
@@ -372,34 +372,34 @@ class PostgresStore:
 
     # Waiting and sweeping: what StoreBackground asks for
 
-    def due(self) -> Due:
+    def due(self) -> DueRemovals:
         """Return when the next removal is due."""
         deadline, log_ms, floor, oldest = self.reading(lambda connection: connection.call(self.texts.due, ()))[0]
-        return Due(deadline, None if log_ms is None else LogState(log_ms, floor, oldest))
+        return DueRemovals(deadline, None if log_ms is None else LogState(log_ms, floor, oldest))
 
-    def patience(self) -> Patience:
+    def backoff(self) -> Backoff:
         """A new deadline for one call."""
-        return Patience(self.busy_timeout, _as_it_is)
+        return Backoff(self.busy_timeout, _as_it_is)
 
-    def no_patience(self) -> Patience:
+    def no_wait(self) -> Backoff:
         """Return the deadline of background work, which gives way to every call."""
-        return Patience(0.0, _as_it_is)
+        return Backoff(0.0, _as_it_is)
 
-    def sweep(self, limit: int, patience: Patience) -> int:  # noqa: ARG002 - the server waits for the lock
+    def sweep(self, limit: int, backoff: Backoff) -> int:  # noqa: ARG002 - the server waits for the lock
         """Remove up to ``limit`` rows that have expired, in one commit; how many there were."""
         removed, version, present = self._writing(
-            _SWEEP, int8(limit), int8(system_clock_ms()), patience_s=self.busy_timeout
+            _SWEEP, int8(limit), int8(system_clock_ms()), timeout_s=self.busy_timeout
         )
         self.note(StateSeen(version, present))
         if removed:
             self.background.committed(version, None)
         return removed
 
-    def trim_log(self, before_ms: int | None, patience: Patience) -> None:  # noqa: ARG002 - as sweep
+    def trim_log(self, before_ms: int | None, backoff: Backoff) -> None:  # noqa: ARG002 - as sweep
         """Forget the changes made up to a time (None: those old enough), and rows of commits that are old enough."""
         kept = self.clock.now_ms() - COMMITS_KEPT_MS
         before = NONE if before_ms is None else before_ms
-        self._writing(_TRIM, int8(before), int8(kept), int8(MOST_TRIMMED), patience_s=self.busy_timeout)
+        self._writing(_TRIM, int8(before), int8(kept), int8(MOST_TRIMMED), timeout_s=self.busy_timeout)
 
     def _keep_changes(self) -> None:
         wanted = self.options.change_log
@@ -407,7 +407,7 @@ class PostgresStore:
             return
         log = self.due().log
         if (0 if log is None else log.retention_ms) != wanted:
-            self._writing(_KEEP, int8(wanted), patience_s=self.busy_timeout)
+            self._writing(_KEEP, int8(wanted), timeout_s=self.busy_timeout)
 
     # Life
 

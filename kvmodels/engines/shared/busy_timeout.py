@@ -18,7 +18,7 @@ SHARED_S = 0.001
 """Seconds within which calls share a deadline."""
 
 
-class Patience:
+class Backoff:
     """How long one call may wait for a busy file: a deadline, and pauses with jitter that grow.
 
     Args:
@@ -48,8 +48,8 @@ class Patience:
         self._pause = FIRST_PAUSE_S
 
 
-class SharedPatience:
-    """One deadline for calls that come right after each other: a thousand tasks of an event loop need no thousand.
+class SharedBackoff:
+    """One deadline shared by calls within ``SHARED_S``, such as those of many tasks of an event loop.
 
     A call may be given a deadline that is earlier by ``SHARED_S`` than one of its own.
 
@@ -59,13 +59,13 @@ class SharedPatience:
 
     __slots__ = ("_made", "_shared")
 
-    def __init__(self, made: Callable[[], Patience]) -> None:
+    def __init__(self, made: Callable[[], Backoff]) -> None:
         self._made = made
         # Until when, and what: one value, because another thread may come between two.
-        self._shared: tuple[float, Patience] | None = None
+        self._shared: tuple[float, Backoff] | None = None
 
-    def get(self) -> Patience:
-        """The deadline of a call that comes now."""
+    def get(self) -> Backoff:
+        """Return the deadline of a call that comes now."""
         shared, now = self._shared, time.monotonic()
         if shared is None or now >= shared[0]:
             shared = self._shared = now + SHARED_S, self._made()

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
 
 from kvmodels.engines.shared.background import BackgroundTask
-from kvmodels.engines.shared.busy_timeout import Patience
+from kvmodels.engines.shared.busy_timeout import Backoff
 from kvmodels.engines.shared.clock import EngineClock
 from kvmodels.engines.shared.commit_signal import RECHECK_S, CommitSignal
 from kvmodels.engines.shared.expiry import NEVER_MS, PAUSE_WATCHED_S, SWEEP_BATCH, seconds_until, trim_slack_ms
@@ -34,7 +34,7 @@ class LogState(NamedTuple):
     oldest_ms: int | None
 
 
-class Due(NamedTuple):
+class DueRemovals(NamedTuple):
     """What waits to be removed: the earliest deadline of a row, and the change log, None where there is none."""
 
     deadline_ms: int | None
@@ -68,19 +68,19 @@ class BackgroundStore(Protocol):
         """The counter as the file holds it."""
         ...
 
-    def due(self) -> Due:
+    def due(self) -> DueRemovals:
         """What waits to be removed."""
         ...
 
-    def no_patience(self) -> Patience:
+    def no_wait(self) -> Backoff:
         """For work that nobody waits for: it gives way to every other process."""
         ...
 
-    def sweep(self, limit: int, patience: Patience) -> int:
+    def sweep(self, limit: int, backoff: Backoff) -> int:
         """Remove expired rows in one commit; how many there were."""
         ...
 
-    def trim_log(self, before_ms: int, patience: Patience) -> None:
+    def trim_log(self, before_ms: int, backoff: Backoff) -> None:
         """Forget the changes that were made up to a time."""
         ...
 
@@ -108,7 +108,7 @@ class StoreBackground:
         """The last version that this process has committed, or seen; later once a commit of this process returns."""
         return self._seen
 
-    def opened(self, due: Due | None = None) -> None:
+    def opened(self, due: DueRemovals | None = None) -> None:
         """Sweep what a file holds that was there before; ``due`` if that is known. Raises what reading raises."""
         due = due or self._store.due()
         self._logs = due.log is not None
@@ -137,11 +137,11 @@ class StoreBackground:
         elif self._missed_ms != NEVER_MS:
             self._plan(self._missed_ms)
 
-    def trim_log(self, patience: Patience) -> None:
+    def trim_log(self, backoff: Backoff) -> None:
         """Forget the changes that were kept for long enough."""
         log, now = self._store.due().log, self._store.clock.now_ms()
         if log is not None and log.oldest_ms is not None and log.oldest_ms + log.retention_ms <= now:
-            self._store.trim_log(now - log.retention_ms, patience)
+            self._store.trim_log(now - log.retention_ms, backoff)
 
     def stop(self) -> None:
         """End the threads."""
@@ -187,9 +187,9 @@ class StoreBackground:
             now = store.clock.now_ms()
             swept = 0
             if due.deadline_ms is not None and due.deadline_ms <= now:
-                swept = store.sweep(SWEEP_BATCH, store.no_patience())
+                swept = store.sweep(SWEEP_BATCH, store.no_wait())
             if due.log is not None and due.trim_ms is not None and due.trim_ms <= now:
-                store.trim_log(now - due.log.retention_ms, store.no_patience())
+                store.trim_log(now - due.log.retention_ms, store.no_wait())
             due = store.due()
         except ClosedError:
             return None

@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from kvmodels._support.turns import Turns
 from kvmodels.core.operations import AtomicWrite, Committed, Conflict, Removal, to_versionstamp
 from kvmodels.engines.contract import CommitWaiter, QueuedCommit
-from kvmodels.engines.shared.busy_timeout import Patience
+from kvmodels.engines.shared.busy_timeout import Backoff
 from kvmodels.engines.shared.clock import EngineClock
 from kvmodels.engines.shared.commit_signal import wait_for
 from kvmodels.engines.shared.expiry import require_sweep_limit
@@ -47,7 +47,7 @@ class FileStore(SharedStore, Protocol):
         """The identity of the file that the path holds now."""
         ...
 
-    def patience(self) -> Patience:
+    def backoff(self) -> Backoff:
         """A new deadline for one call."""
         ...
 
@@ -63,7 +63,7 @@ class FileStore(SharedStore, Protocol):
         """The counter as the file holds it."""
         ...
 
-    def sweep(self, limit: int, patience: Patience) -> int:
+    def sweep(self, limit: int, backoff: Backoff) -> int:
         """Remove up to ``limit`` rows that have expired, in one commit; how many there were."""
         ...
 
@@ -159,8 +159,8 @@ class FileEngine(Generic[StoreT]):
         """
         require_sweep_limit(limit)
         store = self.check_open()
-        swept = store.sweep(limit, store.patience())
-        store.background.trim_log(store.patience())
+        swept = store.sweep(limit, store.backoff())
+        store.background.trim_log(store.backoff())
         return swept
 
     def close(self) -> None:

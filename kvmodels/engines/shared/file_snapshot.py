@@ -23,7 +23,7 @@ BEFORE_ALL_TIME = -(1 << 63)
 ReaderT = TypeVar("ReaderT")
 
 
-class Pinned(Protocol):
+class PinnedSnapshot(Protocol):
     """A snapshot, which holds what reads for it until it is closed or expires."""
 
     def expire(self, now: int | None) -> None:
@@ -48,7 +48,7 @@ class SnapshotStore(Protocol):
     """The store that a snapshot belongs to."""
 
     clock: EngineClock
-    snapshots: dict[int, weakref.ref[Pinned]]
+    snapshots: dict[int, weakref.ref[PinnedSnapshot]]
 
     @property
     def options(self) -> Any:
@@ -216,7 +216,7 @@ class FileSnapshot(ABC, Generic[ReaderT]):
         return ClosedError("this snapshot is closed", url=self._engine.url, reason="closed")
 
 
-def expire_snapshots(snapshots: dict[int, weakref.ref[Pinned]], now: int | None) -> None:
+def expire_snapshots(snapshots: dict[int, weakref.ref[PinnedSnapshot]], now: int | None) -> None:
     """End the snapshots that are too old (None: all), so that a forgotten one does not hold the file for ever."""
     for number, reference in list(snapshots.items()):
         snapshot = reference()

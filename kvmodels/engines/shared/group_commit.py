@@ -32,7 +32,7 @@ from typing import Any, Final, Protocol
 from kvmodels._support import switches
 from kvmodels.core.operations import AtomicWrite, Committed, Conflict, Removal, Set
 from kvmodels.engines.contract import CommitWaiter, QueuedCommit
-from kvmodels.engines.shared.busy_timeout import Patience
+from kvmodels.engines.shared.busy_timeout import Backoff
 from kvmodels.engines.shared.commit_signal import RECHECK_S
 from kvmodels.errors import CommitUnknownError, EngineError, KvModelsError
 
@@ -78,7 +78,7 @@ class Member:
     Args:
         write: the operation.
         committer: whose queue it is in.
-        patience: its deadline for a busy file.
+        backoff: its deadline for a busy file.
         waiter: who is told; None while nobody waits.
 
     Attributes:
@@ -88,18 +88,18 @@ class Member:
         hand_overs: how many leaders were interrupted while they had it.
     """
 
-    __slots__ = ("_state", "alone", "committer", "hand_overs", "outcome", "patience", "verdict", "waiter", "write")
+    __slots__ = ("_state", "alone", "backoff", "committer", "hand_overs", "outcome", "verdict", "waiter", "write")
 
     def __init__(
         self,
         write: AtomicWrite | Removal,
         committer: GroupCommitter,
-        patience: Patience,
+        backoff: Backoff,
         waiter: CommitWaiter | None = None,
     ) -> None:
         self.write = write
         self.committer = committer
-        self.patience = patience
+        self.backoff = backoff
         self.waiter = waiter
         self.outcome: Committed | Conflict | Exception | None = None
         self.verdict: Committed | Conflict | Exception | None = None
@@ -181,7 +181,7 @@ class Group:
 
     Attributes:
         members: in the order in which they came; those that the transaction has not reached are still in the queue.
-        patience: for the beginning and the end of the transaction; that of the first member, who waits longest.
+        backoff: for the beginning and the end of the transaction; that of the first member, who waits longest.
         committed: the engine sets it as soon as it knows, also when an interrupt comes right behind the commit.
         failure: what the transaction raised, until its members have been dealt with.
     """
@@ -197,9 +197,9 @@ class Group:
         self.failure: Exception | None = None
 
     @property
-    def patience(self) -> Patience:
+    def backoff(self) -> Backoff:
         """The deadline of the first member."""
-        return self.members[0].patience
+        return self.members[0].backoff
 
     def take(self) -> Member | None:
         """The next member of the group; None when nobody waits, or the group is large enough."""
@@ -284,7 +284,7 @@ class Group:
         return self._bytes > MOST_BYTES
 
 
-class _Gate:
+class _ThreadWaiter:
     """What a thread waits at for its answer, or for the turn."""
 
     __slots__ = ("_lock",)
@@ -329,13 +329,13 @@ class GroupCommitter:
         """Whether there is anything in the queue."""
         return bool(self._queue)
 
-    def commit(self, write: AtomicWrite | Removal, patience: Patience) -> Committed | Conflict:
+    def commit(self, write: AtomicWrite | Removal, backoff: Backoff) -> Committed | Conflict:
         """Have an operation carried out, by this thread or by another one, and wait for the answer.
 
         Raises:
             KvModelsError: what the engine says; and what evaluating the operation raises.
         """
-        member = Member(write, self, patience)
+        member = Member(write, self, backoff)
         try:
             self._queue.append(member)
             while member.outcome is None:
@@ -379,9 +379,9 @@ class GroupCommitter:
                 self._call_next()
         return commit.outcome
 
-    def submit(self, write: AtomicWrite | Removal, patience: Patience, waiter: CommitWaiter) -> Member:
+    def submit(self, write: AtomicWrite | Removal, backoff: Backoff, waiter: CommitWaiter) -> Member:
         """Put an operation into the queue and return at once. Somebody must call ``lead`` then."""
-        member = Member(write, self, patience, waiter)
+        member = Member(write, self, backoff, waiter)
         self._queue.append(member)
         return member
 
@@ -396,8 +396,8 @@ class GroupCommitter:
             self._lead(member)
             return
         gate = member.waiter
-        if not isinstance(gate, _Gate):
-            gate = member.waiter = _Gate()
+        if not isinstance(gate, _ThreadWaiter):
+            gate = member.waiter = _ThreadWaiter()
         # Looked at after the gate is there: a leader that gives the turn back later than this finds the gate.
         if self._turn.locked() and member.outcome is None:
             gate.wait()

@@ -28,7 +28,7 @@ from kvmodels.core.operations import (
     to_versionstamp,
 )
 from kvmodels.engines.contract import SMALL_COUNT, Capabilities, NotSmallError, bounded, is_small
-from kvmodels.engines.shared.busy_timeout import Patience
+from kvmodels.engines.shared.busy_timeout import Backoff
 from kvmodels.engines.shared.expiry import require_reached, require_retention, resume_expired, without_change_log
 from kvmodels.engines.shared.file_checks import canonical_path
 from kvmodels.engines.shared.file_engine import FileEngine, attach, require_sensible
@@ -36,10 +36,10 @@ from kvmodels.engines.shared.registry import StoreRegistry
 from kvmodels.engines.sqlite import log as sqlite_log
 from kvmodels.engines.sqlite.backup import SHARED_FILE_MODE, new_backup
 from kvmodels.engines.sqlite.file import Connection, connect_memory
-from kvmodels.engines.sqlite.place import leave_place, take_place
 from kvmodels.engines.sqlite.reads import counts as sqlite_counts
 from kvmodels.engines.sqlite.reads import points, statements
 from kvmodels.engines.sqlite.reads.turn_reads import SqliteTurnReader
+from kvmodels.engines.sqlite.reservation import release_writes, reserve_writes
 from kvmodels.engines.sqlite.settings import MEMORY_PATH, SqliteOptions
 from kvmodels.engines.sqlite.snapshot import SqliteSnapshot
 from kvmodels.engines.sqlite.store import SqliteStore
@@ -176,8 +176,8 @@ class SqliteEngine(FileEngine[SqliteStore]):
         """
         return self.check_open().commit(removal)
 
-    def take_place(self, seconds: float) -> bool:
-        """Keep other processes from writing until the next commit of this one, or ``leave_place``.
+    def reserve_writes(self, seconds: float) -> bool:
+        """Keep other processes from writing until the next commit of this one, or ``release_writes``.
 
         Args:
             seconds: how long another process may be waited for.
@@ -189,11 +189,11 @@ class SqliteEngine(FileEngine[SqliteStore]):
             EngineTimeoutError, ClosedError, DecodeError: it was not.
         """
         store = self.check_open()
-        return take_place(store, Patience(min(seconds, store.options.busy_timeout), store.translated))
+        return reserve_writes(store, Backoff(min(seconds, store.options.busy_timeout), store.translated))
 
-    def leave_place(self) -> None:
+    def release_writes(self) -> None:
         """Let other processes write again; idempotent. Raises ClosedError."""
-        leave_place(self.check_open())
+        release_writes(self.check_open())
 
     def row_at_key(
         self, key: bytes, guard: Guard | None, follow: Follow | None, at_once: bool = False
@@ -201,8 +201,8 @@ class SqliteEngine(FileEngine[SqliteStore]):
         """The row of a key, or with a guard the one that follows from it; None where ``read`` has to be asked.
 
         One statement, of nothing but the row. ``()``: there is no row, which is said of a key alone. None is no answer:
-        the file is busy, the guard does not hold, ``follow`` is no ``Likely``, there is no row where it expects one,
-        the row has a deadline; ``read`` tells these apart. With ``at_once`` it waits for nobody.
+        the file is busy, the guard does not hold, ``follow`` is no ``PredictedFollow``, there is no row where it
+        expects one, the row has a deadline; ``read`` tells these apart. With ``at_once`` it waits for nobody.
         """
         store = self._store
         if store is None or store.closed_reason is not None:
@@ -288,7 +288,7 @@ class SqliteEngine(FileEngine[SqliteStore]):
                 copies = [connect_memory()]
                 store.writer.backup(copies[0])
             return SqliteSnapshot(self, store, copies)
-        patience = None
+        backoff = None
         while True:
             # In a list, which the snapshot empties when it takes over: at every moment one of the two owns it.
             owned = [store.borrow()]
@@ -297,8 +297,8 @@ class SqliteEngine(FileEngine[SqliteStore]):
                 return SqliteSnapshot(self, store, owned)
             except sqlite3.Error as error:
                 if not owned[0].discarded:
-                    patience = patience or store.patience()
-                    patience.wait(error)
+                    backoff = backoff or store.backoff()
+                    backoff.wait(error)
             finally:
                 if owned:
                     store.give_back(owned.pop())

@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Callable
 from typing import TypeVar
 
-from kvmodels.engines.shared.busy_timeout import Patience
+from kvmodels.engines.shared.busy_timeout import Backoff
 from kvmodels.engines.shared.file_checks import has_room_for_no_more
 from kvmodels.errors import (
     DecodeError,
@@ -84,7 +84,7 @@ def translated(error: Exception, url: str, path: str) -> KvModelsError:
     return EngineError("SQLite could not carry out the operation", url=url, reason=reason, hint=hint)
 
 
-def with_patience(patience: Patience, call: Callable[[], ResultT]) -> ResultT:
+def with_backoff(backoff: Backoff, call: Callable[[], ResultT]) -> ResultT:
     """The result of ``call``, repeated while SQLite is busy.
 
     SQLite's own busy handler sleeps the same sequence in every process, so that processes which collided once
@@ -98,4 +98,4 @@ def with_patience(patience: Patience, call: Callable[[], ResultT]) -> ResultT:
         try:
             return call()
         except sqlite3.Error as error:
-            patience.wait(error)
+            backoff.wait(error)

@@ -13,10 +13,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
 
-from kvmodels.engines.shared.busy_timeout import Patience
+from kvmodels.engines.shared.busy_timeout import Backoff
 from kvmodels.engines.shared.clock import EngineClock
 from kvmodels.engines.shared.file_checks import file_identity
-from kvmodels.engines.sqlite.errors import with_patience
+from kvmodels.engines.sqlite.errors import with_backoff
 from kvmodels.errors import DecodeError, EngineError, ForeignFileError, ReadOnlyError, UnsupportedError
 
 APPLICATION_ID = 0x6B764D31
@@ -184,7 +184,7 @@ def _uri_of(path: str) -> str:
     return Path(path).as_uri()
 
 
-def set_pragma(connection: sqlite3.Connection, setting: str, patience: Patience) -> None:
+def set_pragma(connection: sqlite3.Connection, setting: str, backoff: Backoff) -> None:
     """Change a setting of the connection.
 
     SQLite reads the schema of the file before some settings, such as ``synchronous``, and so finds it busy while
@@ -193,12 +193,12 @@ def set_pragma(connection: sqlite3.Connection, setting: str, patience: Patience)
     Raises:
         EngineTimeoutError: it was busy until the deadline; any other error of SQLite is translated.
     """
-    with_patience(patience, lambda: connection.execute(f"PRAGMA {setting}").fetchall())
+    with_backoff(backoff, lambda: connection.execute(f"PRAGMA {setting}").fetchall())
 
 
-def read_pragma(connection: sqlite3.Connection, name: str, patience: Patience) -> int | str:
+def read_pragma(connection: sqlite3.Connection, name: str, backoff: Backoff) -> int | str:
     """What the connection says of one setting; raises as ``set_pragma``."""
-    value: int | str = with_patience(patience, lambda: connection.execute(f"PRAGMA {name}").fetchall())[0][0]
+    value: int | str = with_backoff(backoff, lambda: connection.execute(f"PRAGMA {name}").fetchall())[0][0]
     return value
 
 
@@ -277,7 +277,7 @@ def has_log(path: str) -> bool:
     return os.access(path + "-wal", os.F_OK)
 
 
-def prepare(path: str, url: str, patience: Patience) -> None:
+def prepare(path: str, url: str, backoff: Backoff) -> None:
     """Look at a file that exists before anything is written to it.
 
     Raises:
@@ -294,10 +294,10 @@ def prepare(path: str, url: str, patience: Patience) -> None:
         finally:
             connection.close()
 
-    with_patience(patience, look)
+    with_backoff(backoff, look)
 
 
-def initialise(connection: sqlite3.Connection, url: str, patience: Patience, clock: EngineClock) -> None:
+def initialise(connection: sqlite3.Connection, url: str, backoff: Backoff, clock: EngineClock) -> None:
     """Make the file ours if it is empty, set the write-ahead log, and raise the counter of versionstamps.
 
     The connection must have ``synchronous = FULL``: the raised counter is on disk before the first write, so that
@@ -307,8 +307,8 @@ def initialise(connection: sqlite3.Connection, url: str, patience: Patience, clo
         ForeignFileError: another process has put something else there meanwhile.
         UnsupportedError: the file system cannot hold a write-ahead log.
     """
-    with_patience(patience, lambda: _make_ours(connection, url, clock))
-    mode = with_patience(patience, lambda: connection.execute("PRAGMA journal_mode = WAL").fetchall())[0][0]
+    with_backoff(backoff, lambda: _make_ours(connection, url, clock))
+    mode = with_backoff(backoff, lambda: connection.execute("PRAGMA journal_mode = WAL").fetchall())[0][0]
     if mode != "wal":
         raise UnsupportedError(
             "the write-ahead log cannot be used here",

@@ -23,9 +23,9 @@ from kvmodels.core.operations import (
     Removal,
 )
 from kvmodels.engines.contract import CommitWaiter
-from kvmodels.engines.shared.busy_timeout import Patience, SharedPatience
+from kvmodels.engines.shared.busy_timeout import Backoff, SharedBackoff
 from kvmodels.engines.shared.clock import EngineClock
-from kvmodels.engines.shared.file_background import Due, StoreBackground
+from kvmodels.engines.shared.file_background import DueRemovals, StoreBackground
 from kvmodels.engines.shared.file_checks import (
     FileIdentity,
     file_identity,
@@ -33,11 +33,11 @@ from kvmodels.engines.shared.file_checks import (
     refuse_network_place,
     replaced,
 )
-from kvmodels.engines.shared.file_snapshot import Pinned, expire_snapshots
+from kvmodels.engines.shared.file_snapshot import PinnedSnapshot, expire_snapshots
 from kvmodels.engines.shared.group_commit import Group, GroupCommitter, Member
 from kvmodels.engines.sqlite import file as sqlite_file
 from kvmodels.engines.sqlite import log as sqlite_log
-from kvmodels.engines.sqlite.errors import leaves_doubt, translated, with_patience
+from kvmodels.engines.sqlite.errors import leaves_doubt, translated, with_backoff
 from kvmodels.engines.sqlite.group_transaction import SqliteTransaction, group_transaction
 from kvmodels.engines.sqlite.reads import statements
 from kvmodels.engines.sqlite.reads.points import IDLE_CONNECTIONS
@@ -73,16 +73,16 @@ class SqliteStore:
         self.identity: FileIdentity | None = None
         self.write_lock = threading.Lock()
         self.commits = GroupCommitter(self._carry_out, sqlite3.Error)
-        self._patience_of_many = SharedPatience(self.patience)
+        self._backoff_of_many = SharedBackoff(self.backoff)
         self._uncontended = UncontendedWriter(self)
         self.writer: sqlite_file.Connection | None = None
-        self.snapshots: dict[int, weakref.ref[Pinned]] = {}
+        self.snapshots: dict[int, weakref.ref[PinnedSnapshot]] = {}
         self.closed_reason: str | None = None
         self.background, self.turns = StoreBackground(self), Turns()
         self._refused = False
         self.committer = 0
         self.raised = False
-        self._due: Due | None = None
+        self._due: DueRemovals | None = None
         self._opening = threading.Lock()
         self.idle: SimpleQueue[sqlite_file.Connection] = SimpleQueue()
         # Plain weak references: a WeakSet removes what has died in a callback, and an interrupt in that is swallowed
@@ -99,17 +99,17 @@ class SqliteStore:
         """Seconds between two looks for commits of other processes; None when no other process can commit."""
         return None if self.in_memory else self.options.poll_interval
 
-    def patience(self) -> Patience:
+    def backoff(self) -> Backoff:
         """A new deadline for one call."""
-        return Patience(self.options.busy_timeout, self.translated)
+        return Backoff(self.options.busy_timeout, self.translated)
 
-    def no_patience(self) -> Patience:
+    def no_wait(self) -> Backoff:
         """For work that nobody waits for: it gives way to every other process."""
-        return Patience(0, self.translated)
+        return Backoff(0, self.translated)
 
     def open(self) -> None:
         """Recognise or make the file; called once, by the first handle. Its counter is raised by the first commit."""
-        patience = self.patience()
+        backoff = self.backoff()
         if self.in_memory:
             self.writer = sqlite_file.connect_memory()
             sqlite_file.initialise_memory(self.writer, self.clock)
@@ -123,42 +123,42 @@ class SqliteStore:
         self.readonly = self.readonly or not sqlite_file.is_writable(self.path)
         try:
             if self.readonly:
-                self.idle.put(self._open_reader(patience))
-            elif not exists or not self._is_ready(patience):
-                self.writer = self._open_writer(patience, create=True)
+                self.idle.put(self._open_reader(backoff))
+            elif not exists or not self._is_ready(backoff):
+                self.writer = self._open_writer(backoff, create=True)
                 self.raised = True
-                self._set_up_log(self.writer, patience)
+                self._set_up_log(self.writer, backoff)
         except BaseException:
             self.close("not opened")
             raise
         self.identity = self.present_identity()
         self.background.opened(self._due)
 
-    def _is_ready(self, patience: Patience) -> bool:
+    def _is_ready(self, backoff: Backoff) -> bool:
         """Whether the file, which exists, lacks nothing; then one reading connection is open, and nothing was written.
 
         The counter is raised by the first commit: to raise it here would be a commit of its own, and the disk would
         be waited for by programs that only read.
         """
         if self.options.change_log is not None or sqlite_file.has_log(self.path):
-            sqlite_file.prepare(self.path, self.url, patience)
+            sqlite_file.prepare(self.path, self.url, backoff)
         if self.options.change_log is not None:
             return False
         found: list[sqlite_file.Ready | None] = []
-        connection = self._open_reader(patience, lambda one: found.append(sqlite_file.ready(one, self.url)))
+        connection = self._open_reader(backoff, lambda one: found.append(sqlite_file.ready(one, self.url)))
         state = found[-1]
         if state is None:
             self._discard(connection)
             return False
         self.clock.raise_to(state.high_water)
         self.idle.put(connection)
-        self._due = None if state.logs else Due(state.earliest_ms, None)
+        self._due = None if state.logs else DueRemovals(state.earliest_ms, None)
         return True
 
-    def _set_up_log(self, writer: sqlite3.Connection, patience: Patience) -> None:
+    def _set_up_log(self, writer: sqlite3.Connection, backoff: Backoff) -> None:
         retention_ms = self.options.change_log
         if retention_ms is not None:
-            with_patience(patience, lambda: sqlite_log.set_up(writer, retention_ms))
+            with_backoff(backoff, lambda: sqlite_log.set_up(writer, retention_ms))
 
     # Reading
 
@@ -176,7 +176,7 @@ class SqliteStore:
                     return work(self.writer)
                 finally:
                     self.writer.rollback()
-        patience = None
+        backoff = None
         while True:
             connection = self.borrow()
             try:
@@ -184,8 +184,8 @@ class SqliteStore:
                 return work(connection)
             except sqlite3.Error as error:
                 if not connection.discarded:
-                    patience = patience or self.patience()
-                    patience.wait(error)
+                    backoff = backoff or self.backoff()
+                    backoff.wait(error)
             finally:
                 connection.in_call = False
                 self.give_back(connection)
@@ -208,7 +208,7 @@ class SqliteStore:
             connection.in_call = True
             return work(connection)
         except sqlite3.Error:
-            return None  # the caller reads again with patience, and is told what is wrong
+            return None  # the caller reads again with backoff, and is told what is wrong
         finally:
             connection.in_call = False
             self.give_back(connection)
@@ -217,9 +217,9 @@ class SqliteStore:
         """The counter as the file holds it; raises as ``reading``."""
         return self.reading(statements.pinned_state)[0]
 
-    def due(self) -> Due:
+    def due(self) -> DueRemovals:
         """What waits to be removed; raises as ``reading``."""
-        return self.reading(lambda one: Due(statements.earliest_deadline(one), sqlite_log.log_state(one)))
+        return self.reading(lambda one: DueRemovals(statements.earliest_deadline(one), sqlite_log.log_state(one)))
 
     def borrow_at_once(self) -> list[sqlite_file.Connection]:
         """A reading connection that is open and idle, or nothing; the caller gives it back."""
@@ -237,7 +237,7 @@ class SqliteStore:
         try:
             return self.idle.get_nowait()
         except Empty:
-            return self._open_reader(self.patience())
+            return self._open_reader(self.backoff())
 
     def give_back(self, connection: sqlite_file.Connection) -> None:
         """End a transaction that is still open, and keep the connection for the next call."""
@@ -260,17 +260,17 @@ class SqliteStore:
         connection.close()
 
     def _open_reader(
-        self, patience: Patience, check: Callable[[sqlite_file.Connection], None] | None = None
+        self, backoff: Backoff, check: Callable[[sqlite_file.Connection], None] | None = None
     ) -> sqlite_file.Connection:
         with self._opening:
             if self.closed_reason is not None:
                 raise self.closed_error()
             mode = sqlite_file.reading_mode(self.path) if self.readonly else "rw"
-            connection = with_patience(patience, lambda: sqlite_file.connect(self.path, mode))
+            connection = with_backoff(backoff, lambda: sqlite_file.connect(self.path, mode))
             self._readers = [*map(weakref.ref, self.open_readers()), weakref.ref(connection)]
             try:
-                with_patience(patience, lambda: (check or self._check_file)(connection))
-                with_patience(patience, lambda: [connection.execute(one).fetchall() for one in SETTINGS_OF_A_READER])
+                with_backoff(backoff, lambda: (check or self._check_file)(connection))
+                with_backoff(backoff, lambda: [connection.execute(one).fetchall() for one in SETTINGS_OF_A_READER])
             except BaseException:
                 self._discard(connection)
                 raise
@@ -291,14 +291,14 @@ class SqliteStore:
         """
         if self.readonly:
             self._require_writable()
-        patience = self.patience()
+        backoff = self.backoff()
         outcome = self.commits.commit_uncontended(write, self._uncontended.carry_out)
-        return self.commits.commit(write, patience) if outcome is None else outcome
+        return self.commits.commit(write, backoff) if outcome is None else outcome
 
     def submit(self, write: AtomicWrite | Removal, waiter: CommitWaiter) -> Member:
         """Have an operation carried out by the next caller of ``commits.lead``."""
         self._require_writable()
-        return self.commits.submit(write, self._patience_of_many.get(), waiter)
+        return self.commits.submit(write, self._backoff_of_many.get(), waiter)
 
     def _carry_out(self, group: Group) -> None:
         def work(connection: sqlite3.Connection) -> SqliteTransaction:
@@ -309,12 +309,12 @@ class SqliteStore:
                 connection.rollback()
             return transaction
 
-        written = self._write(work, group.patience, group)
+        written = self._write(work, group.backoff, group)
         # One call for the group: whoever is woken asks what the store holds, and finds all of it.
         if written.version is not None:
             self.background.committed(written.version, written.earliest_ms)
 
-    def sweep(self, limit: int, patience: Patience) -> int:
+    def sweep(self, limit: int, backoff: Backoff) -> int:
         """Remove up to ``limit`` rows that have expired, in one commit; how many there were."""
         self._require_writable()
 
@@ -326,12 +326,12 @@ class SqliteStore:
                 connection.rollback()
             return swept, version
 
-        swept, version = self._write(apply, patience)
+        swept, version = self._write(apply, backoff)
         if swept:
             self.background.committed(version, None)
         return swept
 
-    def trim_log(self, before_ms: int, patience: Patience) -> None:
+    def trim_log(self, before_ms: int, backoff: Backoff) -> None:
         """Forget the changes that were made up to a time; a commit that changes no row."""
         self._require_writable()
 
@@ -341,32 +341,32 @@ class SqliteStore:
             if sqlite_log.log_state(connection) is not None:
                 sqlite_log.trim(connection, before_ms)
 
-        self._write(apply, patience)
+        self._write(apply, backoff)
 
     def raise_counter(self) -> None:
         """Raise the counter now, if no commit of this process has: a number that a power loss took may be asked for."""
         if not self.raised and not self.readonly:
-            self._write(lambda _: None, self.patience())
+            self._write(lambda _: None, self.backoff())
 
     def _require_writable(self) -> None:
         if self.readonly:
             raise read_only(self.url, asked_for=self.options.readonly)
 
-    def _write(self, work: Callable[[sqlite3.Connection], T], patience: Patience, group: Group | None = None) -> T:
+    def _write(self, work: Callable[[sqlite3.Connection], T], backoff: Backoff, group: Group | None = None) -> T:
         """Do ``work`` in a write transaction, which it may roll back; ``group`` learns whether it was committed."""
         with self.write_lock:
             if self.snapshots:
                 self.expire_snapshots(self.clock.now_ms())
-            connection = self.writing_connection(patience)
+            connection = self.writing_connection(backoff)
             ending = False
             try:
-                self.begin(connection, patience)
+                self.begin(connection, backoff)
                 if not self.raised:
                     sqlite_file.raise_counter(connection, self.clock)
                 result = work(connection)
                 if connection.in_transaction:
                     ending = True
-                    self._end(connection, patience)
+                    self._end(connection, backoff)
                     self.raised = True
                     if group is not None:
                         group.committed = True
@@ -388,15 +388,15 @@ class SqliteStore:
                 raise
         return result
 
-    def begin(self, connection: sqlite3.Connection, patience: Patience) -> None:
-        """Begin a write transaction, unless there is one because the writer's place is held: see ``place``."""
+    def begin(self, connection: sqlite3.Connection, backoff: Backoff) -> None:
+        """Begin a write transaction, unless there is one because writes are reserved: see ``reservation``."""
         while not connection.in_transaction:
             try:
                 connection.execute("BEGIN IMMEDIATE")
             except sqlite3.Error as error:
-                patience.wait(error)
+                backoff.wait(error)
 
-    def _end(self, connection: sqlite3.Connection, patience: Patience) -> None:
+    def _end(self, connection: sqlite3.Connection, backoff: Backoff) -> None:
         while True:
             self._refused = False
             try:
@@ -405,7 +405,7 @@ class SqliteStore:
                 self._refused = True
                 if leaves_doubt(error, self.path):
                     raise self.fail(error) from error
-                patience.wait(error)
+                backoff.wait(error)
             else:
                 return
 
@@ -421,30 +421,30 @@ class SqliteStore:
         reason = f"{error.sqlite_errorname}: {error}"
         return CommitUnknownError("the disk failed while a commit was being written", url=self.url, reason=reason)
 
-    def _open_writer(self, patience: Patience, *, create: bool) -> sqlite_file.Connection:
-        connection = with_patience(patience, lambda: sqlite_file.connect(self.path, "rwc" if create else "rw"))
+    def _open_writer(self, backoff: Backoff, *, create: bool) -> sqlite_file.Connection:
+        connection = with_backoff(backoff, lambda: sqlite_file.connect(self.path, "rwc" if create else "rw"))
         try:
             # FULL while the file is made and its counter raised, whatever the durability of the commits.
-            sqlite_file.set_pragma(connection, "synchronous = FULL", patience)
+            sqlite_file.set_pragma(connection, "synchronous = FULL", backoff)
             if create:
-                sqlite_file.initialise(connection, self.url, patience, self.clock)
+                sqlite_file.initialise(connection, self.url, backoff, self.clock)
             else:
-                with_patience(patience, lambda: self._check_file(connection))
+                with_backoff(backoff, lambda: self._check_file(connection))
             for setting in SETTINGS_OF_THE_WRITER[self.options.durability]:
-                sqlite_file.set_pragma(connection, setting, patience)
+                sqlite_file.set_pragma(connection, setting, backoff)
             connection.share_cursor()
         except BaseException:
             self._discard(connection)
             raise
         return connection
 
-    def writing_connection(self, patience: Patience) -> sqlite_file.Connection:
+    def writing_connection(self, backoff: Backoff) -> sqlite_file.Connection:
         """The connection that writes, opened if need be; the caller holds ``write_lock``."""
         if self.closed_reason is not None:
             raise self.closed_error()
         connection = self.writer
         if connection is None:
-            connection = self.writer = self._open_writer(patience, create=False)
+            connection = self.writer = self._open_writer(backoff, create=False)
         return connection
 
     def writer_pragmas(self) -> dict[str, int | str]:
@@ -452,9 +452,9 @@ class SqliteStore:
         if self.readonly:
             raise read_only(self.url, asked_for=self.options.readonly)
         with self.write_lock:
-            patience = self.patience()
-            connection = self.writing_connection(patience)
-            return {name: sqlite_file.read_pragma(connection, name, patience) for name in REPORTED_PRAGMAS}
+            backoff = self.backoff()
+            connection = self.writing_connection(backoff)
+            return {name: sqlite_file.read_pragma(connection, name, backoff) for name in REPORTED_PRAGMAS}
 
     def translated(self, error: Exception) -> KvModelsError:
         """The error of this library for an error of SQLite."""

@@ -20,7 +20,7 @@ from kvmodels.errors import InvalidValueError
 from kvmodels.flows.context import Context, HeaderView
 from kvmodels.flows.writing.changes import ChangeBuilder, EncodedObject
 from kvmodels.indexing.simple import insert_writer
-from kvmodels.schema.compile.record_codec import Prepared, PreparedMany
+from kvmodels.schema.compile.record_codec import PreparedBatch, PreparedObject
 from kvmodels.schema.definition.definition import ModelSchema
 from kvmodels.schema.instances import set_all_loaded
 
@@ -32,7 +32,7 @@ class InsertColumns(NamedTuple):
 
     schema: ModelSchema
     instances: Sequence[Any]
-    prepared: PreparedMany
+    prepared: PreparedBatch
     pks: list[bytes]
     values: list[bytes]
     encoding: int
@@ -56,7 +56,7 @@ class InsertColumns(NamedTuple):
         columns = zip(self.instances, many.values, many.documents, self.values, self.pks, strict=True)
         for instance, values, document, value, pk in columns:
             key_values = tuple([values[name] for name in primary_key])
-            prepared = Prepared(values, None, document, key_values, _NOTHING)
+            prepared = PreparedObject(values, None, document, key_values, _NOTHING)
             items.append(
                 EncodedObject(schema, layout, instance, prepared, document, value, self.encoding, key_values, pk)
             )
@@ -91,7 +91,7 @@ class InsertColumns(NamedTuple):
         many = self.prepared
         if many.keeps_identity:
             for instance, values in zip(self.instances, many.values, strict=True):
-                self.schema.accept(instance, Prepared(values, None, values, (), _NOTHING))
+                self.schema.accept(instance, PreparedObject(values, None, values, (), _NOTHING))
         else:  # the same as ``accept``, without Python code for each object
             dicts = [instance.__dict__ for instance in self.instances]
             deque(map(dict[str, Any].update, dicts, many.values), maxlen=0)
@@ -107,7 +107,7 @@ def insert_columns(writer: ChangeBuilder, objects: Sequence[Any]) -> InsertColum
         return None
     live = view.live[schema.collection]
     compiler = insert_writer(live, view.guard, codec) if live.schema is schema and live.refused is None else None
-    prepared: PreparedMany | None = None if compiler is None else schema.prepare_many(objects)
+    prepared: PreparedBatch | None = None if compiler is None else schema.prepare_many(objects)
     if compiler is None or prepared is None:
         return None
     try:

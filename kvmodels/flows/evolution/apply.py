@@ -16,7 +16,7 @@ from kvmodels._support.naming import show_public_path
 from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.catalog.catalogue import IndexState, StoredCollection
 from kvmodels.catalog.collection import LiveCollection, is_older, needed_version
-from kvmodels.catalog.evolution import PlanStep, RefusedRecord, SchemaPlan, Tried, plan_collection
+from kvmodels.catalog.evolution import DecodingSample, PlanStep, RefusedRecord, SchemaPlan, plan_collection
 from kvmodels.core.keys import key_successor
 from kvmodels.core.operations import ReadRange, Row, after_prefix
 from kvmodels.errors import DecodeError, SchemaChangeRefusedError
@@ -63,12 +63,12 @@ def _can_be_tried(live: LiveCollection, stored: StoredCollection | None) -> bool
     return stored is not None and live.refused is None and not is_older(live.schema, stored)
 
 
-def _tried(context: Context, live: LiveCollection, sample: int | None) -> Flow[tuple[bool, Tried]]:
+def _tried(context: Context, live: LiveCollection, sample: int | None) -> Flow[tuple[bool, DecodingSample]]:
     """Return whether there are no records, and how the model takes the first ones."""
     start, end = live.layout.prefix, after_prefix(live.layout.prefix)
     if sample == 0:
         found = yield from read((ReadRange(start, end, 1, keys_only=True),))
-        return not found.ranges[0], Tried(0, ())
+        return not found.ranges[0], DecodingSample(0, ())
     number, refused = 0, list[RefusedRecord]()
     while sample is None or number < sample:
         size = ROWS_AT_ONCE if sample is None else min(ROWS_AT_ONCE, sample - number)
@@ -79,7 +79,7 @@ def _tried(context: Context, live: LiveCollection, sample: int | None) -> Flow[t
         if len(rows) < size:
             break
         start = key_successor(rows[-1].key)
-    return number == 0, Tried(number, tuple(refused))
+    return number == 0, DecodingSample(number, tuple(refused))
 
 
 def _refused(context: Context, live: LiveCollection, rows: Iterable[Row]) -> Iterable[RefusedRecord]:

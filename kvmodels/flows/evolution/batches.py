@@ -36,7 +36,7 @@ from kvmodels.flows.effects import Flow, commit, read, read_together, rows_at_on
 from kvmodels.indexing import rules
 from kvmodels.indexing.budget import check_budget
 from kvmodels.indexing.compiler import compile_write
-from kvmodels.indexing.entries import Compiled, Misfit, RecordChange, Violation
+from kvmodels.indexing.entries import CompiledWrite, Misfit, RecordChange, Violation
 
 FIRST_BATCH = 100
 LARGEST_BATCH = 1_000
@@ -188,7 +188,7 @@ class RecordBatch:
                 now_ms=now_ms,
                 max_key_bytes=self._context.limits.max_key_bytes,
             )
-            if isinstance(compiled, Compiled):
+            if isinstance(compiled, CompiledWrite):
                 return compiled.write
             if isinstance(compiled, Violation):
                 return compiled

@@ -50,9 +50,9 @@ from kvmodels.flows.execution.ranges import (
     START,
     Candidate,
     Concatenation,
-    Extent,
     Position,
-    ScanPlace,
+    ReadLimit,
+    ScanPosition,
     Walk,
     bound_at,
 )
@@ -115,7 +115,7 @@ class Executor:
     __slots__ = ("_context", "_extent", "_live", "_plan", "_position", "_view")
 
     def __init__(
-        self, context: Context, view: HeaderView, live: LiveCollection, position: Position, extent: Extent
+        self, context: Context, view: HeaderView, live: LiveCollection, position: Position, extent: ReadLimit
     ) -> None:
         self._context = context
         self._view = view
@@ -219,7 +219,7 @@ def read_batch(
         limits = context.limits
         guarded = bool(position.plan.indexes)
         most = ranges_at_once(limits, guarded=guarded)
-        extent = Extent(min(most, rows_at_once(limits, size, beside=1 + guarded)), peek, most)
+        extent = ReadLimit(min(most, rows_at_once(limits, size, beside=1 + guarded)), peek, most)
         batch = yield from Executor(context, view, live, position, extent).read(wanted)
         if batch is not None:
             return batch
@@ -391,7 +391,7 @@ def _position(position: Position, live: LiveCollection, number: int, key: bytes,
     place = Walk(number, scan).at(bound_at(scan.prefix + key, including=including, reverse=scan.reverse))
     # Read backwards, a concatenation begins with its last scan, so the scans after it in the list are passed.
     passed = range(number + 1, len(plan.scans)) if plan.reverse else range(number)
-    places: list[ScanPlace | None] = [None if other in passed else START for other in range(len(plan.scans))]
+    places: list[ScanPosition | None] = [None if other in passed else START for other in range(len(plan.scans))]
     places[number] = place
     return position._replace(places=tuple(places))
 

@@ -26,7 +26,7 @@ from kvmodels.core.operations import (
     ReadRange,
     ReadResult,
     Row,
-    Tail,
+    SuffixFollow,
     after_prefix,
 )
 from kvmodels.errors import InvalidKeyError
@@ -34,7 +34,15 @@ from kvmodels.flows.context import Context, HeaderView
 from kvmodels.flows.effects import AGAIN, CountRows, Flow, OneRequest, Read, read
 from kvmodels.flows.execution.join import ResultBatch
 from kvmodels.flows.execution.merge import Merge, OwnerOf
-from kvmodels.flows.execution.ranges import Candidate, Choice, Concatenation, Position, ScanPlace, TakenRows, bound_at
+from kvmodels.flows.execution.ranges import (
+    Candidate,
+    Choice,
+    Concatenation,
+    Position,
+    ScanPosition,
+    TakenRows,
+    bound_at,
+)
 from kvmodels.flows.hydration.loader import (
     batch_loader_of,
     checked_loader_of,
@@ -54,7 +62,7 @@ def makes_objects(context: Context, live: LiveCollection, plan: QueryPlan) -> bo
     """Whether every row of a plan leads to one record, whose object is the result."""
     if not switches.fast_kinds or plan.combine not in ("scan", "merge") or plan.matches is not None:
         return False
-    if live.schema.straight is None or not context.traits.snapshots:
+    if live.schema.fast_decoding is None or not context.traits.snapshots:
         return False
     if any(scan.fans_out or scan.matches is not None for scan in plan.scans):
         return False
@@ -79,9 +87,9 @@ def read_scan(
         return _batch(objects, rows, taken, len(rows))
     index = live.readable[name]
     load = entry_loader_of(context, live, index)
-    tail = tail_of(live, index, plan.scans[0].ranges) if len(ranges) == 1 else None
-    if tail is not None:
-        return (yield from _read_tails(view, (load, batch_loader_of(context, live, index)), chooser, tail))
+    suffix = suffix_follow_of(live, index, plan.scans[0].ranges) if len(ranges) == 1 else None
+    if suffix is not None:
+        return (yield from _read_followed(view, (load, batch_loader_of(context, live, index)), chooser, suffix))
     follower = _ScanFollower(context, live, index, chooser)
     found = yield from read(ranges, view.guard, follow=follower)
     if isinstance(found, GuardFailed):
@@ -90,19 +98,19 @@ def read_scan(
     return _verified(load, follower.rows, found.followed, follower.taken)._replace(rows=follower.passed)
 
 
-def _read_tails(
-    view: HeaderView, loaders: tuple[EntryLoader, BatchLoader | None], chooser: Concatenation, tail: Tail
+def _read_followed(
+    view: HeaderView, loaders: tuple[EntryLoader, BatchLoader | None], chooser: Concatenation, suffix: SuffixFollow
 ) -> Flow[ResultBatch | None]:
     """Read entries that all end in their primary keys at one position; the engine may read both in one step.
 
     The record of a row that is only read to see whether there are more is read as well, and not used.
     """
-    found = yield from read((chooser.pieces[0].wanted,), view.guard, follow=tail)
+    found = yield from read((chooser.pieces[0].wanted,), view.guard, follow=suffix)
     if isinstance(found, GuardFailed):
         return None
     taken = chooser.take(found.ranges)
     rows, (load, batch) = _rows(taken), loaders
-    objects, followed = loaded_behind(batch, found, rows[0][0][: tail.start] if rows else b"", len(rows))
+    objects, followed = loaded_behind(batch, found, rows[0][0][: suffix.start] if rows else b"", len(rows))
     if objects is not None:
         return _batch(objects, rows, taken, len(rows))
     return _verified(load, rows, followed, taken)
@@ -151,8 +159,8 @@ class _ScanFollower:
         return _records_of(self._live.layout.prefix, owners)
 
 
-def tail_of(live: LiveCollection, index: LiveIndex, ranges: Sequence[KeyRange]) -> Tail | None:
-    """Return the ``Tail`` from the entries of one range with one value in each column; None for other ranges.
+def suffix_follow_of(live: LiveCollection, index: LiveIndex, ranges: Sequence[KeyRange]) -> SuffixFollow | None:
+    """Return the ``SuffixFollow`` from the entries of one range with one value in each column; None for other ranges.
 
     Such a range begins with the columns and ends where another value begins, so its keys continue with a primary key. A
     unique value has one entry without a primary key, or several with None.
@@ -164,7 +172,7 @@ def tail_of(live: LiveCollection, index: LiveIndex, ranges: Sequence[KeyRange]) 
         behind = index.layout.pk_in(start)
     except InvalidKeyError:
         return None
-    return None if behind else Tail(live.layout.prefix, len(start))
+    return None if behind else SuffixFollow(live.layout.prefix, len(start))
 
 
 def _owners_of(context: Context, live: LiveCollection, index: LiveIndex, rows: Sequence[Row]) -> Sequence[bytes | None]:
@@ -258,7 +266,7 @@ class RangeRead(NamedTuple):
         load: makes the object of a record; None for an index.
         batch: makes many objects at once; None if they must be made one by one.
         entries: leads from entries to objects; None for records.
-        tails: every entry of the range ends in the primary key of its record, after the bound columns.
+        follows_suffix: every entry of the range ends in the primary key of its record, after the bound columns.
     """
 
     plan: RangePlan
@@ -266,7 +274,7 @@ class RangeRead(NamedTuple):
     load: Loader | None
     batch: BatchLoader | None
     entries: _EntryRecords | None
-    tails: bool
+    follows_suffix: bool
 
     def request(
         self,
@@ -283,7 +291,7 @@ class RangeRead(NamedTuple):
             result: from the rows to the result, or AGAIN; None: all objects.
             otherwise: plans the query, after the header has changed or an entry led to no record.
         """
-        plan, guard, _, _, entries, tails = self
+        plan, guard, _, _, entries, follows_suffix = self
         start = plan.key(operands)
         if plan.single:
             wanted = _new(ReadRange, (start, None, None, False, False))
@@ -296,7 +304,7 @@ class RangeRead(NamedTuple):
 
         follow: Follow | None = None
         if entries is not None:
-            follow = Tail(entries.prefix, len(start)) if tails else entries.follow
+            follow = SuffixFollow(entries.prefix, len(start)) if follows_suffix else entries.follow
         return OneRequest(Read((wanted,), guard, False, follow), answer, otherwise)
 
 
@@ -315,11 +323,11 @@ class RangeRows:
     def objects(self, number: int) -> Any:
         """Return the objects of the first rows; AGAIN if an entry leads to no record."""
         rows = self.rows if number >= len(self.rows) else self.rows[:number]
-        _, _, load, batch, entries, tails = self._read
+        _, _, load, batch, entries, follows_suffix = self._read
         if entries is None:
             assert load is not None  # there is one of the two
             return loaded(batch, load, rows)
-        if tails:
+        if follows_suffix:
             objects, followed = loaded_behind(batch, self._found, self._start, len(rows))
             return entries.objects(rows, followed) if objects is None else objects
         followed = self._found[1]
@@ -330,7 +338,7 @@ class RangeRows:
         """Return the position after so many rows."""
         plan = self._read.plan
         bound = bound_at(self.rows[number - 1][0], including=False, reverse=plan.reverse)
-        return Position(plan.bind(query, self._operands), (ScanPlace(0, bound),))
+        return Position(plan.bind(query, self._operands), (ScanPosition(0, bound),))
 
 
 class RangeCount(NamedTuple):
@@ -395,5 +403,5 @@ def range_read(context: Context, view: HeaderView, live: LiveCollection, plan: R
     batch = batch_loader_of(context, live, index)
     if index is None:
         return RangeRead(plan, None, checked_loader_of(context, live), batch, None, False)
-    tails = tail_of(live, index, scan.ranges) is not None
-    return RangeRead(plan, view.guard, None, batch, _EntryRecords(context, live, index), tails)
+    follows_suffix = suffix_follow_of(live, index, scan.ranges) is not None
+    return RangeRead(plan, view.guard, None, batch, _EntryRecords(context, live, index), follows_suffix)

@@ -22,10 +22,10 @@ from kvmodels.flows.execution.ranges import (
     START,
     Candidate,
     Choice,
-    Extent,
     Piece,
     Position,
-    ScanPlace,
+    ReadLimit,
+    ScanPosition,
     Walk,
     bound_at,
 )
@@ -44,7 +44,7 @@ def intersection_at(position: Position, pk: bytes, *, including: bool) -> Positi
     return position._replace(bound=bound, fresh=False)
 
 
-class _Stretch(NamedTuple):
+class _ScanWindow(NamedTuple):
     """The rows of one scan in one read, by primary key, and the bound up to which the scan is known (None: all)."""
 
     number: int
@@ -66,21 +66,21 @@ class _Side:
 
     def piece(self, bound: bytes | None, part: int) -> Piece | None:
         """Return the next part to read after a bound; None at the end."""
-        place: ScanPlace | None = START if bound is None else self.walk.at(self.head + bound)
+        place: ScanPosition | None = START if bound is None else self.walk.at(self.head + bound)
         return None if place is None else self.walk.pieces(place, 1, part)[0]
 
-    def stretch(self, piece: Piece, rows: Sequence[Row]) -> _Stretch:
+    def stretch(self, piece: Piece, rows: Sequence[Row]) -> _ScanWindow:
         """Return the stretch of a piece that was read."""
         at = len(self.head)
         keyed = {row.key[at:]: row for row in rows}
         start, end, limit, _, _ = piece.wanted
         if limit is not None and len(rows) >= limit:
-            return _Stretch(self.number, keyed, bound_at(rows[-1].key[at:], including=False, reverse=self._reverse))
+            return _ScanWindow(self.number, keyed, bound_at(rows[-1].key[at:], including=False, reverse=self._reverse))
         if self.walk.after(piece) is None:
-            return _Stretch(self.number, keyed, None)
+            return _ScanWindow(self.number, keyed, None)
         if self._reverse:
-            return _Stretch(self.number, keyed, start[at:])
-        return _Stretch(
+            return _ScanWindow(self.number, keyed, start[at:])
+        return _ScanWindow(
             self.number, keyed, bound_at(start, including=False, reverse=False)[at:] if end is None else end[at:]
         )
 
@@ -90,7 +90,7 @@ class Intersection:
 
     __slots__ = ("_backward", "_extent", "_part", "_position", "_session", "_sides")
 
-    def __init__(self, session: ScanSession, position: Position, extent: Extent) -> None:
+    def __init__(self, session: ScanSession, position: Position, extent: ReadLimit) -> None:
         plan = position.plan
         self._session = session
         self._position = position
@@ -147,7 +147,7 @@ class Intersection:
             return Choice(candidates, self._position._replace(bound=bound, fresh=False), more=True)
         return Choice(candidates, self._behind(stretches, edge), more=False)
 
-    def _behind(self, stretches: Sequence[_Stretch], edge: bytes | None) -> Position | None:
+    def _behind(self, stretches: Sequence[_ScanWindow], edge: bytes | None) -> Position | None:
         """Return the position after the known part; None if a scan that has ended has no row after it."""
         if edge is None:
             return None

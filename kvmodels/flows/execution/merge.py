@@ -26,10 +26,10 @@ from kvmodels.flows.execution.ranges import (
     SPECULATIVE_ROWS,
     Candidate,
     Choice,
-    Extent,
     Piece,
     Position,
-    ScanPlace,
+    ReadLimit,
+    ScanPosition,
     Walk,
     bound_at,
 )
@@ -111,7 +111,7 @@ class _Part(NamedTuple):
 
     walk: Walk
     rows: list[tuple[bytes, Row, Piece]]
-    last: ScanPlace | None
+    last: ScanPosition | None
     ends: bool
 
 
@@ -136,7 +136,7 @@ class Merge:
 
     __slots__ = ("_backward", "_keys", "_limit", "_position", "_size", "_walks", "owners", "pieces")
 
-    def __init__(self, position: Position, live: LiveCollection, owners: Sequence[OwnerOf], extent: Extent) -> None:
+    def __init__(self, position: Position, live: LiveCollection, owners: Sequence[OwnerOf], extent: ReadLimit) -> None:
         self._position = position
         self._keys = sort_keys(position.plan, live)
         self.owners = owners
@@ -193,7 +193,7 @@ class Merge:
         width = min(2 * place.width, MAX_WIDTH) if place else 1
         keys, owner_of = self._keys[walk.number], self.owners[walk.number]
         keyed: list[tuple[bytes, Row, Piece]] = []
-        last: ScanPlace | None = place
+        last: ScanPosition | None = place
         for piece, rows in zip(pieces, ranges, strict=True):
             for row in rows:
                 key = keys.of(row, owner_of)
@@ -221,7 +221,7 @@ class Merge:
         return horizon != b"" and (key >= horizon if self._backward else key <= horizon)
 
     def _behind(self, parts: Sequence[_Part], bound: bytes | None) -> Position | None:
-        places: list[ScanPlace | None] = [None] * len(self._position.places)
+        places: list[ScanPosition | None] = [None] * len(self._position.places)
         for part in parts:
             number = part.walk.number
             passed = [row for row in part.rows if not self._is_next(row[0], bound)]

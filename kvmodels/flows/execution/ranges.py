@@ -25,7 +25,7 @@ SPECULATIVE_ROWS: Final = 1_000
 """The most rows that one read of several ranges may return: each is asked for a part of them."""
 
 
-class ScanPlace(NamedTuple):
+class ScanPosition(NamedTuple):
     """The place that the walk over one scan has reached.
 
     Attributes:
@@ -40,7 +40,7 @@ class ScanPlace(NamedTuple):
     width: int = 1
 
 
-START: Final = ScanPlace()
+START: Final = ScanPosition()
 
 
 class Position(NamedTuple):
@@ -50,12 +50,12 @@ class Position(NamedTuple):
         plan: the plan.
         places: one for each scan of the plan; None for a scan that has ended.
         fresh: nothing has been read yet and no cursor was given, so the query may be planned again.
-        bound: as ``ScanPlace.bound``: of a merge among sort keys, of an intersection among packed primary keys.
+        bound: as ``ScanPosition.bound``: of a merge among sort keys, of an intersection among packed primary keys.
         driver: of an intersection: the scan whose rows are looked up in the others; None: not chosen yet.
     """
 
     plan: QueryPlan
-    places: tuple[ScanPlace | None, ...]
+    places: tuple[ScanPosition | None, ...]
     fresh: bool = False
     bound: bytes | None = None
     driver: int | None = None
@@ -101,7 +101,7 @@ class TakenRows(NamedTuple):
     more: bool
 
 
-class Extent(NamedTuple):
+class ReadLimit(NamedTuple):
     """The most that one read may return.
 
     Attributes:
@@ -131,7 +131,7 @@ class Walk:
         self._ranges: Sequence[KeyRange] = scan.ranges
         self._reverse = scan.reverse
 
-    def pieces(self, place: ScanPlace, width: int, part: int) -> list[Piece]:
+    def pieces(self, place: ScanPosition, width: int, part: int) -> list[Piece]:
         """Return the next ranges: at most ``width`` of them, and of each at most ``part`` rows."""
         passed, total = place.passed, len(self._ranges)
         found: list[Piece] = []
@@ -148,23 +148,23 @@ class Walk:
             found.append(Piece(self.number, step, ReadRange(start, max(start, end), part, self._reverse)))
         return found
 
-    def behind(self, piece: Piece, row: Row, width: int = 1) -> ScanPlace | None:
+    def behind(self, piece: Piece, row: Row, width: int = 1) -> ScanPosition | None:
         """Return the place after a row of a piece; None at the end of the scan."""
         if piece.wanted.end is None:
             return self.after(piece, width)
-        return ScanPlace(piece.step, bound_at(row[0], including=False, reverse=self._reverse), width)
+        return ScanPosition(piece.step, bound_at(row[0], including=False, reverse=self._reverse), width)
 
-    def after(self, piece: Piece, width: int = 1) -> ScanPlace | None:
+    def after(self, piece: Piece, width: int = 1) -> ScanPosition | None:
         """Return the place after the whole range of a piece; None at the end of the scan."""
-        return ScanPlace(piece.step + 1, None, width) if piece.step + 1 < len(self._ranges) else None
+        return ScanPosition(piece.step + 1, None, width) if piece.step + 1 < len(self._ranges) else None
 
-    def at(self, bound: bytes) -> ScanPlace | None:
+    def at(self, bound: bytes) -> ScanPosition | None:
         """Return the place at a bound; None at the end. Logarithmic in the number of ranges."""
         if self._reverse:
             passed = len(self._ranges) - bisect_left(self._ranges, bound, key=_start)
         else:
             passed = bisect_right(self._ranges, bound, key=_end)
-        return ScanPlace(passed, bound) if passed < len(self._ranges) else None
+        return ScanPosition(passed, bound) if passed < len(self._ranges) else None
 
     def holds(self, key: bytes) -> bool:
         """Whether a key lies in one of the ranges, logarithmic in their number."""
@@ -177,7 +177,7 @@ class Concatenation:
 
     __slots__ = ("_position", "_size", "_walks", "_width", "pieces")
 
-    def __init__(self, position: Position, extent: Extent) -> None:
+    def __init__(self, position: Position, extent: ReadLimit) -> None:
         plan = position.plan
         walks = [Walk(number, scan) for number, scan in enumerate(plan.scans)]
         self._walks = walks[::-1] if len(walks) > 1 and plan.reverse else walks
@@ -186,7 +186,7 @@ class Concatenation:
         self._width = 1
         self.pieces = self._window(extent)
 
-    def _window(self, extent: Extent) -> list[Piece]:
+    def _window(self, extent: ReadLimit) -> list[Piece]:
         pieces: list[Piece] = []
         width = part = 0
         for walk in self._walks:
@@ -231,7 +231,7 @@ class Concatenation:
             places[number] = walk.after(piece, width)
         return TakenRows(taken, self._at(places, width), more=False)
 
-    def _at(self, places: list[ScanPlace | None], width: int = 1) -> Position | None:
+    def _at(self, places: list[ScanPosition | None], width: int = 1) -> Position | None:
         """Return the position at these places, with a width for the scan that comes next."""
         for walk in self._walks:
             place = places[walk.number]
@@ -246,7 +246,7 @@ def bound_at(key: bytes, *, including: bool, reverse: bool) -> bytes:
     return key_successor(key) if including is reverse else key
 
 
-def further(one: ScanPlace, other: ScanPlace, *, reverse: bool) -> ScanPlace:
+def further(one: ScanPosition, other: ScanPosition, *, reverse: bool) -> ScanPosition:
     """Return the later one of two places of a walk."""
     if one.passed != other.passed:
         return max(one, other, key=_passed)
@@ -255,7 +255,7 @@ def further(one: ScanPlace, other: ScanPlace, *, reverse: bool) -> ScanPlace:
     return one if (one.bound < other.bound) is reverse else other
 
 
-def _passed(place: ScanPlace) -> int:
+def _passed(place: ScanPosition) -> int:
     return place.passed
 
 

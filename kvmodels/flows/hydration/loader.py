@@ -82,11 +82,11 @@ class _ObjectMaker(NamedTuple):
 
 
 def _maker_of(live: LiveCollection) -> _ObjectMaker:
-    straight = live.schema.straight
-    if straight is None:
+    fast = live.schema.fast_decoding
+    if fast is None:
         return _ObjectMaker(None, _nothing, _nothing)
     set_unpacker(live.schema.model, live.layout.unpack_key)
-    names, decoders, validate, version, marked = straight
+    names, decoders, validate, version, marked = fast
 
     def made(document: Any) -> Any:
         if document.__class__ is not dict:
@@ -307,7 +307,7 @@ def loaded_behind(
 
     Args:
         batch: the loader.
-        found: of a read with a ``Tail``: entries, and their records in a list for each, or in one list for all.
+        found: of a read with a ``SuffixFollow``: entries, and their records in a list for each, or in one list for all.
         head: the columns of all entries.
         number: how many entries count, from the first.
     """
@@ -331,16 +331,16 @@ def batch_loader_of(context: Context, live: LiveCollection, index: LiveIndex | N
 
 
 def _compiled_batch(context: Context, live: LiveCollection, index: LiveIndex | None) -> BatchLoader | None:
-    straight, codec, layout = live.schema.straight, context.codec, live.layout
-    if not switches.fast_kinds or straight is None or straight.marked or straight.decoders:
+    fast, codec, layout = live.schema.fast_decoding, context.codec, live.layout
+    if not switches.fast_kinds or fast is None or fast.marked or fast.decoders:
         return None
     if not isinstance(codec, MsgpackCodec) or (index is not None and not index.layout.is_plain):
         return None
-    is_order, model, start = (*straight.names,).__eq__, live.schema.model, len(layout.prefix)
+    is_order, model, start = (*fast.names,).__eq__, live.schema.model, len(layout.prefix)
     decode_many, load = codec.decode_many, loader_of(context, live)
     validate: Callable[..., list[Any]] = TypeAdapter(list[model]).validate_python  # type: ignore[valid-type]
     have_keys = _matcher(live.schema.primary_key)
-    leaves_out = is_every_field(model, straight.names, KvModel.__dict__["__getattr__"])
+    leaves_out = is_every_field(model, fast.names, KvModel.__dict__["__getattr__"])
     shared = _sharing(() if index is None else index.definition.columns)
     prefix = b"" if index is None else index.layout.prefix
 

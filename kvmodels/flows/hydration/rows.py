@@ -42,7 +42,7 @@ class StoredDocument(NamedTuple):
         return self.held if index.layout.covers(self.held) else self.document
 
 
-class Recomputed(NamedTuple):
+class RecomputedRecord(NamedTuple):
     """The document that a record should store, and the names of its computed columns that are stored differently."""
 
     document: Document
@@ -141,7 +141,7 @@ def is_incomplete(index: LiveIndex, document: Document) -> bool:
     return not index.layout.covers(document) or (not index.readable and version_of(document) < index.since)
 
 
-def recomputed(context: Context, live: LiveCollection, row: Row) -> Recomputed | None:
+def recomputed(context: Context, live: LiveCollection, row: Row) -> RecomputedRecord | None:
     """Return the document that a row should store if a computed column differs from the result of its function.
 
     Columns that the record does not store at all are left to the indexes on them.
@@ -171,7 +171,7 @@ def recomputed(context: Context, live: LiveCollection, row: Row) -> Recomputed |
         for name, computed in declared.items()
         if computed.stored_as in held and not same_stored(held[computed.stored_as], made[computed.stored_as])
     )
-    return Recomputed(document, *context.codec.encode_document(document), wrong) if wrong else None
+    return RecomputedRecord(document, *context.codec.encode_document(document), wrong) if wrong else None
 
 
 def shown_key(values: tuple[Any, ...]) -> Any:

@@ -18,7 +18,7 @@ from typing import Any, Final, TypeAlias, TypeVar, cast
 from kvmodels._support import switches
 from kvmodels.catalog.collection import LiveCollection, LiveIndex
 from kvmodels.catalog.compiled import Loader
-from kvmodels.core.operations import Follow, Guard, Likely, ReadRange, ReadResult, Row, point
+from kvmodels.core.operations import Follow, Guard, PredictedFollow, ReadRange, ReadResult, Row, point
 from kvmodels.errors import DecodeError, InvalidArgumentError, InvalidValueError
 from kvmodels.flows.arguments import items_of, require_object
 from kvmodels.flows.context import Context, HeaderView, live_collection
@@ -377,7 +377,7 @@ def _is_another(follow: Follow, ranges: list[list[Row]], row: Row) -> bool:
     return all(one.start != row.key for one in follow(ranges))
 
 
-def _follower(context: Context, live: LiveCollection, index: LiveIndex) -> Likely:
+def _follower(context: Context, live: LiveCollection, index: LiveIndex) -> PredictedFollow:
     """From the row of a slot to its record.
 
     Most slots of an index hold keys of one kind and length, so the key of the last record tells how to make that of the
@@ -393,29 +393,29 @@ def _follower(context: Context, live: LiveCollection, index: LiveIndex) -> Likel
         if pk is None:
             return ()
         key, value = prefix + pk, slots[0][1]
-        if likely.key_behind(value) != key:
-            likely.misses += 1
-            # One number of fewer bytes among many does not make the next one of that length likely.
-            if likely.misses > 1 or not likely.guess[1]:
-                _learn(likely, value, key)
+        if predicted.predicted_key(value) != key:
+            predicted.misses += 1
+            # One number of fewer bytes among many does not make the next one of that length predicted.
+            if predicted.misses > 1 or not predicted.guess[1]:
+                _learn(predicted, value, key)
         return (_new(ReadRange, (key, None, None, False, False)),)
 
-    likely = Likely(follow, (prefix, 0, b""))
-    return likely
+    predicted = PredictedFollow(follow, (prefix, 0, b""))
+    return predicted
 
 
-def _learn(likely: Likely, value: bytes, key: bytes) -> None:
+def _learn(predicted: PredictedFollow, value: bytes, key: bytes) -> None:
     """Guess by this slot and the key of its record; of slots of this length, if there is a guess already."""
-    present, others, learned = likely.guess, likely.others, _guess(value, key)
+    present, others, learned = predicted.guess, predicted.others, _guess(value, key)
     if learned is None:
         return
     if not present[1] or len(others) >= _MOST_LENGTHS:
-        likely.others, likely.guess = {}, learned
+        predicted.others, predicted.guess = {}, learned
         return
     kept = {length: other for length, other in others.items() if length != len(value)}
-    # In this order, and with a guess that is another object though it is equal: see ``Likely``.
-    likely.others = kept if learned == present else {**kept, len(value): learned}
-    likely.guess = present[0], present[1], present[2]
+    # In this order, and with a guess that is another object though it is equal: see ``PredictedFollow``.
+    predicted.others = kept if learned == present else {**kept, len(value): learned}
+    predicted.guess = present[0], present[1], present[2]
 
 
 def _guess(value: bytes, key: bytes) -> tuple[bytes, int, bytes] | None:

@@ -30,7 +30,7 @@ from kvmodels.flows.transaction.rerun import Rerun
 from kvmodels.flows.writing.operation import AttemptState, LogicalWrite
 from kvmodels.indexing.budget import check_budget
 from kvmodels.indexing.compiler import compile_write
-from kvmodels.indexing.entries import Compiled, NeedRows
+from kvmodels.indexing.entries import CompiledWrite, NeedRows
 from kvmodels.schema.instances import PendingStamp
 
 R = TypeVar("R")
@@ -332,7 +332,7 @@ class TransactionFlows:
                 now_ms=self.now_ms,
                 max_key_bytes=self.context.limits.max_key_bytes,
             )
-            if isinstance(compiled, Compiled):
+            if isinstance(compiled, CompiledWrite):
                 return compiled.write
             if not isinstance(compiled, NeedRows):
                 raise self._records.refused(compiled)

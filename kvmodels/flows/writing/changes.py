@@ -38,7 +38,7 @@ from kvmodels.flows.effects import Flow, now
 from kvmodels.flows.hydration.rows import document_of, object_of, shown_key
 from kvmodels.flows.writing.operation import AttemptState
 from kvmodels.indexing.entries import RecordChange, Violation
-from kvmodels.schema.compile.record_codec import Prepared
+from kvmodels.schema.compile.record_codec import PreparedObject
 from kvmodels.schema.declare.on_write import Hooks, TimeField
 from kvmodels.schema.definition.definition import Document, ModelSchema
 from kvmodels.schema.definition.variants import constructor_of, made_of, require_known_class
@@ -92,7 +92,7 @@ class EncodedObject(NamedTuple):
     schema: ModelSchema
     layout: RecordLayout
     instance: Any
-    prepared: Prepared
+    prepared: PreparedObject
     document: Document
     value: bytes
     encoding: int
@@ -112,7 +112,7 @@ def pending(context: Context, schema: ModelSchema, instance: Any) -> EncodedObje
     return encoded(context, schema, instance, schema.prepare(instance))
 
 
-def encoded(context: Context, schema: ModelSchema, instance: Any, prepared: Prepared) -> EncodedObject:
+def encoded(context: Context, schema: ModelSchema, instance: Any, prepared: PreparedObject) -> EncodedObject:
     """Encode an object that was validated.
 
     Raises:

@@ -100,7 +100,7 @@ class Access(NamedTuple):
         return self.complete or self.narrows
 
 
-class Asked(NamedTuple):
+class AccessDemands(NamedTuple):
     """The demands of the whole query on an access.
 
     Attributes:
@@ -120,7 +120,7 @@ class Asked(NamedTuple):
     sorts: bool = False
 
     @classmethod
-    def of(cls, schema: ModelSchema, shape: QueryShape, *, ordered: bool = True) -> Asked:
+    def of(cls, schema: ModelSchema, shape: QueryShape, *, ordered: bool = True) -> AccessDemands:
         """With the order of the query, or in any order, to be sorted by it afterwards."""
         fields = shape.fields
         if not ordered and fields is not None:
@@ -163,7 +163,7 @@ def available(schema: ModelSchema, path: Path) -> frozenset[str] | None:
     return frozenset((*names, *definition.include))
 
 
-def covers(asked: Asked, path: Path, fields: Iterable[str]) -> bool:
+def covers(asked: AccessDemands, path: Path, fields: Iterable[str]) -> bool:
     """Whether the rows of a path hold what the query shows, and these fields that are tested."""
     held = available(asked.schema, path)
     if held is None:
@@ -183,7 +183,7 @@ def _holds(schema: ModelSchema, held: frozenset[str], field: str) -> bool:
 # --- accesses ---------------------------------------------------------------------------------------------------
 
 
-def accesses(asked: Asked, paths: Iterable[Path], branch: BranchShape) -> list[Access]:
+def accesses(asked: AccessDemands, paths: Iterable[Path], branch: BranchShape) -> list[Access]:
     """Return every access to all records of a branch in the requested order, permitted or not."""
     found: list[Access] = []
     for path in paths:
@@ -290,7 +290,7 @@ def _one_row(path: Path, terms: Iterable[TermShape]) -> bool:
 # --- order ------------------------------------------------------------------------------------------------------
 
 
-def _directed(asked: Asked, branch: BranchShape, access: Access) -> Access | None:
+def _directed(asked: AccessDemands, branch: BranchShape, access: Access) -> Access | None:
     """The access with its order and direction, split into scans where only that gives the order; None: it cannot."""
     reverse = direction(asked, access)
     if reverse is None:
@@ -308,7 +308,7 @@ def _directed(asked: Asked, branch: BranchShape, access: Access) -> Access | Non
     )
 
 
-def _split(asked: Asked, access: Access) -> Access:
+def _split(asked: AccessDemands, access: Access) -> Access:
     """A scan for each value of the columns with several, of those that are not ordered by, within a bound."""
     ordered = {field for field, _ in asked.order}
     lists = {field: count for field, count in access.lists if field not in ordered}
@@ -319,7 +319,7 @@ def _split(asked: Asked, access: Access) -> Access:
     )
 
 
-def direction(asked: Asked, access: Access) -> bool | None:
+def direction(asked: AccessDemands, access: Access) -> bool | None:
     """Whether to read backwards, or None when the order cannot be had this way."""
     if access.single or not asked.order:
         return asked.reverse
@@ -351,7 +351,7 @@ def provided(schema: ModelSchema, access: Access) -> Directions:
     return tuple(provided.items())
 
 
-def complete_order(asked: Asked, access: Access, constant: frozenset[str] = _NOTHING) -> Directions | None:
+def complete_order(asked: AccessDemands, access: Access, constant: frozenset[str] = _NOTHING) -> Directions | None:
     """The order by which rows of several scans can be put together; None if the keys of this one do not tell it.
 
     What is ordered by comes first, even if it has one value here, and all of the primary key is in it. Every column
@@ -380,7 +380,7 @@ def complete_order(asked: Asked, access: Access, constant: frozenset[str] = _NOT
     return tuple(order.items())
 
 
-def either_way(asked: Asked, access: Access) -> tuple[Access, ...]:
+def either_way(asked: AccessDemands, access: Access) -> tuple[Access, ...]:
     """The access in every direction that it can be read in for the order, the one that is asked for first.
 
     One row is in any order.

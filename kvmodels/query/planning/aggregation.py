@@ -85,7 +85,7 @@ class CounterPlan:
         return parts if passes else None
 
 
-class _Fit(NamedTuple):
+class _AggregateMatch(NamedTuple):
     """The use of an aggregate index for a query: spans of its columns, places and direction as in ``CounterPlan``.
 
     ``reverse`` is None when the counters do not come in the order of the groups.
@@ -138,7 +138,7 @@ def unready_counters(
 
 def _fits(
     query: Query, definitions: Iterable[IndexDefinition], measures: Sequence[Measure], order: Directions
-) -> list[_Fit]:
+) -> list[_AggregateMatch]:
     """The aggregate indexes that answer."""
     candidates = [
         definition
@@ -154,7 +154,7 @@ def _fits(
     return [fit for fit in found if fit is not None]
 
 
-def _fit(query: Query, branch: Branch, definition: IndexDefinition, order: Directions) -> _Fit | None:
+def _fit(query: Query, branch: Branch, definition: IndexDefinition, order: Directions) -> _AggregateMatch | None:
     names = [column.field for column in definition.columns]
     grouped = [field for field, _ in order]
     terms = _terms(query, branch, definition)
@@ -164,7 +164,7 @@ def _fit(query: Query, branch: Branch, definition: IndexDefinition, order: Direc
         return None
     spans = [_spans(terms, column) for column in definition.columns]
     places = tuple(names.index(name) for name in grouped)
-    return _Fit(definition.name, spans, places, _direction(definition, spans, places, order))
+    return _AggregateMatch(definition.name, spans, places, _direction(definition, spans, places, order))
 
 
 def _terms(query: Query, branch: Branch, definition: IndexDefinition) -> Mapping[str, list[ColumnTerm]] | None:
@@ -221,7 +221,7 @@ def _direction(
     return None if len(turned) > 1 else turned == {True}
 
 
-def _plan(index: LiveIndex, fit: _Fit) -> CounterPlan:
+def _plan(index: LiveIndex, fit: _AggregateMatch) -> CounterPlan:
     spans, places = fit.spans, fit.places
     heads = [index.layout.prefix]
     bound = 0

@@ -22,7 +22,7 @@ from typing import NamedTuple
 
 from kvmodels.query.planning.accesses import (
     Access,
-    Asked,
+    AccessDemands,
     Directions,
     Path,
     accesses,
@@ -93,8 +93,8 @@ def decide(schema: ModelSchema, shape: QueryShape, paths: Sequence[Path]) -> Dec
 
     An order that only a sort in memory gives is taken last, and reading everything after that.
     """
-    ordered = Asked.of(schema, shape)
-    loose = Asked.of(schema, shape, ordered=False) if shape.sorts and shape.order else None
+    ordered = AccessDemands.of(schema, shape)
+    loose = AccessDemands.of(schema, shape, ordered=False) if shape.sorts and shape.order else None
     found = _served(ordered, shape, paths)
     if found is None and loose is not None:
         found = _sorted(_served(loose, shape, paths))
@@ -105,7 +105,7 @@ def decide(schema: ModelSchema, shape: QueryShape, paths: Sequence[Path]) -> Dec
     return found
 
 
-def _served(asked: Asked, shape: QueryShape, paths: Sequence[Path]) -> Decision | None:
+def _served(asked: AccessDemands, shape: QueryShape, paths: Sequence[Path]) -> Decision | None:
     whole = _conjunction(asked, shape.stem, paths)
     if shape.branches is None or len(shape.branches) == 1:
         return whole
@@ -119,7 +119,7 @@ def _sorted(decision: Decision | None) -> Decision | None:
     return None if decision is None else decision._replace(sorted=True)
 
 
-def _everything(asked: Asked, shape: QueryShape, paths: Sequence[Path]) -> Decision | None:
+def _everything(asked: AccessDemands, shape: QueryShape, paths: Sequence[Path]) -> Decision | None:
     usable = (access for access in accesses(asked, paths, shape.stem) if not access.split)
     access = next(usable, None)
     if access is None:
@@ -130,7 +130,7 @@ def _everything(asked: Asked, shape: QueryShape, paths: Sequence[Path]) -> Decis
 # --- all of -----------------------------------------------------------------------------------------------------
 
 
-def _conjunction(asked: Asked, branch: BranchShape, paths: Sequence[Path]) -> Decision | None:
+def _conjunction(asked: AccessDemands, branch: BranchShape, paths: Sequence[Path]) -> Decision | None:
     usable = accesses(asked, paths, branch)
     permitted = [access for access in usable if access.permitted]
     best = min(permitted, key=_cost, default=None)  # min() keeps the first of equals: the declaration order
@@ -152,7 +152,7 @@ def _cost(access: Access) -> _Cost:
     return access.cost
 
 
-def _tested(asked: Asked, access: Access, fields: Iterable[str]) -> Access:
+def _tested(asked: AccessDemands, access: Access, fields: Iterable[str]) -> Access:
     """The access when these fields are tested on what it finds."""
     return access._replace(covers=not access.fans_out and covers(asked, access.path, fields))
 
@@ -191,7 +191,7 @@ def _in_key_order(branch: BranchShape, access: Access) -> bool:
 # --- any of -----------------------------------------------------------------------------------------------------
 
 
-def _union(asked: Asked, shape: QueryShape, paths: Sequence[Path]) -> Decision | None:
+def _union(asked: AccessDemands, shape: QueryShape, paths: Sequence[Path]) -> Decision | None:
     """An access for every alternative, combined in the best way that the order allows."""
     branches = shape.branches or ()
     options = [_permitted(asked, branch, paths) for branch in branches]
@@ -214,7 +214,7 @@ def _union(asked: Asked, shape: QueryShape, paths: Sequence[Path]) -> Decision |
     return Decision("concatenate", _steps(chosen), ())
 
 
-def _permitted(asked: Asked, branch: BranchShape, paths: Sequence[Path]) -> list[Access]:
+def _permitted(asked: AccessDemands, branch: BranchShape, paths: Sequence[Path]) -> list[Access]:
     return sorted((access for access in accesses(asked, paths, branch) if access.permitted), key=_cost)
 
 
@@ -222,7 +222,7 @@ def _steps(chosen: Iterable[Access]) -> tuple[ScanChoice, ...]:
     return tuple(ScanChoice(number, access) for number, access in enumerate(chosen))
 
 
-def _united(asked: Asked, shape: QueryShape, best: Sequence[Access]) -> Decision | None:
+def _united(asked: AccessDemands, shape: QueryShape, best: Sequence[Access]) -> Decision | None:
     """One walk over the ranges of all alternatives, if they read one index and what is tested is the same."""
     first = best[0]
     if any(access.path is not first.path or access.split for access in best):
@@ -246,7 +246,7 @@ def _of_all(shape: QueryShape, branch: BranchShape) -> frozenset[str]:
     return frozenset(term.field for term in branch.terms if all(at < shape.common for at in term.at))
 
 
-def _merged(asked: Asked, shape: QueryShape, options: Sequence[Sequence[Access]]) -> Decision | None:
+def _merged(asked: AccessDemands, shape: QueryShape, options: Sequence[Sequence[Access]]) -> Decision | None:
     """Scans in one common order; where no order is asked for, only if nothing is lost by it."""
     branches = shape.branches or ()
     constant = _constant(shape, [accesses_of[0] for accesses_of in options])
@@ -276,7 +276,7 @@ _Way = tuple[Directions, bool]
 """A complete order, and whether it is read from the end: such rows compare alike."""
 
 
-def _ways(asked: Asked, accesses_of: Sequence[Access], constant: frozenset[str]) -> dict[_Way, Access]:
+def _ways(asked: AccessDemands, accesses_of: Sequence[Access], constant: frozenset[str]) -> dict[_Way, Access]:
     """The best access for each way to put rows in order."""
     ways: dict[_Way, Access] = {}
     for access in accesses_of:

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from kvmodels.catalog.catalogue import IndexState
 from kvmodels.catalog.collection import LiveCollection
 from kvmodels.errors import IndexNotReadyError, NoUsableIndexError
-from kvmodels.query.planning.accesses import Asked, Directions, accesses, index_path, paths_of
+from kvmodels.query.planning.accesses import AccessDemands, Directions, accesses, index_path, paths_of
 from kvmodels.query.planning.branches import (
     MAX_BRANCHES,
     Branch,
@@ -324,11 +324,11 @@ class _Refusal:
 
     def _unusable(self, shape: BranchShape) -> str | None:
         paths = paths_of(self._live, self._shape)
-        ordered = Asked.of(self._query.schema, self._shape)
+        ordered = AccessDemands.of(self._query.schema, self._shape)
         found = list(accesses(ordered, paths, shape))
         if any(access.permitted for access in found):
             return None
-        loose = accesses(Asked.of(self._query.schema, self._shape, ordered=False), paths, shape)
+        loose = accesses(AccessDemands.of(self._query.schema, self._shape, ordered=False), paths, shape)
         if not found and loose:
             return "it does not give the order that is asked for"
         return "the filter binds none of its columns from the left, so all of it would be read"

@@ -345,7 +345,7 @@ def _dispatched(shaped: ModelSchema, variants: Variants, by_tag: Mapping[Any, Mo
         "primary_key_of": dispatcher.primary_key_of,
         "prepare": dispatcher.prepare,
         "accept": dispatcher.accept,
-        "straight": None,
+        "fast_decoding": None,
         "revise": None,
         "prepare_many": None,
     }

@@ -26,7 +26,7 @@ from kvmodels.errors import (
 )
 from kvmodels.schema.compile.columns import ComputedValues
 from kvmodels.schema.declare.markers import Indexed, Unique
-from kvmodels.schema.definition.definition import ColumnSource, Document, ModelSchema, Straight
+from kvmodels.schema.definition.definition import ColumnSource, Document, FastDecoding, ModelSchema
 from kvmodels.schema.definition.forms import (
     Form,
     Function,
@@ -46,7 +46,7 @@ _REFUSALS: Final[tuple[type[Exception], ...]] = (ValidationError, InvalidValueEr
 """The errors that an object causes which cannot be stored; any other one is a defect."""
 
 
-class Prepared(NamedTuple):
+class PreparedObject(NamedTuple):
     """An object made ready for a write, which has not happened yet.
 
     Attributes:
@@ -63,8 +63,8 @@ class Prepared(NamedTuple):
     unknown: Mapping[str, Any]
 
 
-class PreparedMany(NamedTuple):
-    """New objects made ready for one write, which has not happened yet; a ``Prepared`` for each would cost more.
+class PreparedBatch(NamedTuple):
+    """New objects made ready for one write, which has not happened yet; a ``PreparedObject`` for each would cost more.
 
     Attributes:
         values: the validated values of each by field name.
@@ -127,10 +127,10 @@ class RecordCodec:
         self._replaceable = self._replaceable_fields()
 
     @property
-    def straight(self) -> Straight:
+    def fast_decoding(self) -> FastDecoding:
         """Return the parts of ``decode`` for a document that stores exactly the declared fields."""
         marked = self._schema_version > 1 or self._computed is not None
-        return Straight(self._names, self._decoders, self._validate, self._schema_version, marked)
+        return FastDecoding(self._names, self._decoders, self._validate, self._schema_version, marked)
 
     def primary_key_of(self, instance: Any) -> tuple[Any, ...]:
         """Return the present values of the primary key of an object."""
@@ -140,7 +140,7 @@ class RecordCodec:
         """Return the document of an object; see ``prepare``."""
         return self.prepare(instance).document
 
-    def prepare(self, instance: Any) -> Prepared:
+    def prepare(self, instance: Any) -> PreparedObject:
         """Validate the present values of an object and encode them; the object itself is left as it is.
 
         Raises:
@@ -186,7 +186,7 @@ class RecordCodec:
                 carried[RESERVED_FIELD] = {**unknown[RESERVED_FIELD], **document.get(RESERVED_FIELD, {})}
             document.update(carried)
         primary_key = self._key_values(values)
-        return _new(Prepared, (values, validated.__pydantic_extra__, document, primary_key, unknown))
+        return _new(PreparedObject, (values, validated.__pydantic_extra__, document, primary_key, unknown))
 
     def _replaceable_fields(self) -> Mapping[str, frozenset[type]]:
         """Return the fields of which a stored value of these types is valid, whatever the others hold.
@@ -201,7 +201,7 @@ class RecordCodec:
         fields = self._model.model_fields.items()
         return {name: _EXACT[info.annotation] for name, info in fields if _has_exact_types(info)}
 
-    def revise(self, document: Document, changes: Mapping[str, Any]) -> tuple[Any, Prepared] | None:
+    def revise(self, document: Document, changes: Mapping[str, Any]) -> tuple[Any, PreparedObject] | None:
         """Return the object of a stored document with new values, validated once, and ready to be written.
 
         None where the document must be decoded before the change: the model has values that are not plain, a new value
@@ -219,9 +219,9 @@ class RecordCodec:
         except ValidationError:
             return None
         values = instance.__dict__
-        return instance, _new(Prepared, (values, None, values.copy(), self._key_values(values), {}))
+        return instance, _new(PreparedObject, (values, None, values.copy(), self._key_values(values), {}))
 
-    def prepare_many(self, instances: Sequence[Any]) -> PreparedMany | None:
+    def prepare_many(self, instances: Sequence[Any]) -> PreparedBatch | None:
         """Prepare new objects by columns; None where ``prepare`` must be called for each of them.
 
         That is so for objects that were stored, for models with proven validators, computed columns or extra fields,
@@ -246,9 +246,9 @@ class RecordCodec:
             return None  # ``prepare`` raises it again, for the object that it belongs to
         if set(map(len, values)) != {self._count}:
             return None
-        return PreparedMany(values, documents, keeps_identity=bool(self._mutable))
+        return PreparedBatch(values, documents, keeps_identity=bool(self._mutable))
 
-    def accept(self, instance: Any, prepared: Prepared) -> None:
+    def accept(self, instance: Any, prepared: PreparedObject) -> None:
         """Put the validated values into the caller's object, after the write has succeeded.
 
         Containers and nested objects that validation left equal keep their identity, so that the caller's references to

@@ -238,7 +238,7 @@ def _without_indexes(
         upgrade=None if upgrades is None else upgrades.apply,
         touched={} if upgrades is None else upgrades.touched,
         upgrades_to=frozenset[int]() if upgrades is None else upgrades.versions,
-        straight=records.straight,
+        fast_decoding=records.fast_decoding,
         revise=records.revise,
         prepare_many=records.prepare_many,
     )

@@ -212,7 +212,7 @@ class IndexDefinition:
         return self._digest
 
 
-class Straight(NamedTuple):
+class FastDecoding(NamedTuple):
     """The steps from a document of exactly the declared fields to an object, for readers of many records.
 
     Attributes:
@@ -304,9 +304,9 @@ class ModelSchema:
         decode: document and primary key values to the validated object and the stored fields that the class does not
             know; DecodeError names that key. The document belongs to the object afterwards.
         primary_key_of: object to the tuple of its primary key values.
-        prepare: object to ``Prepared`` of ``schema/compile/record_codec.py``: validated again and encoded; the object
-            is left as it is.
-        accept: puts the values of a ``Prepared`` into the object; to be called after the write has succeeded.
+        prepare: object to ``PreparedObject`` of ``schema/compile/record_codec.py``: validated again and encoded; the
+            object is left as it is.
+        accept: puts the values of a ``PreparedObject`` into the object; to be called after the write has succeeded.
         hooks: methods of the class that run before and after a write; None when it has none.
         time_fields: fields that the library sets with every write.
         shape: a pydantic model with the fields that queries may name: the class itself, unless it shares a collection.
@@ -315,11 +315,11 @@ class ModelSchema:
             is outstanding; None when the model has no upgrades. DecodeError names the key.
         touched: by field, the highest version whose upgrade touches it.
         upgrades_to: the versions that its upgrades lead to.
-        straight: the parts of ``decode`` for a document that needs nothing else; None: objects may be of several
+        fast_decoding: the parts of ``decode`` for a document that needs nothing else; None: objects may be of several
             classes.
-        revise: a stored document and new values to the object and its ``Prepared``, validated once; or None where the
-            document must be decoded first.
-        prepare_many: new objects to their ``PreparedMany``, or None where ``prepare`` must be called for each.
+        revise: a stored document and new values to the object and its ``PreparedObject``, validated once; or None where
+            the document must be decoded first.
+        prepare_many: new objects to their ``PreparedBatch``, or None where ``prepare`` must be called for each.
         compiled: values compiled from the declaration when they are first needed.
     """
 
@@ -347,7 +347,7 @@ class ModelSchema:
     upgrades_to: frozenset[int] = frozenset()
     shape: type[Any] = object
     variants: Variants | None = None
-    straight: Straight | None = None
+    fast_decoding: FastDecoding | None = None
     revise: Callable[[Document, Mapping[str, Any]], Any] | None = None
     prepare_many: Callable[[Sequence[Any]], Any] | None = None
     compiled: CompiledDeclaration = field(default_factory=CompiledDeclaration, init=False, compare=False, repr=False)

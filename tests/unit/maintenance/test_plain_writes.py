@@ -14,7 +14,7 @@ from kvmodels import AggregateIndex, Database, Field, Index, Indexed, KvModel, P
 from kvmodels.codecs.msgpack import MsgpackCodec
 from kvmodels.core.operations import AtomicWrite, Row
 from kvmodels.indexing.compiler import compile_in_full, compile_write
-from kvmodels.indexing.entries import Compiled, RecordChange
+from kvmodels.indexing.entries import CompiledWrite, RecordChange
 from kvmodels.indexing.simple import RecordWriter, insert_writer, record_writer
 from kvmodels.schema.declare.declarations import DeclaredIndex
 
@@ -92,7 +92,7 @@ def compiled(at: Place, changes: list[RecordChange]) -> AtomicWrite:
         now_ms=0,
         max_key_bytes=context.limits.max_key_bytes,
     )
-    assert isinstance(made, Compiled)
+    assert isinstance(made, CompiledWrite)
     return made.write
 
 
@@ -172,7 +172,7 @@ def test_the_changes_of_many_records_compile_to_the_same_operation(pairs: list[t
         changes.append(RecordChange(live, pk, row, old_document, document, *value))
     short, full = compile_write(changes, rows, **options), compile_in_full(changes, rows, **options)
     assert type(short) is type(full)
-    if isinstance(short, Compiled) and isinstance(full, Compiled):
+    if isinstance(short, CompiledWrite) and isinstance(full, CompiledWrite):
         assert sorted(short.write.checks) == sorted(full.write.checks)
         assert sorted(short.write.mutations) == sorted(full.write.mutations)
 

@@ -1,4 +1,4 @@
-"""The rows behind the entries of one range, in one statement of SQLite: what a ``Tail`` asks for.
+"""The rows behind the entries of one range, in one statement of SQLite: what a ``SuffixFollow`` asks for.
 
 Where there is a row behind every entry, which is the rule, SQLite makes nothing but the tuples that are handed on. The
 keys of the entries are not fetched then: all begin as the range does, and end as the key of the row behind them.
@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import Any, Final, overload
 
-from kvmodels.core.operations import PlainRow, ReadRange, Row, Tail, after_prefix, row_of
+from kvmodels.core.operations import PlainRow, ReadRange, Row, SuffixFollow, after_prefix, row_of
 
 _SELECT: Final = "SELECT behind.k, behind.v, behind.e, behind.s, behind.x"
 _FROM: Final = (
@@ -58,19 +58,19 @@ class _EntryKeys(Sequence[tuple[bytes]]):
         return (self._head + self._records[at][0][self._start :],)
 
 
-def with_tails(
-    connection: sqlite3.Connection, one: ReadRange, now: int, tail: Tail
+def with_followed(
+    connection: sqlite3.Connection, one: ReadRange, now: int, suffix: SuffixFollow
 ) -> tuple[list[list[Row]], list[list[Row]]]:
-    """The entries of a range that has an end, and the row behind each, as ``Tail`` allows to give them.
+    """The entries of a range that has an end, and the row behind each, as ``SuffixFollow`` allows to give them.
 
     Args:
         connection: has a pinned snapshot.
         one: the range.
         now: rows with a deadline up to this time are absent.
-        tail: what leads from the entries to the rows.
+        suffix: what leads from the entries to the rows.
     """
     start, end, limit, reverse, _ = one
-    prefix, at = tail.prefix, tail.start
+    prefix, at = suffix.prefix, suffix.start
     bounds = bytearray(start), None if end is None else bytearray(end)
     parameters = bytearray(prefix), at + 1, now, *bounds, now, -1 if limit is None else limit
     head = start[:at]

@@ -12,7 +12,7 @@ from queue import Empty, SimpleQueue
 from threading import get_ident
 from typing import Protocol
 
-from kvmodels.core.operations import Follow, Guard, Likely, PlainRow, ReadResult
+from kvmodels.core.operations import Follow, Guard, PlainRow, PredictedFollow, ReadResult
 from kvmodels.engines.shared.clock import EngineClock
 from kvmodels.engines.sqlite.file import Connection
 from kvmodels.engines.sqlite.reads import statements
@@ -43,7 +43,7 @@ def point(
     """Read one key, and the key that follows from it, by an idle connection of a file; None: read it with ``reading``.
 
     What ``reading`` does for such a read, without the calls in between, which cost as much as a third of it. What
-    SQLite raises is raised as it is: the caller reads again with patience, and is told what is wrong.
+    SQLite raises is raised as it is: the caller reads again with backoff, and is told what is wrong.
     """
     if store.path == MEMORY_PATH:
         return None
@@ -84,12 +84,12 @@ def row_at_key(
                     return None
                 here = store.writer.execute(statement, (bytearray(key),)).fetchone()
             return statements.row_at_key(here, key, store.clock)
-    elif guard is None or not isinstance(follow, Likely):
+    elif guard is None or not isinstance(follow, PredictedFollow):
         return None
     else:
         asked = follow.asked
         if asked is None or asked[0] is not follow.guess or asked[1] is not guard:
-            asked = follow.asked = statements.likely_row(follow, guard)
+            asked = follow.asked = statements.predicted_row(follow, guard)
             if asked is None:
                 return None
         statement = asked[2]
@@ -109,7 +109,7 @@ def row_at_key(
             store.give_back(connection)
         else:
             idle.put(connection)
-    if guard is None or not isinstance(follow, Likely):
+    if guard is None or not isinstance(follow, PredictedFollow):
         return statements.row_at_key(found, key, store.clock)
     if found is not None:
         follow.misses = 0
@@ -130,4 +130,4 @@ def _point_where_it_was_written(store: PointStore, key: bytes, clock: EngineCloc
         try:
             return statements.read_point(writer, key, clock)
         except sqlite3.Error:
-            return None  # the caller reads again with patience, and is told what is wrong
+            return None  # the caller reads again with backoff, and is told what is wrong

@@ -19,22 +19,22 @@ from kvmodels.core.operations import (
     Guard,
     GuardFailed,
     Guess,
-    Likely,
     Mutation,
-    Nothing,
+    NoFollow,
     PlainRow,
+    PredictedFollow,
     ReadRange,
     ReadResult,
     Removal,
     Row,
     Set,
-    Tail,
+    SuffixFollow,
     to_versionstamp,
 )
 from kvmodels.engines.shared.clock import EngineClock
 from kvmodels.engines.shared.evaluation import confirmed_failures
 from kvmodels.engines.shared.evaluation import evaluate as evaluate_mutations
-from kvmodels.engines.sqlite.reads import entry_join as sqlite_tails
+from kvmodels.engines.sqlite.reads import entry_join as sqlite_suffix_follow
 from kvmodels.errors import DecodeError
 
 STATE = "SELECT version, clock FROM meta WHERE id = 0"
@@ -50,7 +50,7 @@ GUARDED_POINT = (
     " LEFT JOIN kv AS guard ON guard.k = ? LEFT JOIN kv ON kv.k = ? WHERE id = 0"
 )
 
-LIKELY_POINT = (
+PREDICTED_POINT = (
     "SELECT version, clock, guard.s, guard.x, kv.v, kv.e, kv.s, kv.x, behind.k, behind.v, behind.e, behind.s, behind.x"
     " FROM meta LEFT JOIN kv AS guard ON guard.k = ? LEFT JOIN kv ON kv.k = ?"
     " LEFT JOIN kv AS behind ON behind.k = CAST(? || substr(kv.v, ?) || ? AS BLOB) WHERE id = 0"
@@ -60,12 +60,12 @@ LIKELY_POINT = (
 AT_KEY = "SELECT v, e, s, x, CASE WHEN x NOTNULL THEN (SELECT clock FROM meta WHERE id = 0) END FROM kv WHERE k = ?"
 """The clock is looked up for a row that has a deadline."""
 
-LIKELY_ROW = (
+PREDICTED_ROW = (
     "SELECT behind.k, behind.v, behind.e, behind.s, behind.x FROM kv AS guard CROSS JOIN kv CROSS JOIN kv AS behind"
     " ON behind.k = CAST({} AS BLOB)"
     " WHERE kv.k = ? AND guard.k = X'{}' AND guard.s = {} AND guard.x ISNULL AND kv.x ISNULL AND behind.x ISNULL"
 )
-"""What ``LIKELY_POINT`` finds behind, if the guard holds, all three rows are there and none has a deadline.
+"""What ``PREDICTED_POINT`` finds behind, if the guard holds, all three rows are there and none has a deadline.
 
 A cross join is walked from its left side, whatever ANALYZE has found. Without the counter, the slot and a suffix, each
 of which costs as much as a twentieth of the statement, and outer joins, which cost a tenth. What stays the same from
@@ -220,12 +220,12 @@ def read_guarded_point(
         follow: asks for further ranges.
         clock: decides on expiry; None: rows that have expired are read too.
     """
-    likely = follow if isinstance(follow, Likely) else None
-    if likely is None:
+    predicted = follow if isinstance(follow, PredictedFollow) else None
+    if predicted is None:
         found = connection.execute(GUARDED_POINT, (bytearray(guard[0]), bytearray(key))).fetchall()
     else:
-        prefix, at, suffix = likely.guess
-        found = connection.execute(LIKELY_POINT, (guard[0], key, prefix, at + 1, suffix)).fetchall()
+        prefix, at, suffix = predicted.guess
+        found = connection.execute(PREDICTED_POINT, (guard[0], key, prefix, at + 1, suffix)).fetchall()
         result = _guessed(found[0], key, guard) if found else None
         if result is not None:
             return result
@@ -279,7 +279,7 @@ def row_at_key(found: tuple[Any, ...] | None, key: bytes, clock: EngineClock) ->
     return key, value, encoding, version, expire_at
 
 
-def likely_row(follow: Likely, guard: Guard) -> tuple[Guess, Guard, str] | None:
+def predicted_row(follow: PredictedFollow, guard: Guard) -> tuple[Guess, Guard, str] | None:
     """The statement that finds the row at the likely key, in the state of guard and slot; None: the guard never holds.
 
     Its parameter is the key of the slot. It is to be remembered, with what it was made of: a text that is the same
@@ -289,11 +289,11 @@ def likely_row(follow: Likely, guard: Guard) -> tuple[Guess, Guard, str] | None:
     if versionstamp is None or versionstamp[8:] != ZEROS or versionstamp[0] > 127:  # no row has such a version
         return None
     guess = follow.guess
-    likely, others = _made_by(guess), follow.others
+    predicted, others = _made_by(guess), follow.others
     if others:
         cases = [f"WHEN {length} THEN {_made_by(other)}" for length, other in others.items()]
-        likely = f"CASE length(kv.v) {' '.join(cases)} ELSE {likely} END"
-    return guess, guard, LIKELY_ROW.format(likely, guard.key.hex(), int.from_bytes(versionstamp[:8], "big"))
+        predicted = f"CASE length(kv.v) {' '.join(cases)} ELSE {predicted} END"
+    return guess, guard, PREDICTED_ROW.format(predicted, guard.key.hex(), int.from_bytes(versionstamp[:8], "big"))
 
 
 def _made_by(guess: Guess) -> str:
@@ -331,9 +331,9 @@ def read_ranges(
         actual = rows[0].versionstamp if rows else None
         if actual != guard.versionstamp:
             return GuardFailed(actual)
-    if isinstance(follow, Tail) and len(ranges) == 1 and ranges[0].end is not None:
-        return sqlite_tails.with_tails(connection, ranges[0], now, follow)
-    if isinstance(follow, Nothing):
+    if isinstance(follow, SuffixFollow) and len(ranges) == 1 and ranges[0].end is not None:
+        return sqlite_suffix_follow.with_followed(connection, ranges[0], now, follow)
+    if isinstance(follow, NoFollow):
         return [(_scan if one.end is None else _scan_plain)(connection, one, now) for one in ranges], []
     found = [_scan(connection, one, now) for one in ranges]
     followed = [] if follow is None else [_scan(connection, one, now) for one in follow(found)]

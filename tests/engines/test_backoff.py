@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from kvmodels.engines.shared import busy_timeout as patience
-from kvmodels.engines.shared.busy_timeout import SHARED_S, Patience, SharedPatience
+from kvmodels.engines.shared import busy_timeout as backoff
+from kvmodels.engines.shared.busy_timeout import SHARED_S, Backoff, SharedBackoff
 from kvmodels.errors import EngineTimeoutError
 
 BUSY_S = 5.0
@@ -18,7 +18,7 @@ class Clock:
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.now = 100.0
         self.meanwhile: Callable[[], object] | None = None
-        patch.setattr(patience, "time", SimpleNamespace(monotonic=self.read, sleep=lambda _: None))
+        patch.setattr(backoff, "time", SimpleNamespace(monotonic=self.read, sleep=lambda _: None))
 
     def read(self) -> float:
         """The time; another thread comes in between where one is to."""
@@ -27,10 +27,10 @@ class Clock:
             meanwhile()
         return self.now
 
-    def patience(self) -> Patience:
-        return Patience(BUSY_S, lambda error: EngineTimeoutError("busy", hint=str(error)))
+    def backoff(self) -> Backoff:
+        return Backoff(BUSY_S, lambda error: EngineTimeoutError("busy", hint=str(error)))
 
-    def is_over(self, one: Patience, at: float) -> bool:
+    def is_over(self, one: Backoff, at: float) -> bool:
         """Whether nothing is waited for any more at a time."""
         before, self.now = self.now, at
         try:
@@ -48,7 +48,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 
 def test_calls_of_one_moment_share_a_deadline(clock: Clock):
-    shared = SharedPatience(clock.patience)
+    shared = SharedBackoff(clock.backoff)
     first = shared.get()
     clock.now += SHARED_S / 2
     assert shared.get() is first
@@ -60,16 +60,16 @@ def test_calls_of_one_moment_share_a_deadline(clock: Clock):
     assert not clock.is_over(second, clock.now + BUSY_S - SHARED_S)
 
 
-class TwoValues(SharedPatience):
+class TwoValues(SharedBackoff):
     """The mutant: the deadline and its time are two values, and another thread comes when one of them is read."""
 
     __slots__ = ("clock", "last", "until")
 
     clock: Clock
-    last: Patience | None
+    last: Backoff | None
     until: float
 
-    def get(self) -> Patience:
+    def get(self) -> Backoff:
         last, now = self.last, self.clock.read()
         if last is None or now >= self.until:
             last = self.last = self._made()
@@ -77,7 +77,7 @@ class TwoValues(SharedPatience):
         return last
 
 
-def is_given_one_of_long_ago(clock: Clock, shared: SharedPatience) -> bool:
+def is_given_one_of_long_ago(clock: Clock, shared: SharedBackoff) -> bool:
     """Whether who asks is given a deadline of long ago if another thread asks at the same time."""
     shared.get()
     clock.now += BUSY_S
@@ -86,7 +86,7 @@ def is_given_one_of_long_ago(clock: Clock, shared: SharedPatience) -> bool:
 
 
 def test_who_asks_while_another_thread_does_is_not_given_the_deadline_of_another_time(clock: Clock):
-    assert not is_given_one_of_long_ago(clock, SharedPatience(clock.patience))
-    mutant = TwoValues(clock.patience)
+    assert not is_given_one_of_long_ago(clock, SharedBackoff(clock.backoff))
+    mutant = TwoValues(clock.backoff)
     mutant.clock, mutant.last, mutant.until = clock, None, 0.0
     assert is_given_one_of_long_ago(clock, mutant)

@@ -145,16 +145,16 @@ def reserver_of(db: Database) -> WriteReserver:
 
 
 @FILES
-def test_only_one_of_a_process_has_the_place(url_of, engine):
+def test_only_one_of_a_process_has_the_reservation(url_of, engine):
     url = url_of(engine)
     with opened(url) as db, rival_of(url) as rival:
         place = reserver_of(db)
         rival.write()
-        assert place.take_place(1)
-        assert not place.take_place(1)
+        assert place.reserve_writes(1)
+        assert not place.reserve_writes(1)
         assert rival.write() == "busy"
-        place.leave_place()
-        place.leave_place()
+        place.release_writes()
+        place.release_writes()
         assert rival.write() == "written"
 
 
@@ -163,14 +163,14 @@ def test_the_place_is_taken_again_after_the_store_was_opened_again(url_of, engin
     url = url_of(engine)
     with opened(url) as db, rival_of(url) as rival:
         place = reserver_of(db)
-        assert place.take_place(1)
+        assert place.reserve_writes(1)
         store = cast("Any", db._engine).check_open()
         store.before_fork()
         store.after_fork_in_parent()
         assert rival.write() == "written", "closing the file ends the place"
-        assert place.take_place(1)
+        assert place.reserve_writes(1)
         assert rival.write() == "busy"
-        place.leave_place()
+        place.release_writes()
         assert rival.write() == "written"
 
 
@@ -179,34 +179,34 @@ def test_the_place_is_taken_again_after_an_environment_was_lost(url_of):
     url = url_of("lmdb")
     with opened(url) as db, rival_of(url) as rival:
         place = reserver_of(db)
-        assert place.take_place(1)
+        assert place.reserve_writes(1)
         store = cast("Any", db._engine).check_open()
         lost, store._opened = store._opened, None
         lost.environment.close()
         assert db[Account].get(1).balance == 0
         assert rival.write() == "written"
-        assert place.take_place(1)
+        assert place.reserve_writes(1)
         assert rival.write() == "busy"
 
 
 @FILES
-def test_a_store_is_closed_with_the_place_held(url_of, engine):
+def test_a_store_is_closed_with_the_writes_reserved(url_of, engine):
     url = url_of(engine)
     db = opened(url)
     with rival_of(url) as rival:
         rival.write()
-        assert reserver_of(db).take_place(1)
+        assert reserver_of(db).reserve_writes(1)
         db.close()
         assert rival.write() == "written"
 
 
-def test_a_private_database_in_memory_has_no_place():
+def test_a_private_database_in_memory_reserves_nothing():
     with Database("sqlite://:memory:", models=[Account]) as db:
-        assert not reserver_of(db).take_place(1)
+        assert not reserver_of(db).reserve_writes(1)
 
 
 def test_a_failing_function_convicts_a_place_that_is_not_left(monkeypatch, url_of):
-    monkeypatch.setattr(SqliteEngine, "leave_place", lambda self: None)
+    monkeypatch.setattr(SqliteEngine, "release_writes", lambda self: None)
     url = url_of("sqlite")
     with opened(url) as db, rival_of(url) as rival:
         with pytest.raises(ZeroDivisionError):
