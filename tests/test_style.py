@@ -1,4 +1,4 @@
-"""First lines of docstrings and pages of the site use plain words; the list of exceptions only shrinks."""
+"""First lines of docstrings and pages of the site use plain words."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import pytest
 
 from tests.source_tree import REPOSITORY, parse, python_files, sample, shown
 
-LISTS = REPOSITORY / "tests" / "data"
 WORDS = re.compile(
     r"\b(nobody|somebody|anew|for ever|goes? on|went on|dear|company|tells? (?:what|which|where|how|whether))\b",
     re.IGNORECASE,
@@ -44,16 +43,9 @@ def pages() -> list[Path]:
     return sorted([*(REPOSITORY / "docs").rglob("*.md"), REPOSITORY / "README.md"])
 
 
-def allowed(name: str) -> set[str]:
-    """Return the exceptions of a list, one path in a line."""
-    return set((LISTS / name).read_text("utf-8").split())
-
-
 def test_first_lines_of_docstrings_are_no_riddles():
     found = {shown(path): texts for path in python_files() if (texts := riddles_of_docstrings(parse(path)))}
-    exceptions = allowed("style_modules.txt")
-    assert not {name: texts for name, texts in found.items() if name not in exceptions}
-    assert not exceptions - found.keys(), "these are clean: take them off the list"
+    assert not found
 
 
 def test_pages_of_the_site_are_free_of_riddles():

@@ -87,7 +87,7 @@ class Engine(Protocol):
 
     @property
     def url(self) -> str:
-        """What was opened, for messages."""
+        """Return the URL that was opened, for messages."""
         ...
 
     def now_ms(self) -> int:
@@ -276,11 +276,11 @@ class AtOnceSnapshot(Snapshot, Protocol):
     def read_at_once(
         self, ranges: Sequence[ReadRange], *, include_expired: bool = False, follow: Follow | None = None
     ) -> ReadResult | None:
-        """What ``read`` returns; None if the read is not small, or another thread uses the snapshot. Raises as it."""
+        """Return the result of ``read``; None if the read is not small, or another thread uses the snapshot."""
         ...
 
     def count_at_once(self, ranges: Sequence[ReadRange]) -> Counted | None:
-        """What ``count`` returns; None if there is too much to count, or another thread uses the snapshot."""
+        """Return the result of ``count``; None if it is too large, or another thread uses the snapshot."""
         ...
 
     def close_at_once(self) -> bool:
@@ -302,7 +302,7 @@ class AtOnceEngine(Protocol):
         include_expired: bool = False,
         follow: Follow | None = None,
     ) -> ReadResult | GuardFailed | None:
-        """What ``read`` returns; None if the read is not small, or would have to wait for a lock or a connection.
+        """Return the result of ``read``; None if the read is not small or would wait for a lock or a connection.
 
         ``follow`` may be called although the answer is None. A page of the file that is not in the operating system's
         cache is waited for in any case.
@@ -313,7 +313,7 @@ class AtOnceEngine(Protocol):
         ...
 
     def count_at_once(self, ranges: Sequence[ReadRange], guard: Guard | None = None) -> Counted | GuardFailed | None:
-        """What ``count`` returns; None if there is too much to count, or it would have to wait for somebody.
+        """Return the result of ``count``; None if it is too large or would have to wait.
 
         Raises:
             ClosedError: the engine is closed.
@@ -321,7 +321,7 @@ class AtOnceEngine(Protocol):
         ...
 
     def snapshot_at_once(self) -> AtOnceSnapshot | None:
-        """What ``snapshot`` returns; None if that would have to wait. Raises ClosedError."""
+        """Return the result of ``snapshot``; None if that would have to wait. Raises ClosedError."""
         ...
 
 

@@ -107,7 +107,7 @@ class FaultEngine:
 
     @property
     def url(self) -> str:
-        """What the inner engine opened, for messages."""
+        """Return the URL that the inner engine opened, for messages."""
         return self.inner.url
 
     def now_ms(self) -> int:

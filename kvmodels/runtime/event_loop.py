@@ -25,8 +25,8 @@ from typing import Any, TypeVar, cast
 from kvmodels._support.turns import RECHECK_S as TURN_RECHECK_S
 from kvmodels.core.operations import GuardFailed
 from kvmodels.engines.contract import AsyncEngine, AsyncSnapshot, Engine, QueuedCommit, Snapshot
-from kvmodels.engines.shared.commit_signal import RECHECK_S
 from kvmodels.engines.shared.group_commit import outcome_note
+from kvmodels.engines.shared.waiting import RECHECK_S
 from kvmodels.errors import EngineError, KvModelsError
 from kvmodels.flows.effects import (
     AGAIN,

@@ -29,9 +29,9 @@ from kvmodels.engines.contract import (
     TurnReader,
     TurnReaderFactory,
 )
-from kvmodels.engines.shared.commit_signal import RECHECK_S
 from kvmodels.engines.shared.group_commit import outcome_note
 from kvmodels.engines.shared.threads import START_FAILURES, missing_thread
+from kvmodels.engines.shared.waiting import RECHECK_S
 from kvmodels.errors import EngineError
 from kvmodels.flows.effects import CountRows, Read, ReadToChange
 

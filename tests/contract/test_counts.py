@@ -15,8 +15,8 @@ from kvmodels.engines.contract import SMALL_COUNT, Engine
 from kvmodels.engines.faults import FaultEngine
 from kvmodels.engines.lmdb.engine import LmdbEngine
 from kvmodels.engines.memory.engine import MemoryEngine
+from kvmodels.engines.sqlite import counts as sqlite_counts
 from kvmodels.engines.sqlite.engine import SqliteEngine
-from kvmodels.engines.sqlite.reads import counts as sqlite_counts
 from kvmodels.errors import ClosedError, EngineError
 from kvmodels.flows.effects import count_rows
 from kvmodels.runtime.event_loop import arun

@@ -12,7 +12,7 @@ from typing import Any
 from kvmodels import Index, KvModel, PrimaryKey, UniqueConstraint, open_kv
 from kvmodels.api._sync.kv import Kv
 from kvmodels.api._sync.queryset import QuerySet
-from kvmodels.catalog import compiled, keyspace
+from kvmodels.catalog import collection, keyspace
 from kvmodels.catalog.keyspace import EntryLayout, RecordLayout
 from kvmodels.core.keys import decode_key, encode_key
 from kvmodels.flows.evolution import build
@@ -55,7 +55,7 @@ def test_the_page_of_limits_shows_those_of_models_and_queries():
     sorts = signature(QuerySet.sort_in_memory).parameters["limit"].default
     assert shown == [
         declarations.MAX_FAN_OUT, compiled_indexes.MOST_ALTERNATIVES, branches.MAX_BRANCHES, branches.MAX_PRODUCT,
-        sorts, batches.MAX_BATCH, compiled.MAX_PLANS, build.VIOLATIONS_REPORTED,
+        sorts, batches.MAX_BATCH, collection.MAX_PLANS, build.VIOLATIONS_REPORTED,
     ]  # fmt: skip
 
 

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from kvmodels.core.operations import Arithmetic, AtomicWrite, Check, Committed, Conflict, Set
 from kvmodels.engines.contract import QueuedCommit
-from kvmodels.engines.shared.busy_timeout import Backoff
 from kvmodels.engines.shared.group_commit import Group, GroupCommitter, Member
+from kvmodels.engines.shared.waiting import Backoff
 from kvmodels.errors import EngineError, EngineTimeoutError, InvalidValueError, KvModelsError
 
 

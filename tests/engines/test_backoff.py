@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from kvmodels.engines.shared import busy_timeout as backoff
-from kvmodels.engines.shared.busy_timeout import SHARED_S, Backoff, SharedBackoff
+from kvmodels.engines.shared import waiting as backoff
+from kvmodels.engines.shared.waiting import SHARED_S, Backoff, SharedBackoff
 from kvmodels.errors import EngineTimeoutError
 
 BUSY_S = 5.0

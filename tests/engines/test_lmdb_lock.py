@@ -13,10 +13,10 @@ import pytest
 from kvmodels.core.operations import ReadRange
 from kvmodels.engines.lmdb import lock as lmdb_lock
 from kvmodels.engines.lmdb.engine import LmdbEngine
-from kvmodels.engines.lmdb.errors import translated
+from kvmodels.engines.lmdb.file import translated
 from kvmodels.engines.lmdb.lock import WriterLock
 from kvmodels.engines.lmdb.store import LmdbStore
-from kvmodels.engines.shared.busy_timeout import Backoff
+from kvmodels.engines.shared.waiting import Backoff
 from kvmodels.errors import EngineError, EngineTimeoutError
 from tests.contract.shorthand import EVERYTHING, commit, put
 

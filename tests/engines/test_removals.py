@@ -12,8 +12,8 @@ import pytest
 from kvmodels.core.operations import AtomicWrite, Check, Committed, Conflict, ReadRange, Removal
 from kvmodels.engines.lmdb.engine import LmdbEngine
 from kvmodels.engines.memory.engine import MemoryEngine
+from kvmodels.engines.sqlite import statements as sqlite_statements
 from kvmodels.engines.sqlite.engine import SqliteEngine
-from kvmodels.engines.sqlite.reads import statements as sqlite_statements
 from kvmodels.errors import ReadOnlyError
 from tests.contract.shorthand import commit, keys, put
 from tests.engines.ledger import Bell

@@ -25,9 +25,9 @@ from kvmodels.engines.contract import Engine
 from kvmodels.engines.lmdb.engine import LmdbEngine
 from kvmodels.engines.memory import engine as memory_engine
 from kvmodels.engines.memory.engine import MemoryEngine
+from kvmodels.engines.sqlite import points
+from kvmodels.engines.sqlite import statements as sqlite_statements
 from kvmodels.engines.sqlite.engine import SqliteEngine
-from kvmodels.engines.sqlite.reads import points
-from kvmodels.engines.sqlite.reads import statements as sqlite_statements
 from kvmodels.engines.sqlite.store import SqliteStore
 from kvmodels.errors import ClosedError
 from kvmodels.flows.effects import Flow, read_row

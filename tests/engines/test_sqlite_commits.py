@@ -26,10 +26,10 @@ from kvmodels.core.operations import (
 )
 from kvmodels.engines.shared.clock import EngineClock
 from kvmodels.engines.sqlite import file as sqlite_file
+from kvmodels.engines.sqlite import statements
 from kvmodels.engines.sqlite.engine import SqliteEngine
-from kvmodels.engines.sqlite.group_transaction import SqliteTransaction
-from kvmodels.engines.sqlite.reads import statements
-from kvmodels.engines.sqlite.settings import WRITERS_CACHE_KIB
+from kvmodels.engines.sqlite.file import WRITERS_CACHE_KIB
+from kvmodels.engines.sqlite.write_transactions import SqliteTransaction
 from kvmodels.errors import DecodeError
 
 NOW = 1_000

@@ -22,8 +22,7 @@ from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.engines.shared.clock import EngineClock
 from kvmodels.engines.sqlite import file as sqlite_file
 from kvmodels.engines.sqlite.engine import SqliteEngine
-from kvmodels.engines.sqlite.file import APPLICATION_ID, FORMAT
-from kvmodels.engines.sqlite.settings import SqliteOptions
+from kvmodels.engines.sqlite.file import APPLICATION_ID, FORMAT, SqliteOptions
 from kvmodels.engines.sqlite.store import SqliteStore
 from kvmodels.engines.url import open_engine
 from tests.contract.shorthand import EVERYTHING, commit, get, keys, put

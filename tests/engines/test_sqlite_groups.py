@@ -28,9 +28,14 @@ from kvmodels.core.operations import (
 from kvmodels.engines.shared.clock import EngineClock
 from kvmodels.engines.sqlite import file as sqlite_file
 from kvmodels.engines.sqlite import log as sqlite_log
+from kvmodels.engines.sqlite import statements
 from kvmodels.engines.sqlite.engine import SqliteEngine
-from kvmodels.engines.sqlite.group_transaction import MANY, SqliteGroupTransaction, SqliteTransaction, group_transaction
-from kvmodels.engines.sqlite.reads import statements
+from kvmodels.engines.sqlite.write_transactions import (
+    MANY,
+    SqliteGroupTransaction,
+    SqliteTransaction,
+    group_transaction,
+)
 from kvmodels.errors import InvalidValueError
 from tests.engines.ledger import Bell
 

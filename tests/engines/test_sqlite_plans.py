@@ -19,9 +19,9 @@ from kvmodels.core.operations import (
     ReadRange,
     ReadResult,
 )
+from kvmodels.engines.sqlite import entry_join as sqlite_suffix_follow
+from kvmodels.engines.sqlite import statements
 from kvmodels.engines.sqlite.engine import SqliteEngine
-from kvmodels.engines.sqlite.reads import entry_join as sqlite_suffix_follow
-from kvmodels.engines.sqlite.reads import statements
 from tests.contract.shorthand import commit, put, rows
 
 

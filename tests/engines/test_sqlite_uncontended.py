@@ -29,9 +29,9 @@ from kvmodels.core.operations import (
     to_versionstamp,
 )
 from kvmodels.engines.shared.group_commit import GroupCommitter, UncontendedCommit
+from kvmodels.engines.sqlite import statements
 from kvmodels.engines.sqlite import uncontended as uncontended
 from kvmodels.engines.sqlite.engine import SqliteEngine
-from kvmodels.engines.sqlite.reads import statements
 from kvmodels.engines.sqlite.uncontended import UncontendedWriter
 from kvmodels.errors import (
     ClosedError,

@@ -31,7 +31,7 @@ from kvmodels import (
     UnknownFieldError,
 )
 from kvmodels._support import switches
-from kvmodels.catalog.compiled import CompiledCollection
+from kvmodels.catalog.collection import CompiledCollection
 from kvmodels.core.keys import encode_key
 from kvmodels.core.operations import AtomicWrite, Delete, ReadRange, ReadResult, Set
 from kvmodels.engines.memory.engine import MemoryEngine

@@ -12,8 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kvmodels import Database, Index, Indexed, KvModel, NoUsableIndexError, PrimaryKey, Q
-from kvmodels.catalog.collection import LiveCollection
-from kvmodels.catalog.compiled import MAX_PLANS, CompiledCollection
+from kvmodels.catalog.collection import MAX_PLANS, CompiledCollection, LiveCollection
 from kvmodels.flows.context import live_collection
 from kvmodels.query.planning.combining import Decision
 from kvmodels.query.planning.planner import plan_query

@@ -30,8 +30,8 @@ from kvmodels.api.opening import Opening
 from kvmodels.api.refusals import refuse_other_with
 from kvmodels.core.ulid import ULID
 from kvmodels.engines.contract import Engine
-from kvmodels.engines.shared.commit_signal import RECHECK_S
 from kvmodels.engines.shared.threads import is_missing_thread
+from kvmodels.engines.shared.waiting import RECHECK_S
 from kvmodels.errors import (
     ClosedError,
     CommitUnknownError,

@@ -1,7 +1,8 @@
-"""The engine that keeps everything in one LMDB folder; needs the extra ``lmdb``.
+"""The engine that keeps everything in one LMDB folder, and its snapshots; needs the extra ``lmdb``.
 
-Rules of this module: handles, which translate calls into reads and commits of the shared store; rows are in
-``lmdb_rows``, the environment is in ``lmdb_store``, the folder is in ``lmdb_file``.
+Rules of this module: handles, which translate calls into reads and commits of the shared store; see ``rows.py``,
+``environment.py`` and ``file.py``. A snapshot owns one read transaction, and ends it when it is closed, when it is too
+old, before the map is made larger and before the process forks.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import Final, Literal, cast
 
+import lmdb
+
 from kvmodels.core.operations import (
     Changes,
     Counted,
@@ -20,24 +23,65 @@ from kvmodels.core.operations import (
     GuardFailed,
     ReadRange,
     ReadResult,
+    Row,
     to_versionstamp,
 )
 from kvmodels.engines.contract import SMALL_COUNT, Capabilities, NotSmallError, bounded, is_small
-from kvmodels.engines.lmdb import counts as lmdb_counts
 from kvmodels.engines.lmdb import rows as lmdb_rows
 from kvmodels.engines.lmdb.environment import LmdbOptions
-from kvmodels.engines.lmdb.file import OpenEnvironment, data_file
-from kvmodels.engines.lmdb.snapshot import LmdbSnapshot
+from kvmodels.engines.lmdb.file import Databases, OpenEnvironment, data_file
+from kvmodels.engines.lmdb.rows import Transaction
 from kvmodels.engines.lmdb.store import LmdbStore
-from kvmodels.engines.shared.busy_timeout import Backoff
-from kvmodels.engines.shared.expiry import require_reached, require_retention, resume_expired, without_change_log
+from kvmodels.engines.shared.background import require_reached, require_retention, resume_expired, without_change_log
 from kvmodels.engines.shared.file_checks import canonical_path
 from kvmodels.engines.shared.file_engine import FileEngine, attach, require_sensible
-from kvmodels.engines.shared.file_snapshot import BEFORE_ALL_TIME
+from kvmodels.engines.shared.file_snapshot import BEFORE_ALL_TIME, FileSnapshot, SnapshotHandle
 from kvmodels.engines.shared.registry import StoreRegistry
+from kvmodels.engines.shared.waiting import Backoff
 from kvmodels.engines.sqlite.backup import copy_snapshot
 from kvmodels.errors import InvalidArgumentError
 from kvmodels.limits import Limits, Traits
+
+
+class LmdbSnapshot(FileSnapshot[Transaction]):
+    """A state of an LMDB store that stays readable while others write; close it soon.
+
+    It sees the deadlines as of its opening, so that two reads of it agree. While it is open, LMDB cannot use again the
+    pages that later commits free, in no process: the file grows.
+    """
+
+    def __init__(
+        self, engine: SnapshotHandle, store: LmdbStore, transaction: Transaction, databases: Databases
+    ) -> None:
+        state = store.state_in(transaction)
+        super().__init__(engine, store, state.version, state.clock)
+        self._store = store
+        self._databases = databases
+        self._reader = transaction
+
+    def _read(
+        self, reader: Transaction, ranges: Sequence[ReadRange], now: int, follow: Follow | None
+    ) -> tuple[list[list[Row]], list[list[Row]]]:
+        try:
+            found = lmdb_rows.read_ranges(reader, self._databases, ranges, now, follow=follow)
+        except lmdb.Error as error:
+            raise self._store.translated(error) from error
+        assert not isinstance(found, GuardFailed), "no guard was given"
+        return found
+
+    def _count(self, reader: Transaction, ranges: Sequence[ReadRange], now: int, most: int | None) -> list[int]:
+        try:
+            return lmdb_rows.count_ranges(reader, self._databases, ranges, now, most=most)
+        except lmdb.Error as error:
+            raise self._store.translated(error) from error
+
+    def _let_go(self, reader: Transaction) -> None:
+        reader.abort()
+
+    def _is_lost(self, reader: Transaction) -> bool:
+        del reader  # the store expires its snapshots before it closes or resizes the environment
+        return False
+
 
 LMDB_TRAITS: Final = Traits(may_lose_answers=False, snapshots=True, blocking=True, persistent=True)
 
@@ -181,7 +225,7 @@ class LmdbEngine(FileEngine[LmdbStore]):
         include_expired: bool = False,
         follow: Follow | None = None,
     ) -> ReadResult | GuardFailed | None:
-        """Read in this thread if that waits for nobody; None if it has to be done with ``read``.
+        """Read in this thread if that takes no waiting; None if it has to be done with ``read``.
 
         Readers of LMDB wait for nobody, unless the map is being made larger.
 
@@ -217,7 +261,7 @@ class LmdbEngine(FileEngine[LmdbStore]):
         return store.reading(lambda opened: _count(opened, store, ranges, guard))
 
     def count_at_once(self, ranges: Sequence[ReadRange], guard: Guard | None = None) -> Counted | GuardFailed | None:
-        """Count in this thread if that waits for nobody and is soon done; None if it has to be done with ``count``.
+        """Count in this thread if that takes no waiting and is soon done, else return None.
 
         Raises:
             ClosedError.
@@ -229,7 +273,7 @@ class LmdbEngine(FileEngine[LmdbStore]):
             return None
 
     def snapshot_at_once(self) -> LmdbSnapshot | None:
-        """Pin the present state in this thread if that waits for nobody; None if it has to be done with ``snapshot``.
+        """Pin the present state in this thread if that takes no waiting, else return None.
 
         Raises:
             ClosedError.
@@ -302,7 +346,7 @@ def _count(
             rows = lmdb_rows.read_ranges(transaction, opened.databases, (), now, guard=guard)
             if isinstance(rows, GuardFailed):
                 return rows
-        numbers = lmdb_counts.count_ranges(transaction, opened.databases, ranges, now, most=most)
+        numbers = lmdb_rows.count_ranges(transaction, opened.databases, ranges, now, most=most)
         return Counted(numbers, to_versionstamp(state.version))
 
 

@@ -21,15 +21,13 @@ import lmdb
 
 from kvmodels.core.operations import Follow, Guard, PredictedFollow, ReadRange, ReadResult, Row
 from kvmodels.engines.lmdb import file as lmdb_file
-from kvmodels.engines.lmdb.bulk_reads import ZEROS, Transaction
-from kvmodels.engines.lmdb.errors import translated
-from kvmodels.engines.lmdb.file import STATE_KEY, VERSION, Databases, OpenEnvironment, Settings, State
+from kvmodels.engines.lmdb.file import STATE_KEY, VERSION, Databases, OpenEnvironment, Settings, State, translated
 from kvmodels.engines.lmdb.lock import WriterLock
-from kvmodels.engines.lmdb.rows import unpacked
-from kvmodels.engines.shared.busy_timeout import Backoff
+from kvmodels.engines.lmdb.rows import ZEROS, Transaction, unpacked
 from kvmodels.engines.shared.clock import EngineClock
 from kvmodels.engines.shared.file_checks import FileIdentity, file_identity, replaced
 from kvmodels.engines.shared.file_snapshot import PinnedSnapshot, expire_snapshots
+from kvmodels.engines.shared.waiting import Backoff
 from kvmodels.errors import ClosedError, DecodeError, KvModelsError, StorageFullError
 
 T = TypeVar("T")
@@ -43,7 +41,7 @@ GROWTH: Final = 2
 
 
 def with_room(environment: lmdb.Environment, work: Callable[[lmdb.Environment], T]) -> T:
-    """Do ``work`` on an environment that nobody else uses yet, with a map that is as large as it takes."""
+    """Do ``work`` on an environment that is not shared yet, and enlarge its map as needed."""
     while True:
         try:
             return work(environment)
@@ -54,7 +52,7 @@ def with_room(environment: lmdb.Environment, work: Callable[[lmdb.Environment], 
 
 
 class LmdbOptions(NamedTuple):
-    """What all handles of one folder must agree on."""
+    """Options that all handles of one folder must agree on."""
 
     durability: str
     clock: Callable[[], int] | None
@@ -68,7 +66,7 @@ class LmdbOptions(NamedTuple):
 
 
 class LmdbEnvironment:
-    """What of a store is not its rows: the folder, the environment in it, those who read, and the snapshots.
+    """The folder of a store, the environment in it, its readers, and its snapshots.
 
     Args:
         path: canonical path of the folder.
@@ -103,7 +101,7 @@ class LmdbEnvironment:
         return Backoff(self.options.busy_timeout, self.translated)
 
     def no_wait(self) -> Backoff:
-        """For work that nobody waits for: it gives way to every other process."""
+        """Return a backoff that does not wait, for background work."""
         return Backoff(0, self.translated)
 
     def translated(self, error: Exception) -> KvModelsError:
@@ -140,7 +138,7 @@ class LmdbEnvironment:
             self._make_readable(failure, backoff)
 
     def reading_at_once(self, work: Callable[[OpenEnvironment], T]) -> T | None:
-        """Do ``work`` if that waits for nobody, else None; it may have been begun then."""
+        """Do ``work`` if that takes no waiting, else return None; it may have been begun then."""
         thread = get_ident()
         try:
             self._reading[thread] = True
@@ -154,7 +152,7 @@ class LmdbEnvironment:
     def point(self, key: bytes, guard: Guard | None = None, follow: Follow | None = None) -> ReadResult | None:
         """The row of one key, and single ones behind it, if that takes neither waiting nor a look at the clock.
 
-        The same as ``reading`` and ``lmdb_rows`` do in more steps; a lookup is little more than this. None: it is to be
+        The same as ``reading`` and ``rows.py`` do in more steps; a lookup is little more than this. None: it is to be
         read in the other way, because of a deadline, a guard that does not hold, or whatever else is not as usual.
         """
         thread = get_ident()
@@ -297,7 +295,7 @@ class LmdbEnvironment:
     # Closing and forks
 
     def closed_error(self) -> ClosedError:
-        """What a call on a closed store raises."""
+        """Return the error of a call on a closed store."""
         return ClosedError("this store is closed", url=self.url, reason=self.closed_reason)
 
     def refuse_calls(self, reason: str) -> None:

@@ -1,15 +1,17 @@
-"""The folder of an LMDB store: what is in it, whether it is ours, how it is made and opened.
+"""The folder of an LMDB store: whether it is ours, how it is made and opened, and how LMDB's errors are translated.
 
     data.mdb     the database
     lock.mdb     LMDB's readers and its lock for writing
     writer.lock  taken before that lock, because one can wait for it with a deadline; made by this library
 
 Rules of this module: a folder that is not ours is recognised before anything is written into it. Nothing but LMDB opens
-``data.mdb`` and ``lock.mdb``, because closing any other handle of them drops every lock of this process (POSIX).
+``data.mdb`` and ``lock.mdb``, because closing any other handle of them drops every lock of this process (POSIX). An
+error that the library does not know keeps LMDB's text as its reason.
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 from typing import NamedTuple
@@ -17,8 +19,65 @@ from typing import NamedTuple
 import lmdb
 
 from kvmodels.engines.shared.clock import EngineClock
-from kvmodels.engines.shared.file_checks import file_identity
-from kvmodels.errors import EngineError, ForeignFileError, ReadOnlyError, UnsupportedError
+from kvmodels.engines.shared.file_checks import file_identity, has_room_for_no_more
+from kvmodels.errors import (
+    DecodeError,
+    EngineError,
+    EngineTimeoutError,
+    ForeignFileError,
+    KvModelsError,
+    ReadOnlyError,
+    StorageFullError,
+    UnsupportedError,
+)
+
+NO_ROOM = frozenset({errno.ENOSPC, errno.EFBIG, errno.EDQUOT})
+
+LARGEST_WRITE = 1 << 16
+
+OPEN_ALREADY = "already open in this process"
+"""Of the text of an error that has neither a class nor a number."""
+
+DAMAGE = (lmdb.CorruptedError, lmdb.PageNotFoundError, lmdb.CursorFullError, lmdb.BadTxnError)
+
+
+def translated(error: Exception, url: str, data_file: str) -> KvModelsError:
+    """The error of this library for an error of LMDB or of its lock file; the caller raises it from the original."""
+    number = getattr(error, "code", None) or getattr(error, "errno", None)
+    reason = f"{type(error).__name__}: {error}"
+    if isinstance(error, (BlockingIOError, lmdb.ReadersFullError)):
+        return EngineTimeoutError("the file was busy for longer than the deadline", url=url, reason=reason)
+    # To LMDB, a write that the system has cut short for want of room is an I/O error.
+    if number in NO_ROOM or (number == errno.EIO and has_room_for_no_more([data_file], LARGEST_WRITE)):
+        return StorageFullError("there is no room for the write", url=url, reason=reason)
+    if isinstance(error, (lmdb.ReadonlyError, PermissionError)):
+        return ReadOnlyError(
+            "the file cannot be written",
+            url=url,
+            reason=reason,
+            hint="Make the folder and its files writable; those who only read register in lock.mdb too.",
+        )
+    if isinstance(error, DAMAGE):
+        return DecodeError("the LMDB file is damaged", reason=reason, hint="Restore a backup.")
+    if isinstance(error, lmdb.InvalidError):
+        return ForeignFileError("this file is not an LMDB database", url=url, reason=reason)
+    if isinstance(error, lmdb.VersionMismatchError):
+        return UnsupportedError(
+            "the file has a format that this version of LMDB does not know",
+            url=url,
+            reason=reason,
+            hint="Install the version of the package lmdb that wrote it, or a later one.",
+        )
+    if OPEN_ALREADY in str(error):
+        return EngineError(
+            "the folder is already open in this process, and not by this library",
+            url=url,
+            reason=reason,
+            hint="LMDB allows that once. Close the environment of the package lmdb first, or use another process.",
+        )
+    hint = "Nothing was written. Look at the disk and the file system if it happens again."
+    return EngineError("LMDB could not carry out the operation", url=url, reason=reason, hint=hint)
+
 
 FORMAT = 1
 """The number of the layout of the databases."""

@@ -16,7 +16,7 @@ import os
 from collections.abc import Callable
 from functools import partial
 
-from kvmodels.engines.shared.busy_timeout import Backoff
+from kvmodels.engines.shared.waiting import Backoff
 
 try:
     import fcntl

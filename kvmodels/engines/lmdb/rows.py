@@ -1,10 +1,13 @@
-"""Rows in an LMDB transaction: how one is laid out, reads of one snapshot, and the writes of one commit.
+"""Rows in an LMDB transaction: how one is laid out, reads and counts of one snapshot, and the writes of one commit.
 
     rows        key                 versionstamp without its zeros (8), encoding (1), whether a deadline follows (1),
                                     the deadline (8), the value
     deadlines   deadline (8)        the keys that have it
     log         key                 its last commit (8) and when that was (8)
     commits     commit, time (16)   the keys whose last change it was
+
+Items are fetched in pieces, and each piece is tested by functions of C, which is half the work of a step of Python for
+each item. A row count compares only the last key of a piece, and subtracts expired rows, which it finds by deadline.
 
 Rules of this module: every function takes a transaction and neither begins nor ends one. Numbers are big endian and
 signed ones have their sign bit turned over, so that they are in order as bytes.
@@ -13,8 +16,13 @@ signed ones have their sign bit turned over, so that they are in order as bytes.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, cast
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
+from operator import itemgetter
+from typing import Any, Final, TypeAlias, cast
+
+import lmdb
 
 from kvmodels.core.operations import (
     Change,
@@ -23,14 +31,96 @@ from kvmodels.core.operations import (
     Guard,
     GuardFailed,
     NoFollow,
+    PlainRow,
     ReadRange,
     Row,
     SuffixFollow,
     to_versionstamp,
 )
-from kvmodels.engines.lmdb.bulk_reads import HEAD, ZEROS, Transaction, items_of, plain_followed_rows, plain_rows
+from kvmodels.engines.contract import NotSmallError
 from kvmodels.engines.lmdb.file import LARGEST_KEY, Databases, State
 from kvmodels.errors import KeyTooLargeError
+
+Transaction: TypeAlias = "lmdb.Transaction[bytes]"  # generic for type checkers only
+Item: TypeAlias = tuple[bytes, bytes]
+"""A key and what is stored under it."""
+
+HEAD: Final = 10
+"""Bytes before the value, or before the deadline."""
+ZEROS: Final = b"\0\0"
+
+_FIRST_PIECE: Final = 32
+_LARGEST_PIECE: Final = 256
+"""Items of a piece. Each has twice as many as the one before, since up to so many are fetched behind a range."""
+
+_stored, _has_deadline = itemgetter(1), itemgetter(9)
+
+
+def items_of(transaction: Transaction, databases: Databases, one: ReadRange) -> Iterator[Item]:
+    """The items from one end of a range on, in its direction; they do not stop at its other end."""
+    start, end, _, reverse, _ = one
+    cursor = transaction.cursor(databases.rows)
+    if not reverse:
+        return cursor.iternext() if cursor.set_range(start) else iter(())
+    # The first key that is too large, then one back; none is too large: the last one.
+    positioned = cursor.prev() if end is not None and cursor.set_range(end) else cursor.last()
+    return cursor.iterprev() if positioned else iter(())
+
+
+def plain_rows(transaction: Transaction, databases: Databases, one: ReadRange) -> list[PlainRow] | None:
+    """The rows of a range that has an end, with their values; None if one of them has a deadline."""
+    items = _items_within(transaction, databases, one)
+    return None if items is None else _plain(items)
+
+
+def plain_followed_rows(
+    transaction: Transaction, databases: Databases, one: ReadRange, suffix: SuffixFollow
+) -> tuple[list[Item], list[PlainRow]] | None:
+    """The entries of a range that has an end, and the row behind each; None if one is missing or has a deadline."""
+    entries = _items_within(transaction, databases, one)
+    if entries is None:
+        return None
+    prefix, start = suffix.prefix, suffix.start
+    keys = [prefix + key[start:] for key, _ in entries]
+    if b"" in keys:  # which LMDB refuses to look up
+        return None
+    items = transaction.cursor(databases.rows).getmulti(keys)
+    return None if len(items) != len(keys) or _any_deadline(items) else (entries, _plain(items))
+
+
+def _items_within(transaction: Transaction, databases: Databases, one: ReadRange) -> list[Item] | None:
+    """The items of a range that has an end, up to its limit; None as soon as one is seen that has a deadline."""
+    start, end, limit, reverse, _ = one
+    found: list[Item] = []
+    if end is None:
+        return None
+    if start >= end:
+        return found
+    items, size = items_of(transaction, databases, one), _FIRST_PIECE
+    while limit is None or len(found) < limit:
+        piece = list(islice(items, size if limit is None else min(size, limit - len(found))))
+        if not piece:
+            break
+        if _any_deadline(piece):
+            return None
+        last = piece[-1][0]
+        if last < start if reverse else last >= end:
+            piece.sort()  # which they are, or backwards
+            within = piece[bisect_left(piece, (start,)) : bisect_left(piece, (end,))]
+            found += reversed(within) if reverse else within
+            break
+        found += piece
+        size = min(2 * size, _LARGEST_PIECE)
+    return found
+
+
+def _any_deadline(items: Iterable[Item]) -> bool:
+    return any(map(_has_deadline, map(_stored, items)))
+
+
+def _plain(items: Iterable[Item]) -> list[PlainRow]:
+    return [(key, data[HEAD:], data[8], data[:8] + ZEROS, None) for key, data in items]
+
 
 SIGN: Final = 1 << 63
 
@@ -56,7 +146,7 @@ def from_ordered(data: bytes, at: int = 0) -> int:
 
 
 def packed(row: Row) -> bytes:
-    """What is stored under the key of a row."""
+    """Return the stored bytes of a row."""
     if row.expire_at is None:
         return b"".join((row.versionstamp[:8], bytes((row.encoding, 0)), row.value))
     return b"".join((row.versionstamp[:8], bytes((row.encoding, 1)), ordered(row.expire_at), row.value))
@@ -347,3 +437,73 @@ def trim(transaction: Transaction, databases: Databases, floor: int, before_ms: 
         return floor
     last: int = _NUMBER.unpack_from(forgotten[-1][0])[0]
     return max(floor, last)
+
+
+_PIECE: Final = 256
+
+
+def count_ranges(
+    transaction: Transaction,
+    databases: Databases,
+    ranges: Sequence[ReadRange],
+    now: int,
+    *,
+    most: int | None = None,
+) -> list[int]:
+    """The live rows of each range.
+
+    Args:
+        transaction: is the snapshot.
+        databases: of its environment.
+        ranges: what to count.
+        now: rows with a deadline up to this time are absent.
+        most: how many rows may be walked in all; None: any number.
+
+    Raises:
+        NotSmallError: there are more.
+    """
+    numbers: list[int] = []
+    left = most
+    for one in ranges:
+        if one.end is None or one.limit is not None:
+            if left is not None and one.end is not None and one.limit is not None and one.limit > left:
+                raise NotSmallError
+            found = read_ranges(transaction, databases, (one._replace(keys_only=True),), now)
+            assert not isinstance(found, GuardFailed), "no guard was given"
+            number = walked = len(found[0][0])
+        else:
+            walked = _number_of_keys(transaction, databases, one.start, one.end, left)
+            number = walked - (_number_of_expired(transaction, databases, one.start, one.end, now) if walked else 0)
+        numbers.append(number)
+        if left is not None:
+            left -= walked
+            if left < 0:
+                raise NotSmallError
+    return numbers
+
+
+def _number_of_keys(transaction: Transaction, databases: Databases, start: bytes, end: bytes, most: int | None) -> int:
+    """How many keys lie in a range; a few more than ``most`` if there are more."""
+    if start >= end:
+        return 0
+    cursor = transaction.cursor(databases.rows)
+    if not cursor.set_range(start):
+        return 0
+    keys = cursor.iternext(True, False)
+    number = 0
+    while True:
+        piece: list[bytes] = list(islice(keys, _PIECE))
+        if len(piece) < _PIECE or piece[-1] >= end:
+            return number + bisect_left(piece, end)
+        number += _PIECE
+        if most is not None and number > most:
+            return number
+
+
+def _number_of_expired(transaction: Transaction, databases: Databases, start: bytes, end: bytes, now: int) -> int:
+    number = 0
+    for deadline, key in transaction.cursor(databases.deadlines).iternext():
+        if from_ordered(deadline) > now:
+            break
+        number += start <= key < end
+    return number

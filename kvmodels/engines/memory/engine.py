@@ -28,22 +28,20 @@ from kvmodels.core.operations import (
     to_versionstamp,
 )
 from kvmodels.engines.contract import Capabilities
-from kvmodels.engines.memory.log import ChangeLog
 from kvmodels.engines.memory.snapshot import MemorySnapshot
-from kvmodels.engines.memory.store import MemoryStore
-from kvmodels.engines.shared.clock import EngineClock
-from kvmodels.engines.shared.commit_signal import wait_for
-from kvmodels.engines.shared.evaluation import confirmed_failures, evaluate, visible
-from kvmodels.engines.shared.expiry import (
+from kvmodels.engines.memory.store import ChangeLog, MemoryStore
+from kvmodels.engines.shared.background import (
     require_reached,
     require_retention,
     require_sweep_limit,
     resume_expired,
     without_change_log,
 )
+from kvmodels.engines.shared.clock import EngineClock
+from kvmodels.engines.shared.evaluation import confirmed_failures, evaluate, visible
 from kvmodels.engines.shared.file_checks import read_only
-from kvmodels.engines.shared.forking import forget_after_fork
-from kvmodels.engines.shared.registry import StoreRegistry, require_same_options
+from kvmodels.engines.shared.registry import StoreRegistry, forget_after_fork, require_same_options
+from kvmodels.engines.shared.waiting import wait_for
 from kvmodels.engines.sqlite import backup as backups
 from kvmodels.errors import ClosedError, InvalidArgumentError
 from kvmodels.limits import Limits, Traits
@@ -129,7 +127,7 @@ class MemoryEngine:
 
     @property
     def url(self) -> str:
-        """What was opened, for messages."""
+        """Return the URL that was opened, for messages."""
         return self._url
 
     def now_ms(self) -> int:
@@ -388,7 +386,7 @@ class MemoryEngine:
 
 
 def _failed_guard(store: MemoryStore, guard: Guard, now: int | None) -> GuardFailed | None:
-    """What a guard that does not hold is answered with; the lock is held, and ``now`` None shows every row."""
+    """Return the answer to a guard that does not hold; the lock is held, and ``now`` None shows every row."""
     row = store.rows.get(guard.key)
     if now is not None:
         row = visible(row, now)

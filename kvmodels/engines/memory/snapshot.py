@@ -19,7 +19,7 @@ class MemoryHandle(Protocol):
 
     @property
     def url(self) -> str:
-        """What was opened, for messages."""
+        """Return the URL that was opened, for messages."""
         ...
 
     def check_open(self) -> MemoryStore:

@@ -1,13 +1,14 @@
-"""The rows of a memory store by key, the sorted list of their keys, and the old rows that snapshots still need.
+"""The rows of a memory store by key, the sorted list of their keys, old rows that snapshots need, and the change log.
 
 Rules of this module: every method is called with ``lock`` held; only ``rows.get`` and ``stamp`` may be used without it,
-as ``MemoryEngine.read`` does. The mapping is the truth: the sorted list is built again after an interrupt.
+as ``MemoryEngine.read`` does. The mapping is the truth: the sorted list is built again after an interrupt. Recording a
+commit in the log twice is the same as once, so that a commit which an interrupt cut short can be finished.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from heapq import merge
 from itertools import islice
 from typing import Final, NamedTuple, cast
@@ -16,12 +17,73 @@ from sortedcontainers import SortedList
 
 from kvmodels._support.turns import Turns
 from kvmodels.core.operations import Change, Changes, Check, ReadRange, Row, SuffixFollow, to_versionstamp
-from kvmodels.engines.memory.log import ChangeLog
-from kvmodels.engines.shared.background import BackgroundTask
+from kvmodels.engines.shared.background import NEVER_MS, PAUSE_WATCHED_S, SWEEP_BATCH, seconds_until, trim_slack_ms
 from kvmodels.engines.shared.clock import EngineClock
-from kvmodels.engines.shared.commit_signal import CommitSignal
 from kvmodels.engines.shared.evaluation import visible
-from kvmodels.engines.shared.expiry import NEVER_MS, PAUSE_WATCHED_S, SWEEP_BATCH, seconds_until, trim_slack_ms
+from kvmodels.engines.shared.threads import BackgroundTask
+from kvmodels.engines.shared.waiting import CommitSignal
+
+
+class ChangeLog:
+    """Keys in the order of their last change; a key is there once, however often it was changed.
+
+    Args:
+        retention_ms: how long a change is kept at least.
+        floor: the last versionstamp of which nothing is known.
+
+    Examples:
+        >>> log = ChangeLog(1_000, b"0")
+        >>> log.record([b"a", b"b"], b"1", 10)
+        >>> log.record([b"a"], b"2", 20)
+        >>> log.after(b"0")
+        [(b'b', b'1'), (b'a', b'2')]
+        >>> log.trim(1_015)
+        >>> log.floor, log.after(b"1")
+        (b'1', [(b'a', b'2')])
+    """
+
+    __slots__ = ("_last", "floor", "retention_ms")
+
+    def __init__(self, retention_ms: int, floor: bytes) -> None:
+        self.retention_ms = retention_ms
+        self.floor = floor
+        self._last: dict[bytes, tuple[bytes, int]] = {}
+
+    def record(self, keys: Iterable[bytes], stamp: bytes, now: int) -> None:
+        """Note that a commit changed the keys; O(1) each."""
+        last = self._last
+        for key in keys:
+            last.pop(key, None)  # so that it moves to the end
+            last[key] = (stamp, now)
+
+    def after(self, stamp: bytes) -> list[tuple[bytes, bytes]]:
+        """(key, versionstamp) of each key that changed after ``stamp``; O(what is returned)."""
+        found: list[tuple[bytes, bytes]] = []
+        for key, (changed, _) in reversed(self._last.items()):
+            if changed <= stamp:
+                break
+            found.append((key, changed))
+        found.reverse()
+        return found
+
+    @property
+    def oldest_ms(self) -> int | None:
+        """When the oldest change that is kept was made."""
+        for _, made in self._last.values():
+            return made
+        return None
+
+    def trim(self, now: int) -> None:
+        """Forget changes that are older than the retention."""
+        end = 0
+        for stamp, made in self._last.values():
+            if made + self.retention_ms > now:
+                break
+            end += 1
+            self.floor = stamp
+        for key in list(islice(self._last, end)):
+            del self._last[key]
+
 
 _FROM_START_TO_BEFORE_END: Final = (True, False)
 
@@ -48,7 +110,7 @@ class _Redo(NamedTuple):
 
 
 class MemoryStore:
-    """What all handles of one memory store share.
+    """The state that all handles of one memory store share.
 
     Attributes:
         rows: the rows by key, expired ones included.

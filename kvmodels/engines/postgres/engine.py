@@ -30,10 +30,9 @@ from kvmodels.engines.postgres.reads import changes_once, count_once, read_and_f
 from kvmodels.engines.postgres.settings import PostgresOptions, require_sensible_options, retention_ms, shown_url
 from kvmodels.engines.postgres.snapshot import PostgresSnapshot
 from kvmodels.engines.postgres.store import PostgresStore
-from kvmodels.engines.shared.commit_signal import wait_for
-from kvmodels.engines.shared.expiry import require_reached, require_sweep_limit, resume_expired, without_change_log
-from kvmodels.engines.shared.forking import forget_after_fork
-from kvmodels.engines.shared.registry import StoreRegistry, require_same_options
+from kvmodels.engines.shared.background import require_reached, require_sweep_limit, resume_expired, without_change_log
+from kvmodels.engines.shared.registry import StoreRegistry, forget_after_fork, require_same_options
+from kvmodels.engines.shared.waiting import wait_for
 from kvmodels.engines.sqlite.backup import SHARED_FILE_MODE, copy_snapshot
 from kvmodels.errors import ClosedError
 from kvmodels.limits import Limits, Traits

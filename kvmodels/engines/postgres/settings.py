@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, cast
 import psycopg
 from psycopg.conninfo import conninfo_to_dict, make_conninfo
 
-from kvmodels.engines.shared.expiry import require_retention
+from kvmodels.engines.shared.background import require_retention
 from kvmodels.errors import InvalidArgumentError
 
 SCHEME: Final = "postgresql://"

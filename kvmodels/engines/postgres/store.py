@@ -26,12 +26,12 @@ from kvmodels.engines.postgres.reads import NONE, StateSeen, Times, read_and_fol
 from kvmodels.engines.postgres.schema import prepare_schema, quoted
 from kvmodels.engines.postgres.settings import ANSWER_S, PostgresOptions, connection_string
 from kvmodels.engines.postgres.snapshot import SNAPSHOTS
-from kvmodels.engines.shared.busy_timeout import Backoff
+from kvmodels.engines.shared.background import DueRemovals, LogState, StoreBackground
 from kvmodels.engines.shared.clock import EngineClock, system_clock_ms
-from kvmodels.engines.shared.file_background import DueRemovals, LogState, StoreBackground
 from kvmodels.engines.shared.file_checks import read_only
 from kvmodels.engines.shared.file_snapshot import PinnedSnapshot, expire_snapshots
 from kvmodels.engines.shared.group_commit import Group, GroupCommitter
+from kvmodels.engines.shared.waiting import Backoff
 from kvmodels.errors import ClosedError, EngineTimeoutError, KvModelsError
 
 READS: Final = "reads"

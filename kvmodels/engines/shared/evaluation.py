@@ -1,4 +1,4 @@
-"""What checks, arithmetic and versionstamps mean, in one place for every engine.
+"""The meaning of checks, arithmetic and versionstamps, in one place for every engine.
 
 Rules of this module: pure functions over operations and rows; an engine evaluates a whole operation with them
 before it changes anything.
@@ -73,7 +73,7 @@ def require_storable_deadline(expire_at: int, key: bytes) -> None:
 def evaluate(
     mutations: Sequence[Mutation], stamp: bytes, now: int, stored: Callable[[bytes], Row | None]
 ) -> tuple[dict[bytes, Row | None], int | None]:
-    """What the mutations, applied in order, make of the rows; nothing is written.
+    """Return the rows after the mutations, applied in order; nothing is written.
 
     Args:
         mutations: of one operation.

@@ -110,7 +110,7 @@ def has_room_for_no_more(files: Iterable[str], size: int) -> bool:
 
 
 def replaced(url: str, path: str) -> EngineError:
-    """What a call raises that finds another file under the path of an open store."""
+    """Return the error of a call that finds another file under the path of an open store."""
     return EngineError(
         "the file was replaced while the store was open",
         url=url,
@@ -120,7 +120,7 @@ def replaced(url: str, path: str) -> EngineError:
 
 
 def unusable(url: str, path: str, error: OSError) -> EngineError:
-    """What an opening raises that the operating system has not let look at the path."""
+    """Return the error of an opening that the operating system has denied access to the path."""
     denied = isinstance(error, PermissionError)
     enter = "Let this user enter every folder above the file and read its own folder, or give another path."
     return EngineError(
@@ -132,7 +132,7 @@ def unusable(url: str, path: str, error: OSError) -> EngineError:
 
 
 def read_only(url: str, *, asked_for: bool) -> ReadOnlyError:
-    """What a write raises where the store is open for reading only, because of ``readonly=True`` or of permissions."""
+    """Return the error of a write to a store that is read-only, by ``readonly=True`` or by permissions."""
     denied = "This user may not write the file or its folder. Make both writable, and open the store again."
     return ReadOnlyError(
         "this store is open for reading only",

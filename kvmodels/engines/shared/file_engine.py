@@ -1,4 +1,4 @@
-"""What every engine on a file has in common: handles of a store that its process opens once.
+"""The common part of engines on a file: handles of a store that the process opens once.
 
 Rules of this module: a handle translates calls and nothing more; whatever two handles share is in the store. How the
 store reads and writes is the business of the engine.
@@ -12,14 +12,11 @@ from typing import Any, Generic, Protocol, TypeVar
 from kvmodels._support.turns import Turns
 from kvmodels.core.operations import AtomicWrite, Committed, Conflict, Removal, to_versionstamp
 from kvmodels.engines.contract import CommitWaiter, QueuedCommit
-from kvmodels.engines.shared.busy_timeout import Backoff
+from kvmodels.engines.shared.background import StoreBackground, require_sweep_limit
 from kvmodels.engines.shared.clock import EngineClock
-from kvmodels.engines.shared.commit_signal import wait_for
-from kvmodels.engines.shared.expiry import require_sweep_limit
-from kvmodels.engines.shared.file_background import StoreBackground
 from kvmodels.engines.shared.file_checks import FileIdentity, replaced, unusable
-from kvmodels.engines.shared.forking import forget_after_fork
-from kvmodels.engines.shared.registry import SharedStore, StoreRegistry, require_same_options
+from kvmodels.engines.shared.registry import SharedStore, StoreRegistry, forget_after_fork, require_same_options
+from kvmodels.engines.shared.waiting import Backoff, wait_for
 from kvmodels.errors import ClosedError, InvalidArgumentError
 from kvmodels.limits import Limits
 
@@ -68,7 +65,7 @@ class FileStore(SharedStore, Protocol):
         ...
 
     def closed_error(self) -> ClosedError:
-        """What a call on a closed store raises."""
+        """Return the error of a call on a closed store."""
         ...
 
     def close(self) -> None:
@@ -106,7 +103,7 @@ class FileEngine(Generic[StoreT]):
 
     @property
     def url(self) -> str:
-        """What was opened, for messages."""
+        """Return the URL that was opened, for messages."""
         return self._url
 
     def now_ms(self) -> int:

@@ -36,7 +36,7 @@ class SnapshotHandle(Protocol):
 
     @property
     def url(self) -> str:
-        """What was opened, for messages."""
+        """Return the URL that was opened, for messages."""
         ...
 
     def check_open(self) -> Any:
@@ -217,7 +217,7 @@ class FileSnapshot(ABC, Generic[ReaderT]):
 
 
 def expire_snapshots(snapshots: dict[int, weakref.ref[PinnedSnapshot]], now: int | None) -> None:
-    """End the snapshots that are too old (None: all), so that a forgotten one does not hold the file for ever."""
+    """End the snapshots that are too old (None: all), so that a forgotten one releases the file."""
     for number, reference in list(snapshots.items()):
         snapshot = reference()
         if snapshot is None:

@@ -32,8 +32,7 @@ from typing import Any, Final, Protocol
 from kvmodels._support import switches
 from kvmodels.core.operations import AtomicWrite, Committed, Conflict, Removal, Set
 from kvmodels.engines.contract import CommitWaiter, QueuedCommit
-from kvmodels.engines.shared.busy_timeout import Backoff
-from kvmodels.engines.shared.commit_signal import RECHECK_S
+from kvmodels.engines.shared.waiting import RECHECK_S, Backoff
 from kvmodels.errors import CommitUnknownError, EngineError, KvModelsError
 
 MOST_MEMBERS: Final = 512
@@ -177,7 +176,7 @@ class UncontendedCommit:
 
 
 class Group:
-    """What one leader carries out in one transaction.
+    """The operations that one leader carries out in one transaction.
 
     Attributes:
         members: in the order in which they came; those that the transaction has not reached are still in the queue.
@@ -202,7 +201,7 @@ class Group:
         return self.members[0].backoff
 
     def take(self) -> Member | None:
-        """The next member of the group; None when nobody waits, or the group is large enough."""
+        """Return the next member of the group; None if none waits or the group is large enough."""
         queue, members = self._queue, self.members
         while queue:
             member = queue[0]
@@ -285,7 +284,7 @@ class Group:
 
 
 class _ThreadWaiter:
-    """What a thread waits at for its answer, or for the turn."""
+    """The lock at which a thread waits for its answer, or for the turn."""
 
     __slots__ = ("_lock",)
 
@@ -380,7 +379,7 @@ class GroupCommitter:
         return commit.outcome
 
     def submit(self, write: AtomicWrite | Removal, backoff: Backoff, waiter: CommitWaiter) -> Member:
-        """Put an operation into the queue and return at once. Somebody must call ``lead`` then."""
+        """Put an operation into the queue and return at once; the caller ensures that ``lead`` is called."""
         member = Member(write, self, backoff, waiter)
         self._queue.append(member)
         return member
@@ -391,7 +390,7 @@ class GroupCommitter:
             self._lead(None)
 
     def _proceed(self, member: Member) -> None:
-        """Lead if nobody does, or wait; the caller looks whether its member was answered and comes again."""
+        """Lead if no thread does, or wait; the caller then checks its member, and calls again if it has no answer."""
         if not self._turn.locked():
             self._lead(member)
             return
@@ -514,7 +513,7 @@ class GroupCommitter:
 
 
 def outcome_note(outcome: Committed | Conflict | BaseException | None) -> str:
-    """What an interruption says of the commit that it came upon; None: it was withdrawn."""
+    """Return the outcome of a commit that was interrupted; None: it was withdrawn."""
     if outcome is None:
         return "the commit was not applied"
     if isinstance(outcome, Committed):

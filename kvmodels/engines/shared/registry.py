@@ -1,21 +1,94 @@
-"""The stores that are open in this process, so that every handle of one name or path shares one of them.
+"""The stores that are open in this process, shared by all handles of one name or path, and what a fork does to them.
 
-Rules of this module: a store is opened, counted and released with the lock of its registry held; that lock is
-always taken before a lock of a store, never after it.
+Rules of this module: a store is opened, counted and released with the lock of its registry held; that lock is always
+taken before a lock of a store, never after it. Forks cost nothing per call: the fork hooks of the interpreter do the
+work, and no process ids are compared. A child never uses what belongs to the parent: its engines are closed. Before the
+fork, every shared store closes what a child must not inherit.
+
+SQLite is the reason: it keeps the locks of a file per process, so a child that inherits them believes that it holds
+locks which it does not hold, even on a connection of its own. The parent then deletes the write-ahead log under it, and
+its commits are lost.
 """
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from typing import Any, Generic, Protocol, TypeVar
 
-from kvmodels.engines.shared.forking import take_part_in_forks
 from kvmodels.errors import InvalidArgumentError
 
 
+class ForkAware(Protocol):
+    """An engine, which belongs to the process that made it."""
+
+    def abandon(self) -> None:
+        """Forget the parent's store without touching it; later calls raise ClosedError."""
+        ...
+
+
+class ForkParticipant(Protocol):
+    """State of the module that must be consistent at the moment of a fork."""
+
+    def before_fork(self) -> None:
+        """Wait for running calls, let go of files, and hold the locks."""
+        ...
+
+    def after_fork_in_parent(self) -> None:
+        """Release the locks."""
+        ...
+
+    def after_fork_in_child(self) -> None:
+        """Release the locks and forget every store of the parent."""
+        ...
+
+
+_engines: weakref.WeakSet[ForkAware] = weakref.WeakSet()
+_participants: list[ForkParticipant] = []
+_lock = threading.Lock()
+
+
+def forget_after_fork(engine: ForkAware) -> None:
+    """Have ``engine.abandon()`` called in every child that is forked while ``engine`` is referenced."""
+    with _lock:
+        _engines.add(engine)
+
+
+def take_part_in_forks(participant: ForkParticipant) -> None:
+    """Have the three methods of ``participant`` called around every fork, for the life of the process."""
+    with _lock:
+        _participants.append(participant)
+
+
+def _before() -> None:
+    # Participants first: opening an engine holds a participant's lock while it registers the engine here.
+    for participant in _participants:
+        participant.before_fork()
+    _lock.acquire()
+
+
+def _after_in_parent() -> None:
+    _lock.release()
+    for participant in reversed(_participants):
+        participant.after_fork_in_parent()
+
+
+def _after_in_child() -> None:
+    for engine in list(_engines):
+        engine.abandon()
+    _engines.clear()
+    _lock.release()
+    for participant in reversed(_participants):
+        participant.after_fork_in_child()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=_before, after_in_parent=_after_in_parent, after_in_child=_after_in_child)
+
+
 class SharedStore(Protocol):
-    """What a registry needs to know of a store."""
+    """A store that a registry holds."""
 
     handles: int
 

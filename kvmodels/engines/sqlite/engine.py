@@ -1,7 +1,8 @@
-"""The engine that keeps everything in one SQLite file, or in a private SQLite database in memory.
+"""The engine that keeps everything in one SQLite file, or in a private SQLite database in memory, and its snapshots.
 
 Rules of this module: handles, which translate calls into reads and commits of the shared store; SQL is in
-``sqlite_statements``, connections are in ``sqlite_store``, the file is in ``sqlite_file``.
+``statements.py``, connections are in ``store.py``, the file is in ``file.py``. A snapshot owns one connection, and
+gives it back when it is closed, when it is too old, and before the process forks.
 """
 
 from __future__ import annotations
@@ -25,25 +26,64 @@ from kvmodels.core.operations import (
     ReadRange,
     ReadResult,
     Removal,
+    Row,
     to_versionstamp,
 )
 from kvmodels.engines.contract import SMALL_COUNT, Capabilities, NotSmallError, bounded, is_small
-from kvmodels.engines.shared.busy_timeout import Backoff
-from kvmodels.engines.shared.expiry import require_reached, require_retention, resume_expired, without_change_log
+from kvmodels.engines.shared.background import require_reached, require_retention, resume_expired, without_change_log
 from kvmodels.engines.shared.file_checks import canonical_path
 from kvmodels.engines.shared.file_engine import FileEngine, attach, require_sensible
+from kvmodels.engines.shared.file_snapshot import FileSnapshot, SnapshotHandle
 from kvmodels.engines.shared.registry import StoreRegistry
+from kvmodels.engines.shared.waiting import Backoff
+from kvmodels.engines.sqlite import counts as sqlite_counts
 from kvmodels.engines.sqlite import log as sqlite_log
+from kvmodels.engines.sqlite import points, statements
 from kvmodels.engines.sqlite.backup import SHARED_FILE_MODE, new_backup
-from kvmodels.engines.sqlite.file import Connection, connect_memory
-from kvmodels.engines.sqlite.reads import counts as sqlite_counts
-from kvmodels.engines.sqlite.reads import points, statements
-from kvmodels.engines.sqlite.reads.turn_reads import SqliteTurnReader
-from kvmodels.engines.sqlite.reservation import release_writes, reserve_writes
-from kvmodels.engines.sqlite.settings import MEMORY_PATH, SqliteOptions
-from kvmodels.engines.sqlite.snapshot import SqliteSnapshot
+from kvmodels.engines.sqlite.file import MEMORY_PATH, Connection, SqliteOptions, connect_memory
+from kvmodels.engines.sqlite.points import SqliteTurnReader
 from kvmodels.engines.sqlite.store import SqliteStore
+from kvmodels.engines.sqlite.write_transactions import release_writes, reserve_writes
 from kvmodels.limits import Limits, Traits
+
+
+class SqliteSnapshot(FileSnapshot[Connection]):
+    """A state of an SQLite store that stays readable while others write; close it soon.
+
+    It sees the deadlines as of its opening, so that two reads of it agree. The connection is its own until it is
+    closed; it expires when it is too old, and when the process forks.
+    """
+
+    def __init__(self, engine: SnapshotHandle, store: SqliteStore, owned: list[Connection]) -> None:
+        super().__init__(engine, store, *statements.pinned_state(owned[0]))
+        self._store = store
+        self._reader = owned.pop()
+
+    def _read(
+        self, reader: Connection, ranges: Sequence[ReadRange], now: int, follow: Follow | None
+    ) -> tuple[list[list[Row]], list[list[Row]]]:
+        try:
+            found = statements.read_ranges(reader, ranges, now, None, follow)
+        except sqlite3.Error as error:
+            raise self._store.translated(error) from error
+        assert not isinstance(found, GuardFailed), "no guard was given"
+        return found
+
+    def _count(self, reader: Connection, ranges: Sequence[ReadRange], now: int, most: int | None) -> list[int]:
+        try:
+            return sqlite_counts.count_ranges(reader, ranges, now, indexed=not self._store.readonly, most=most)
+        except sqlite3.Error as error:
+            raise self._store.translated(error) from error
+
+    def _let_go(self, reader: Connection) -> None:
+        if self._store.in_memory:
+            reader.close()
+        else:
+            self._store.give_back(reader)
+
+    def _is_lost(self, reader: Connection) -> bool:
+        return reader.discarded
+
 
 FILE_TRAITS = Traits(may_lose_answers=False, snapshots=True, blocking=True, persistent=True)
 MEMORY_TRAITS = Traits(may_lose_answers=False, snapshots=True, blocking=True, persistent=False)
@@ -220,7 +260,7 @@ class SqliteEngine(FileEngine[SqliteStore]):
         include_expired: bool = False,
         follow: Follow | None = None,
     ) -> ReadResult | GuardFailed | None:
-        """Read in this thread if that waits for nobody; None if it has to be done with ``read``.
+        """Read in this thread if that takes no waiting; None if it has to be done with ``read``.
 
         Readers of a log wait for no writer. What they may wait for is a file that another process opens or closes, a
         connection that must be opened first, and the one connection of a private database in memory.
@@ -261,7 +301,7 @@ class SqliteEngine(FileEngine[SqliteStore]):
         return store.reading(lambda connection: _count(connection, store, ranges, guard))
 
     def count_at_once(self, ranges: Sequence[ReadRange], guard: Guard | None = None) -> Counted | GuardFailed | None:
-        """Count in this thread if that waits for nobody and is soon done; None if it has to be done with ``count``.
+        """Count in this thread if that takes no waiting and is soon done, else return None.
 
         Raises:
             ClosedError.
@@ -304,7 +344,7 @@ class SqliteEngine(FileEngine[SqliteStore]):
                     store.give_back(owned.pop())
 
     def snapshot_at_once(self) -> SqliteSnapshot | None:
-        """Pin the present state in this thread if that waits for nobody; None if it has to be done with ``snapshot``.
+        """Pin the present state in this thread if that takes no waiting, else return None.
 
         Raises:
             ClosedError.
@@ -336,7 +376,7 @@ class SqliteEngine(FileEngine[SqliteStore]):
         return store.reading(lambda connection: _changes(connection, store, one, after))
 
     def writer_pragmas(self) -> dict[str, int | str]:
-        """What the writing connection says of its own settings, by name; for tests and for support.
+        """Return the settings of the writing connection by name; for tests and for support.
 
         Raises:
             ClosedError: the engine is closed.

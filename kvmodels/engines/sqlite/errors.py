@@ -10,8 +10,8 @@ import sqlite3
 from collections.abc import Callable
 from typing import TypeVar
 
-from kvmodels.engines.shared.busy_timeout import Backoff
 from kvmodels.engines.shared.file_checks import has_room_for_no_more
+from kvmodels.engines.shared.waiting import Backoff
 from kvmodels.errors import (
     DecodeError,
     EngineError,
@@ -36,7 +36,7 @@ def _primary_code(error: Exception) -> int:
 
 
 def leaves_doubt(error: sqlite3.Error, path: str) -> bool:
-    """Whether nobody can say what the disk holds after this error of COMMIT.
+    """Return whether the state of the disk is unknown after this error of COMMIT.
 
     A full disk is certain: the frame that marks the commit was not written. Any other I/O error, a failed fsync above
     all, leaves doubt.

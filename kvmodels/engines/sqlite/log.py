@@ -1,7 +1,7 @@
 """The change log of an SQLite file: for each key the commit that changed it last.
 
 Rules of this module: triggers write it, so that every process that writes the file keeps it, whatever options it was
-opened with; the retention is stored in the file. As in ``sqlite_statements``, no statement is left open and no
+opened with; the retention is stored in the file. As in ``statements``, no statement is left open and no
 transaction begun or ended, except in ``set_up``.
 """
 
@@ -11,7 +11,7 @@ import sqlite3
 from typing import Any, Final
 
 from kvmodels.core.operations import Change, ReadRange, Row, to_versionstamp
-from kvmodels.engines.shared.file_background import LogState
+from kvmodels.engines.shared.background import LogState
 
 # An upsert and not INSERT OR REPLACE: inside a trigger the outer statement's conflict clause would hold instead.
 _RECORD: Final = (

@@ -23,9 +23,8 @@ from kvmodels.core.operations import (
     Removal,
 )
 from kvmodels.engines.contract import CommitWaiter
-from kvmodels.engines.shared.busy_timeout import Backoff, SharedBackoff
+from kvmodels.engines.shared.background import DueRemovals, StoreBackground
 from kvmodels.engines.shared.clock import EngineClock
-from kvmodels.engines.shared.file_background import DueRemovals, StoreBackground
 from kvmodels.engines.shared.file_checks import (
     FileIdentity,
     file_identity,
@@ -35,20 +34,21 @@ from kvmodels.engines.shared.file_checks import (
 )
 from kvmodels.engines.shared.file_snapshot import PinnedSnapshot, expire_snapshots
 from kvmodels.engines.shared.group_commit import Group, GroupCommitter, Member
+from kvmodels.engines.shared.waiting import Backoff, SharedBackoff
 from kvmodels.engines.sqlite import file as sqlite_file
 from kvmodels.engines.sqlite import log as sqlite_log
+from kvmodels.engines.sqlite import statements
 from kvmodels.engines.sqlite.errors import leaves_doubt, translated, with_backoff
-from kvmodels.engines.sqlite.group_transaction import SqliteTransaction, group_transaction
-from kvmodels.engines.sqlite.reads import statements
-from kvmodels.engines.sqlite.reads.points import IDLE_CONNECTIONS
-from kvmodels.engines.sqlite.settings import (
+from kvmodels.engines.sqlite.file import (
     MEMORY_PATH,
     REPORTED_PRAGMAS,
     SETTINGS_OF_A_READER,
     SETTINGS_OF_THE_WRITER,
     SqliteOptions,
 )
+from kvmodels.engines.sqlite.points import IDLE_CONNECTIONS
 from kvmodels.engines.sqlite.uncontended import UncontendedWriter
+from kvmodels.engines.sqlite.write_transactions import SqliteTransaction, group_transaction
 from kvmodels.errors import ClosedError, CommitUnknownError, KvModelsError
 
 T = TypeVar("T")
@@ -104,7 +104,7 @@ class SqliteStore:
         return Backoff(self.options.busy_timeout, self.translated)
 
     def no_wait(self) -> Backoff:
-        """For work that nobody waits for: it gives way to every other process."""
+        """Return a backoff that does not wait, for background work."""
         return Backoff(0, self.translated)
 
     def open(self) -> None:
@@ -195,7 +195,7 @@ class SqliteStore:
         return file_identity(self.path)
 
     def reading_at_once(self, work: Callable[[sqlite_file.Connection], T]) -> T | None:
-        """Do ``work`` if that waits for nobody, else None; it may have been begun then."""
+        """Do ``work`` if that takes no waiting, else return None; it may have been begun then."""
         if self.in_memory:
             # Not acquire(blocking=False): an interrupt behind it would leave the lock taken. Between the look and the
             # "with" another thread may come, whose commit in memory is short.
@@ -218,7 +218,7 @@ class SqliteStore:
         return self.reading(statements.pinned_state)[0]
 
     def due(self) -> DueRemovals:
-        """What waits to be removed; raises as ``reading``."""
+        """Return the rows and changes that are due for removal; raises as ``reading``."""
         return self.reading(lambda one: DueRemovals(statements.earliest_deadline(one), sqlite_log.log_state(one)))
 
     def borrow_at_once(self) -> list[sqlite_file.Connection]:
@@ -416,7 +416,7 @@ class SqliteStore:
         self._discard(connection)
 
     def fail(self, error: sqlite3.Error) -> CommitUnknownError:
-        """Close the store, because nobody can say what the disk holds."""
+        """Close the store, because the state of the disk is unknown."""
         self.closed_reason = "an I/O error in COMMIT"
         reason = f"{error.sqlite_errorname}: {error}"
         return CommitUnknownError("the disk failed while a commit was being written", url=self.url, reason=reason)
@@ -463,13 +463,13 @@ class SqliteStore:
     # Snapshots
 
     def expire_snapshots(self, now: int | None) -> None:
-        """End the snapshots that are too old (None: all), so that a forgotten one does not hold the log for ever."""
+        """End the snapshots that are too old (None: all), so that a forgotten one releases the log."""
         expire_snapshots(self.snapshots, now)
 
     # Closing
 
     def closed_error(self) -> ClosedError:
-        """What a call on a closed store raises."""
+        """Return the error of a call on a closed store."""
         return ClosedError("this store is closed", url=self.url, reason=self.closed_reason)
 
     def close(self, reason: str = "closed") -> None:

@@ -19,12 +19,12 @@ from threading import get_ident
 from typing import Any, Final, Protocol, TypeAlias
 
 from kvmodels.core.operations import AtomicWrite, Check, Committed, Conflict, Removal, Set
+from kvmodels.engines.shared.background import StoreBackground
 from kvmodels.engines.shared.clock import EngineClock
-from kvmodels.engines.shared.file_background import StoreBackground
 from kvmodels.engines.shared.group_commit import UncontendedCommit
+from kvmodels.engines.sqlite import statements
 from kvmodels.engines.sqlite.errors import leaves_doubt
 from kvmodels.engines.sqlite.file import Connection
-from kvmodels.engines.sqlite.reads import statements
 from kvmodels.errors import CommitUnknownError, EngineTimeoutError, KvModelsError
 
 INSERT: Final = "INSERT INTO kv (k, v, e, s) VALUES (?, ?, ?, ?)"

@@ -14,8 +14,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from kvmodels._support import switches
-from kvmodels.catalog.collection import LiveCollection, LiveIndex
-from kvmodels.catalog.compiled import BatchLoader, EntryLoader, Loader
+from kvmodels.catalog.collection import BatchLoader, EntryLoader, LiveCollection, LiveIndex, Loader
 from kvmodels.catalog.keyspace import EntryLayout
 from kvmodels.core.operations import (
     PLAIN_ROWS,

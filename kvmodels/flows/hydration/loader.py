@@ -19,8 +19,7 @@ from typing import Any, Final, NamedTuple, cast
 from pydantic import TypeAdapter
 
 from kvmodels._support import switches
-from kvmodels.catalog.collection import LiveCollection, LiveIndex
-from kvmodels.catalog.compiled import BatchLoader, EntryLoader, Loader
+from kvmodels.catalog.collection import BatchLoader, EntryLoader, LiveCollection, LiveIndex, Loader
 from kvmodels.codecs.columns.registry import Matched, column_matcher, column_packer
 from kvmodels.codecs.msgpack import MsgpackCodec, ValueCodec
 from kvmodels.core.keys import encode_part

@@ -16,8 +16,7 @@ from inspect import unwrap
 from typing import Any, Final, TypeAlias, TypeVar, cast
 
 from kvmodels._support import switches
-from kvmodels.catalog.collection import LiveCollection, LiveIndex
-from kvmodels.catalog.compiled import Loader
+from kvmodels.catalog.collection import LiveCollection, LiveIndex, Loader
 from kvmodels.core.operations import Follow, Guard, PredictedFollow, ReadRange, ReadResult, Row, point
 from kvmodels.errors import DecodeError, InvalidArgumentError, InvalidValueError
 from kvmodels.flows.arguments import items_of, require_object

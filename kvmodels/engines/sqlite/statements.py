@@ -34,7 +34,7 @@ from kvmodels.core.operations import (
 from kvmodels.engines.shared.clock import EngineClock
 from kvmodels.engines.shared.evaluation import confirmed_failures
 from kvmodels.engines.shared.evaluation import evaluate as evaluate_mutations
-from kvmodels.engines.sqlite.reads import entry_join as sqlite_suffix_follow
+from kvmodels.engines.sqlite import entry_join as sqlite_suffix_follow
 from kvmodels.errors import DecodeError
 
 STATE = "SELECT version, clock FROM meta WHERE id = 0"
@@ -267,7 +267,7 @@ def _guessed(stored: tuple[Any, ...], key: bytes, guard: Guard) -> ReadResult | 
 
 
 def row_at_key(found: tuple[Any, ...] | None, key: bytes, clock: EngineClock) -> PlainRow | tuple[()] | None:
-    """What ``AT_KEY`` has found: the row, or no row; None: the file lacks the row that holds its clock."""
+    """Return the row that ``AT_KEY`` has found, or no row; None: the file lacks the row of its clock."""
     if found is None:
         return ()
     value, encoding, version, expire_at, high_water = found
@@ -368,7 +368,7 @@ def _holds(connection: sqlite3.Connection, check: Check, now: int) -> bool:
 
 
 def evaluate(connection: sqlite3.Connection, mutations: Sequence[Mutation], version: int, now: int) -> Evaluated:
-    """What the mutations, applied in order, make of the rows; nothing is written.
+    """Return the rows after the mutations, applied in order; nothing is written.
 
     Raises:
         InvalidValueError: a sum, min or max met a value that is no 64-bit integer.
@@ -401,7 +401,7 @@ def plain_rows(mutations: Sequence[Mutation], version: int) -> dict[bytes, Store
 def evaluate_removal(
     connection: sqlite3.Connection, removal: Removal, clock: EngineClock
 ) -> tuple[Evaluated | Conflict, int]:
-    """What a removal makes of the rows, or what it met, and the time; nothing is written.
+    """Return the rows after a removal, or the conflict, and the time; nothing is written.
 
     Args:
         connection: inside a write transaction, so that what is read here is what is removed.
@@ -457,7 +457,7 @@ def _evaluated(
 
 
 def of_plain_rows(version: int, rows: Mapping[bytes, StoredRow | None]) -> Evaluated:
-    """What ``plain_rows`` gave, ready to be stored."""
+    """Return the result of ``plain_rows``, ready to be stored."""
     return _evaluated(version, rows, [row for row in rows.values() if row is not None], [], None)
 
 

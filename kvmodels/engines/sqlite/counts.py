@@ -1,9 +1,9 @@
-"""The SQL with which the SQLite engine counts rows that nobody wants to see.
+"""The SQL with which the SQLite engine counts rows without reading their values.
 
 The rows of a range are counted by their keys alone, which is half the work of looking at the deadline of each. Those
 whose deadline is reached are then taken off; an index leads to them, and few wait to be swept.
 
-Rules of this module: as ``sqlite_statements``.
+Rules of this module: as ``statements``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 from kvmodels.core.operations import Counted, Guard, GuardFailed, ReadRange, to_versionstamp
 from kvmodels.engines.contract import NotSmallError
 from kvmodels.engines.shared.clock import EngineClock
-from kvmodels.engines.sqlite.reads import statements
+from kvmodels.engines.sqlite import statements
 from kvmodels.errors import DecodeError
 
 _STORED = "SELECT count(*) FROM kv WHERE k >= ? AND k < ?"

@@ -1,22 +1,26 @@
-"""Reads of one row of an SQLite file, with few calls around the one statement.
+"""Reads of single rows of an SQLite file, with few calls around the one statement, and for one turn of an event loop.
 
 Rules of this module: None leaves the read to ``SqliteStore.reading``, which waits for a busy file and raises the right
-error. A connection that is taken from the idle ones is given back, whatever happens.
+error. A connection that is taken from the idle ones is given back, whatever happens. A read for a turn may be older by
+as much as the turn has lasted, because the commit that follows checks it; but never older than a commit of this process
+that has returned.
 """
 
 from __future__ import annotations
 
 import sqlite3
 import threading
+from contextlib import suppress
 from queue import Empty, SimpleQueue
 from threading import get_ident
-from typing import Protocol
+from typing import Any, Final, Protocol
 
-from kvmodels.core.operations import Follow, Guard, PlainRow, PredictedFollow, ReadResult
+from kvmodels.core.operations import Follow, Guard, PlainRow, PredictedFollow, ReadResult, Row, to_versionstamp
+from kvmodels.engines.shared.background import StoreBackground
 from kvmodels.engines.shared.clock import EngineClock
-from kvmodels.engines.sqlite.file import Connection
-from kvmodels.engines.sqlite.reads import statements
-from kvmodels.engines.sqlite.settings import MEMORY_PATH
+from kvmodels.engines.sqlite import statements
+from kvmodels.engines.sqlite.file import MEMORY_PATH, Connection
+from kvmodels.engines.sqlite.statements import POINT
 
 IDLE_CONNECTIONS = 16
 """Reading connections kept open for the next call; each costs some file descriptors and up to 8 MB of cache."""
@@ -131,3 +135,94 @@ def _point_where_it_was_written(store: PointStore, key: bytes, clock: EngineCloc
             return statements.read_point(writer, key, clock)
         except sqlite3.Error:
             return None  # the caller reads again with backoff, and is told what is wrong
+
+
+_new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
+
+READS_BY_THEMSELVES: Final = 4
+"""Reads of one turn before a transaction is begun for the rest: it costs as much as it saves for two or three."""
+
+
+class TurnReaderStore(Protocol):
+    """The store whose rows are read."""
+
+    background: StoreBackground
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether there is one connection, which is no reader's own."""
+        ...
+
+    def borrow_at_once(self) -> list[Connection]:
+        """A reading connection that is open and idle, or nothing; the caller gives it back."""
+        ...
+
+    def give_back(self, connection: Connection) -> None:
+        """End a transaction that is still open, and keep the connection for the next call."""
+        ...
+
+
+class SqliteTurnReader:
+    """See the module.
+
+    Args:
+        store: of an open engine.
+    """
+
+    __slots__ = ("_cursor", "_owned", "_reads", "_seen", "_store")
+
+    def __init__(self, store: TurnReaderStore) -> None:
+        self._store = store
+        self._owned: list[Connection] = []
+        self._cursor: sqlite3.Cursor | None = None
+        self._reads = 0
+        self._seen = 0
+
+    def rows(self, key: bytes) -> list[Row] | None:
+        """The row of a key, expired or not; None: read it in another way, which also says what is wrong."""
+        cursor = self._cursor
+        if cursor is None or self._seen != self._store.background.seen:
+            cursor = self._begin()
+            if cursor is None:
+                return None
+        connection = self._owned[0]
+        try:
+            connection.in_call = True
+            found = cursor.execute(POINT, (bytearray(key),)).fetchall()
+        except sqlite3.Error:
+            self.close()
+            return None
+        finally:
+            connection.in_call = False
+        if not found:
+            return []
+        value, encoding, version, expire_at = found[0]
+        return [_new(Row, (key, value, encoding, to_versionstamp(version), expire_at))]
+
+    def _begin(self) -> sqlite3.Cursor | None:
+        """Begin to read the present state, if enough is read to make up for it."""
+        self._reads += 1
+        if self._reads <= READS_BY_THEMSELVES or self._store.in_memory:
+            return None
+        seen = self._store.background.seen  # first: a commit that comes in between is a later one
+        try:
+            self._owned = self._owned or self._store.borrow_at_once()
+            if not self._owned:
+                return None
+            connection = self._owned[0]
+            connection.rollback()
+            connection.execute("BEGIN")
+        except sqlite3.Error:
+            self.close()
+            return None
+        self._cursor = connection.cursor()
+        self._seen = seen
+        return self._cursor
+
+    def close(self) -> None:
+        """Give back what was used; may be called again."""
+        self._cursor = None
+        while self._owned:
+            with suppress(sqlite3.Error):  # it cannot be used again then, and nothing holds it any more
+                self._store.give_back(self._owned[0])
+            self._owned.pop()

@@ -3,7 +3,7 @@
 Where there is a row behind every entry, which is the rule, SQLite makes nothing but the tuples that are handed on. The
 keys of the entries are not fetched then: all begin as the range does, and end as the key of the row behind them.
 
-Rules of this module: as in ``sqlite_statements``; both statements give the same rows, in the same order.
+Rules of this module: as in ``statements``; both statements give the same rows, in the same order.
 """
 
 from __future__ import annotations
