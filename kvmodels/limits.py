@@ -161,6 +161,7 @@ class Traits:
         changes: ``changes`` works while the store keeps a change log.
         backup: ``backup`` works.
         background_sweep: expired rows are removed without a call of ``sweep``.
+        remote: a call is a round trip over a network, so a read of several ranges is better than several reads.
     """
 
     may_lose_answers: bool
@@ -179,6 +180,7 @@ class Traits:
     changes: bool = True
     backup: bool = True
     background_sweep: bool = True
+    remote: bool = False
 
 
 show_public_path(Limits)

@@ -9,6 +9,7 @@ max or another function is the same for an engine and for a transaction.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
 from types import MappingProxyType
 from typing import Annotated, Any, Final, Literal, NamedTuple, TypeAlias
 
@@ -166,7 +167,7 @@ class Committed(NamedTuple):
 
 
 class Conflict(NamedTuple):
-    """Nothing was applied: the positions in ``AtomicWrite.checks`` that failed; none for a ``Removal`` of no row."""
+    """NoFollow was applied: the positions in ``AtomicWrite.checks`` that failed; none for a ``Removal`` of no row."""
 
     failed_checks: tuple[int, ...]
 
@@ -208,7 +209,11 @@ class Changes(NamedTuple):
 
 
 Follow = Callable[[list[list[Row]]], Sequence[ReadRange]]
-"""A pure function from the rows of the first ranges to further ranges, which are read in the same snapshot."""
+"""A pure function from the rows of the first ranges to further ranges, which are read in the same snapshot.
+
+``SuffixFollow``, ``MultiRangeFollow`` and ``PredictedFollow`` are such functions that declare what they return. An
+engine of a server answers them in one round trip; any other function costs it a second one.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -233,6 +238,31 @@ class SuffixFollow:
         """Return the key of the row to follow for each row of the first range."""
         prefix, start = self.prefix, self.start
         return [ReadRange(prefix + row[0][start:]) for row in ranges[0]]
+
+
+@dataclass(frozen=True, slots=True)
+class MultiRangeFollow:
+    """A ``Follow`` that an engine may carry out itself: the rows of several ranges end in the keys of others.
+
+    Called, it is that function. An engine that knows it may read entries and records in one round trip; the rows of the
+    ranges may then be plain tuples that begin with the key. The answer has a list for each record that is asked for, in
+    order, as for the function.
+
+    Attributes:
+        prefix: the beginning of the keys of the rows to follow.
+        starts: where their end begins in the keys of each range.
+        most: how many rows are followed, in the order of the ranges.
+    """
+
+    prefix: bytes
+    starts: tuple[int, ...]
+    most: int
+
+    def __call__(self, ranges: Sequence[list[Row]]) -> list[ReadRange]:
+        """Return the key of the row to follow for each of the first rows."""
+        prefix = self.prefix
+        keys = (prefix + row[0][start:] for start, rows in zip(self.starts, ranges, strict=True) for row in rows)
+        return [ReadRange(key) for key in islice(keys, self.most)]
 
 
 class NoFollow:
@@ -369,7 +399,7 @@ def _combine_integers(mutation: Arithmetic, stored: Row | None) -> bytes:
         raise InvalidValueError(
             "a sum, min or max met a value that is not an unsigned 64-bit integer",
             path=shown_key(key),
-            hint="Nothing was applied. Store a KvU64 under this key first, or use another key for the counter.",
+            hint="NoFollow was applied. Store a KvU64 under this key first, or use another key for the counter.",
         )
     return combined_operands(kind, int.from_bytes(stored.value, "little"), operand).to_bytes(8, "little")
 

@@ -14,6 +14,7 @@ from kvmodels.core.operations import (
     Follow,
     Guard,
     GuardFailed,
+    MultiRangeFollow,
     PredictedFollow,
     ReadRange,
     ReadResult,
@@ -205,6 +206,31 @@ def test_the_ends_of_single_keys_and_of_several_ranges_are_followed_as_well(engi
     stamp = commit(engine, put(b"header"))
     commit(engine, put(b"header"))
     assert isinstance(engine.read([EVERYTHING], Guard(b"header", stamp), follow=tail), GuardFailed)
+
+
+@pytest.mark.parametrize("most", [0, 1, 3, 4, 50])
+@pytest.mark.parametrize("reverse", [False, True])
+def test_the_records_behind_the_entries_of_several_ranges_are_those_that_the_function_asks_for(
+    engine, clock, reverse, most
+):
+    commit(
+        engine, *(put(b"by/%s/%d" % (color, n)) for color, n in ((b"red", 1), (b"red", 2), (b"blue", 3), (b"red", 4)))
+    )
+    commit(engine, put(b"by/blue/5", expire_at=clock.now + 1), put(b"user/5", b"U5"))
+    commit(engine, *(put(b"user/%d" % n, b"U%d" % n) for n in (1, 3, 4)), put(b"user/9", b"U9"))
+    clock.now += 1
+    ranges = [ReadRange(head, head + b"\xff", 2, reverse) for head in (b"by/red/", b"by/green/", b"by/blue/")]
+    tails = MultiRangeFollow(b"user/", (len(b"by/red/"), len(b"by/green/"), len(b"by/blue/")), most)
+    declared, called = engine.read(ranges, follow=tails), engine.read(ranges, follow=lambda found: tails(found))
+    assert [[row[0] for row in rows] for rows in declared.ranges] == [
+        [row.key for row in rows] for rows in called.ranges
+    ]
+    assert (declared.followed, declared.versionstamp) == (called.followed, called.versionstamp)
+    expected = [[b"U4"], [], [b"U3"]] if reverse else [[b"U1"], [], [b"U3"]]
+    assert [[row.value for row in rows] for rows in declared.followed] == expected[:most]
+    if engine.capabilities.traits.snapshots:
+        with engine.snapshot() as snapshot:
+            assert snapshot.read(ranges, follow=tails).followed == called.followed
 
 
 def test_following_nothing_and_following_ranges_with_limits(engine):

@@ -37,7 +37,9 @@ from kvmodels.engines.sqlite.backup import SHARED_FILE_MODE, copy_snapshot
 from kvmodels.errors import ClosedError
 from kvmodels.limits import Limits, Traits
 
-POSTGRES_TRAITS: Final = Traits(may_lose_answers=False, snapshots=True, blocking=True, persistent=True, clock="server")
+POSTGRES_TRAITS: Final = Traits(
+    may_lose_answers=False, snapshots=True, blocking=True, persistent=True, clock="server", remote=True
+)
 
 _stores: StoreRegistry[PostgresStore] = StoreRegistry()
 

@@ -17,6 +17,7 @@ from kvmodels.core.operations import (
     Follow,
     Guard,
     GuardFailed,
+    MultiRangeFollow,
     NoFollow,
     PlainRow,
     PredictedFollow,
@@ -35,6 +36,8 @@ NONE: Final = -(1 << 63)
 ABSENT: Final = -1
 NEVER: Final = -2
 """The version of no row."""
+
+_NOT_FOLLOWED: Final = -2
 
 _NONE: Final = int8(NONE)
 _NO_FOLLOW: Final = (int8(0), byteas(()), int8s(()), byteas(()), int8s(()))
@@ -104,6 +107,8 @@ def _limits(ranges: Sequence[ReadRange]) -> Int8Array:
 
 def _pushed_follow(ranges: Sequence[ReadRange], follow: Follow | None) -> tuple[object, ...] | None:
     """Return the parameters of a follow-up read that the server carries out itself, else None."""
+    if isinstance(follow, MultiRangeFollow) and all(one.end is not None for one in ranges):
+        return int8(3), byteas([follow.prefix]), int8s(follow.starts), byteas(()), int8s([follow.most])
     if follow is None or len(ranges) != 1:
         return None
     _, end, limit, _, _ = ranges[0]
@@ -155,6 +160,8 @@ def read_once(
     stamp = to_versionstamp(version)
     if pushed is not None and isinstance(follow, SuffixFollow):
         return ReadAnswer(state, ReadResult(*_followed_rows(answer[1:], follow), stamp), unfollowed=False)
+    if pushed is not None and isinstance(follow, MultiRangeFollow):
+        return ReadAnswer(state, ReadResult(*_rows_of_ranges(answer[1:], follow), stamp), unfollowed=False)
     plain = isinstance(follow, NoFollow)
     found = _parts(answer, ranges, plain=plain)
     if pushed is not None and isinstance(follow, PredictedFollow):
@@ -196,6 +203,21 @@ def _followed_rows(answer: list[tuple[Any, ...]], suffix: SuffixFollow) -> tuple
         )
         behind.append([] if row is None else [row])
     return [entries], behind
+
+
+def _rows_of_ranges(answer: list[tuple[Any, ...]], follow: MultiRangeFollow) -> tuple[list[list[Row]], list[list[Row]]]:
+    """Return the entries of each range as plain tuples of their key, and the row behind each of the first."""
+    prefix, starts = follow.prefix, follow.starts
+    entries: list[list[Row]] = [[] for _ in starts]
+    behind: list[list[Row]] = []
+    for part, key, value, encoding, version, expire_at in answer:
+        entries[part].append(cast("Row", (key,)))
+        if version == ABSENT:
+            behind.append([])
+        elif version != _NOT_FOLLOWED:
+            record = Row(prefix + key[starts[part] :], value, encoding, to_versionstamp(version), expire_at)
+            behind.append([record])
+    return entries, behind
 
 
 def read_and_follow(

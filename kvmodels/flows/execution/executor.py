@@ -47,6 +47,7 @@ from kvmodels.flows.execution.intersect import Intersection, intersection_at
 from kvmodels.flows.execution.join import ResultBatch, ScanSession
 from kvmodels.flows.execution.merge import Merge, OwnerOf, merge_at, sort_keys
 from kvmodels.flows.execution.ranges import (
+    REMOTE_WIDTH,
     START,
     Candidate,
     Concatenation,
@@ -219,7 +220,8 @@ def read_batch(
         limits = context.limits
         guarded = bool(position.plan.indexes)
         most = ranges_at_once(limits, guarded=guarded)
-        extent = ReadLimit(min(most, rows_at_once(limits, size, beside=1 + guarded)), peek, most)
+        size_at_once = min(most, rows_at_once(limits, size, beside=1 + guarded))
+        extent = ReadLimit(size_at_once, peek, most, REMOTE_WIDTH if context.traits.remote else 1)
         batch = yield from Executor(context, view, live, position, extent).read(wanted)
         if batch is not None:
             return batch

@@ -22,6 +22,7 @@ from kvmodels.core.operations import (
     Follow,
     Guard,
     GuardFailed,
+    MultiRangeFollow,
     ReadRange,
     ReadResult,
     Row,
@@ -51,7 +52,7 @@ from kvmodels.flows.hydration.loader import (
     owner_of,
 )
 from kvmodels.query.planning.planner import RangePlan
-from kvmodels.query.plans import KeyRange, QueryPlan
+from kvmodels.query.plans import KeyRange, QueryPlan, Scan
 from kvmodels.query.query import Query
 
 _new: Final = tuple[Any, ...].__new__  # of a named tuple, without the call of its own constructor
@@ -89,6 +90,14 @@ def read_scan(
     suffix = suffix_follow_of(live, index, plan.scans[0].ranges) if len(ranges) == 1 else None
     if suffix is not None:
         return (yield from _read_followed(view, (load, batch_loader_of(context, live, index)), chooser, suffix))
+    suffixes = _multi_range_follow_of(live, index, plan.scans[0], chooser)
+    if suffixes is not None:
+        found = yield from read(ranges, view.guard, follow=suffixes)
+        if isinstance(found, GuardFailed):
+            return None
+        taken = chooser.take(found.ranges)
+        rows = _rows(taken)
+        return _verified(load, rows, found.followed[: len(rows)], taken)
     follower = _ScanFollower(context, live, index, chooser)
     found = yield from read(ranges, view.guard, follow=follower)
     if isinstance(found, GuardFailed):
@@ -172,6 +181,20 @@ def suffix_follow_of(live: LiveCollection, index: LiveIndex, ranges: Sequence[Ke
     except InvalidKeyError:
         return None
     return None if behind else SuffixFollow(live.layout.prefix, len(start))
+
+
+def _multi_range_follow_of(
+    live: LiveCollection, index: LiveIndex, scan: Scan, chooser: Concatenation
+) -> MultiRangeFollow | None:
+    """Return the ``MultiRangeFollow`` of the next ranges of a scan, if each has one value in each column; else None."""
+    starts: list[int] = []
+    for piece in chooser.pieces:
+        one = scan.ranges[-1 - piece.step if scan.reverse else piece.step]
+        suffix = suffix_follow_of(live, index, (one,))
+        if suffix is None:
+            return None
+        starts.append(suffix.start)
+    return MultiRangeFollow(live.layout.prefix, tuple(starts), chooser.size) if starts else None
 
 
 def _owners_of(context: Context, live: LiveCollection, index: LiveIndex, rows: Sequence[Row]) -> Sequence[bytes | None]:

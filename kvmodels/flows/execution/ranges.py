@@ -21,6 +21,9 @@ from kvmodels.query.plans import KeyRange, QueryPlan, Scan
 MAX_WIDTH: Final = 256
 """The most ranges that are read at once when those before them held few rows."""
 
+REMOTE_WIDTH: Final = 16
+"""How many ranges are read at once from the beginning where a read is a round trip over a network."""
+
 SPECULATIVE_ROWS: Final = 1_000
 """The most rows that one read of several ranges may return: each is asked for a part of them."""
 
@@ -108,11 +111,13 @@ class ReadLimit(NamedTuple):
         size: the most records to pass.
         peek: ask for one row more, to learn whether the end is reached.
         max_ranges: the most ranges of a read.
+        width: the fewest ranges to read at once, if there are so many.
     """
 
     size: int
     peek: bool
     max_ranges: int
+    width: int = 1
 
     @property
     def limit(self) -> int:
@@ -148,6 +153,10 @@ class Walk:
             found.append(Piece(self.number, step, ReadRange(start, max(start, end), part, self._reverse)))
         return found
 
+    def left(self, place: ScanPosition) -> int:
+        """Return how many ranges are not passed."""
+        return len(self._ranges) - place.passed
+
     def behind(self, piece: Piece, row: Row, width: int = 1) -> ScanPosition | None:
         """Return the place after a row of a piece; None at the end of the scan."""
         if piece.wanted.end is None:
@@ -175,14 +184,14 @@ class Walk:
 class Concatenation:
     """The next rows of a plan of one scan, or of several that are read one after the other."""
 
-    __slots__ = ("_position", "_size", "_walks", "_width", "pieces")
+    __slots__ = ("_position", "_walks", "_width", "pieces", "size")
 
     def __init__(self, position: Position, extent: ReadLimit) -> None:
         plan = position.plan
         walks = [Walk(number, scan) for number, scan in enumerate(plan.scans)]
         self._walks = walks[::-1] if len(walks) > 1 and plan.reverse else walks
         self._position = position
-        self._size = extent.size
+        self.size = extent.size
         self._width = 1
         self.pieces = self._window(extent)
 
@@ -194,13 +203,17 @@ class Concatenation:
             if place is None:
                 continue
             if not pieces:
-                self._width = place.width
-                width = min(extent.limit if walk.points else place.width, extent.max_ranges)
+                self._width = max(place.width, min(extent.width, self._ranges_left()))
+                width = min(extent.limit if walk.points else self._width, extent.max_ranges)
                 part = extent.limit if width == 1 else min(extent.limit, max(1, SPECULATIVE_ROWS // width))
             pieces += walk.pieces(place, width - len(pieces), part)
             if len(pieces) >= width:
                 break
         return pieces
+
+    def _ranges_left(self) -> int:
+        places = self._position.places
+        return sum(walk.left(place) for walk in self._walks if (place := places[walk.number]) is not None)
 
     def choose(self, ranges: Sequence[list[Row]]) -> Choice:
         """Return the first rows, at most as many as were asked for, and the position after them."""
@@ -213,7 +226,7 @@ class Concatenation:
     def take(self, ranges: Sequence[list[Row]]) -> TakenRows:
         """Return the same rows by the number of their scan."""
         taken: list[tuple[int, list[Row]]] = []
-        room = self._size
+        room = self.size
         places = list(self._position.places)
         walks = {walk.number: walk for walk in self._walks}
         width = min(self._width * 2, MAX_WIDTH)

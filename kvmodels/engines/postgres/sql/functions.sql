@@ -30,7 +30,8 @@ $$;
 -- of range i; the parts from "cardinality(starts)" on are rows that follow. bounds[i]: 1 reverse, 2 keys only, 4 one key.
 -- follow 1: the row behind each entry of the one range, whose key is prefixes[1] and the rest of the entry's from
 -- cuts[1] on; version -1: there is none. follow 2: the row behind the one key, guessed of its value: way i of
--- the guess is for values of lengths[i] bytes.
+-- the guess is for values of lengths[i] bytes. follow 3: the same as 1 for several ranges, range i with cuts[i], and
+-- only for the first lengths[1] entries of them all; version -2: a later one.
 CREATE OR REPLACE FUNCTION SCHEMA.read_1(
     starts bytea[], ends bytea[], limits int8[], bounds int8[], guard bytea, guarded int8,
     given int8, mark int8, hiding boolean,
@@ -49,6 +50,7 @@ DECLARE
     found int8;
     behind bytea;
     way int4;
+    remaining int8;
 BEGIN
     SELECT c.version, c.at INTO STRICT state, last_at FROM SCHEMA.commits c ORDER BY c.version DESC LIMIT 1;
     IF given = -9223372036854775808 THEN
@@ -115,6 +117,51 @@ BEGIN
             RETURN QUERY
             SELECT 1, t.key, t.value, t.encoding, t.version, t.expires_at FROM SCHEMA.kv t
             WHERE t.key = behind AND (t.expires_at IS NULL OR t.expires_at > horizon);
+        END LOOP;
+        RETURN;
+    END IF;
+    IF follow = 3 THEN
+        remaining := lengths[1];
+        FOR i IN 1 .. cardinality(starts) LOOP
+            IF bounds[i] & 1 = 0 THEN
+                RETURN QUERY
+                SELECT i - 1, o.key, r.value, r.encoding,
+                    CASE WHEN o.n > remaining THEN -2 ELSE coalesce(r.version, -1) END, r.expires_at
+                FROM (
+                    SELECT e.key, row_number() OVER (ORDER BY e.key) AS n
+                    FROM (
+                        SELECT t.key FROM SCHEMA.kv t
+                        WHERE t.key >= starts[i] AND t.key < ends[i] AND (t.expires_at IS NULL OR t.expires_at > horizon)
+                        ORDER BY t.key LIMIT limits[i]
+                    ) e
+                ) o
+                LEFT JOIN LATERAL (
+                    SELECT * FROM SCHEMA.kv t
+                    WHERE o.n <= remaining AND t.key = prefixes[1] || substr(o.key, (cuts[i] + 1)::int4)
+                    AND (t.expires_at IS NULL OR t.expires_at > horizon) LIMIT 1
+                ) r ON true
+                ORDER BY o.key;
+            ELSE
+                RETURN QUERY
+                SELECT i - 1, o.key, r.value, r.encoding,
+                    CASE WHEN o.n > remaining THEN -2 ELSE coalesce(r.version, -1) END, r.expires_at
+                FROM (
+                    SELECT e.key, row_number() OVER (ORDER BY e.key DESC) AS n
+                    FROM (
+                        SELECT t.key FROM SCHEMA.kv t
+                        WHERE t.key >= starts[i] AND t.key < ends[i] AND (t.expires_at IS NULL OR t.expires_at > horizon)
+                        ORDER BY t.key DESC LIMIT limits[i]
+                    ) e
+                ) o
+                LEFT JOIN LATERAL (
+                    SELECT * FROM SCHEMA.kv t
+                    WHERE o.n <= remaining AND t.key = prefixes[1] || substr(o.key, (cuts[i] + 1)::int4)
+                    AND (t.expires_at IS NULL OR t.expires_at > horizon) LIMIT 1
+                ) r ON true
+                ORDER BY o.key DESC;
+            END IF;
+            GET DIAGNOSTICS found = ROW_COUNT;
+            remaining := remaining - found;
         END LOOP;
         RETURN;
     END IF;
