@@ -19,6 +19,8 @@ from urllib.parse import quote
 Fault = Literal["lose_answer", "lose_request"] | None
 Plan = Callable[[bytes], Fault]
 
+ROLLBACK = b"Q\0\0\0\rROLLBACK\0"
+
 SOCKET = ".s.PGSQL.5432"
 
 
@@ -31,7 +33,7 @@ class Proxy:
 
     Attributes:
         plan: called with each request; says what happens to it or to its answer. Then the connection ends.
-        round_trips: how many requests were answered, those of new connections included.
+        round_trips: how many requests were answered, those of new connections included, but no rollbacks.
         lost: what has happened.
     """
 
@@ -89,7 +91,8 @@ class Proxy:
                                 self.lost.append(losing)
                         if losing == "lose_request":
                             return
-                        asked = True
+                        # The end of a snapshot, whose answer is not waited for.
+                        asked = data != ROLLBACK
                         server.sendall(data)
                         continue
                     with self._lock:

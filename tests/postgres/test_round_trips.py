@@ -7,6 +7,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from kvmodels import Database, Indexed, KvModel, PrimaryKey, Unique
+from kvmodels.core.operations import Delete, ReadRange, point
+from kvmodels.engines.postgres.engine import PostgresEngine
+from tests.contract.shorthand import commit, put
 from tests.postgres.proxy import Proxy, proxy_of
 from tests.postgres.server import Databases, PostgresServer
 
@@ -82,5 +85,28 @@ def test_a_verb_costs_no_more_round_trips(db: Database, proxy: Proxy, verb: str)
     call(db, 20)
     before = proxy.round_trips
     call(db, 30)
-    print("TRIPS", verb, proxy.round_trips - before)
     assert proxy.round_trips - before == most
+
+
+@pytest.mark.parametrize("deadline", [None, 1_005, 999_999])
+def test_the_row_that_is_read_while_a_snapshot_begins_is_that_of_its_state(
+    proxy: Proxy, databases: Databases, deadline: int | None
+):
+    """The second snapshot reads the key that the first one has read first."""
+    now = [1_000]
+    engine = PostgresEngine(proxy.url(databases.url()), clock=lambda: now[0])
+    first = commit(engine, put(b"k", b"1", expire_at=deadline), put(b"l"))
+    with engine.snapshot() as snapshot:
+        snapshot.read([point(b"k")])
+    now[0] = 1_010
+    with engine.snapshot() as snapshot:
+        commit(engine, put(b"k", b"2"), Delete(b"l"))
+        before = proxy.round_trips
+        known, stored = snapshot.read([point(b"k")]), snapshot.read([point(b"k")], include_expired=True)
+        assert proxy.round_trips == before
+        assert known == snapshot.read([point(b"k")], follow=lambda found: [])
+        assert [row.value for row in known.ranges[0]] == ([] if deadline == 1_005 else [b"1"])
+        assert [(row.value, row.versionstamp, row.expire_at) for row in stored.ranges[0]] == [(b"1", first, deadline)]
+        assert [row.key for row in snapshot.read([ReadRange(b"a", b"z")]).ranges[0]][-1] == b"l"
+        assert snapshot.read([point(b"absent")]).ranges == [[]]
+    engine.close()

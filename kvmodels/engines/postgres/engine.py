@@ -188,11 +188,11 @@ class PostgresEngine:
             ClosedError, EngineTimeoutError.
         """
         store = self.check_open()
-        connection, state = store.begin_snapshot()
+        connection, state, first = store.begin_snapshot()
         # In a list, which the snapshot empties when it takes over: at every moment one of the two owns it.
         owned = [connection]
         try:
-            return PostgresSnapshot(self, store, owned, state)
+            return PostgresSnapshot(self, store, owned, state, first)
         finally:
             if owned:
                 store.return_snapshot(owned.pop())

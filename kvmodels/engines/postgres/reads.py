@@ -213,7 +213,7 @@ def _rows_of_ranges(answer: list[tuple[Any, ...]], follow: MultiRangeFollow) -> 
     for part, key, value, encoding, version, expire_at in answer:
         entries[part].append(cast("Row", (key,)))
         if version == ABSENT:
-            behind.append([])
+            behind.append(list[Row]())
         elif version != _NOT_FOLLOWED:
             record = Row(prefix + key[starts[part] :], value, encoding, to_versionstamp(version), expire_at)
             behind.append([record])

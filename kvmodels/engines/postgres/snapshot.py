@@ -6,7 +6,7 @@ Rules of this module: a snapshot ends by a rollback that is sent and not waited 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import psycopg
 
@@ -19,6 +19,13 @@ from kvmodels.errors import KvModelsError, SnapshotExpiredError
 
 SNAPSHOTS: Final = "snapshots"
 """The purpose of its connections in the pool."""
+
+
+class FirstRow(NamedTuple):
+    """A key that was read while a snapshot began, and its row, expired or not; None for an absent one."""
+
+    key: bytes
+    row: Row | None
 
 
 class SnapshotPool(SnapshotStore, Protocol):
@@ -39,6 +46,10 @@ class SnapshotPool(SnapshotStore, Protocol):
         """Its statements."""
         ...
 
+    def begins_with(self, key: bytes) -> None:
+        """Have the next snapshot read this key while it begins."""
+        ...
+
     def return_snapshot(self, connection: PostgresConnection) -> None:
         """Take the connection of a snapshot back, in a finalizer too."""
         ...
@@ -49,18 +60,33 @@ class PostgresSnapshot(FileSnapshot[PostgresConnection]):
 
     It holds a connection, and keeps the server from removing rows that were deleted since. It sees the deadlines as of
     its opening, so that two reads of it agree.
+
+    Transactions read the header first. So a snapshot reads the key that the one before it has read first in the round
+    trip that begins it.
     """
 
     def __init__(
-        self, engine: SnapshotHandle, store: SnapshotPool, owned: list[PostgresConnection], state: StateSeen
+        self,
+        engine: SnapshotHandle,
+        store: SnapshotPool,
+        owned: list[PostgresConnection],
+        state: StateSeen,
+        first: FirstRow | None,
     ) -> None:
         super().__init__(engine, store, state.version, state.present)
         self._store = store
+        self._first = first
+        self._fresh = True
         self._reader = owned.pop()
 
     def _read(
         self, reader: PostgresConnection, ranges: Sequence[ReadRange], now: int, follow: Follow | None
     ) -> tuple[list[list[Row]], list[list[Row]]]:
+        if follow is None and len(ranges) == 1 and ranges[0].end is None and ranges[0].limit is None:
+            known = self._known(ranges[0].start, now)
+            if known is not None:
+                return [known], []
+        self._fresh = False
         hiding = now != BEFORE_ALL_TIME
         failure: KvModelsError
         try:
@@ -74,6 +100,17 @@ class PostgresSnapshot(FileSnapshot[PostgresConnection]):
             assert not isinstance(found, GuardFailed), "no guard was given"
             return found.ranges, found.followed
         raise failure
+
+    def _known(self, key: bytes, now: int) -> list[Row] | None:
+        """Return the rows of a key if it was read at the beginning; else None."""
+        first = self._first
+        if self._fresh and (first is None or first.key != key):
+            self._store.begins_with(key)
+        if first is None or first.key != key:
+            return None
+        self._fresh = False
+        row = first.row
+        return [] if row is None or (row.expire_at is not None and row.expire_at <= now) else [row]
 
     def _count(self, reader: PostgresConnection, ranges: Sequence[ReadRange], now: int, most: int | None) -> list[int]:  # noqa: ARG002 - every count is one call
         failure: KvModelsError

@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 import psycopg
 
 from kvmodels._support.turns import Turns
-from kvmodels.core.operations import AtomicWrite, Committed, Conflict, GuardFailed, Removal
+from kvmodels.core.operations import AtomicWrite, Committed, Conflict, GuardFailed, Removal, Row, to_versionstamp
 from kvmodels.engines.contract import CommitWaiter, QueuedCommit
 from kvmodels.engines.postgres import errors
 from kvmodels.engines.postgres.commits import CommitRun, Outcome, commit_statements, retry_until
@@ -25,7 +25,7 @@ from kvmodels.engines.postgres.packing import PackedWrite, computed, packed, ran
 from kvmodels.engines.postgres.reads import NONE, StateSeen, Times, read_and_follow, statements
 from kvmodels.engines.postgres.schema import prepare_schema, quoted
 from kvmodels.engines.postgres.settings import ANSWER_S, PostgresOptions, connection_string
-from kvmodels.engines.postgres.snapshot import SNAPSHOTS
+from kvmodels.engines.postgres.snapshot import SNAPSHOTS, FirstRow
 from kvmodels.engines.shared.background import DueRemovals, LogState, StoreBackground
 from kvmodels.engines.shared.clock import EngineClock, system_clock_ms
 from kvmodels.engines.shared.file_checks import read_only
@@ -110,6 +110,7 @@ class PostgresStore:
         self._committing = threading.Lock()
         self._committer = GroupCommitter(self._carry_out, psycopg.Error)
         self._since_trim = 0
+        self._first_key: bytes | None = None
         self.background = StoreBackground(self)
 
     def open(self) -> None:
@@ -209,8 +210,12 @@ class PostgresStore:
             writer.close()
         self._pool.drop_idle()
 
-    def begin_snapshot(self) -> tuple[PostgresConnection, StateSeen]:
-        """Return a connection in a transaction of one state.
+    def begins_with(self, key: bytes) -> None:
+        """Have the next snapshot read this key in the round trip that begins it."""
+        self._first_key = key
+
+    def begin_snapshot(self) -> tuple[PostgresConnection, StateSeen, FirstRow | None]:
+        """Return a connection in a transaction of one state, and the row that was read with its beginning.
 
         Raises:
             ClosedError, EngineTimeoutError.
@@ -218,10 +223,13 @@ class PostgresStore:
         self.require_open()
         expire_snapshots(self.snapshots, self.clock.now_ms())
         given, mark = self.times()
+        key = self._first_key
         # One string without parameters, so that both statements are one round trip.
+        start = "NULL" if key is None else f"pg_catalog.decode('{key.hex()}', 'hex')"
         text = (
-            "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; "  # noqa: S608 - a quoted name, two numbers
-            f"SELECT * FROM {self.schema}.state_1('{given}'::pg_catalog.int8, '{mark}'::pg_catalog.int8)"
+            "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY; "  # noqa: S608 - a quoted name, numbers, digits
+            f"SELECT k, v, e, s, d FROM {self.schema}.read_1(ARRAY[{start}]::pg_catalog.bytea[], '{{NULL}}', "
+            f"'{{NULL}}', '{{4}}', '', '{NONE}', '{given}', '{mark}', 'false', '0', '{{}}', '{{}}', '{{}}', '{{}}')"
         )
         failure: KvModelsError | None = None
         for attempt in range(2):
@@ -231,11 +239,12 @@ class PostgresStore:
                 self.require_open()
                 cursor = connection.execute(text.encode(), prepare=False)
                 cursor.nextset()
-                version, present = cursor.fetchall()[0]
-                state = StateSeen(int(version), int(present))
+                (_, _, _, *seen), *rows = cursor.fetchall()
+                state = StateSeen(*seen)
                 self.note(state)
+                found = [Row(k, v, e, to_versionstamp(version), at) for k, v, e, version, at in rows]
                 kept = True
-                return connection, state
+                return connection, state, None if key is None else FirstRow(key, found[0] if found else None)
             except psycopg.Error as error:
                 failure = errors.translated(error, self.url, self.schema)
                 if not errors.is_lost(error) or attempt:
@@ -437,10 +446,10 @@ class PostgresStore:
         self._pool.close(self.busy_timeout + ANSWER_S)
 
     def before_fork(self) -> None:
-        """Nothing: a child finds its handles abandoned, and libpq's wrapper closes nothing there."""
+        """NoFollow: a child finds its handles abandoned, and libpq's wrapper closes nothing there."""
 
     def after_fork_in_parent(self) -> None:
-        """Nothing, as before."""
+        """NoFollow, as before."""
 
 
 def _as_it_is(error: Exception) -> KvModelsError:

@@ -25,6 +25,7 @@ from kvmodels.flows.effects import Flow, Now, Read, Sleep, fits_one_read, now, r
 from kvmodels.flows.kv.queue import NewMessage
 from kvmodels.flows.kv.store_format import StoreFormat
 from kvmodels.flows.transaction.checks import Guards, ReadSet, is_unchecked, noting, unchecked, version_of, within
+from kvmodels.flows.transaction.kept_rows import KeptRows
 from kvmodels.flows.transaction.pending_writes import Overlay, WrittenRecords
 from kvmodels.flows.transaction.rerun import Rerun
 from kvmodels.flows.writing.operation import AttemptState, LogicalWrite
@@ -68,6 +69,7 @@ class TransactionFlows:
         """The keys of the conflict that has ended the transaction."""
         self._overlay = Overlay(PendingStamp())
         self._reads = ReadSet(shared.limits)
+        self._kept = KeptRows() if shared.traits.remote and shared.traits.snapshots else None
         self._records = WrittenRecords(shared.codec, self._overlay)
         self._guards = Guards()
         self._versionstamped: dict[bytes, Set] = {}
@@ -169,6 +171,13 @@ class TransactionFlows:
         return merged, base.versionstamp
 
     def _base(self, ranges: Sequence[ReadRange], expired: bool, follow: Follow | None) -> Flow[ReadResult]:
+        kept = self._kept
+        if kept is not None:
+            known = kept.result(ranges) if follow is None else None
+            if known is None:
+                known = yield from read(ranges, include_expired=expired, follow=follow)
+                kept.keep(ranges, known, self.now_ms)
+            return known
         if self.context.traits.snapshots:  # whose header does not change
             return (yield from read(ranges, include_expired=expired, follow=follow))
         found = yield from read_all(self.context.limits, ranges, self.view.guard, include_expired=expired)
