@@ -28,7 +28,7 @@ class Remote(PassingEngine):
     def traits(self):
         return replace(super().traits, remote=True)
 
-    def snapshot(self):
+    def snapshot(self) -> Any:
         return Counting(self, self.inner.snapshot())
 
 
