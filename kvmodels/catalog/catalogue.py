@@ -216,12 +216,7 @@ class Header:
 
     @classmethod
     def from_value(cls, value: Any, key: tuple[Any, ...]) -> Header:
-        """Return the header of a value that ``to_value`` made.
-
-        Raises:
-            SchemaMismatchError: a newer release of this library wrote the header, or the store holds half of a dump.
-            DecodeError: the value is not a header.
-        """
+        """Return the header of a value that ``to_value`` made. Raises SchemaMismatchError or DecodeError."""
         try:
             if value.get(LOADING) is not None:
                 raise SchemaMismatchError(

@@ -115,11 +115,10 @@ class MsgpackCodec:
     def encode(self, value: Any) -> tuple[bytes, int]:
         """Encode any storable value; linear in its size.
 
+        Raises InvalidValueError: something in it cannot be stored; ``path`` says where, as in ``$.a[0]``.
+
         Returns:
             The bytes and the number of their encoding.
-
-        Raises:
-            InvalidValueError: something in it cannot be stored; ``path`` says where, as in ``$.a[0]``.
         """
         raw = encode_raw(value)
         if raw is not None:
@@ -152,13 +151,11 @@ class MsgpackCodec:
     def decode(self, data: bytes, encoding: int, key: bytes = b"") -> Any:
         """Decode what ``encode`` returned.
 
+        Raises DecodeError: the bytes are damaged, or of an encoding that this codec does not read.
+
         Args:
-            data: the stored bytes.
             encoding: the number stored with them.
             key: the packed key they were found under, for the error.
-
-        Raises:
-            DecodeError: the bytes are damaged, or of an encoding that this codec does not read.
         """
         if encoding == BYTES_ENCODING:
             return data

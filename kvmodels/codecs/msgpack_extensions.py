@@ -47,11 +47,9 @@ def pack(value: object) -> bytes:
     """Pack with extension types.
 
     A packer for each call: keeping one for each thread saves 0.15 us, but a signal handler or finaliser that packs
-    while the outer call is in ``pack_extension`` would empty its buffer, and wrong bytes would be stored.
-
-    Raises:
-        InvalidValueError: something without an encoding; without its path, which the packer does not know.
-        ValueError: nested too deeply for the packer, or a UnicodeEncodeError for a lone surrogate.
+    while the outer call is in ``pack_extension`` would empty its buffer, and wrong bytes would be stored. Raises
+    InvalidValueError: something without an encoding; without its path, which the packer does not know; ValueError:
+    nested too deeply for the packer, or a UnicodeEncodeError for a lone surrogate.
     """
     return Packer(default=pack_extension, strict_types=True, buf_size=_BUFFER_BYTES).pack(value)
 
@@ -298,9 +296,7 @@ def has_shared_containers(value: object) -> bool:
 def pack_tree(value: object) -> bytes:
     """Pack a tree whose dict keys may be tuples, or find the path of a value that cannot be stored.
 
-    Raises:
-        InvalidValueError: with that path.
-        ValueError: nested too deeply for a tree.
+    Raises InvalidValueError: with that path; ValueError: nested too deeply for a tree.
     """
     return pack(_Lowering(as_nodes=False).lower(value))
 

@@ -26,8 +26,7 @@ KEYS_HINT: Final = 'Give keys in a list: [("users", 1), ("users", 2)].'
 def items_of(argument: str, value: Iterable[T], hint: str) -> list[T]:
     """Return the items of an iterable argument.
 
-    Raises:
-        InvalidArgumentError: it cannot be iterated over, or is a string, whose letters are hardly meant.
+    Raises InvalidArgumentError: it cannot be iterated over, or is a string, whose letters are hardly meant.
 
     Examples:
         >>> items_of("keys", (1, 2), "Give primary keys.")
@@ -43,11 +42,7 @@ def items_of(argument: str, value: Iterable[T], hint: str) -> list[T]:
 
 
 def fields_of(argument: str, value: object) -> dict[str, Any]:
-    """Return the values of fields by name.
-
-    Raises:
-        InvalidArgumentError: it is no mapping.
-    """
+    """Return the values of fields by name. Raises InvalidArgumentError: it is no mapping."""
     if not _is_mapping(value) or not all(isinstance(name, str) for name in value):
         raise _refusal("fields are given by name", argument, value, f'Give a dict: {argument}={{"name": value}}.')
     return dict(value)
@@ -56,9 +51,8 @@ def fields_of(argument: str, value: object) -> dict[str, Any]:
 def duration_ms(argument: str, value: object, *, shortest_ms: int = 0, longest_ms: int) -> int:
     """Return seconds or a timedelta as milliseconds, rounded to the nearest; a positive one is at least 1 ms.
 
-    Raises:
-        InvalidValueError: neither a number nor a timedelta.
-        InvalidArgumentError: not a number, or outside the range.
+    Raises InvalidValueError: neither a number nor a timedelta; InvalidArgumentError: not a number, or outside the
+    range.
 
     Examples:
         >>> duration_ms("delay", 0.5, longest_ms=1000), duration_ms("delay", 1e-9, longest_ms=1000)
@@ -74,9 +68,8 @@ def duration_ms(argument: str, value: object, *, shortest_ms: int = 0, longest_m
 def lifetime_ms(expire_in: object) -> int:
     """Return a lifetime in whole milliseconds, rounded to the nearest; a positive one is at least 1 ms.
 
-    Raises:
-        InvalidValueError: neither a number nor a timedelta.
-        InvalidArgumentError: negative, not a number, or too large.
+    Raises InvalidValueError: neither a number nor a timedelta; InvalidArgumentError: negative, not a number, or too
+    large.
 
     Examples:
         >>> lifetime_ms(0.5), lifetime_ms(timedelta(minutes=1)), lifetime_ms(0.0001), lifetime_ms(0)
@@ -113,11 +106,7 @@ def require_flag(argument: str, value: object) -> None:
 
 
 def require_text(argument: str, value: object, hint: str) -> None:
-    """Refuse what cannot be a text part of a key.
-
-    Raises:
-        InvalidArgumentError: it is not a str, is empty, or has a lone surrogate in it.
-    """
+    """Refuse what cannot be a text part of a key. Raises InvalidArgumentError."""
     if not isinstance(value, str) or not value or any("\ud800" <= character <= "\udfff" for character in value):
         raise _refusal("this is not a text that can be looked for", argument, value, hint)
 
@@ -125,8 +114,7 @@ def require_text(argument: str, value: object, hint: str) -> None:
 def require_no_counters(schema: ModelSchema) -> None:
     """Refuse a lifetime for records of a model with an aggregate index, whose counters would keep expired records.
 
-    Raises:
-        InvalidArgumentError: the index is named.
+    Raises InvalidArgumentError: the index is named.
     """
     for index in schema.indexes.values():
         if index.aggregates is not None:
@@ -139,11 +127,7 @@ def require_no_counters(schema: ModelSchema) -> None:
 
 
 def require_object(schema: ModelSchema, instance: object) -> None:
-    """Refuse what is not an object of exactly this model.
-
-    Raises:
-        InvalidValueError: its type is named.
-    """
+    """Refuse what is not an object of exactly this model. Raises InvalidValueError: its type is named."""
     if (instance.__class__ is not schema.model or schema.variants is not None) and schema.variant_of(
         instance
     ) is schema:
@@ -163,8 +147,7 @@ def _refusal(message: str, argument: str, value: object, hint: str) -> InvalidAr
 def require_told_deadlines(traits: Traits, schema: ModelSchema) -> None:
     """Refuse records that expire on an engine that does not tell deadlines: a write would make them permanent.
 
-    Raises:
-        UnsupportedError: it does not, or it may return expired rows.
+    Raises UnsupportedError: it does not, or it may return expired rows.
     """
     if not (traits.tells_deadlines and traits.hides_expired):
         raise UnsupportedError(

@@ -95,11 +95,7 @@ def header_view(context: Context) -> Flow[HeaderView]:
 
 
 def live_collection(context: Context, schema: ModelSchema) -> Flow[tuple[HeaderView, LiveCollection]]:
-    """Return the header and one collection joined with it.
-
-    Raises:
-        SchemaMismatchError: the stored primary key or a column type differs, so nothing can be read.
-    """
+    """Return the header and one collection joined with it. Raises SchemaMismatchError."""
     view = context.view or (yield from reload_header(context))
     live = view.live[schema.collection]
     if live.refused is not None:
@@ -110,11 +106,10 @@ def live_collection(context: Context, schema: ModelSchema) -> Flow[tuple[HeaderV
 def planned(context: Context, schema: ModelSchema, plan: Callable[[LiveCollection], T]) -> Flow[tuple[HeaderView, T]]:
     """Return a plan for a collection, with the header for which it was made.
 
+    Raises SchemaMismatchError: as ``live_collection``; and what ``plan`` raises.
+
     Args:
         plan: pure; called again under the present header where the cached one lists an index that is not ready.
-
-    Raises:
-        SchemaMismatchError: as ``live_collection``; and what ``plan`` raises.
     """
     view, live = yield from live_collection(context, schema)
     try:
@@ -127,8 +122,7 @@ def planned(context: Context, schema: ModelSchema, plan: Callable[[LiveCollectio
 def writable_collection(context: Context, schema: ModelSchema) -> Flow[tuple[HeaderView, LiveCollection]]:
     """Return the same for a write; called for every commit, because another process may have begun a build.
 
-    Raises:
-        SchemaMismatchError: this process may not write the collection.
+    Raises SchemaMismatchError: this process may not write the collection.
     """
     view = yield from header_view(context)
     live = view.live[schema.collection]

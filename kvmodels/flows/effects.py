@@ -192,11 +192,7 @@ def count_rows(ranges: Sequence[ReadRange], guard: Guard | None = None) -> Flow[
 
 
 def commit(write: AtomicWrite) -> Flow[Committed | Conflict]:
-    """Apply one atomic operation; one request, never sent again.
-
-    Raises:
-        CommitUnknownError: the answer was lost; the operation may have been applied.
-    """
+    """Apply one atomic operation; one request, never sent again. Raises CommitUnknownError."""
     answer: Committed | Conflict = yield Commit(write)
     return answer
 
@@ -233,11 +229,10 @@ def now() -> Flow[int]:
 def wait_for_commit(after: bytes, seconds: float) -> Flow[bytes]:
     """Wait until the versionstamp of the last commit is greater than ``after``, or ``seconds`` (0 or more) are over.
 
+    Raises ClosedError: the store was closed meanwhile.
+
     Returns:
         The versionstamp of the last commit.
-
-    Raises:
-        ClosedError: the store was closed meanwhile.
     """
     answer: bytes = yield WaitForCommit(after, seconds)
     return answer
@@ -488,9 +483,8 @@ def serve(flow: Flow[T], answer: Callable[[Request], Flow[Any]]) -> Flow[T]:
 def read_changes(one: ReadRange, after: bytes) -> Flow[Changes]:
     """Return the keys of a range that changed in commits later than ``after``, in the order of their last change.
 
-    Raises:
-        UnsupportedError: the store keeps no change log.
-        ResumeExpiredError: the log no longer reaches back to ``after``.
+    Raises UnsupportedError: the store keeps no change log; ResumeExpiredError: the log no longer reaches back to
+    ``after``.
     """
     answer: Changes = yield ReadChanges(one, after)
     return answer

@@ -55,10 +55,8 @@ def check_budget(write: AtomicWrite, limits: Limits, collections: Iterable[LiveC
         collections: those whose records are written, to name the index of a key or value that is too large, or that
             most keys of the operation belong to.
 
-    Raises:
-        KeyTooLargeError, ValueTooLargeError, OperationTooLargeError: the limit, the size, the maximum and whose it is.
-
-    Complexity: O(checks + mutations).
+    Complexity: O(checks + mutations). Raises KeyTooLargeError, ValueTooLargeError, OperationTooLargeError: the limit,
+    the size, the maximum and whose it is.
     """
     checks, mutations = write
     if len(checks) > limits.max_checks:

@@ -54,6 +54,9 @@ def compile_write(
 ) -> CompiledWrite | NeedRows | Violation:
     """Compile all record changes of one commit.
 
+    Raises InvalidValueError: an index cannot hold a value; the model and the field are named; OperationTooLargeError: a
+    record has more values than its index takes.
+
     Args:
         changes: one per record, however often it was saved.
         rows: physical rows by key, read in one snapshot with the records and the header; None to assume that every
@@ -61,10 +64,6 @@ def compile_write(
         header: key and versionstamp of the header that the changes were planned with.
         now_ms: the time by the clock of the engine, which decides whether a row has expired.
         max_key_bytes: what the engine takes; a longer entry was never written.
-
-    Raises:
-        InvalidValueError: an index cannot hold a value; the model and the field are named.
-        OperationTooLargeError: a record has more values than its index takes.
 
     Returns:
         CompiledWrite: checks: header, one per record, one per claimed slot (and one per released slot while its index

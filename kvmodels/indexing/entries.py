@@ -105,8 +105,7 @@ U64 = 2**64
 def contribution(index: LiveIndex, document: Document | None, expire_at: int | None) -> dict[bytes, int]:
     """Return the additions of a record to counters, by counter key; empty if the index does not hold it.
 
-    Raises:
-        InvalidValueError: a column cannot be a key part, or a value is too large to be added; the field is named.
+    Raises InvalidValueError: a column cannot be a key part, or a value is too large to be added; the field is named.
     """
     if document is None or expire_at is not None or not index.layout.covers(document):
         return {}
@@ -200,8 +199,7 @@ class _Stored(Protocol):
 def entry_keys(index: LiveIndex, document: Document | None, pk: bytes) -> tuple[EntryKey, ...]:
     """Return the keys that a document has in an index; none when it stores no value for a column yet.
 
-    Raises:
-        InvalidValueError: a column value cannot be a key part; the field is named.
+    Raises InvalidValueError: a column value cannot be a key part; the field is named.
     """
     if document is None or not index.layout.covers(document):
         return ()
@@ -211,8 +209,7 @@ def entry_keys(index: LiveIndex, document: Document | None, pk: bytes) -> tuple[
 def require_fan_out(live: LiveCollection, index: LiveIndex, size: int) -> None:
     """Refuse a record with more entries, or groups of counters, than its index allows.
 
-    Raises:
-        OperationTooLargeError: with ``limit="max_fan_out"`` and the index.
+    Raises OperationTooLargeError: with ``limit="max_fan_out"`` and the index.
     """
     maximum = index.definition.max_fan_out
     if size > maximum:
@@ -287,11 +284,7 @@ def same_included(codec: ValueCodec, index: LiveIndex, old: Document, new: Docum
 
 
 def included_values(codec: ValueCodec, slot: bool, row: Row) -> Document:
-    """Return the fields that an entry of a covering index holds, as its record stores them.
-
-    Raises:
-        DecodeError: the row is not an entry of this index.
-    """
+    """Return the fields that an entry of a covering index holds, as its record stores them. Raises DecodeError."""
     if not slot:
         return codec.decode_document(row.value, row.encoding, row.key)
     try:
@@ -302,11 +295,7 @@ def included_values(codec: ValueCodec, slot: bool, row: Row) -> Document:
 
 
 def slot_owner(codec: ValueCodec, live: LiveCollection, index: LiveIndex, row: Row) -> bytes:
-    """Return the packed primary key of the record that holds a unique slot.
-
-    Raises:
-        DecodeError: the row is not a slot of this index.
-    """
+    """Return the packed primary key of the record that holds a unique slot. Raises DecodeError."""
     try:
         if index.definition.store == "record":
             owner = live.layout.pack_document(codec.decode_document(row.value, row.encoding, row.key))

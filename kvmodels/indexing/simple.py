@@ -156,7 +156,6 @@ class RecordWriter:
         """Compile the changes of some records; return None where they meet at a key, or one is not simple.
 
         Args:
-            changes: as of ``compile_write``.
             rows: as of ``compile_write``; a slot that is claimed must be free in them.
         """
         checks = [*self._header]

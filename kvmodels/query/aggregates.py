@@ -481,10 +481,7 @@ def normalised(source: ColumnSource, value: Any) -> Any:
 def measures_of(schema: ModelSchema, given: Sequence[Any], named: Mapping[str, Any]) -> tuple[Measure, ...]:
     """Return the checked functions of one ``aggregate()``.
 
-    Raises:
-        InvalidValueError: something that is no aggregation function.
-        InvalidArgumentError: no function at all, or two results of one name.
-        UnknownFieldError, UnknownLookupError: no such field, or a field that has no such function.
+    Raises InvalidValueError, InvalidArgumentError, UnknownFieldError or UnknownLookupError.
     """
     measures: dict[str, Measure] = {}
     for label, function in [*((None, item) for item in given), *named.items()]:
@@ -517,11 +514,7 @@ def fields_of(measures: Iterable[Measure], columns: Iterable[GroupColumn] = ()) 
 def grouping_of(query: Query, given: Sequence[FieldName]) -> Grouping:
     """Return the records of a query grouped by the values of these fields.
 
-    Raises:
-        InvalidArgumentError: no field, one field twice, two fields with several values each, a slice has been taken, or
-            the query is ordered by another field.
-        UnknownFieldError, InvalidValueError: no such field, or something that names none.
-        UnknownLookupError: a field that cannot be a column.
+    Raises InvalidArgumentError, UnknownFieldError, InvalidValueError or UnknownLookupError.
     """
     columns = tuple(_group_column(query.schema, field) for field in given)
     names = [column.source.name for column in columns]

@@ -111,11 +111,7 @@ class Query:
         return self._narrowed(parse(self.schema, (~Q(*expressions, **keywords),), {}))
 
     def ordered(self, columns: Iterable[OrderColumn]) -> Query:
-        """Replace the order.
-
-        Raises UnknownFieldError, UnknownLookupError for a type without an order or several values, and
-        InvalidValueError for something that is no column.
-        """
+        """Replace the order. Raises UnknownFieldError."""
         if self.start or self.stop is not None:
             self._refuse_slice("order_by")
         return self._as(self.where, tuple([order for column in columns for order in self._orders(column)]), False)

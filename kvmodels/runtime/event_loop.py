@@ -76,13 +76,11 @@ def arun(
 
     An engine that waits for nothing (trait ``blocking`` false) is called directly, one with an asynchronous form by
     that; another one in threads that belong to the engine: one for its commits, which it serialises anyway, and a few
-    for its reads, so that waiting commits never keep a read from running. Small reads that wait for nothing are
-    carried out in the event loop, and operations in the queue of a submitting engine hold no thread and share
-    transactions. A snapshot is one of ``apin``; tests inject ``sleep``.
-
-    Raises:
-        KvModelsError: an error of the engine that the flow did not handle, or of the flow.
-        asyncio.CancelledError: the task was cancelled; after a started commit it carries a note with the outcome.
+    for its reads, so that waiting commits never keep a read from running. Small reads that wait for nothing are carried
+    out in the event loop, and operations in the queue of a submitting engine hold no thread and share transactions. A
+    snapshot is one of ``apin``; tests inject ``sleep``. Raises KvModelsError: an error of the engine that the flow did
+    not handle, or of the flow; asyncio.CancelledError: the task was cancelled; after a started commit it carries a note
+    with the outcome.
     """
     if snapshot is None:
         if isinstance(flow, OneLookup):
@@ -242,21 +240,13 @@ async def run_to_end(make: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 
 async def in_thread(function: Callable[..., T], *arguments: Any) -> T:
-    """Call a function that may block in a thread of the event loop, and return its result.
-
-    Raises:
-        EngineError: no thread could be started, and the function is not called; and what the function raises.
-    """
+    """Call a function that may block in a thread of the event loop, and return its result. Raises EngineError."""
     run_in_executor = asyncio.get_running_loop().run_in_executor
     return await asyncio.wrap_future(submit_call(partial(run_in_executor, None), function, *arguments))
 
 
 async def apin(engine: Engine) -> Snapshot | AsyncSnapshot:
-    """Return a snapshot of the engine, made without blocking the event loop.
-
-    Raises:
-        UnsupportedError: the engine has no snapshots; and what the engine raises.
-    """
+    """Return a snapshot of the engine, made without blocking the event loop. Raises UnsupportedError."""
     if not engine.capabilities.traits.blocking:
         return engine.snapshot()
     if engine.capabilities.native is not None:

@@ -52,9 +52,7 @@ def run(
     """Run a flow to its end in this thread, and return its result.
 
     With ``snapshot`` the flow reads there, without guards; else the present state at each read. Tests inject ``sleep``.
-
-    Raises:
-        KvModelsError: an error of the engine that the flow did not handle, or of the flow.
+    Raises KvModelsError: an error of the engine that the flow did not handle, or of the flow.
 
     Examples:
         >>> from kvmodels.engines.memory.engine import MemoryEngine

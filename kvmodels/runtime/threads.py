@@ -62,8 +62,7 @@ class EngineThreads:
     def lead(self, committer: CommitQueue) -> None:
         """Have the thread for commits carry out everything that is in the queue, or will be until it comes to it.
 
-        Raises:
-            EngineError: the thread could not be started; the next call tries again.
+        Raises EngineError: the thread could not be started; the next call tries again.
         """
         # The lock is for two loops: one must not rely on a start of the other one that then fails.
         with self._lead_lock:
@@ -199,11 +198,7 @@ class _LoopState:
 
 
 def submit_call(executor: Callable[..., object], function: Callable[..., T], *arguments: Any) -> Future[T]:
-    """Hand a call to ``submit`` of an executor; it is not carried out if this raises.
-
-    Raises:
-        EngineError: no thread could be started.
-    """
+    """Hand a call to ``submit`` of an executor; it is not carried out if this raises. Raises EngineError."""
     future: Future[T] = Future()
     try:
         executor(_carry_out, future, function, arguments)

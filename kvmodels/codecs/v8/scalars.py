@@ -179,11 +179,7 @@ _BYTES_VIEWS: Final = frozenset(
 
 
 def view_of(tag: int, window: bytes) -> bytes | memoryview:
-    """Bytes for a view of bytes, a memoryview of the element type for the others.
-
-    Raises:
-        MalformedError: no such view, or a size that is no multiple of the element's.
-    """
+    """Bytes for a view of bytes, a memoryview of the element type for the others. Raises MalformedError."""
     if tag in _BYTES_VIEWS:
         return window
     code = _FORMATS.get(tag)

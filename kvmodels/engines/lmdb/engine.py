@@ -182,9 +182,6 @@ class LmdbEngine(FileEngine[LmdbStore]):
         """Read all ranges in one snapshot, or say that the guard does not hold in it.
 
         Cost: O(log n + rows) per range; rows are fetched up to the limit, and completely before this returns.
-
-        Raises:
-            ClosedError, EngineTimeoutError, DecodeError (a damaged file).
         """
         store = self._store
         if store is not None and len(ranges) == 1:
@@ -201,14 +198,13 @@ class LmdbEngine(FileEngine[LmdbStore]):
     def reserve_writes(self, seconds: float) -> bool:
         """Keep other processes from writing until the next commit of this one, or ``release_writes``.
 
+        Raises EngineTimeoutError, ClosedError, DecodeError: it was not.
+
         Args:
             seconds: how long another process may be waited for.
 
         Returns:
             Whether it was taken.
-
-        Raises:
-            EngineTimeoutError, ClosedError, DecodeError: it was not.
         """
         store = self.check_open()
         return store.reserve_writes(Backoff(min(seconds, store.options.busy_timeout), store.translated))
@@ -227,10 +223,7 @@ class LmdbEngine(FileEngine[LmdbStore]):
     ) -> ReadResult | GuardFailed | None:
         """Read in this thread if that takes no waiting; None if it has to be done with ``read``.
 
-        Readers of LMDB wait for nobody, unless the map is being made larger.
-
-        Raises:
-            ClosedError.
+        Readers of LMDB wait for nobody, unless the map is being made larger. Raises ClosedError.
         """
         store = self.check_open()
         if not is_small(ranges):
@@ -253,19 +246,12 @@ class LmdbEngine(FileEngine[LmdbStore]):
         """Say how many rows ``read`` would give for each range, in one snapshot.
 
         Cost: O(log n + rows) per range, 0.04 us for each row.
-
-        Raises:
-            ClosedError, EngineTimeoutError, DecodeError (a damaged file).
         """
         store = self.check_open()
         return store.reading(lambda opened: _count(opened, store, ranges, guard))
 
     def count_at_once(self, ranges: Sequence[ReadRange], guard: Guard | None = None) -> Counted | GuardFailed | None:
-        """Count in this thread if that takes no waiting and is soon done, else return None.
-
-        Raises:
-            ClosedError.
-        """
+        """Count in this thread if that takes no waiting and is soon done, else return None. Raises ClosedError."""
         store = self.check_open()
         try:
             return store.reading_at_once(lambda opened: _count(opened, store, ranges, guard, SMALL_COUNT))
@@ -273,45 +259,24 @@ class LmdbEngine(FileEngine[LmdbStore]):
             return None
 
     def snapshot_at_once(self) -> LmdbSnapshot | None:
-        """Pin the present state in this thread if that takes no waiting, else return None.
-
-        Raises:
-            ClosedError.
-        """
+        """Pin the present state in this thread if that takes no waiting, else return None. Raises ClosedError."""
         store = self.check_open()
         return store.reading_at_once(
             lambda opened: LmdbSnapshot(self, store, opened.environment.begin(), opened.databases)
         )
 
     def snapshot(self) -> LmdbSnapshot:
-        """Pin the present state, with the deadlines as of now. One read transaction, which stays open.
-
-        Raises:
-            ClosedError, EngineTimeoutError, DecodeError (a damaged file).
-        """
+        """Pin the present state, with the deadlines as of now. One read transaction, which stays open."""
         store = self.check_open()
         return store.reading(lambda opened: LmdbSnapshot(self, store, opened.environment.begin(), opened.databases))
 
     def changes(self, one: ReadRange, after: bytes) -> Changes:
-        """The keys of a range that changed after a versionstamp, in commit order; O(changes since, in any range).
-
-        Raises:
-            UnsupportedError: the store keeps no change log.
-            ResumeExpiredError: the log no longer reaches back.
-            InvalidArgumentError: the store never reached the versionstamp.
-            ClosedError, EngineTimeoutError, DecodeError.
-        """
+        """The keys of a range that changed after a versionstamp, in commit order; O(changes since, in any range)."""
         store = self.check_open()
         return store.reading(lambda opened: _changes(opened, store, one, after))
 
     def backup(self, path: str) -> None:
-        """Write one snapshot into a new SQLite file; O(n), and commits go on meanwhile.
-
-        Raises:
-            EngineError: there is a file already, or it cannot be written; StorageFullError: no room.
-            SnapshotExpiredError: it took longer than ``snapshot_max_age``.
-            ClosedError, EngineTimeoutError, DecodeError (a damaged file).
-        """
+        """Write one snapshot into a new SQLite file; O(n), and commits go on meanwhile."""
         store = self.check_open()
         mode = stat.S_IMODE(os.stat(data_file(store.path)).st_mode)
         with self.snapshot() as state:

@@ -70,7 +70,6 @@ class LmdbEnvironment:
 
     Args:
         path: canonical path of the folder.
-        url: for messages.
         options: what was asked for at the first opening.
 
     Attributes:
@@ -117,8 +116,7 @@ class LmdbEnvironment:
     def reading(self, work: Callable[[OpenEnvironment], T]) -> T:
         """Do ``work`` on the environment, again while it cannot be read; it ends the transactions that it begins.
 
-        Raises:
-            ClosedError, EngineTimeoutError, DecodeError (a damaged file).
+        Raises ClosedError, EngineTimeoutError, DecodeError (a damaged file).
         """
         thread = get_ident()
         backoff: Backoff | None = None
@@ -196,11 +194,7 @@ class LmdbEnvironment:
             backoff.wait(failure)
 
     def state_in(self, transaction: Transaction) -> State:
-        """The state of the store in a transaction.
-
-        Raises:
-            DecodeError: there is none.
-        """
+        """The state of the store in a transaction. Raises DecodeError: there is none."""
         state = lmdb_file.read_state(transaction, self.url)
         if state is None:
             raise DecodeError("the LMDB file is damaged", reason="its counter is missing", hint="Restore a backup.")

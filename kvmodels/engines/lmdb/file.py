@@ -152,10 +152,7 @@ def writer_lock_file(path: str) -> str:
 def refuse_unusable_path(path: str, url: str, *, must_exist: bool) -> None:
     """Refuse a path that cannot be, or become, the folder of a store.
 
-    Raises:
-        EngineError: the path is a file, the folder above it does not exist, or the store does not.
-        ForeignFileError: the folder holds something else.
-        OSError: a folder may not be entered or read, which is not the same as a missing file.
+    Raises EngineError, ForeignFileError or OSError.
     """
     if file_identity(path) is not None and not os.path.isdir(path):
         hint = "An LMDB store is a folder. Give the path of one, or sqlite:/// for an SQLite file."
@@ -185,10 +182,8 @@ def refuse_unusable_path(path: str, url: str, *, must_exist: bool) -> None:
 def refuse_foreign_file(path: str, url: str) -> None:
     """Look at a database that has never been opened by this library, without so much as a lock file.
 
-    Raises:
-        ForeignFileError: it belongs to another application.
-        UnsupportedError: a later version of this library made it.
-        lmdb.Error: as LMDB raises it.
+    Raises ForeignFileError: it belongs to another application; UnsupportedError: a later version of this library made
+    it; lmdb.Error: as LMDB raises it.
     """
     data = data_file(path)
     # A folder with our lock is ours, or becomes it while we look: then one looks with LMDB's locks.
@@ -209,13 +204,7 @@ def is_writable(path: str) -> bool:
 
 
 def open_environment(path: str, url: str, settings: Settings) -> lmdb.Environment:
-    """Open the environment; the folder must exist.
-
-    Raises:
-        ReadOnlyError: the database is empty and must not be written.
-        UnsupportedError: this build of LMDB takes shorter keys than others.
-        lmdb.Error: as LMDB raises it.
-    """
+    """Open the environment; the folder must exist. Raises ReadOnlyError, UnsupportedError or lmdb.Error."""
     if settings.readonly and os.stat(data_file(path)).st_size == 0:
         raise _empty(url)
     environment = lmdb.Environment(
@@ -241,12 +230,7 @@ def open_environment(path: str, url: str, settings: Settings) -> lmdb.Environmen
 
 
 def read_state(transaction: lmdb.Transaction[bytes], url: str) -> State | None:
-    """The state of the store, or None when the database is empty.
-
-    Raises:
-        ForeignFileError: it belongs to another application.
-        UnsupportedError: a later version of this library made it.
-    """
+    """The state of the store, or None when the database is empty. Raises ForeignFileError or UnsupportedError."""
     stored = transaction.get(STATE_KEY)
     if stored is None and not transaction.stat()["entries"]:
         return None
@@ -285,14 +269,12 @@ def open_databases(environment: lmdb.Environment, transaction: lmdb.Transaction[
 def initialise(environment: lmdb.Environment, url: str, clock: EngineClock, *, raise_counter: bool) -> Databases:
     """Open the databases, make the store ours if it is empty, and raise its counter; one durable transaction.
 
+    Raises ForeignFileError, UnsupportedError: as ``read_state``; nothing was written.
+
     Args:
         environment: open for writing; the caller holds the writer's lock.
-        url: for messages.
         clock: says how far to raise, and takes over the stored high-water mark.
         raise_counter: false when the same process opens the environment again, after a fork.
-
-    Raises:
-        ForeignFileError, UnsupportedError: as ``read_state``; nothing was written.
     """
     with environment.begin(write=True) as transaction:
         state = read_state(transaction, url)
@@ -309,9 +291,7 @@ def initialise(environment: lmdb.Environment, url: str, clock: EngineClock, *, r
 def refuse_uninitialised(environment: lmdb.Environment, url: str, clock: EngineClock) -> None:
     """For an environment that cannot be written: the store must be ours already.
 
-    Raises:
-        ReadOnlyError: the database is empty.
-        ForeignFileError, UnsupportedError: as ``read_state``.
+    Raises ReadOnlyError: the database is empty; ForeignFileError, UnsupportedError: as ``read_state``.
     """
     with environment.begin() as transaction:
         state = read_state(transaction, url)

@@ -48,9 +48,8 @@ class WriterLock:
     def acquire(self, backoff: Backoff) -> None:
         """Wait for the lock. Whoever calls this calls ``release``, also when it raises.
 
-        Raises:
-            EngineTimeoutError: other processes held it until the deadline.
-            ReadOnlyError: the file cannot be written.
+        Raises EngineTimeoutError: other processes held it until the deadline; ReadOnlyError: the file cannot be
+        written.
         """
         if fcntl is not None:
             turn, file = self._open(backoff)

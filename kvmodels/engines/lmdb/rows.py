@@ -190,12 +190,7 @@ def read_ranges(
     """Rows per range and per followed range.
 
     Args:
-        transaction: is the snapshot.
-        databases: of its environment.
-        ranges: what to read.
         now: rows with a deadline up to this time are absent.
-        guard: evaluated first.
-        follow: asks for further ranges.
     """
     if guard is not None:
         rows = read_point(transaction, databases, ReadRange(guard.key), now)
@@ -283,8 +278,7 @@ def failed_checks(transaction: Transaction, databases: Databases, checks: Iterab
 def require_storable_keys(changes: Mapping[bytes, Row | None]) -> None:
     """Refuse keys that LMDB does not take; the layers above do so earlier, by the limits of the engine.
 
-    Raises:
-        KeyTooLargeError: nothing was written.
+    Raises KeyTooLargeError: nothing was written.
     """
     for key in changes:
         if len(key) > LARGEST_KEY:
@@ -303,8 +297,6 @@ def write(transaction: Transaction, databases: Databases, state: State, changes:
     """Store rows and remove keys, with what leads to them.
 
     Args:
-        transaction: for writing.
-        databases: of its environment.
         state: the version and the time of this commit, and whether changes are kept.
         changes: the rows by key; None: the key is removed.
 
@@ -392,7 +384,6 @@ def changes_in(
     """Changes after a commit, and the commit behind which there may be more; None when these are all.
 
     Args:
-        transaction: is the snapshot.
         databases: of an environment with a log that reaches back.
         one: the range of keys, and how many changes are enough.
         after: the number of the commit.
@@ -452,15 +443,11 @@ def count_ranges(
 ) -> list[int]:
     """The live rows of each range.
 
+    Raises NotSmallError: there are more.
+
     Args:
-        transaction: is the snapshot.
-        databases: of its environment.
-        ranges: what to count.
         now: rows with a deadline up to this time are absent.
         most: how many rows may be walked in all; None: any number.
-
-    Raises:
-        NotSmallError: there are more.
     """
     numbers: list[int] = []
     left = most

@@ -42,8 +42,6 @@ class LmdbTransaction:
     """The operations of a group in one write transaction of the store.
 
     Args:
-        transaction: for writing.
-        databases: of its environment.
         state: as the store holds it.
         clock: decides on deadlines; each operation sees the time of its own evaluation.
 
@@ -72,10 +70,8 @@ class LmdbTransaction:
     def evaluate(self, write: AtomicWrite) -> EvaluatedWrite | Conflict:
         """Judge an operation against the transaction, earlier operations included; nothing is written.
 
-        Raises:
-            InvalidValueError: a sum, min or max met a value that is no 64-bit integer.
-            KeyTooLargeError: a key is longer than LMDB takes.
-            lmdb.Error: the transaction cannot go on.
+        Raises InvalidValueError: a sum, min or max met a value that is no 64-bit integer; KeyTooLargeError: a key is
+        longer than LMDB takes; lmdb.Error: the transaction cannot go on.
         """
         transaction, databases = self._transaction, self._databases
         state = self.next_state()
@@ -150,7 +146,6 @@ class LmdbStore(LmdbEnvironment):
 
     Args:
         path: canonical path of the folder.
-        url: for messages.
         options: what was asked for at the first opening.
     """
 

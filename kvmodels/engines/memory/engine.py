@@ -144,11 +144,8 @@ class MemoryEngine:
     ) -> ReadResult | GuardFailed:
         """Read all ranges in one snapshot, or say that the guard does not hold in it.
 
-        Cost: O(log n + rows) per range; a single key in O(1), without the lock.
-        ``follow`` runs while the lock is held and must not call the engine.
-
-        Raises:
-            ClosedError: the engine is closed.
+        Cost: O(log n + rows) per range; a single key in O(1), without the lock. ``follow`` runs while the lock is held
+        and must not call the engine. Raises ClosedError: the engine is closed.
         """
         store = self._store
         if store is None:
@@ -209,9 +206,6 @@ class MemoryEngine:
         """Say how many rows ``read`` would give for each range, in one snapshot.
 
         Cost: O(log n) per range, and one step for each expired row that is not swept yet.
-
-        Raises:
-            ClosedError: the engine is closed.
         """
         store = self.check_open()
         with store.lock:
@@ -222,24 +216,14 @@ class MemoryEngine:
             return Counted([store.count(one, now) for one in ranges], stamp)
 
     def snapshot(self) -> MemorySnapshot:
-        """Pin the present state, with the deadlines as of now. O(1); commits then cost more until it is closed.
-
-        Raises:
-            ClosedError: the engine is closed.
-        """
+        """Pin the present state, with the deadlines as of now. O(1); commits then cost more until it is closed."""
         store = self.check_open()
         with store.lock:
             self.enter(store)
             return MemorySnapshot(self, store, store.pin())
 
     def commit(self, write: AtomicWrite) -> Committed | Conflict:
-        """Apply the operation whole, or report which checks failed. O(log n) per mutation.
-
-        Raises:
-            InvalidValueError: a sum, min or max met a value that is no 64-bit integer; nothing was applied.
-            ReadOnlyError: the engine is open for reading only.
-            ClosedError: the engine is closed.
-        """
+        """Apply the operation whole, or report which checks failed. O(log n) per mutation."""
         store = self._store
         if store is None:
             raise self._closed()
@@ -264,29 +248,15 @@ class MemoryEngine:
         return _new(Committed, (stamp,))
 
     def subscribe(self, wake: Callable[[], object]) -> Callable[[], None]:
-        """Have ``wake`` called after each commit, and when a handle of the store is closed.
-
-        Raises:
-            ClosedError: the engine is closed.
-        """
+        """Have ``wake`` called after each commit, and when a handle of the store is closed."""
         return self.check_open().subscribe(wake)
 
     def wait_for_commit(self, after: bytes, timeout_s: float) -> bytes:
-        """Block until the versionstamp of the last commit is greater than ``after``, or the time is over.
-
-        Raises:
-            ClosedError: the engine is closed, or was while this waited.
-        """
+        """Block until the versionstamp of the last commit is greater than ``after``, or the time is over."""
         return wait_for(self._present_stamp, self.subscribe, after, timeout_s)
 
     def sweep(self, limit: int) -> int:
-        """Remove up to ``limit`` rows whose deadline is reached, in one commit; O(log n) each.
-
-        Raises:
-            InvalidArgumentError: the limit is not a positive integer.
-            ReadOnlyError: the engine is open for reading only.
-            ClosedError: the engine is closed.
-        """
+        """Remove up to ``limit`` rows whose deadline is reached, in one commit; O(log n) each."""
         require_sweep_limit(limit)
         store = self.check_open()
         self._require_writable()
@@ -298,14 +268,7 @@ class MemoryEngine:
         return swept
 
     def changes(self, one: ReadRange, after: bytes) -> Changes:
-        """The keys of a range that changed after a versionstamp, in commit order; O(changes since).
-
-        Raises:
-            UnsupportedError: the store keeps no change log.
-            ResumeExpiredError: the log no longer reaches back.
-            InvalidArgumentError: the store never reached the versionstamp.
-            ClosedError: the engine is closed.
-        """
+        """The keys of a range that changed after a versionstamp, in commit order; O(changes since)."""
         store = self.check_open()
         with store.lock:
             require_reached(after, self.enter(store))
@@ -317,13 +280,7 @@ class MemoryEngine:
             return found
 
     def backup(self, path: str) -> None:
-        """Write one snapshot into a new SQLite file; O(n), and commits go on meanwhile.
-
-        Raises:
-            EngineError: there is a file already, or it cannot be written; StorageFullError: no room.
-            SnapshotExpiredError: it took longer than ``snapshot_max_age``.
-            ClosedError: the engine is closed.
-        """
+        """Write one snapshot into a new SQLite file; O(n), and commits go on meanwhile."""
         with self.snapshot() as state:
             backups.copy_snapshot(state, path, self._url, backups.SHARED_FILE_MODE, self.now_ms())
 

@@ -53,12 +53,7 @@ class MemorySnapshot:
     def read(
         self, ranges: Sequence[ReadRange], *, include_expired: bool = False, follow: Follow | None = None
     ) -> ReadResult:
-        """Read in the snapshot. O(log n + rows) per range.
-
-        Raises:
-            SnapshotExpiredError: it was kept open for longer than the maximum age.
-            ClosedError: the snapshot or its engine is closed.
-        """
+        """Read in the snapshot. O(log n + rows) per range."""
         view, store = self._open_view(), self._store
         self._engine.check_open()
         with store.lock:
@@ -69,11 +64,7 @@ class MemorySnapshot:
             return ReadResult(found, followed, view.stamp)
 
     def count(self, ranges: Sequence[ReadRange]) -> Counted:
-        """Count what ``read`` would give. O(log n + rows) per range.
-
-        Raises:
-            SnapshotExpiredError, ClosedError.
-        """
+        """Count what ``read`` would give. O(log n + rows) per range. Raises SnapshotExpiredError, ClosedError."""
         view, store = self._open_view(), self._store
         self._engine.check_open()
         with store.lock:

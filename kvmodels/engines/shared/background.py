@@ -44,7 +44,6 @@ def seconds_until(due_ms: int | None, now_ms: int, *, swept: int, watched: bool)
 
     Args:
         due_ms: the earliest deadline that is left.
-        now_ms: the present time.
         swept: how many rows this sweep removed.
         watched: somebody waits for commits, to whom an expiry is shown by the sweep.
 
@@ -71,11 +70,7 @@ def trim_slack_ms(retention_ms: int) -> int:
 
 
 def require_sweep_limit(limit: int) -> None:
-    """Refuse a limit that removes nothing.
-
-    Raises:
-        InvalidArgumentError: not a positive integer.
-    """
+    """Refuse a limit that removes nothing. Raises InvalidArgumentError: not a positive integer."""
     given = cast("object", limit)
     if isinstance(given, bool) or not isinstance(given, int) or given < 1:
         raise InvalidArgumentError(
@@ -89,8 +84,7 @@ def require_sweep_limit(limit: int) -> None:
 def require_retention(change_log: float | timedelta | None) -> int | None:
     """The retention of a change log in whole milliseconds, rounded up; 0 for no log; None for what the store has.
 
-    Raises:
-        InvalidArgumentError: neither a timedelta nor a number of seconds, 0 or more.
+    Raises InvalidArgumentError: neither a timedelta nor a number of seconds, 0 or more.
 
     Examples:
         >>> require_retention(0.5), require_retention(timedelta(hours=1)), require_retention(0), require_retention(None)
@@ -127,11 +121,7 @@ def resume_expired(url: str, since: bytes, oldest: bytes) -> ResumeExpiredError:
 
 
 def require_reached(since: bytes, present: bytes) -> None:
-    """Refuse a position that the store never had, as after the restore of a backup.
-
-    Raises:
-        InvalidArgumentError: ``since`` is greater than the present versionstamp.
-    """
+    """Refuse a position that the store never had, as after the restore of a backup. Raises InvalidArgumentError."""
     if since > present:
         raise InvalidArgumentError(
             "the store has not reached this versionstamp",

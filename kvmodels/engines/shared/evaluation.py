@@ -59,8 +59,7 @@ def confirmed_failures(
 def require_storable_deadline(expire_at: int, key: bytes) -> None:
     """Refuse a deadline that is not a signed 64-bit integer, which is what every engine can store.
 
-    Raises:
-        InvalidValueError: nothing was applied.
+    Raises InvalidValueError: nothing was applied.
     """
     if not -(1 << 63) <= expire_at < 1 << 63:
         raise InvalidValueError(
@@ -75,6 +74,8 @@ def evaluate(
 ) -> tuple[dict[bytes, Row | None], int | None]:
     """Return the rows after the mutations, applied in order; nothing is written.
 
+    Raises InvalidValueError: a sum, min or max met a value that is no 64-bit integer.
+
     Args:
         mutations: of one operation.
         stamp: the versionstamp of the rows that they write.
@@ -83,9 +84,6 @@ def evaluate(
 
     Returns:
         The rows that are left by key (None: the key is removed), and the earliest deadline among those of ``Set``.
-
-    Raises:
-        InvalidValueError: a sum, min or max met a value that is no 64-bit integer.
     """
     changes: dict[bytes, Row | None] = {}
     earliest: int | None = None

@@ -32,11 +32,7 @@ class FileIdentity(NamedTuple):
 
 
 def require_file_name(argument: str, path: str) -> None:
-    """Refuse text that the system cannot take as a path: a lone surrogate, or a NUL.
-
-    Raises:
-        InvalidArgumentError: the path has such a character.
-    """
+    """Refuse text that the system cannot take as a path: a lone surrogate, or a NUL. Raises InvalidArgumentError."""
     try:
         if b"\0" not in os.fsencode(path):
             return
@@ -51,12 +47,7 @@ def require_file_name(argument: str, path: str) -> None:
 
 
 def canonical_path(path: str, url: str) -> str:
-    """The absolute path without links.
-
-    Raises:
-        EngineError: the path is relative, and the working directory was removed.
-        InvalidArgumentError: the path has characters that no file name can hold.
-    """
+    """The absolute path without links. Raises EngineError or InvalidArgumentError."""
     require_file_name("url", path)
     try:
         return os.path.realpath(path)
@@ -82,11 +73,7 @@ def _nowhere(path: str, url: str) -> EngineError:
 
 
 def file_identity(path: str) -> FileIdentity | None:
-    """The identity of the file, or None when there is none.
-
-    Raises:
-        OSError: one cannot know, because a folder above it may not be entered, or is a file.
-    """
+    """The identity of the file, or None when there is none. Raises OSError."""
     try:
         found = os.stat(path)
     except FileNotFoundError:
@@ -145,8 +132,7 @@ def read_only(url: str, *, asked_for: bool) -> ReadOnlyError:
 def refuse_network_place(path: str, url: str) -> None:
     """Refuse a file on a network file system, where the operating system says which those are.
 
-    Raises:
-        UnsupportedError: the path is on one.
+    Raises UnsupportedError: the path is on one.
     """
     if hasattr(os, "major") and not is_on_a_disk(path) and os.path.exists(MOUNTS):
         with open(MOUNTS, encoding="utf-8", errors="surrogateescape") as mounts:
@@ -172,13 +158,10 @@ def is_on_a_disk(path: str) -> bool:
 def refuse_network_file_system(path: str, url: str, mounts: Iterable[str]) -> None:
     """Refuse a file on a network file system, whose locks and shared memory do not hold between machines.
 
-    Args:
-        path: absolute path of the file.
-        url: for the message.
-        mounts: lines of ``/proc/mounts``.
+    Raises UnsupportedError: the deepest mount above the path is such a file system.
 
-    Raises:
-        UnsupportedError: the deepest mount above the path is such a file system.
+    Args:
+        mounts: lines of ``/proc/mounts``.
     """
     deepest, kind = "", ""
     for line in mounts:

@@ -111,49 +111,26 @@ class FileEngine(Generic[StoreT]):
         return self.check_open().clock.now_ms()
 
     def commit(self, write: AtomicWrite) -> Committed | Conflict:
-        """Apply the operation whole, or report which checks failed. O(log n) per check and mutation, one fsync.
-
-        Raises:
-            CommitUnknownError: the disk failed in the middle of the commit; the engine is closed then.
-            InvalidValueError: a sum, min or max met a value that is no 64-bit integer; nothing was applied.
-            ClosedError, ReadOnlyError, StorageFullError, EngineTimeoutError: nothing was applied.
-        """
+        """Apply the operation whole, or report which checks failed. O(log n) per check and mutation, one fsync."""
         return self.check_open().commit(write)
 
     def submit(self, write: AtomicWrite | Removal, waiter: CommitWaiter) -> QueuedCommit:
-        """Put an operation into the queue, for a thread that calls ``member.committer.lead()``; returns at once.
-
-        Raises:
-            ClosedError, ReadOnlyError.
-        """
+        """Put an operation into the queue, for a thread that calls ``member.committer.lead()``; returns at once."""
         return self.check_open().submit(write, waiter)
 
     def subscribe(self, wake: Callable[[], object]) -> Callable[[], None]:
         """Have ``wake`` called after each commit, and when a handle of the store is closed.
 
         While anybody is subscribed, a thread reads the counter every ``poll_interval``, about 20 us each.
-
-        Raises:
-            ClosedError: the engine is closed.
         """
         return self.check_open().background.subscribe(wake)
 
     def wait_for_commit(self, after: bytes, timeout_s: float) -> bytes:
-        """Block until the versionstamp of the last commit is greater than ``after``, or the time is over.
-
-        Raises:
-            ClosedError: the engine is closed, or was while this waited.
-            EngineTimeoutError, DecodeError (a damaged file).
-        """
+        """Block until the versionstamp of the last commit is greater than ``after``, or the time is over."""
         return wait_for(self._present_stamp, self.subscribe, after, timeout_s)
 
     def sweep(self, limit: int) -> int:
-        """Remove up to ``limit`` rows whose deadline is reached, in one commit; an index search and O(log n) each.
-
-        Raises:
-            InvalidArgumentError: the limit is not a positive integer.
-            ClosedError, ReadOnlyError, StorageFullError, EngineTimeoutError: nothing was removed.
-        """
+        """Remove up to ``limit`` rows whose deadline is reached, in one commit; an index search and O(log n) each."""
         require_sweep_limit(limit)
         store = self.check_open()
         swept = store.sweep(limit, store.backoff())
@@ -204,16 +181,13 @@ def attach(
 ) -> StoreT:
     """The store that this process has open on the same file, or a new one; it counts one handle more.
 
+    Raises InvalidArgumentError: the file is open with other options; EngineError: the file was replaced while it is
+    open, or the operating system refuses access to it.
+
     Args:
         registry: the stores of this kind; its lock is taken.
-        path: canonical path.
-        url: for messages.
         options: a named tuple, as that of the store; its ``change_log`` None means as the store has it.
         open_store: makes and opens the store.
-
-    Raises:
-        InvalidArgumentError: the file is open with other options.
-        EngineError: the file was replaced while it is open, or the operating system refuses access to it.
     """
     try:
         return _attached(registry, path, url, options, open_store)
@@ -245,12 +219,11 @@ def _attached(
 def require_sensible(options: Any, seconds: tuple[str, ...]) -> None:
     """Refuse options that make no sense, before a file is touched.
 
+    Raises InvalidArgumentError: names the first of them.
+
     Args:
         options: a named tuple with ``durability`` and the fields that are named.
         seconds: the names of fields that hold a number of seconds.
-
-    Raises:
-        InvalidArgumentError: names the first of them.
     """
     if options.durability not in SYNCED_DURABILITIES:
         raise InvalidArgumentError(

@@ -64,7 +64,6 @@ class FileSnapshot(ABC, Generic[ReaderT]):
 
     Args:
         engine: the handle that it was opened with.
-        store: of the handle.
         version: of the last commit that it contains.
         high_water: of the clock, as the file holds it.
     """
@@ -90,12 +89,7 @@ class FileSnapshot(ABC, Generic[ReaderT]):
     def read(
         self, ranges: Sequence[ReadRange], *, include_expired: bool = False, follow: Follow | None = None
     ) -> ReadResult:
-        """Read in the snapshot. O(log n + rows) per range.
-
-        Raises:
-            SnapshotExpiredError: it was kept open for longer than the maximum age, or the store had to end it.
-            ClosedError: the snapshot or its engine is closed.
-        """
+        """Read in the snapshot. O(log n + rows) per range."""
         self._require_open()
         with self._lock:
             reader = self._readable()
@@ -104,19 +98,11 @@ class FileSnapshot(ABC, Generic[ReaderT]):
             return ReadResult(found, followed, self._versionstamp)
 
     def count(self, ranges: Sequence[ReadRange]) -> Counted:
-        """Count what ``read`` would give. O(log n + rows) per range, and a row costs a tenth of reading it.
-
-        Raises:
-            SnapshotExpiredError, ClosedError.
-        """
+        """Count what ``read`` would give. O(log n + rows) per range, and a row costs a tenth of reading it."""
         return self._counted(ranges, None)
 
     def count_at_once(self, ranges: Sequence[ReadRange]) -> Counted | None:
-        """Count in this thread if that is soon done and no other thread uses the snapshot, else None.
-
-        Raises:
-            SnapshotExpiredError, ClosedError.
-        """
+        """Count in this thread if that is soon done and no other thread uses the snapshot, else None."""
         if self._lock.locked():
             return None
         try:
@@ -127,11 +113,7 @@ class FileSnapshot(ABC, Generic[ReaderT]):
     def read_at_once(
         self, ranges: Sequence[ReadRange], *, include_expired: bool = False, follow: Follow | None = None
     ) -> ReadResult | None:
-        """Read in this thread if the read is small and no other thread uses the snapshot, else None.
-
-        Raises:
-            SnapshotExpiredError, ClosedError.
-        """
+        """Read in this thread if the read is small and no other thread uses the snapshot, else None."""
         if self._lock.locked() or not is_small(ranges):
             return None
         try:

@@ -145,8 +145,7 @@ class StoreRegistry(Generic[StoreT]):
 def require_same_options(present: dict[str, Any], given: dict[str, Any], url: str) -> None:
     """Refuse to open a store a second time with options that the open one does not have.
 
-    Raises:
-        InvalidArgumentError: names the first option that differs.
+    Raises InvalidArgumentError: names the first option that differs.
     """
     for argument, value in given.items():
         if value is not present[argument] and value != present[argument]:

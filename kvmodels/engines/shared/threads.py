@@ -26,12 +26,11 @@ _REASON: Final = "no thread"
 def start_thread(thread: threading.Thread, url: str | None = None) -> None:
     """Start a thread.
 
+    Raises EngineError: the thread could not be started.
+
     Args:
         thread: has not been started.
         url: of the store that needs the thread, for the error.
-
-    Raises:
-        EngineError: the thread could not be started.
     """
     try:
         thread.start()
@@ -68,7 +67,6 @@ class BackgroundTask:
     """Calls a method when it is due; the method returns the seconds until it is due again, or None.
 
     Args:
-        name: of the thread.
         work: a bound method, referenced weakly; it handles its own errors.
 
     Examples:

@@ -56,9 +56,6 @@ class SharedBackoff:
     """One deadline shared by calls within ``SHARED_S``, such as those of many tasks of an event loop.
 
     A call may be given a deadline that is earlier by ``SHARED_S`` than one of its own.
-
-    Args:
-        made: a new deadline.
     """
 
     __slots__ = ("_made", "_shared")

@@ -35,15 +35,12 @@ ROW = "INSERT INTO kv (k, v, e, s, x) VALUES (?, ?, ?, ?, ?)"
 def new_backup(path: str, url: str, mode: int, fill: Callable[[sqlite3.Connection], None]) -> None:
     """Make a database at a path that does not exist; it is there whole, or not at all.
 
+    Raises EngineError: there is a file, or no folder; StorageFullError, ReadOnlyError: it cannot be written.
+
     Args:
         path: of the file; its folder must exist.
-        url: of the store, for messages.
         mode: permissions of the file.
         fill: writes the database, and leaves no transaction open.
-
-    Raises:
-        EngineError: there is a file, or no folder.
-        StorageFullError, ReadOnlyError: it cannot be written.
     """
     path = absolute_path(path, url)
     sqlite_file.refuse_unusable_path(path, url, must_exist=False)
@@ -72,16 +69,12 @@ def new_backup(path: str, url: str, mode: int, fill: Callable[[sqlite3.Connectio
 def copy_snapshot(state: Snapshot, path: str, url: str, mode: int, now_ms: int) -> None:
     """Make a database of what a snapshot holds, for an engine that keeps none itself; O(n).
 
+    Raises EngineError, StorageFullError, ReadOnlyError: as ``new_backup``; SnapshotExpiredError: it took longer than
+    the maximum age of a snapshot.
+
     Args:
         state: the snapshot; the caller closes it.
-        path: of the new file.
-        url: of the store, for messages.
         mode: permissions of the file.
-        now_ms: the present time of the engine.
-
-    Raises:
-        EngineError, StorageFullError, ReadOnlyError: as ``new_backup``.
-        SnapshotExpiredError: it took longer than the maximum age of a snapshot.
     """
     version = from_versionstamp(state.versionstamp)
     new_backup(path, url, mode, lambda connection: write_rows(connection, all_rows(state), version, now_ms))
@@ -91,7 +84,6 @@ def write_rows(connection: sqlite3.Connection, batches: Iterable[list[Row]], ver
     """Fill an empty database with rows, in one transaction.
 
     Args:
-        connection: to the new database.
         batches: rows with the versionstamps that they have.
         version: the counter of versionstamps.
         clock_ms: the high-water mark of the clock.

@@ -186,9 +186,6 @@ class SqliteEngine(FileEngine[SqliteStore]):
         """Read all ranges in one snapshot, or say that the guard does not hold in it.
 
         Cost: O(log n + rows) per range; rows are fetched up to the limit, and completely before this returns.
-
-        Raises:
-            ClosedError, EngineTimeoutError, DecodeError (a damaged file).
         """
         store = self._store
         if store is not None and len(ranges) == 1 and store.closed_reason is None:
@@ -210,23 +207,19 @@ class SqliteEngine(FileEngine[SqliteStore]):
         """Remove a key and what follows from its row, which is read in the transaction of the commit.
 
         Cost: one search and one removal for each key; one fsync.
-
-        Raises:
-            CommitUnknownError, ClosedError, ReadOnlyError, StorageFullError, EngineTimeoutError: as ``commit``.
         """
         return self.check_open().commit(removal)
 
     def reserve_writes(self, seconds: float) -> bool:
         """Keep other processes from writing until the next commit of this one, or ``release_writes``.
 
+        Raises EngineTimeoutError, ClosedError, DecodeError: it was not.
+
         Args:
             seconds: how long another process may be waited for.
 
         Returns:
             Whether it was taken.
-
-        Raises:
-            EngineTimeoutError, ClosedError, DecodeError: it was not.
         """
         store = self.check_open()
         return reserve_writes(store, Backoff(min(seconds, store.options.busy_timeout), store.translated))
@@ -264,9 +257,6 @@ class SqliteEngine(FileEngine[SqliteStore]):
 
         Readers of a log wait for no writer. What they may wait for is a file that another process opens or closes, a
         connection that must be opened first, and the one connection of a private database in memory.
-
-        Raises:
-            ClosedError.
         """
         store = self.check_open()
         if not is_small(ranges):
@@ -293,19 +283,12 @@ class SqliteEngine(FileEngine[SqliteStore]):
         """Say how many rows ``read`` would give for each range, in one snapshot.
 
         Cost: O(log n + rows) per range, 0.03 us for each row.
-
-        Raises:
-            ClosedError, EngineTimeoutError, DecodeError (a damaged file).
         """
         store = self.check_open()
         return store.reading(lambda connection: _count(connection, store, ranges, guard))
 
     def count_at_once(self, ranges: Sequence[ReadRange], guard: Guard | None = None) -> Counted | GuardFailed | None:
-        """Count in this thread if that takes no waiting and is soon done, else return None.
-
-        Raises:
-            ClosedError.
-        """
+        """Count in this thread if that takes no waiting and is soon done, else return None. Raises ClosedError."""
         store = self.check_open()
         try:
             return store.reading_at_once(lambda connection: _count(connection, store, ranges, guard, SMALL_COUNT))
@@ -316,9 +299,6 @@ class SqliteEngine(FileEngine[SqliteStore]):
         """Pin the present state, with the deadlines as of now.
 
         Cost: one statement on a file. A private database in memory is copied, because it has one connection.
-
-        Raises:
-            ClosedError, EngineTimeoutError, DecodeError (a damaged file).
         """
         store = self.check_open()
         if store.in_memory:
@@ -344,11 +324,7 @@ class SqliteEngine(FileEngine[SqliteStore]):
                     store.give_back(owned.pop())
 
     def snapshot_at_once(self) -> SqliteSnapshot | None:
-        """Pin the present state in this thread if that takes no waiting, else return None.
-
-        Raises:
-            ClosedError.
-        """
+        """Pin the present state in this thread if that takes no waiting, else return None. Raises ClosedError."""
         store = self.check_open()
         owned = [] if store.in_memory else store.borrow_at_once()
         try:
@@ -363,14 +339,7 @@ class SqliteEngine(FileEngine[SqliteStore]):
                 store.give_back(owned.pop())
 
     def changes(self, one: ReadRange, after: bytes) -> Changes:
-        """The keys of a range that changed after a versionstamp, in commit order; O(changes since, in any range).
-
-        Raises:
-            UnsupportedError: the file keeps no change log.
-            ResumeExpiredError: the log no longer reaches back.
-            InvalidArgumentError: the store never reached the versionstamp.
-            ClosedError, EngineTimeoutError, DecodeError.
-        """
+        """The keys of a range that changed after a versionstamp, in commit order; O(changes since, in any range)."""
         store = self.check_open()
         store.raise_counter()
         return store.reading(lambda connection: _changes(connection, store, one, after))
@@ -378,9 +347,7 @@ class SqliteEngine(FileEngine[SqliteStore]):
     def writer_pragmas(self) -> dict[str, int | str]:
         """Return the settings of the writing connection by name; for tests and for support.
 
-        Raises:
-            ClosedError: the engine is closed.
-            ReadOnlyError: the engine has no writing connection.
+        Raises ClosedError: the engine is closed; ReadOnlyError: the engine has no writing connection.
         """
         return self.check_open().writer_pragmas()
 
@@ -388,10 +355,6 @@ class SqliteEngine(FileEngine[SqliteStore]):
         """Copy one snapshot into a new file, with SQLite's own backup; O(pages), and commits go on meanwhile.
 
         A private database in memory has one connection: there, commits wait.
-
-        Raises:
-            EngineError: there is a file already, or it cannot be written; StorageFullError: no room.
-            ClosedError, EngineTimeoutError, DecodeError (a damaged file).
         """
         store = self.check_open()
         mode = SHARED_FILE_MODE if store.in_memory else stat.S_IMODE(os.stat(store.path).st_mode)

@@ -64,8 +64,6 @@ def with_followed(
     """The entries of a range that has an end, and the row behind each, as ``SuffixFollow`` allows to give them.
 
     Args:
-        connection: has a pinned snapshot.
-        one: the range.
         now: rows with a deadline up to this time are absent.
         suffix: what leads from the entries to the rows.
     """

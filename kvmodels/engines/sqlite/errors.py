@@ -87,12 +87,9 @@ def translated(error: Exception, url: str, path: str) -> KvModelsError:
 def with_backoff(backoff: Backoff, call: Callable[[], ResultT]) -> ResultT:
     """The result of ``call``, repeated while SQLite is busy.
 
-    SQLite's own busy handler sleeps the same sequence in every process, so that processes which collided once
-    collide again, and it does not run in every place that answers SQLITE_BUSY (a change of the journal mode, the
-    recovery of a log).
-
-    Raises:
-        EngineTimeoutError: it was busy until the deadline; any other error of SQLite is translated.
+    SQLite's own busy handler sleeps the same sequence in every process, so that processes which collided once collide
+    again, and it does not run in every place that answers SQLITE_BUSY (a change of the journal mode, the recovery of a
+    log). Raises EngineTimeoutError: it was busy until the deadline; any other error of SQLite is translated.
     """
     while True:
         try:

@@ -132,11 +132,7 @@ class Connection(sqlite3.Connection):
 def refuse_unusable_path(path: str, url: str, *, must_exist: bool) -> bool:
     """Say in words what SQLite calls "unable to open database file"; whether the file exists.
 
-    Raises:
-        EngineError: the path is a folder, its folder does not exist or belongs to LMDB, or the file does not exist.
-        ReadOnlyError: the file does not exist, and its folder cannot be written.
-        UnsupportedError: the SQLite library is too old.
-        OSError: a folder may not be entered, which is not the same as a missing file.
+    Raises EngineError, ReadOnlyError, UnsupportedError or OSError.
     """
     if sqlite3.sqlite_version_info < OLDEST_SQLITE:
         raise UnsupportedError(
@@ -206,7 +202,6 @@ def connect(path: str, mode: str) -> Connection:
     """A connection in autocommit mode without a busy handler: the caller has a deadline of its own.
 
     Args:
-        path: absolute path.
         mode: ``ro``, ``rw`` or ``rwc``, as in SQLite's URIs; further parameters may follow.
     """
     # The URI form is the only one that takes a mode; as_uri escapes what has a meaning in it.
@@ -229,10 +224,8 @@ def set_pragma(connection: sqlite3.Connection, setting: str, backoff: Backoff) -
     """Change a setting of the connection.
 
     SQLite reads the schema of the file before some settings, such as ``synchronous``, and so finds it busy while
-    another process makes the file or recovers its log.
-
-    Raises:
-        EngineTimeoutError: it was busy until the deadline; any other error of SQLite is translated.
+    another process makes the file or recovers its log. Raises EngineTimeoutError: it was busy until the deadline; any
+    other error of SQLite is translated.
     """
     with_backoff(backoff, lambda: connection.execute(f"PRAGMA {setting}").fetchall())
 
@@ -264,10 +257,8 @@ def reading_mode(path: str) -> str:
 def recognise(connection: sqlite3.Connection, url: str) -> bool:
     """Whether the database on the connection is ours (true) or empty (false).
 
-    Raises:
-        ForeignFileError: it belongs to another application.
-        UnsupportedError: a later version of this library made it.
-        sqlite3.Error: as SQLite raises it, for the caller's deadline.
+    Raises ForeignFileError: it belongs to another application; UnsupportedError: a later version of this library made
+    it; sqlite3.Error: as SQLite raises it, for the caller's deadline.
     """
     application_id = int(connection.execute("PRAGMA application_id").fetchall()[0][0])
     number = int(connection.execute("PRAGMA user_version").fetchall()[0][0])
@@ -293,9 +284,7 @@ def recognise(connection: sqlite3.Connection, url: str) -> bool:
 def ready(connection: sqlite3.Connection, url: str) -> Ready | None:
     """Return the stored settings of the file; None if it has to be made or completed.
 
-    Raises:
-        ForeignFileError, UnsupportedError, sqlite3.Error: as ``recognise``.
-        DecodeError: the counter is missing.
+    Raises ForeignFileError, UnsupportedError, sqlite3.Error: as ``recognise``; DecodeError: the counter is missing.
     """
     try:
         connection.execute("BEGIN")
@@ -321,8 +310,7 @@ def has_log(path: str) -> bool:
 def prepare(path: str, url: str, backoff: Backoff) -> None:
     """Look at a file that exists before anything is written to it.
 
-    Raises:
-        ForeignFileError, DecodeError, EngineTimeoutError, UnsupportedError.
+    Raises ForeignFileError, DecodeError, EngineTimeoutError, UnsupportedError.
     """
     # With a log present, a reading connection: closing a writing one would move the log of another application
     # into its database. Without one, a writing connection, because a reading one leaves an empty log behind.
@@ -341,12 +329,9 @@ def prepare(path: str, url: str, backoff: Backoff) -> None:
 def initialise(connection: sqlite3.Connection, url: str, backoff: Backoff, clock: EngineClock) -> None:
     """Make the file ours if it is empty, set the write-ahead log, and raise the counter of versionstamps.
 
-    The connection must have ``synchronous = FULL``: the raised counter is on disk before the first write, so that
-    a number is never used twice, whatever a power loss takes away later.
-
-    Raises:
-        ForeignFileError: another process has put something else there meanwhile.
-        UnsupportedError: the file system cannot hold a write-ahead log.
+    The connection must have ``synchronous = FULL``: the raised counter is on disk before the first write, so that a
+    number is never used twice, whatever a power loss takes away later. Raises ForeignFileError: another process has put
+    something else there meanwhile; UnsupportedError: the file system cannot hold a write-ahead log.
     """
     with_backoff(backoff, lambda: _make_ours(connection, url, clock))
     mode = with_backoff(backoff, lambda: connection.execute("PRAGMA journal_mode = WAL").fetchall())[0][0]
@@ -378,8 +363,7 @@ def _make_ours(connection: sqlite3.Connection, url: str, clock: EngineClock) -> 
 def raise_counter(connection: sqlite3.Connection, clock: EngineClock) -> int:
     """Set the counter to max(counter + 1, wall clock in microseconds); returns the stored high-water mark.
 
-    Raises:
-        DecodeError: the counter is missing.
+    Raises DecodeError: the counter is missing.
     """
     floor = clock.counter_floor()
     connection.execute("UPDATE meta SET version = max(version + 1, ?) WHERE id = 0", (floor,))
@@ -399,11 +383,7 @@ def _without_counter() -> DecodeError:
 
 
 def refuse_uninitialised(connection: sqlite3.Connection, url: str) -> None:
-    """For a connection that cannot write: the file must be ours already.
-
-    Raises:
-        ReadOnlyError: the file is empty.
-    """
+    """For a connection that cannot write: the file must be ours already. Raises ReadOnlyError: the file is empty."""
     if not recognise(connection, url):
         raise ReadOnlyError(
             "the file is empty, and it cannot be made a store because it is open for reading only",

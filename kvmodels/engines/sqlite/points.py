@@ -163,11 +163,7 @@ class TurnReaderStore(Protocol):
 
 
 class SqliteTurnReader:
-    """See the module.
-
-    Args:
-        store: of an open engine.
-    """
+    """See the module."""
 
     __slots__ = ("_cursor", "_owned", "_reads", "_seen", "_store")
 

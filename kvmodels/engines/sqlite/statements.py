@@ -150,8 +150,7 @@ Judged: TypeAlias = tuple[int, int, tuple[int, ...]]
 def pinned_state(connection: sqlite3.Connection) -> tuple[int, int]:
     """The counter and the stored high-water mark of the clock; inside a transaction this pins the snapshot.
 
-    Raises:
-        DecodeError: the row that holds them is missing.
+    Raises DecodeError: the row that holds them is missing.
     """
     return _state_of(connection.execute(STATE).fetchall())
 
@@ -164,13 +163,11 @@ def set_state(connection: sqlite3.Connection, version: int, high_water: int) -> 
 def judge(connection: sqlite3.Connection, checks: Sequence[Check], clock: EngineClock) -> Judged:
     """The version that the next operation would have, the time, and which of its checks do not hold.
 
+    Raises DecodeError: the row with the counter is missing.
+
     Args:
         connection: inside a write transaction.
-        checks: of the operation.
         clock: says the time, which is never before what the file has seen.
-
-    Raises:
-        DecodeError: the row with the counter is missing.
     """
     if len(checks) > CHECKS_AT_ONCE:
         return _judged_apart(connection, checks, clock)
@@ -215,9 +212,7 @@ def read_guarded_point(
 
     Args:
         connection: in no transaction.
-        key: what to read.
         guard: a key that must have its versionstamp.
-        follow: asks for further ranges.
         clock: decides on expiry; None: rows that have expired are read too.
     """
     predicted = follow if isinstance(follow, PredictedFollow) else None
@@ -320,11 +315,7 @@ def read_ranges(
     """Rows per range and per followed range, in the read transaction that the caller holds.
 
     Args:
-        connection: has a pinned snapshot.
-        ranges: what to read.
         now: rows with a deadline up to this time are absent.
-        guard: evaluated first.
-        follow: asks for further ranges.
     """
     if guard is not None:
         rows = _scan(connection, ReadRange(guard.key), now)
@@ -368,11 +359,7 @@ def _holds(connection: sqlite3.Connection, check: Check, now: int) -> bool:
 
 
 def evaluate(connection: sqlite3.Connection, mutations: Sequence[Mutation], version: int, now: int) -> Evaluated:
-    """Return the rows after the mutations, applied in order; nothing is written.
-
-    Raises:
-        InvalidValueError: a sum, min or max met a value that is no 64-bit integer.
-    """
+    """Return the rows after the mutations, applied in order; nothing is written. Raises InvalidValueError."""
     changes = plain_rows(mutations, version)
     if changes is None:
         return _evaluate_all(connection, mutations, version, now)
@@ -403,13 +390,11 @@ def evaluate_removal(
 ) -> tuple[Evaluated | Conflict, int]:
     """Return the rows after a removal, or the conflict, and the time; nothing is written.
 
+    Raises DecodeError: the row with the counter is missing.
+
     Args:
         connection: inside a write transaction, so that what is read here is what is removed.
         removal: says what follows from the row.
-        clock: as of ``judge``.
-
-    Raises:
-        DecodeError: the row with the counter is missing.
     """
     (checked, versionstamp, _), key, entries = removal
     found = connection.execute(STATE_AND_ROW, (bytearray(checked), bytearray(key))).fetchall()

@@ -59,7 +59,6 @@ class SqliteStore:
 
     Args:
         path: canonical path, or "" for a private database in memory, which has one connection for everything.
-        url: for messages.
         options: what was asked for at the first opening.
     """
 
@@ -165,8 +164,7 @@ class SqliteStore:
     def reading(self, work: Callable[[sqlite_file.Connection], T]) -> T:
         """Do ``work`` on a reading connection, again while the file is busy; it may leave a transaction open.
 
-        Raises:
-            ClosedError, EngineTimeoutError, DecodeError (a damaged file).
+        Raises ClosedError, EngineTimeoutError, DecodeError (a damaged file).
         """
         if self.in_memory:
             with self.write_lock:
@@ -229,11 +227,7 @@ class SqliteStore:
             return []
 
     def borrow(self) -> sqlite_file.Connection:
-        """A reading connection; the caller gives it back.
-
-        Raises:
-            ClosedError: the store was closed meanwhile.
-        """
+        """A reading connection; the caller gives it back. Raises ClosedError: the store was closed meanwhile."""
         try:
             return self.idle.get_nowait()
         except Empty:

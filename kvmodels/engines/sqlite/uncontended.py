@@ -67,11 +67,7 @@ class UncontendedStore(Protocol):
 
 
 class UncontendedWriter:
-    """See the module.
-
-    Args:
-        store: of an engine.
-    """
+    """See the module."""
 
     __slots__ = ("_known", "_store")
 

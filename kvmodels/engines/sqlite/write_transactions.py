@@ -53,11 +53,10 @@ class ReservationStore(Protocol):
 def reserve_writes(store: ReservationStore, backoff: Backoff) -> bool:
     """Keep other processes from writing until the next commit of this one, or ``release_writes``.
 
+    Raises EngineTimeoutError: another process wrote until the deadline.
+
     Returns:
         Whether writes were reserved; false if there are no other processes, or this one has reserved them already.
-
-    Raises:
-        EngineTimeoutError: another process wrote until the deadline.
     """
     if store.in_memory or store.readonly:
         return False
@@ -108,9 +107,8 @@ class SqliteTransaction:
     def evaluate(self, write: AtomicWrite | Removal) -> statements.Evaluated | Conflict:
         """Judge an operation against the transaction, earlier operations included; nothing is written.
 
-        Raises:
-            InvalidValueError: a sum, min or max met a value that is no 64-bit integer.
-            sqlite3.Error: the transaction cannot go on.
+        Raises InvalidValueError: a sum, min or max met a value that is no 64-bit integer; sqlite3.Error: the
+        transaction cannot go on.
         """
         if isinstance(write, Removal):
             evaluated, self._seen_ms = statements.evaluate_removal(self._connection, write, self._clock)
@@ -155,7 +153,6 @@ def group_transaction(
 
     Args:
         connection: inside ``BEGIN IMMEDIATE``.
-        clock: as of ``SqliteTransaction``.
         ahead: operations that will probably be evaluated.
     """
     if len(ahead) < MANY or sqlite_log.log_state(connection) is not None:

@@ -92,15 +92,9 @@ def bulk_create(
         progress: called after each batch.
         resume_id: the name under which the store keeps the progress, and the outcome of each object.
 
-    Raises:
-        AlreadyExistsError, UniqueViolationError: with ``position``, the index of the object, and ``committed``, how
-            many objects of earlier batches are stored; nothing of its own batch is.
-        OperationTooLargeError: a batch is over a limit of the engine.
-        InvalidArgumentError: a primary key twice with ``"update"``, or an id of another write.
-        RetriesExhaustedError: every attempt met a conflict.
-
     Cost: per batch one commit; with ``"ignore"``, ``"update"`` or an id one read before it; with an id a commit at the
-    beginning and one at the end.
+    beginning and one at the end. Raises AlreadyExistsError, UniqueViolationError, OperationTooLargeError,
+    InvalidArgumentError or RetriesExhaustedError.
     """
     size = checked_batch_size(context, batch_size)
     if on_conflict not in ("error", "ignore", "update"):

@@ -99,8 +99,7 @@ class KeySource:
     def open_behind(self, cursor: str) -> Flow[None]:
         """Continue after a record, by its cursor.
 
-        Raises:
-            IndexChangedError, IndexNotReadyError, NoUsableIndexError, InvalidCursorError: it is not valid any more.
+        Raises IndexChangedError, IndexNotReadyError, NoUsableIndexError, InvalidCursorError: it is not valid any more.
         """
         plan, live, mark = yield from resume(self._context, self._query, cursor)
         yield from self._open_at(plan, live, mark)
@@ -108,12 +107,11 @@ class KeySource:
     def open_behind_key(self, last: bytes, order: Sequence[str]) -> Flow[None]:
         """Continue a walk after a record, without any index.
 
+        Raises InvalidArgumentError: the order is not that of the primary key.
+
         Args:
             last: packed primary key of the record.
             order: of the walk.
-
-        Raises:
-            InvalidArgumentError: the order is not that of the primary key.
         """
         self._query = replace(self._query, using="pk", scan_allowed=True)
         plan = yield from plan_of(self._context, self._query)

@@ -45,11 +45,7 @@ class BulkOptions(NamedTuple):
 
 
 def checked_options(context: Context, options: BulkOptions) -> BulkOptions:
-    """Return the options.
-
-    Raises:
-        InvalidArgumentError: a value is invalid, or not possible in a transaction.
-    """
+    """Return the options. Raises InvalidArgumentError: a value is invalid, or not possible in a transaction."""
     checked_batch_size(context, options.batch_size)
     if options.on_error not in get_args(OnError):
         raise InvalidArgumentError(
@@ -65,11 +61,7 @@ def checked_options(context: Context, options: BulkOptions) -> BulkOptions:
 
 
 def checked_batch_size(context: Context, batch_size: int | None) -> int | None:
-    """Return the size of a batch.
-
-    Raises:
-        InvalidArgumentError: it is not a positive whole number, or given in a transaction, which is one commit.
-    """
+    """Return the size of a batch. Raises InvalidArgumentError."""
     # A caller without a type checker may give anything, and True would be a batch of one.
     given: object = batch_size
     if given is not None and (type(given) is not int or given < 1):

@@ -132,11 +132,7 @@ class StoredProgress:
     # --- the row ----------------------------------------------------------------------------------------------
 
     def load(self) -> Flow[BulkState | None]:
-        """Read the row.
-
-        Raises:
-            InvalidArgumentError: it belongs to a bulk write with other arguments.
-        """
+        """Read the row. Raises InvalidArgumentError: it belongs to a bulk write with other arguments."""
         rows = (yield from read((point(self._key),))).ranges[0]
         if not rows:
             self.state, self._versionstamp = None, None
@@ -160,9 +156,8 @@ class StoredProgress:
     def save(self, state: BulkState, mutations: Sequence[Mutation] = ()) -> Flow[bool]:
         """Set the row, with further mutations; return False when another process was faster, or the answer was lost.
 
-        Raises:
-            RetriesExhaustedError: every attempt met a conflict.
-            LimitExceededError: it is too much for one commit; nothing was sent.
+        Raises RetriesExhaustedError: every attempt met a conflict; LimitExceededError: it is too much for one commit;
+        nothing was sent.
         """
         write = AtomicWrite(self._checks(), (Set(self._key, *self._encoded(state)), *mutations))
         check_budget(write, self._context.limits)
@@ -179,9 +174,8 @@ class StoredProgress:
     def overtaken(self) -> Flow[None]:
         """Pause, and read the row that another process has changed.
 
-        Raises:
-            InvalidArgumentError: it was removed, or is that of another bulk write.
-            RetriesExhaustedError: other processes were faster every time.
+        Raises InvalidArgumentError: it was removed, or is that of another bulk write; RetriesExhaustedError: other
+        processes were faster every time.
         """
         self._conflicts += 1
         policy = self._context.retry
@@ -335,11 +329,8 @@ def list_digest(what: Sequence[Any], keys: Iterable[bytes]) -> bytes:
 def forget_bulk(context: Context, resume_id: str) -> Flow[bool]:
     """Remove everything that is stored of a bulk write; return whether there was any.
 
-    A process that is writing finds its row removed, and stops. Cost: a commit, and one for each 500 rows.
-
-    Raises:
-        InvalidArgumentError: not an id.
-        RetriesExhaustedError: the row was changed in every attempt.
+    A process that is writing finds its row removed, and stops. Cost: a commit, and one for each 500 rows. Raises
+    InvalidArgumentError: not an id; RetriesExhaustedError: the row was changed in every attempt.
     """
     require_text("resume_id", resume_id, "Give the id of the bulk write.")
     key = bulk_key(resume_id)

@@ -418,11 +418,7 @@ class _StoredKeySource:
 
 
 def _digest(context: Context, query: Query, changes: Mapping[str, Any] | None, on_error: str) -> bytes:
-    """Return what is done as bytes that are equal in every process.
-
-    Raises:
-        InvalidValueError: an operand has no such form.
-    """
+    """Return what is done as bytes that are equal in every process. Raises InvalidValueError."""
     schema = query.schema
     described = [
         schema.collection,

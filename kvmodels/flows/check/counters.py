@@ -61,10 +61,8 @@ class Recount(NamedTuple):
 def recount(context: Context, schema: ModelSchema, pace: Pace = UNPACED) -> Flow[Recount]:
     """Count again for every READABLE aggregate index; to be run in a snapshot where the engine has one.
 
-    Raises:
-        SnapshotExpiredError: it took longer than the engine keeps a snapshot, also because of the pace.
-
     Cost: reads every record and every counter once, in batches of 500. Memory: one batch, and a number per counter.
+    Raises SnapshotExpiredError: it took longer than the engine keeps a snapshot, also because of the pace.
     """
     try:
         view = yield from read_header(context)
@@ -187,11 +185,8 @@ def _judged(index: LiveIndex, row: Row, expected: int) -> WrongCounter | None:
 def mend_counters(context: Context, recounted: Recount, *, repair: bool) -> Flow[tuple[Finding, ...]]:
     """Return the findings of a recount; with ``repair`` each index concerned is rebuilt first.
 
-    Raises:
-        SchemaMismatchError: this process may not write the collection.
-        RetriesExhaustedError: a batch of a build met a conflict in every attempt.
-
-    Cost: per index that is built a rewrite of every record, and two header commits.
+    Cost: per index that is built a rewrite of every record, and two header commits. Raises SchemaMismatchError: this
+    process may not write the collection; RetriesExhaustedError: a batch of a build met a conflict in every attempt.
     """
     mended: set[str] = set()
     if repair:

@@ -70,11 +70,7 @@ def check_database(context: Context, *, repair: Repair = False, pace: Pace = UNP
 def check_collection(
     context: Context, schema: ModelSchema, *, repair: Repair = False, pace: Pace = UNPACED
 ) -> Flow[CheckReport]:
-    """Check one collection; see ``check_database``.
-
-    Raises:
-        SchemaMismatchError: this process may not use the collection, or not write what it is to repair.
-    """
+    """Check one collection; see ``check_database``. Raises SchemaMismatchError."""
     view = yield from reload_header(context)
     live = view.live[schema.collection]
     obstacle = live.refused or (live.read_only if repair else None)

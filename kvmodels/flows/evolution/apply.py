@@ -140,14 +140,12 @@ def apply_schema(
 ) -> Flow[SchemaReport]:
     """Bring some collections in line with their declarations.
 
+    Raises SchemaChangeRefusedError: a step is refused; nothing was done; SchemaMismatchError: a newer release was
+    brought up meanwhile; RetriesExhaustedError: one batch met a conflict in every attempt.
+
     Args:
         allow: names of steps that would be refused, or not be done, otherwise.
         sample: how many records of each collection the model is tried on first; None: all.
-
-    Raises:
-        SchemaChangeRefusedError: a step is refused; nothing was done.
-        SchemaMismatchError: a newer release was brought up meanwhile.
-        RetriesExhaustedError: one batch met a conflict in every attempt.
     """
     plan = (yield from plan_schema(context, schemas, sample)).allowing(allow)
     if plan.refused:
@@ -176,8 +174,7 @@ def apply_schema(
 def build_indexes(context: Context, schemas: Sequence[ModelSchema], pace: Pace) -> Flow[tuple[BuildReport, ...]]:
     """Build or finish every declared index that is not READABLE, and remove the entries of older generations.
 
-    Raises:
-        SchemaMismatchError: this process may not write one of the collections; nothing was done.
+    Raises SchemaMismatchError: this process may not write one of the collections; nothing was done.
     """
     view = yield from reload_header(context)
     for schema in schemas:

@@ -91,11 +91,7 @@ class BatchSize:
             yield from self.pause()
 
     def pause(self) -> Flow[None]:
-        """Wait after a conflict.
-
-        Raises:
-            RetriesExhaustedError: every attempt of the policy met a conflict.
-        """
+        """Wait after a conflict. Raises RetriesExhaustedError: every attempt of the policy met a conflict."""
         self._conflicts += 1
         retry = self._context.retry
         if self._conflicts > retry.attempts:
@@ -206,11 +202,7 @@ class RecordBatch:
         return any(mutation.key == key for mutation in self._mutations)
 
     def commit(self) -> Flow[bool]:
-        """Commit the batch; return whether it is known to be applied.
-
-        Raises:
-            LimitExceededError: one operation cannot take so much; nothing was sent.
-        """
+        """Commit the batch; return whether it is known to be applied. Raises LimitExceededError."""
         write = AtomicWrite(tuple(self._checks.values()), tuple(self._mutations))
         check_budget(write, self._context.limits, (self.live,))
         try:

@@ -60,13 +60,10 @@ class BuildReport:
 def build_index(context: Context, schema: ModelSchema, name: str, pace: Pace = UNPACED) -> Flow[BuildReport]:
     """Build one declared index, finish a build that another process began, or resolve what is left of one.
 
-    Raises:
-        UnknownFieldError: the model declares no such index.
-        SchemaMismatchError: this process may not write the collection.
-        RetriesExhaustedError: one batch met a conflict in every attempt.
-
     Cost: per batch one or two reads and one commit; two header commits. Idempotent. An aggregate index, a copy and an
-    index over values that the records do not store yet set every record again.
+    index over values that the records do not store yet set every record again. Raises UnknownFieldError: the model
+    declares no such index; SchemaMismatchError: this process may not write the collection; RetriesExhaustedError: one
+    batch met a conflict in every attempt.
     """
     if name not in schema.indexes:
         raise unknown_index(schema, name)
@@ -272,8 +269,7 @@ class IndexBatch(NamedTuple):
 def build_batch(context: Context, schema: ModelSchema, index: LiveIndex, cursor: bytes, size: int) -> Flow[IndexBatch]:
     """Index the next ``size`` records after ``cursor``, which this builder believes to be the stored one.
 
-    Raises:
-        SchemaMismatchError: this process may not write the collection, since another one began to build an index.
+    Raises SchemaMismatchError: this process may not write the collection, since another one began to build an index.
     """
     view, live = yield from writable_collection(context, schema)
     current = next((ix for ix in live.maintained if ix.stored == index.stored), None)

@@ -64,13 +64,10 @@ from kvmodels.schema.definition.definition import ModelSchema
 def open_database(context: Context, *, writable: bool) -> Flow[HeaderView]:
     """List new collections, and bring empty ones up to date: their new fields and indexes, and the schema version.
 
-    Raises:
-        ModelDefinitionError: two collections or indexes would share keys.
-        SchemaMismatchError: the store is of a newer format.
-        UnsupportedError: records expire, and the engine does not tell deadlines.
-
     Cost: one read; one commit when a collection is new, and if it has records one more read and commit; per new index
-    of an empty collection three commits, and one for its new fields.
+    of an empty collection three commits, and one for its new fields. Raises ModelDefinitionError: two collections or
+    indexes would share keys; SchemaMismatchError: the store is of a newer format; UnsupportedError: records expire, and
+    the engine does not tell deadlines.
     """
     for schema in context.schemas.values():
         if schema.ttl_ms is not None:
@@ -125,10 +122,8 @@ def _note_settled(context: Context, view: HeaderView) -> None:
 def list_collections(context: Context) -> Flow[HeaderView]:
     """List the declared collections that the store does not list.
 
-    Their indexes start READABLE; DISABLED where a collection already holds records, which must be indexed first.
-
-    Raises:
-        ModelDefinitionError: two collections or indexes would share keys.
+    Their indexes start READABLE; DISABLED where a collection already holds records, which must be indexed first. Raises
+    ModelDefinitionError: two collections or indexes would share keys.
     """
     view = yield from header_view(context)
     used: set[bytes] = set()
@@ -173,8 +168,7 @@ def _is_buildable(view: HeaderView, schema: ModelSchema) -> bool:
 def check_prefixes(context: Context, view: HeaderView) -> None:
     """Compare the first key parts of all collections and index generations, declared and stored.
 
-    Raises:
-        ModelDefinitionError: two of them are equal, or one is reserved.
+    Raises ModelDefinitionError: two of them are equal, or one is reserved.
     """
     owners: list[tuple[str, str, str | None]] = [
         (prefix, collection, None) for prefix, collection in view.header.prefixes().items()
@@ -208,8 +202,7 @@ def check_prefixes(context: Context, view: HeaderView) -> None:
 def require_current(view: HeaderView) -> None:
     """Refuse a store with an index that is not ready, or a collection that cannot be used.
 
-    Raises:
-        SchemaMismatchError: with the difference.
+    Raises SchemaMismatchError: with the difference.
     """
     for name, live in view.live.items():
         problem = live.refused or live.read_only
@@ -238,13 +231,12 @@ def commit_header(
 ) -> Flow[bool]:
     """Replace the header, with further checks and mutations in the same commit.
 
+    Raises CommitUnknownError: the answer was lost in every attempt. The header is checked, so sending again is safe;
+    ValueTooLargeError: the engine does not take values of the size of this header; nothing was sent.
+
     Returns:
         False when another process was faster, another check failed, or a change was applied whose answer was lost:
         read the header again. Every schema change is computed from what is stored, so an applied one is found.
-
-    Raises:
-        CommitUnknownError: the answer was lost in every attempt. The header is checked, so sending again is safe.
-        ValueTooLargeError: the engine does not take values of the size of this header; nothing was sent.
     """
     policy, started, attempt = context.retry, context.monotonic(), 1
     value, encoding = context.codec.encode(header.to_value())
@@ -272,9 +264,7 @@ def outdated_generations(view: HeaderView, schema: ModelSchema) -> tuple[StoredC
 
     No process can keep both an index and its replacement if they need a field in two forms, or a function in two
     releases. So the release that has the new definition ends the old generation in the commit that begins the next.
-
-    Raises:
-        SchemaMismatchError: this process may not write the collection, and no build can change that.
+    Raises SchemaMismatchError: this process may not write the collection, and no build can change that.
     """
     live = view.live[schema.collection]
     if live.refused is not None:
@@ -293,10 +283,8 @@ def outdated_generations(view: HeaderView, schema: ModelSchema) -> tuple[StoredC
 def raise_schema_version(context: Context, schema: ModelSchema) -> Flow[None]:
     """Raise the stored schema version to the declared one; from then on, code of a lower version only reads.
 
-    Not done at open: the first process of a rolling deployment would stop the writes of all others.
-
-    Raises:
-        SchemaMismatchError: this process could not write the collection afterwards; the version is not raised.
+    Not done at open: the first process of a rolling deployment would stop the writes of all others. Raises
+    SchemaMismatchError: this process could not write the collection afterwards; the version is not raised.
     """
     while True:
         view = yield from reload_header(context)
@@ -309,8 +297,7 @@ def raise_schema_version(context: Context, schema: ModelSchema) -> Flow[None]:
 def list_fields(context: Context, schema: ModelSchema) -> Flow[None]:
     """List the declared fields and raise the schema version; fields that are not declared stay listed.
 
-    Raises:
-        SchemaMismatchError: this process could not write the collection afterwards; nothing is listed.
+    Raises SchemaMismatchError: this process could not write the collection afterwards; nothing is listed.
     """
     while True:
         view = yield from reload_header(context)
@@ -373,10 +360,8 @@ ENTRIES_PER_COMMIT = 400
 def drop_index(context: Context, collection: str, name: str, pace: Pace = UNPACED) -> Flow[int]:
     """Drop every generation of an index; return how many there were.
 
-    The index can be built again afterwards, under a new prefix.
-
-    Raises:
-        SchemaMismatchError: a newer release has raised the schema version, so this one only reads.
+    The index can be built again afterwards, under a new prefix. Raises SchemaMismatchError: a newer release has raised
+    the schema version, so this one only reads.
     """
     while True:
         view = yield from reload_header(context)

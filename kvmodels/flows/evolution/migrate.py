@@ -82,12 +82,9 @@ def migrate(
     Args:
         forget: fields that the model does not declare, whose values are taken out of the records too.
 
-    Raises:
-        SchemaMismatchError: this process may not write the collection.
-        RetriesExhaustedError: one batch met a conflict in every attempt.
-
     Cost: per batch two or three reads and one commit; two header commits. Idempotent; when there is nothing to do, one
-    read. With ``forget`` every record is read, in each call.
+    read. With ``forget`` every record is read, in each call. Raises SchemaMismatchError: this process may not write the
+    collection; RetriesExhaustedError: one batch met a conflict in every attempt.
     """
     counts = _Counts()
     wanted = frozenset(forget)
@@ -302,8 +299,7 @@ class MigrationBatch(NamedTuple):
 def migrate_batch(context: Context, schema: ModelSchema, migration: Migration, size: int) -> Flow[MigrationBatch]:
     """Migrate the next ``size`` records after the cursor of ``migration``, which this process believes to be stored.
 
-    Raises:
-        SchemaMismatchError: this process may not write the collection, since a newer release was brought up.
+    Raises SchemaMismatchError: this process may not write the collection, since a newer release was brought up.
     """
     view, live = yield from writable_collection(context, schema)
     progress_key = migration_key(schema.collection)

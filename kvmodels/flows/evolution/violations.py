@@ -66,11 +66,8 @@ class RecordViolation:
 def list_violations(context: Context, schema: ModelSchema, name: str | None, limit: int) -> Flow[list[RecordViolation]]:
     """Return the violations of one index, or of all and of a migration, at most ``limit`` of each.
 
-    Raises:
-        UnknownFieldError: neither the model nor the store has such an index.
-        SchemaMismatchError: this process may not use the collection.
-
-    Cost: two reads for each index that is not complete, and one for the migration.
+    Cost: two reads for each index that is not complete, and one for the migration. Raises UnknownFieldError: neither
+    the model nor the store has such an index; SchemaMismatchError: this process may not use the collection.
     """
     while True:
         view = yield from reload_header(context)
@@ -158,9 +155,8 @@ def _shown(values: tuple[Any, ...]) -> Any:
 def resolve(context: Context, schema: ModelSchema, name: str | None) -> Flow[tuple[BuildReport, ...]]:
     """Try the violations of one index, or of every PENDING one, again; without any left, the index is READABLE.
 
-    Raises:
-        UnknownFieldError: the model declares no such index.
-        SchemaMismatchError: this process may not write the collection.
+    Raises UnknownFieldError: the model declares no such index; SchemaMismatchError: this process may not write the
+    collection.
     """
     view = yield from reload_header(context)
     pending = [index.stored.name for index in view.live[schema.collection].maintained if _is_pending(index)]

@@ -94,8 +94,7 @@ def counts_rows(plan: QueryPlan) -> bool:
 def resume(context: Context, query: Query, cursor: str) -> Flow[tuple[QueryPlan, LiveCollection, bytes]]:
     """Return the plan of a cursor, the collection, and the mark in the cursor.
 
-    Raises:
-        InvalidCursorError, IndexChangedError: see ``kvmodels.query.planning.cursor.resumed``.
+    Raises InvalidCursorError, IndexChangedError: see ``kvmodels.query.planning.cursor.resumed``.
     """
     _, live = yield from live_collection(context, query.schema)
     try:
@@ -191,8 +190,6 @@ def read_batch(
     """Read the next rows of a query.
 
     Args:
-        context: shared by the flows of the database.
-        query: the query.
         position: where to read; ``beginning(plan)`` to begin.
         size: how many records to pass, 1 or more; the engine may take fewer at once.
         peek: ask for one row more, to learn whether the end is reached.
@@ -202,13 +199,10 @@ def read_batch(
         The batch. When the header has changed before anything was read, it has no rows, and its position has the
         new plan: the caller decides again what it needs.
 
-    Raises:
-        NoUsableIndexError, IndexNotReadyError: the query was planned again, see ``plan_query``.
-        IndexChangedError: an index was rebuilt or dropped since the position was made.
-        DecodeError: a record cannot be read.
-
     Cost: one engine read of ``size`` rows (one more with ``peek``) and as many records; of a merge up to so many rows
-    of each scan; of an intersection a second read, when its smallest scan does not fit into the first.
+    of each scan; of an intersection a second read, when its smallest scan does not fit into the first. Raises
+    NoUsableIndexError, IndexNotReadyError: the query was planned again, see ``plan_query``; IndexChangedError: an index
+    was rebuilt or dropped since the position was made; DecodeError: a record cannot be read.
     """
     if query.fields is not None and wanted == "objects":
         wanted = "hits"
@@ -267,7 +261,6 @@ def read_at_once(
     """Return the request for the first objects of a query with a prepared plan; None if it must be planned.
 
     Args:
-        context: shared by the flows of the database.
         query: the query; its slice is not looked at.
         limit: the most rows to read, 1 or more.
         otherwise: plans the query, after the header has changed or an entry led to no record.
@@ -292,7 +285,6 @@ def count_at_once(
     """Return the request that counts the rows of a query with a prepared plan; None if it must be planned.
 
     Args:
-        context: shared by the flows of the database.
         query: the query; its slice is not looked at.
         limit: the largest number that matters.
         result: from the number of rows to the result.
@@ -362,11 +354,7 @@ def _packed(number: int, key: bytes, behind: bool) -> bytes:
 
 
 def position_at(plan: QueryPlan, live: LiveCollection, mark: bytes, *, back: bool = False) -> Position:
-    """Return the position at a mark; to read ``back``, that of the turned plan.
-
-    Raises:
-        InvalidCursorError: the mark is no place of this plan.
-    """
+    """Return the position at a mark; to read ``back``, that of the turned plan. Raises InvalidCursorError."""
     number, key, behind = _decoded(plan, mark)
     position = Position(turned(plan) if back else plan, (START,) * len(plan.scans))
     try:

@@ -308,7 +308,6 @@ class RangeRead(NamedTuple):
         """Return the request for at most ``limit`` rows of a query.
 
         Args:
-            operands: of the query.
             limit: 1 or more.
             result: from the rows to the result, or AGAIN; None: all objects.
             otherwise: plans the query, after the header has changed or an entry led to no record.

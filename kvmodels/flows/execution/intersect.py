@@ -33,11 +33,7 @@ from kvmodels.query.plans import QueryPlan, Scan
 
 
 def intersection_at(position: Position, pk: bytes, *, including: bool) -> Position:
-    """Return the position at a primary key, or after it.
-
-    Raises:
-        InvalidKeyError: these bytes are no primary key.
-    """
+    """Return the position at a primary key, or after it. Raises InvalidKeyError: these bytes are no primary key."""
     if len(split_key(pk)) != len(position.plan.schema.primary_key):
         raise InvalidKeyError("a primary key has the wrong number of parts", key=pk)
     bound = bound_at(pk, including=including, reverse=position.plan.reverse)

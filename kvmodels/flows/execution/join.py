@@ -148,12 +148,10 @@ class EntryReader:
     def hit(self, row: Row, record: Row | None) -> Hit | None:
         """Return the hit of a row; None if its record does not have this very entry.
 
-        Args:
-            row: of the scan.
-            record: the row at the ``record_key``, if there is such a key.
+        Raises DecodeError: the record, or the copy of it, is no document.
 
-        Raises:
-            DecodeError: the record, or the copy of it, is no document.
+        Args:
+            record: the row at the ``record_key``, if there is such a key.
         """
         if record is not None:
             hit = self._whole(record, document_of(self._context, record), self._live.layout.pk_of(record.key))
@@ -202,11 +200,7 @@ class EntryReader:
     # --- whether it counts ------------------------------------------------------------------------------------
 
     def counts(self, hit: Hit, row: Row) -> bool:
-        """Whether a record satisfies the query, and is not found by an earlier row or scan.
-
-        Raises:
-            DecodeError: a document that lacks a value cannot be read as an object.
-        """
+        """Whether a record satisfies the query, and is not found by an earlier row or scan. Raises DecodeError."""
         return not self.selective or self._counts(hit, row)
 
     def _counts(self, hit: Hit, row: Row) -> bool:
@@ -248,14 +242,11 @@ class EntryReader:
 def result_of(live: LiveCollection, hit: Hit | Any, fields: tuple[str, ...] | None, schema: ModelSchema) -> Any:
     """Return the object of a hit, or the values of some of its fields. The result owns the document afterwards.
 
+    Raises DecodeError: the record cannot be read as an object of the model.
+
     Args:
-        live: the collection.
         hit: the hit; an object is returned as it is.
         fields: names of the fields; None: the object.
-        schema: the model.
-
-    Raises:
-        DecodeError: the record cannot be read as an object of the model.
     """
     if not isinstance(hit, Hit):
         return hit
@@ -315,9 +306,8 @@ class ScanSession:
     def joined(self, ranges: Sequence[ReadRange], choose: Chooser) -> Flow[JoinedRows | None]:
         """Read the rows that count among those of some ranges, with their records; None when the header has changed.
 
-        Raises:
-            RetriesExhaustedError: unique entries and their records never agreed in two reads.
-            DecodeError: a record cannot be read.
+        Raises RetriesExhaustedError: unique entries and their records never agreed in two reads; DecodeError: a record
+        cannot be read.
         """
         if not ranges:
             return JoinedRows(choose(()), [])

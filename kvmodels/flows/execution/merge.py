@@ -73,11 +73,7 @@ class SortKeys:
             return None
 
     def key_at(self, sort_key: bytes) -> bytes:
-        """Return a key that separates rows with lower sort keys from rows with higher ones.
-
-        Raises:
-            InvalidKeyError: this is no sort key of the plan.
-        """
+        """Return a key that separates rows with lower sort keys from rows with higher ones. Raises InvalidKeyError."""
         given = split_key(sort_key)
         if len(given) != len(self._order):
             raise InvalidKeyError("a sort key has the wrong number of parts", key=sort_key)
@@ -116,11 +112,7 @@ class _Part(NamedTuple):
 
 
 def merge_at(position: Position, keys: Sequence[SortKeys], sort_key: bytes, *, including: bool) -> Position:
-    """Return the position at a sort key, or after it.
-
-    Raises:
-        InvalidKeyError: this is no sort key of the plan.
-    """
+    """Return the position at a sort key, or after it. Raises InvalidKeyError: this is no sort key of the plan."""
     # A scan resumes at the key itself: whether a row has this sort key, or a lower one, is seen when it is read.
     plan = position.plan
     places = tuple(

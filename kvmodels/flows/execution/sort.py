@@ -61,16 +61,13 @@ def sorted_hits(context: Context, query: Query, plan: QueryPlan, wanted: SortWin
     """Return records of a query in the order of its sort; ``back`` from the greatest to the least.
 
     Args:
-        context: shared by the flows of the database.
         query: the query; its slice is left to the caller.
         plan: of the query, with a sort.
         wanted: the records to return.
 
-    Raises:
-        OperationTooLargeError: more records would have to be held than ``sort_in_memory`` allows.
-        InvalidValueError: values that Python cannot compare with each other; the field is named.
-
-    Cost: reads every record that matches; holds as many as are wanted, and one batch.
+    Cost: reads every record that matches; holds as many as are wanted, and one batch. Raises OperationTooLargeError:
+    more records would have to be held than ``sort_in_memory`` allows; InvalidValueError: values that Python cannot
+    compare with each other; the field is named.
     """
     sort = plan.sort
     assert sort is not None  # callers saw to it

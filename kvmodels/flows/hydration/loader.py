@@ -305,9 +305,7 @@ def loaded_behind(
     """Return the objects of the records of entries if a batch can make them; else the record of each entry.
 
     Args:
-        batch: the loader.
         found: of a read with a ``SuffixFollow``: entries, and their records in a list for each, or in one list for all.
-        head: the columns of all entries.
         number: how many entries count, from the first.
     """
     entries, followed = found[0][0], found[1]

@@ -71,8 +71,7 @@ def document_of(context: Context, row: Row) -> Document:
 def object_of(context: Context, live: LiveCollection, row: Row, key: bytes | None = None) -> Any:
     """Return the object of a record row, or of an index entry that holds a copy of the record (give its ``key``).
 
-    Raises:
-        DecodeError: the row cannot be read as an object of the model; the key and the field are named.
+    Raises DecodeError: the row cannot be read as an object of the model; the key and the field are named.
     """
     document = context.codec.decode_document(row.value, row.encoding, row.key)
     pk = live.layout.pk_of(row.key if key is None else key)
@@ -124,10 +123,8 @@ def no_record_key(live: LiveCollection, key: bytes) -> DecodeError:
 def stored_of(context: Context, live: LiveCollection, row: Row) -> StoredDocument:
     """Return the document of a record row, computed again if a column is missing or an upgrade changes one being built.
 
-    A readable index has the entries of the document as it is held, even while the record waits for an upgrade.
-
-    Raises:
-        DecodeError: the row is no document, or lacks a column and cannot be read as an object.
+    A readable index has the entries of the document as it is held, even while the record waits for an upgrade. Raises
+    DecodeError: the row is no document, or lacks a column and cannot be read as an object.
     """
     document = document_of(context, row)
     if not any(is_incomplete(index, document) for index in live.maintained):
@@ -144,11 +141,8 @@ def is_incomplete(index: LiveIndex, document: Document) -> bool:
 def recomputed(context: Context, live: LiveCollection, row: Row) -> RecomputedRecord | None:
     """Return the document that a row should store if a computed column differs from the result of its function.
 
-    Columns that the record does not store at all are left to the indexes on them.
-
-    Raises:
-        DecodeError: the row cannot be read as an object of the model.
-        InvalidValueError: a function fails, or returns a value that its column cannot hold.
+    Columns that the record does not store at all are left to the indexes on them. Raises DecodeError: the row cannot be
+    read as an object of the model; InvalidValueError: a function fails, or returns a value that its column cannot hold.
     """
     if not live.schema.computed:
         return None
@@ -207,8 +201,7 @@ class Cover:
     def document(self, row: Row, pk: bytes) -> Document:
         """Return the part of a record's document that its entry holds; ``pk`` is the packed primary key.
 
-        Raises:
-            DecodeError, ValueError, TypeError: the row is not an entry of this index.
+        Raises DecodeError, ValueError, TypeError: the row is not an entry of this index.
         """
         document: Document = {}
         parts = decode_key(row.key)

@@ -93,9 +93,8 @@ class Dumping:
     def begin(self) -> Flow[list[str]]:
         """Return the first lines: the format, and the catalogue if there is one.
 
-        Raises:
-            SchemaMismatchError: the store holds half of another dump, or is of a newer format.
-            DecodeError: the catalogue cannot be read.
+        Raises SchemaMismatchError: the store holds half of another dump, or is of a newer format; DecodeError: the
+        catalogue cannot be read.
         """
         found = yield from read([point(self._header_key)])
         mark = {
@@ -121,11 +120,7 @@ class Dumping:
         return rows
 
     def lines(self, rows: Sequence[Row]) -> Iterator[str]:
-        """Yield the lines of rows, one at a time, because a line may be large.
-
-        Raises:
-            DecodeError: a key or value cannot be read; it is named.
-        """
+        """Yield the lines of rows, one at a time, because a line may be large. Raises DecodeError."""
         for row in rows:
             if row.key != self._header_key:
                 yield self._line_of(row)
@@ -192,11 +187,7 @@ class _Copies(NamedTuple):
 
 
 class Loading:
-    """One load: ``begin``, then ``take`` and ``store`` for the lines in their order, then ``finish``; or ``abandon``.
-
-    Args:
-        token: a new text.
-    """
+    """One load: ``begin``, then ``take`` and ``store`` for each line in order, then ``finish``; or ``abandon``."""
 
     def __init__(self, form: StoreFormat, limits: Limits, token: str) -> None:
         self.written = 0
@@ -219,11 +210,10 @@ class Loading:
     def begin(self, *, restart: bool) -> Flow[None]:
         """Put the token into a store that holds nothing, or nothing but a catalogue without records.
 
+        Raises EngineError: the store is not empty, or has an unfinished load and this is no restart.
+
         Args:
             restart: remove the keys of an unfinished load.
-
-        Raises:
-            EngineError: the store is not empty, or has an unfinished load and this is no restart.
         """
         found = yield from read([point(self._header_key), self._everything(2)])
         header, some = found.ranges
@@ -254,11 +244,7 @@ class Loading:
         self._guard = Check(self._header_key, outcome.versionstamp, physical=True)
 
     def store(self, mutations: tuple[Mutation, ...]) -> Flow[None]:
-        """Commit one group of mutations of ``take``.
-
-        Raises:
-            EngineError: another load has taken the store over.
-        """
+        """Commit one group of mutations of ``take``. Raises EngineError: another load has taken the store over."""
         assert self._guard is not None, "the load has begun"
         if isinstance((yield from commit(AtomicWrite((self._guard,), mutations))), Conflict):
             self._guard = None
@@ -267,8 +253,7 @@ class Loading:
     def finish(self) -> Flow[int]:
         """Put the catalogue of the dump in the place of the token; return how many keys were written.
 
-        Raises:
-            DecodeError: the last line of the dump is missing.
+        Raises DecodeError: the last line of the dump is missing.
         """
         if not self._ended:
             self._line += 1
@@ -280,11 +265,9 @@ class Loading:
     def abandon(self) -> Flow[None]:
         """Remove the keys of this load, and its token; nothing happens if another load took over.
 
-        The token is written again first: a commit of this load that is still on its way, above all its last one,
-        must be refused from here on.
-
-        Raises:
-            EngineError: the catalogue was written meanwhile, by another load or by a late commit of this one.
+        The token is written again first: a commit of this load that is still on its way, above all its last one, must
+        be refused from here on. Raises EngineError: the catalogue was written meanwhile, by another load or by a late
+        commit of this one.
         """
         found = yield from read([point(self._header_key)])
         for row in found.ranges[0]:
@@ -338,10 +321,8 @@ class Loading:
     def take(self, lines: Sequence[str | bytes]) -> list[tuple[Mutation, ...]]:
         """Return the mutations of the next lines, one group for each commit; pure.
 
-        Raises:
-            DecodeError: a line is none of a dump.
-            SchemaMismatchError: the dump is of a newer format.
-            InvalidValueError, LimitExceededError: the store cannot hold a value; a note names the line.
+        Raises DecodeError: a line is none of a dump; SchemaMismatchError: the dump is of a newer format;
+        InvalidValueError, LimitExceededError: the store cannot hold a value; a note names the line.
         """
         return list(self._commits(lines))
 

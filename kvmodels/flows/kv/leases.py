@@ -31,7 +31,6 @@ class Leases:
     """The leases that one waiter has seen.
 
     Args:
-        traits: of the engine.
         monotonic: seconds that never go back.
     """
 

@@ -31,11 +31,7 @@ AT_ONCE: Final = 1_000
 
 
 def namespace_form(form: StoreFormat, name: str, limits: Limits | None) -> StoreFormat:
-    """Return the format of the namespace of this name.
-
-    Raises:
-        InvalidArgumentError: the name is empty or no text, or the limits are none.
-    """
+    """Return the format of the namespace of this name. Raises InvalidArgumentError."""
     require_text("name", name, "Give a str that is not empty, without lone surrogates.")
     if limits is not None and not isinstance(cast("object", limits), Limits):
         raise InvalidArgumentError(
@@ -162,11 +158,7 @@ def delete_all(form: StoreFormat, limits: Limits) -> Flow[int]:
 
 
 def pack_json(value: Any) -> bytes:
-    """Return a value as JSON bytes; keys are sorted, so equal values have equal bytes.
-
-    Raises:
-        InvalidValueError: JSON has no such value, or it is None.
-    """
+    """Return a value as JSON bytes; keys are sorted, so equal values have equal bytes. Raises InvalidValueError."""
     _require_value(value)
     try:
         text = json.dumps(value, ensure_ascii=False, allow_nan=False, sort_keys=True, separators=(",", ":"))
@@ -180,11 +172,7 @@ def pack_json(value: Any) -> bytes:
 
 
 def unpack_json(key: str, value: Any) -> Any:
-    """Return the value of JSON text or bytes; None for none.
-
-    Raises:
-        DecodeError: the value is not JSON.
-    """
+    """Return the value of JSON text or bytes; None for none. Raises DecodeError: the value is not JSON."""
     if value is None:
         return None
     try:

@@ -151,13 +151,7 @@ class Selection(NamedTuple):
 
 
 def select(form: StoreFormat, *, prefix: Key | None, start: Key | None, end: Key | None) -> Selection:
-    """Return the range of a selector.
-
-    Raises:
-        InvalidArgumentError: neither a prefix nor both ends, or all three; an end outside the prefix; the start
-            after the end.
-        InvalidKeyError: a selector that is not a key.
-    """
+    """Return the range of a selector. Raises InvalidArgumentError or InvalidKeyError."""
     low, high = key_range(prefix=prefix, start=start, end=end)
     shared = _common_prefix(low, high) if prefix is None else encode_key(prefix)
     root = form.root
@@ -229,11 +223,7 @@ class Listing:
 
     @property
     def cursor(self) -> str:
-        """The continuation token after the last taken entry; empty after the end.
-
-        Raises:
-            InvalidArgumentError: nothing was taken yet, and the listing did not begin with a cursor.
-        """
+        """The continuation token after the last taken entry; empty after the end. Raises InvalidArgumentError."""
         if self._last_taken is not None:
             return _encode_cursor(self._last_taken[len(self._shared) :])
         if self._cursor is None:

@@ -67,11 +67,7 @@ class Message(NamedTuple):
 
     @classmethod
     def unpack(cls, codec: ValueCodec, row: Row) -> Message:
-        """Return the message in a row of a queue.
-
-        Raises:
-            DecodeError: the row holds no message, or one that another codec has packed.
-        """
+        """Return the message in a row of a queue. Raises DecodeError."""
         found: Any = codec.decode(row.value, row.encoding, row.key)
         try:
             return cls(
@@ -113,13 +109,7 @@ def new_message(
     keys_if_undelivered: Iterable[Key] = (),
     backoff_schedule: Iterable[object] | None = None,
 ) -> NewMessage:
-    """Pack a message.
-
-    Raises:
-        InvalidValueError: the value cannot be stored, or a duration is none.
-        InvalidArgumentError: a duration out of range, or too many of them.
-        InvalidKeyError, ReservedKeyError: a key that cannot be written.
-    """
+    """Pack a message. Raises InvalidValueError, InvalidArgumentError, InvalidKeyError or ReservedKeyError."""
     delay_ms = duration_ms("delay", delay, longest_ms=LONGEST_DELAY_MS)
     intervals = items_of(
         "backoff_schedule",
@@ -149,7 +139,6 @@ def take_message(
     """Take a message that is ready; one read and one commit, more if others are faster.
 
     Args:
-        owner: a new token.
         lease_ms: how long the message is out of reach of others.
         choose: returns a random position below the number that it is given.
         leases: what this taker has seen of the leases of others; kept from one call to the next.
@@ -200,7 +189,6 @@ class Delivery:
 
     Args:
         row: the message as it was found; it is the owner's once ``extend`` has returned True.
-        owner: the owner's token.
         stores_lease: whether the row says how long the lease is, because the engine does not end it.
     """
 

@@ -45,13 +45,12 @@ class StoreFormat:
     def confined(self, parts: Key, reserved: Mapping[str, str] | None, limits: Limits | None = None) -> StoreFormat:
         """Return the format of the part of the store below ``parts``, which callers do not see.
 
+        Raises InvalidKeyError: ``parts`` are no key, or empty.
+
         Args:
             parts: one key part or more, appended to those that this format is confined to.
             reserved: first parts that are reserved inside.
             limits: hold besides those that hold already; of each number the smaller one.
-
-        Raises:
-            InvalidKeyError: ``parts`` are no key, or empty.
         """
         inner = self.limits if limits is None else limits if self.limits is None else limits.within(self.limits)
         return replace(self, root=self.root + pack_checked_key(parts), reserved=reserved, limits=inner)
@@ -69,12 +68,7 @@ class StoreFormat:
         return self.root + pack_checked_key(key)
 
     def pack_written_key(self, key: Key) -> bytes:
-        """Pack a key that is to be written.
-
-        Raises:
-            InvalidKeyError: not a key, or the empty key.
-            ReservedKeyError: the first part belongs to a model or to the library.
-        """
+        """Pack a key that is to be written. Raises InvalidKeyError or ReservedKeyError."""
         packed = pack_checked_key(key)
         if self.reserved is not None:
             name = _leading_text(packed)
@@ -86,9 +80,8 @@ class StoreFormat:
     def pack_set_key(self, key: SetKey) -> tuple[bytes, bool]:
         """Pack a key that a value is stored under, and say whether the versionstamp of the commit ends it.
 
-        Raises:
-            InvalidKeyError: not a key, or nothing but ``COMMIT_VERSIONSTAMP``.
-            ReservedKeyError: the first part belongs to a model or to the library.
+        Raises InvalidKeyError: not a key, or nothing but ``COMMIT_VERSIONSTAMP``; ReservedKeyError: the first part
+        belongs to a model or to the library.
         """
         given = cast("object", key)
         versionstamped = isinstance(given, (tuple, list)) and bool(key) and key[-1] is COMMIT_VERSIONSTAMP
@@ -99,11 +92,7 @@ class StoreFormat:
         return decode_key(packed[len(self.root) :])
 
     def check_key_runes(self, packed: bytes, limits: Limits) -> None:
-        """Refuse a key whose text parts have too many characters.
-
-        Raises:
-            KeyTooLargeError: with the size and the limit.
-        """
+        """Refuse a key whose text parts have too many characters. Raises KeyTooLargeError."""
         maximum = limits.max_key_runes
         if maximum is None:
             return
@@ -120,21 +109,13 @@ class StoreFormat:
             )
 
     def entry(self, row: Row) -> Entry:
-        """Unpack a stored row.
-
-        Raises:
-            DecodeError: the key or the value cannot be read.
-        """
+        """Unpack a stored row. Raises DecodeError: the key or the value cannot be read."""
         key = self._stored_key(row)
         value = self.codec.decode(row.value, row.encoding, row.key)
         return Entry(key, value, format_versionstamp(row.versionstamp), row.expire_at)
 
     def entry_without_value(self, row: Row) -> Entry:
-        """Unpack a stored row without its value.
-
-        Raises:
-            DecodeError: the key cannot be read.
-        """
+        """Unpack a stored row without its value. Raises DecodeError: the key cannot be read."""
         return Entry(self._stored_key(row), None, format_versionstamp(row.versionstamp), row.expire_at)
 
     def _stored_key(self, row: Row) -> Key:

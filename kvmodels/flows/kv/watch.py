@@ -42,10 +42,8 @@ def watching(
 ) -> Watch:
     """Check the arguments of ``watch``, and return the watch at its beginning.
 
-    Raises:
-        InvalidArgumentError: not exactly one of keys and prefix; ``since`` with keys or no versionstamp; a timeout
-            that is no number of seconds.
-        InvalidKeyError: not a key.
+    Raises InvalidArgumentError: not exactly one of keys and prefix; ``since`` with keys or no versionstamp; a timeout
+    that is no number of seconds; InvalidKeyError: not a key.
     """
     given: Any = timeout
     if given is not None and (isinstance(given, bool) or not isinstance(given, (int, float)) or not given >= 0):
@@ -122,11 +120,9 @@ class Watch(ABC):
     def following(self, engine_limits: Limits, traits: Traits) -> Flow[list[Entry] | None]:
         """Return the next entries; None at the end: the store was closed, or nothing changed for too long.
 
-        Where the engine does not tell of commits, it is read every ``POLL_S`` seconds.
-
-        Raises:
-            UnsupportedError: the engine cannot tell the changes of a prefix.
-            ClosedError: the store was closed before the watch began, or the process was forked.
+        Where the engine does not tell of commits, it is read every ``POLL_S`` seconds. Raises UnsupportedError: the
+        engine cannot tell the changes of a prefix; ClosedError: the store was closed before the watch began, or the
+        process was forked.
         """
         limits = self._form.limits_within(engine_limits)
         give_up = self._monotonic() + self._timeout

@@ -50,12 +50,7 @@ def aggregate_plan_of(context: Context, query: Query, measures: tuple[Measure, .
 
 
 def aggregate(context: Context, query: Query, measures: tuple[Measure, ...]) -> Flow[Results]:
-    """Return the results of an aggregate, by name.
-
-    Raises:
-        InvalidValueError: a result that its type cannot hold.
-        Others: as ``plan_aggregate`` and as reading raises.
-    """
+    """Return the results of an aggregate, by name. Raises InvalidValueError."""
     while True:  # again only when another process changed the index in between
         view, plan = yield from _planned_aggregate(context, query, measures)
         try:
@@ -73,8 +68,7 @@ def aggregate(context: Context, query: Query, measures: tuple[Measure, ...]) -> 
 def count(context: Context, query: Query) -> Flow[int]:
     """Count the records of a query: from counters where an aggregate index keeps them, which is one read.
 
-    Raises:
-        NoUsableIndexError, IndexNotReadyError: neither counters nor entries have the number.
+    Raises NoUsableIndexError, IndexNotReadyError: neither counters nor entries have the number.
     """
     number = yield from _counted(context, query)
     if number is not None:
@@ -209,10 +203,8 @@ class GroupScan:
     def next_batch(self) -> Flow[list[Results]]:
         """Read the next rows in order; an empty list does not mean the end, ``done`` does.
 
-        Raises:
-            NoUsableIndexError, IndexNotReadyError: see ``plan_groups``.
-            OperationTooLargeError: more groups than may be held in memory.
-            InvalidValueError: a result that its type cannot hold.
+        Raises NoUsableIndexError, IndexNotReadyError: see ``plan_groups``; OperationTooLargeError: more groups than may
+        be held in memory; InvalidValueError: a result that its type cannot hold.
         """
         first = self._plan is None
         try:
@@ -274,11 +266,7 @@ class GroupScan:
     # --- groups -----------------------------------------------------------------------------------------------
 
     def _key(self, group: Sequence[Any]) -> tuple[bytes, ...]:
-        """Return the key parts of the values of a group.
-
-        Raises:
-            InvalidValueError: Python cannot compare values of a column that the groups are ordered by.
-        """
+        """Return the key parts of the values of a group. Raises InvalidValueError."""
         columns = zip(self._grouping.columns, self._orders, group, strict=True)
         return tuple([column.part(value, order) for column, order, value in columns])
 
@@ -351,10 +339,7 @@ class CounterScan:
     """Reads the counters of a plan, batch by batch; a stateful object for one reader.
 
     Args:
-        context: shared by the flows of the database.
         view: the header that the plan was made under.
-        schema: the model.
-        plan: the counters.
         kinds: of the counters to read when complete groups are read by key.
     """
 
@@ -377,9 +362,7 @@ class CounterScan:
     def next_batch(self) -> Flow[list[Counters]]:
         """Read the next counters, ordered by group; a group may continue in the next batch.
 
-        Raises:
-            IndexChangedError: the index was rebuilt or dropped.
-            DecodeError: a counter is damaged.
+        Raises IndexChangedError: the index was rebuilt or dropped; DecodeError: a counter is damaged.
         """
         limits = self._context.limits
         many = min(rows_at_once(limits, ROWS_AT_ONCE), ranges_at_once(limits, guarded=True)) if self._plan.groups else 1
@@ -455,11 +438,7 @@ def total_of(found: Iterable[Counters]) -> dict[str, int]:
 
 
 def counted_result(definition: IndexDefinition, measure: Measure, totals: Mapping[str, int]) -> Any:
-    """Return a result from the totals of its counters.
-
-    Raises:
-        InvalidValueError: a result that its type cannot hold; see ``kvmodels.query.aggregates``.
-    """
+    """Return a result from the totals of its counters. Raises InvalidValueError."""
     kinds = kinds_of(definition, measure)
     assert kinds is not None  # the plan requires it
     values = totals.get(kinds[-1] if kinds and kinds[-1].startswith("present:") else COUNT, 0)

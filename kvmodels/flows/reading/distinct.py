@@ -35,7 +35,6 @@ class DistinctScan:
     """An iteration over the distinct values of a query, batch by batch; a stateful object for one reader.
 
     Args:
-        context: shared by the flows of the database.
         query: the fields, the filter, and a slice of the distinct values.
     """
 
@@ -55,9 +54,8 @@ class DistinctScan:
     def next_batch(self) -> Flow[list[Values]]:
         """Read the next distinct values in order; an empty list does not mean the end, ``done`` does.
 
-        Raises:
-            OperationTooLargeError: more values than may be held in memory.
-            Others: as ``plan_distinct`` and ``read_batch``.
+        Raises OperationTooLargeError: more values than may be held in memory; Others: as ``plan_distinct`` and
+        ``read_batch``.
         """
         if self._plan is None:
             self._plan = yield from distinct_plan_of(self._context, self._query)

@@ -65,8 +65,6 @@ def get(
     """Return one record by primary key, or by expressions and lookups.
 
     Args:
-        context: shared by the flows of the database.
-        schema: the model.
         arguments: the primary key, or expressions.
         lookups: conditions as keywords.
         required: raise DoesNotExist where there is none; else return None.
@@ -124,8 +122,6 @@ def _bound(context: Context, schema: ModelSchema, shape: tuple[Any, ...], given:
     """Bind the lookup of a shape to an operand; None if the query must be planned.
 
     Args:
-        context: shared by the flows of the database.
-        schema: the model.
         shape: the model, whether the record must exist, and the fields; none: the primary key.
         given: the key, the value of the one field, or a value for each field.
     """
@@ -200,7 +196,6 @@ class UniqueLookup:
 
     Args:
         view: the header, which guards the read.
-        slots: of the index.
         pack: the columns, from the operand.
         missing: makes the error where there is no record; None if there need not be one.
         otherwise: plans the query, after the header has changed.
@@ -326,8 +321,6 @@ class Slots:
     """Finds the owners of the slots of one unique index.
 
     Args:
-        context: shared by the flows of the database.
-        live: the collection.
         index: the unique index, readable under the header that guards the read.
 
     Attributes:
@@ -442,8 +435,7 @@ def _serves(index: LiveIndex, fields: Sequence[str]) -> bool:
 def find_one(context: Context, query: Query, *, required: bool = False) -> Flow[Any | None]:
     """Return the only object of a query; None if there is none and none is required.
 
-    Raises:
-        DoesNotExist, MultipleObjectsReturned: there is none, or there are several (the classes of the model).
+    Raises DoesNotExist, MultipleObjectsReturned: there is none, or there are several (the classes of the model).
     """
     found = yield from steps_of(fetch(context, query.limited(2)))
     if len(found) > 1:
@@ -464,16 +456,10 @@ def _lookup(query: Query) -> tuple[str, ...]:
 def get_by_key(context: Context, schema: ModelSchema, key_values: tuple[Any, ...]) -> Flow[Any]:
     """Return the object with a primary key. Cost: one read of one row.
 
-    Args:
-        context: shared by the flows of the database.
-        schema: the model.
-        key_values: the values of the primary key, as ``kvmodels.schema.filters.parse.key_values`` gives them.
+    Raises DoesNotExist, InvalidValueError, SchemaMismatchError or DecodeError.
 
-    Raises:
-        DoesNotExist: no record has this primary key (the class of the model).
-        InvalidValueError: a value is not of the type of its field.
-        SchemaMismatchError: the stored primary key or a column type differs from the declared one.
-        DecodeError: the record cannot be read.
+    Args:
+        key_values: the values of the primary key, as ``kvmodels.schema.filters.parse.key_values`` gives them.
     """
     return (yield from _by_key(context, schema, key_values, required=True))
 

@@ -58,18 +58,14 @@ def page(
     """Return one page of a query, and the cursors of the places at its ends.
 
     Args:
-        context: shared by the flows of the database.
         query: the query; not sliced.
         size: the most results of the page, 1 or more.
         after: a cursor: the results after its place; None: from the beginning.
         before: a cursor: the last results before its place; not together with ``after``.
 
-    Raises:
-        InvalidArgumentError: the query is sliced, the size is below 1, or both cursors are given.
-        InvalidCursorError, IndexChangedError: see ``resume``.
-        OperationTooLargeError: a sort in memory would hold more than it may.
-
-    Cost: size + 1 rows and as many records, if nothing is tested; of a sort in memory everything that matches.
+    Cost: size + 1 rows and as many records, if nothing is tested; of a sort in memory everything that matches. Raises
+    InvalidArgumentError: the query is sliced, the size is below 1, or both cursors are given; InvalidCursorError,
+    IndexChangedError: see ``resume``; OperationTooLargeError: a sort in memory would hold more than it may.
     """
     _check(query, size, after, before)
     cursor = after if before is None else before

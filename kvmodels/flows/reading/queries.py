@@ -43,8 +43,6 @@ def results(context: Context, query: Query, batch_size: int | None = None) -> Re
     """Return an iteration over the results of a query; nothing is read yet.
 
     Args:
-        context: shared by the flows of the database.
-        query: the query.
         batch_size: rows of every read; None: few at first, then more.
     """
     if query.distinct and is_distinct(query):
@@ -53,11 +51,7 @@ def results(context: Context, query: Query, batch_size: int | None = None) -> Re
 
 
 def checked_batch_size(size: Any) -> int:
-    """Return the size of a batch that a caller asks for.
-
-    Raises:
-        InvalidValueError: not an int; InvalidArgumentError: below 1 or above 500.
-    """
+    """Return the size of a batch that a caller asks for. Raises InvalidValueError or InvalidArgumentError."""
     if isinstance(size, bool) or not isinstance(size, int):
         raise InvalidValueError(
             "the size of a batch is an int",
@@ -91,9 +85,8 @@ def _distinct(context: Context, query: Query) -> Flow[list[Any]]:
 def item_at(context: Context, query: Query, position: int) -> Flow[Any]:
     """Return the result at a position, counted from 0.
 
-    Raises:
-        DoesNotExist: there are not so many; a LookupError, as Python's IndexError is.
-        InvalidArgumentError, InvalidValueError: a negative position, or no int.
+    Raises DoesNotExist: there are not so many; a LookupError, as Python's IndexError is; InvalidArgumentError,
+    InvalidValueError: a negative position, or no int.
     """
     found = yield from steps_of(fetch(context, query.at(position)))
     if not found:
@@ -125,11 +118,7 @@ def exists(context: Context, query: Query) -> AnyFlow[bool]:
 def page(
     context: Context, query: Query, size: int, after: str | None = None, before: str | None = None
 ) -> Flow[PageData]:
-    """Read one page of a query; see ``kvmodels.flows.reading.page``.
-
-    Raises:
-        InvalidArgumentError: the values are distinct.
-    """
+    """Read one page of a query; see ``kvmodels.flows.reading.page``. Raises InvalidArgumentError."""
     if is_distinct(query):
         raise InvalidArgumentError(
             "distinct values have no pages",
@@ -145,8 +134,7 @@ def page(
 def explain(context: Context, query: Query, *, analyze: bool) -> Flow[QueryPlan]:
     """Return the plan of a query; with ``analyze`` the query is run to its end, and its reads are counted.
 
-    Raises:
-        InvalidArgumentError: ``analyze`` is neither True nor False.
+    Raises InvalidArgumentError: ``analyze`` is neither True nor False.
     """
     require_flag("analyze", analyze)
     run: Flow[int]
@@ -167,8 +155,7 @@ def explain_aggregate(
 ) -> Flow[AggregatePlan]:
     """Return the plan of an aggregate; with ``analyze`` it is computed, and its reads are counted.
 
-    Raises:
-        InvalidArgumentError: ``analyze`` is neither True nor False.
+    Raises InvalidArgumentError: ``analyze`` is neither True nor False.
     """
     require_flag("analyze", analyze)
     plan = yield from aggregation.aggregate_plan_of(context, query, measures)
@@ -182,8 +169,7 @@ def explain_aggregate(
 def explain_groups(context: Context, grouping: Grouping, *, analyze: bool) -> Flow[GroupPlan]:
     """Return the plan of groups; with ``analyze`` they are computed, and their reads are counted.
 
-    Raises:
-        InvalidArgumentError: ``analyze`` is neither True nor False.
+    Raises InvalidArgumentError: ``analyze`` is neither True nor False.
     """
     require_flag("analyze", analyze)
     plan = yield from aggregation.group_plan_of(context, grouping)

@@ -45,7 +45,6 @@ class ResultScan:
     Results are objects, or dicts of the values of ``query.fields``.
 
     Args:
-        context: shared by the flows of the database.
         query: the query, its slice included.
         first: rows of the first batch when the query has no end; each further one has twice as many.
         batch_size: rows of every engine read, instead.

@@ -55,10 +55,6 @@ class _Done(NamedTuple, Generic[R]):
 def execute(context: Context, operation: LogicalWrite[R]) -> Flow[R]:
     """Run one logical write until it is committed or cannot be.
 
-    Args:
-        context: shared by the flows of the database.
-        operation: the write.
-
     Raises:
         RetriesExhaustedError: every attempt met a conflict, or the deadline passed.
         CommitUnknownError: an answer was lost and the token could not be burned before the deadline.
@@ -155,11 +151,7 @@ def _failed_keys(write: AtomicWrite | Removal, outcome: Conflict) -> tuple[bytes
 def _compiled(
     context: Context, operation: LogicalWrite[R], proposal: Proposal[R], seen: AttemptState
 ) -> AtomicWrite | NeedRows | None:
-    """Compile what an attempt proposes; return None when there is nothing to write.
-
-    Raises:
-        KvModelsError: a unique slot is taken, or an index cannot hold a value.
-    """
+    """Compile what an attempt proposes; return None when there is nothing to write. Raises KvModelsError."""
     changes, beside = proposal.changes, proposal.beside
     if not changes and beside is None:
         return None
@@ -449,11 +441,10 @@ def token_row_attempt(context: Context, row: Row) -> int | None:
 def burn(context: Context, token: Token, started: float) -> Flow[Row | None]:
     """Make sure that the operation is not applied later, or find out that it was.
 
+    Raises CommitUnknownError: every answer was lost until the deadline; it carries the token.
+
     Returns:
         None when the token is burned, else its row.
-
-    Raises:
-        CommitUnknownError: every answer was lost until the deadline; it carries the token.
     """
     attempt = 1
     while True:
@@ -481,8 +472,7 @@ def burn(context: Context, token: Token, started: float) -> Flow[Row | None]:
 def settled(context: Context, token: Token, started: float) -> Flow[Row | None]:
     """Return the same before a failure is reported, which may be untrue and which the engine may not be able to tell.
 
-    Raises:
-        CommitUnknownError: the outcome could not be found out; it carries the token.
+    Raises CommitUnknownError: the outcome could not be found out; it carries the token.
     """
     try:
         return (yield from burn(context, token, started))

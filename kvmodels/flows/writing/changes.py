@@ -67,9 +67,8 @@ def deadline_of(expire_in: float | timedelta | Keep | None) -> Deadline:
 def created_object(schema: ModelSchema, fields: Mapping[str, Any], expire_in: object) -> Any:
     """Return the object that ``create`` inserts.
 
-    Raises:
-        InvalidArgumentError: ``expire_in`` is given, and it is the alias of a field too.
-        UnknownFieldError, pydantic.ValidationError: as ``made_of``.
+    Raises InvalidArgumentError: ``expire_in`` is given, and it is the alias of a field too; UnknownFieldError,
+    pydantic.ValidationError: as ``made_of``.
     """
     made: BaseModel = made_of(schema, fields)
     if not isinstance(expire_in, Keep) and "expire_in" in constructor_of(type(made)).takes:
@@ -104,20 +103,14 @@ class EncodedObject(NamedTuple):
 def pending(context: Context, schema: ModelSchema, instance: Any) -> EncodedObject:
     """Validate and encode an object.
 
-    Raises:
-        pydantic.ValidationError: the object does not satisfy its model.
-        InvalidValueError: a value cannot be stored, or not in an index; the field is named.
-        NonIdempotentValidatorError: a validator changes its own output.
+    Raises pydantic.ValidationError: the object does not satisfy its model; InvalidValueError: a value cannot be stored,
+    or not in an index; the field is named; NonIdempotentValidatorError: a validator changes its own output.
     """
     return encoded(context, schema, instance, schema.prepare(instance))
 
 
 def encoded(context: Context, schema: ModelSchema, instance: Any, prepared: PreparedObject) -> EncodedObject:
-    """Encode an object that was validated.
-
-    Raises:
-        InvalidValueError: a value cannot be stored, or not in the primary key; the field is named.
-    """
+    """Encode an object that was validated. Raises InvalidValueError."""
     _, _, document, key_values, _ = prepared
     layout = context.layouts[schema.collection]
     try:
@@ -150,16 +143,12 @@ def record_change(
 ) -> RecordChange:
     """Return the change that stores an object over the row that was read.
 
+    Raises InvalidArgumentError: a deadline for a record that is counted.
+
     Args:
-        context: shared by the flows of the database.
-        item: the object.
         seen: the rows of the attempt.
         old: the row that is replaced; None for an insert.
-        deadline: of the record.
         before: the document of the row, if the caller has decoded it.
-
-    Raises:
-        InvalidArgumentError: a deadline for a record that is counted.
     """
     schema, _, _, _, document, value, encoding, _, pk, _ = item
     view, _, now_ms = seen
@@ -259,10 +248,6 @@ class PlannedChange(NamedTuple):
 class Lifecycle:
     """The time fields and hooks of one operation.
 
-    Args:
-        context: shared by the flows of the database.
-        schema: the model.
-
     Attributes:
         now_ms: the time that all records of the operation get.
     """
@@ -343,7 +328,6 @@ class Lifecycle:
 
         Args:
             seen: what the attempt has read.
-            row: the record.
             unread: where it cannot be read as an object, no hook runs, instead of an error.
         """
         if not any(hooks.before_remove or hooks.after_remove for hooks in _hooks_of(self._context, self._schema)):
@@ -406,8 +390,6 @@ class ChangeBuilder:
     """Stores and removes the records of one operation.
 
     Args:
-        context: shared by the flows of the database.
-        schema: the model.
         deadline: that the records get.
 
     Attributes:
@@ -435,10 +417,7 @@ class ChangeBuilder:
         """Return the step that stores an object over the row that was read; to be called in every attempt.
 
         Hooks run here. An expired row is none, so the object is inserted. ``before`` is the document of the row, if the
-        caller has decoded it.
-
-        Raises:
-            DecodeError: the row is of a class that this program does not know.
+        caller has decoded it. Raises DecodeError: the row is of a class that this program does not know.
         """
         after: Calls = ()
         if self.life is not None:
@@ -453,9 +432,7 @@ class ChangeBuilder:
         """Return the step that removes a record; hooks run here, with the object as it was stored.
 
         With ``unread`` a record that cannot be read as an object is removed without them: somebody must be able to.
-
-        Raises:
-            DecodeError: the row is of a class that this program does not know, or hooks need an object.
+        Raises DecodeError: the row is of a class that this program does not know, or hooks need an object.
         """
         after = () if self.life is None else self.life.removal(seen, row, unread=unread)
         live = seen.view.live[self.schema.collection]
@@ -481,8 +458,6 @@ def writing(
     """Return the flow that ``verb`` makes of a writer; the clock is read before if the model has time fields.
 
     Args:
-        context: shared by the flows of the database.
-        schema: the model.
         deadline: that stored records get.
         verb: from the writer of the operation to its flow.
     """

@@ -64,10 +64,8 @@ _PROPOSAL: Final[type[Proposal[Any]]] = Proposal
 def insert(context: Context, schema: ModelSchema, instance: Any, expire_in: Deadline = KEEP) -> Flow[Any]:
     """Store a new record; KEEP is the lifetime that its model declares.
 
-    Raises:
-        AlreadyExistsError, UniqueViolationError: nothing was written.
-
-    Cost: no read and one commit of 2 + (unique values) checks when nothing is in the way.
+    Cost: no read and one commit of 2 + (unique values) checks when nothing is in the way. Raises AlreadyExistsError,
+    UniqueViolationError: nothing was written.
     """
     return _flow(ChangeBuilder(context, schema, expire_in), _InsertObject, instance)
 
@@ -158,13 +156,8 @@ def save(
 ) -> Flow[Any]:
     """Store an object: insert a new one, update a loaded one if its record has not changed since.
 
-    Raises:
-        InvalidArgumentError: ``force`` is neither True nor False.
-        StaleObjectError: the record changed or went since the object was loaded (not with ``force``).
-        PrimaryKeyChangedError: the object was loaded under another primary key.
-        AlreadyExistsError, UniqueViolationError: nothing was written.
-
-    Cost: one commit without a read for a loaded object whose unique values did not change or are free.
+    Cost: one commit without a read for a loaded object whose unique values did not change or are free. Raises
+    InvalidArgumentError, StaleObjectError, PrimaryKeyChangedError, AlreadyExistsError or UniqueViolationError.
     """
     require_object(schema, instance)
     require_flag("force", force)
@@ -256,19 +249,12 @@ def patch(
     """Read a record, change fields, commit; again from the read after a conflict. Return the stored object.
 
     Args:
-        context: shared by the flows of the database.
-        schema: the model.
         given: the primary key as people give it.
         changes: new values by field name.
         expire_in: when the record expires.
 
-    Raises:
-        DoesNotExist: no record has this primary key.
-        UnknownFieldError: the model has no such field.
-        PrimaryKeyChangedError: a field of the primary key is among the changes.
-        UniqueViolationError, RetriesExhaustedError: nothing was written.
-
-    Cost: an attempt is one read and one commit; after a conflict a second read when a unique value changes.
+    Cost: an attempt is one read and one commit; after a conflict a second read when a unique value changes. Raises
+    DoesNotExist, UnknownFieldError, PrimaryKeyChangedError, UniqueViolationError or RetriesExhaustedError.
     """
     return _flow(ChangeBuilder(context, schema, expire_in), _ChangeRecord, given, None, dict(changes))
 
@@ -292,11 +278,7 @@ def mutate(
 
 
 def _packed(context: Context, schema: ModelSchema, given: Any) -> tuple[tuple[Any, ...], bytes]:
-    """Return the values of a primary key as people give it, and the key packed.
-
-    Raises:
-        InvalidValueError: it is no primary key of the model.
-    """
+    """Return the values of a primary key as people give it, and the key packed. Raises InvalidValueError."""
     layout = context.layouts[schema.collection]
     if layout.pack_given is not None:
         try:
@@ -370,8 +352,7 @@ class _ChangeRecord(_RecordWrite):
 def _changed_by(schema: ModelSchema, function: Callable[[Any], Any], instance: Any) -> tuple[Any, Any]:
     """Return the object that a function has changed or returned, and the one to be prepared for it.
 
-    Raises:
-        InvalidValueError: the function returned something else.
+    Raises InvalidValueError: the function returned something else.
     """
     returned = function(instance)
     if returned is None or returned is instance:
@@ -392,11 +373,7 @@ def _moved(schema: ModelSchema, loaded: tuple[Any, ...], changed: tuple[Any, ...
 
 
 def _require_changed(schema: ModelSchema, returned: Any) -> None:
-    """Refuse what a function that should change an object returned instead of it.
-
-    Raises:
-        InvalidValueError: its type is named.
-    """
+    """Refuse what a function that should change an object returned instead of it. Raises InvalidValueError."""
     if returned.__class__ is schema.model or schema.variant_of(returned) is not schema:
         return
     if iscoroutine(returned):
@@ -420,11 +397,8 @@ def _row_of(context: Context, schema: ModelSchema, row: Row | None) -> Row | Non
 def rename(context: Context, schema: ModelSchema, values: tuple[Any, ...], new_values: tuple[Any, ...]) -> Flow[Any]:
     """Give a record another primary key in one commit: it keeps its values, unique ones too, and its deadline.
 
-    Raises:
-        DoesNotExist: no record has the old primary key.
-        AlreadyExistsError: a record has the new one.
-
-    Cost: an attempt is one read and one commit.
+    Cost: an attempt is one read and one commit. Raises DoesNotExist: no record has the old primary key;
+    AlreadyExistsError: a record has the new one.
     """
     return _flow(ChangeBuilder(context, schema, KEEP), _RenameRecord, values, new_values)
 
@@ -502,10 +476,7 @@ def remove_key(context: Context, schema: ModelSchema, given: Any) -> Flow[bool]:
 
     Hooks of removals get the object as it was stored; where the record cannot be read as one, they do not run.
 
-    Raises:
-        RetriesExhaustedError: others kept changing it.
-
-    Cost: an attempt is one read and one commit.
+    Cost: an attempt is one read and one commit. Raises RetriesExhaustedError: others kept changing it.
     """
     _, pk = _packed(context, schema, given)
     return _flow(ChangeBuilder(context, schema, KEEP), _RemoveByKey, pk)
@@ -553,10 +524,7 @@ class _RemoveByKey(_RecordWrite):
 def remove_object(context: Context, schema: ModelSchema, instance: Any) -> Flow[bool]:
     """Remove the record of a loaded object if it has not changed since; an object never stored is removed by its key.
 
-    Raises:
-        StaleObjectError: the record changed or went since the object was loaded.
-
-    Cost: one commit without a read.
+    Cost: one commit without a read. Raises StaleObjectError: the record changed or went since the object was loaded.
     """
     state = state_of(instance)
     writer = ChangeBuilder(context, schema, KEEP)

@@ -82,14 +82,8 @@ def update_or_create(
         defaults: the changes, and the other values of a new record.
         create_defaults: the other values of a new record, instead.
 
-    Raises:
-        InvalidArgumentError: the lookups are no complete unique key; defaults are no mapping; a new record would be
-            made of terms.
-        AlreadyExistsError: a record of another class of the collection has the primary key.
-        UniqueViolationError: the record would break another unique index, or one of another class has the unique key.
-        RetriesExhaustedError: others were faster in every round.
-
-    Cost: a round is one read and one commit.
+    Cost: a round is one read and one commit. Raises InvalidArgumentError, AlreadyExistsError, UniqueViolationError or
+    RetriesExhaustedError.
     """
     changes = fields_of("defaults", {} if defaults is None else defaults)
     others = changes if create_defaults is None else fields_of("create_defaults", create_defaults)

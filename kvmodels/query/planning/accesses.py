@@ -358,7 +358,6 @@ def complete_order(asked: AccessDemands, access: Access, constant: frozenset[str
     has the direction in which it is met, so that the parts of the keys compare as the order asks.
 
     Args:
-        asked: what the query wants.
         access: one that is in order.
         constant: fields that have the same one value in all scans, and so no part in the order.
     """

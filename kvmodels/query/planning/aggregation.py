@@ -247,7 +247,6 @@ def no_groups(grouping: Grouping, refusal: NoUsableIndexError | None) -> NoUsabl
     """The error, with the index to add.
 
     Args:
-        grouping: what is asked for.
         refusal: the planner's own, of the records in the order of the groups; None when it was not asked, because a
             record may be in several groups.
     """
@@ -452,12 +451,7 @@ def _labels(measures: Iterable[Measure]) -> str:
 
 
 def plan_aggregate(query: Query, live: LiveCollection, measures: tuple[Measure, ...]) -> AggregatePlan:
-    """Plan an aggregate.
-
-    Raises:
-        InvalidArgumentError: the query is for distinct values.
-        NoUsableIndexError, IndexNotReadyError: records must be read, and see ``plan_query``.
-    """
+    """Plan an aggregate. Raises InvalidArgumentError, NoUsableIndexError or IndexNotReadyError."""
     if query.distinct and query.fields is not None:
         raise InvalidArgumentError(
             "distinct values are not aggregated",
@@ -484,11 +478,7 @@ def plan_aggregate(query: Query, live: LiveCollection, measures: tuple[Measure, 
 def refuse_unready(
     query: Query, live: LiveCollection, measures: Sequence[Measure], order: Sequence[tuple[str, bool]] = ()
 ) -> None:
-    """Where nothing else answers: name the aggregate index that would, if it were built.
-
-    Raises:
-        IndexNotReadyError: there is one.
-    """
+    """Where nothing else answers: name the aggregate index that would, if it were built. Raises IndexNotReadyError."""
     name = unready_counters(query, live, measures, order)
     if name is not None:
         raise IndexNotReadyError(
@@ -540,12 +530,7 @@ def _end(query: Query, live: LiveCollection, measure: Measure) -> End | None:
 
 
 def plan_groups(grouping: Grouping, live: LiveCollection) -> GroupPlan:
-    """Plan a grouped query.
-
-    Raises:
-        NoUsableIndexError: no index has the groups in order, and ``sort_in_memory()`` was not called.
-        IndexNotReadyError: see ``plan_query``.
-    """
+    """Plan a grouped query. Raises NoUsableIndexError or IndexNotReadyError."""
     query, limit = grouping.query, grouping.query.sort_limit
     order = [(column.source.name, descending) for column, descending in grouping.order]
     counters = counter_plan(query, live, grouping.measures, order)

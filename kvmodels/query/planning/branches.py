@@ -399,7 +399,6 @@ def shape_of(
     """The shape of a query.
 
     Args:
-        query: what is asked for.
         stem: its whole filter; if there is only one alternative, that.
         branches: the alternatives.
         partials: the indexes with a condition, which a filter may satisfy.

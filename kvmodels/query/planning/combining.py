@@ -87,8 +87,6 @@ def decide(schema: ModelSchema, shape: QueryShape, paths: Sequence[Path]) -> Dec
     """The way to answer a query, or None when there is none.
 
     Args:
-        schema: the model.
-        shape: of the query.
         paths: what may be read.
 
     An order that only a sort in memory gives is taken last, and reading everything after that.

@@ -43,9 +43,8 @@ def cursor_after(plan: QueryPlan, mark: bytes) -> str:
 def resumed(query: Query, live: LiveCollection, cursor: str) -> tuple[QueryPlan, bytes]:
     """The plan that a cursor was made with, and the mark of its place.
 
-    Raises:
-        InvalidCursorError: not a cursor, a changed one, or one of another query.
-        IndexChangedError: an index was rebuilt or dropped since.
+    Raises InvalidCursorError: not a cursor, a changed one, or one of another query; IndexChangedError: an index was
+    rebuilt or dropped since.
     """
     made = _decoded(cursor)
     for name, generation in made.indexes:
@@ -70,8 +69,7 @@ def is_same_index(live: LiveCollection, plan: QueryPlan) -> bool:
 def require_same_index(live: LiveCollection, plan: QueryPlan) -> None:
     """Between two batches: the indexes that are being read must still be the same ones, and readable.
 
-    Raises:
-        IndexChangedError: one was rebuilt or dropped.
+    Raises IndexChangedError: one was rebuilt or dropped.
     """
     for scan in plan.scans:
         _require_generation(live, scan.index or "", scan.generation)

@@ -52,10 +52,7 @@ def is_distinct(query: Query) -> bool:
 def plan_distinct(query: Query, live: LiveCollection) -> DistinctPlan:
     """How the distinct values of a query are found; its slice is not looked at.
 
-    Raises:
-        InvalidArgumentError: the query is ordered by a field that is not among the values.
-        NoUsableIndexError: no index has equal values side by side, and ``sort_in_memory()`` was not called.
-        IndexNotReadyError: see ``plan_query``.
+    Raises InvalidArgumentError, NoUsableIndexError or IndexNotReadyError.
     """
     fields = query.fields or ()
     ordered = [field for field, _ in query.directions]
@@ -164,10 +161,8 @@ def in_order(query: Query, found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Distinct values that were held in memory, in the order that is asked for.
 
     A folded field is ordered by what the fold gives. Fields that have no order do not take part; without any that has
-    one: in the order in which they were found.
-
-    Raises:
-        InvalidValueError: Python cannot compare values of a field that the query is ordered by.
+    one: in the order in which they were found. Raises InvalidValueError: Python cannot compare values of a field that
+    the query is ordered by.
     """
     asked = dict(query.directions)
     for order in reversed(_order(query)):  # sorts are stable: the last one decides

@@ -49,16 +49,12 @@ NO_RANGE: Final = object()
 def plan_query(query: Query, live: LiveCollection, *, through: frozenset[str] | None = None) -> QueryPlan:
     """Plan a query over a collection.
 
+    Raises NoUsableIndexError or IndexNotReadyError.
+
     Args:
-        query: the query.
         live: the collection with the indexes that are readable now.
         through: the names of the only indexes to consider, ``""`` for the primary key; None for all of them. A page
             that follows another one is read through the same indexes.
-
-    Raises:
-        NoUsableIndexError: nothing serves the filter or the order, and ``allow_scan()`` was not called or does not
-            help; the hint has the line to add to the model.
-        IndexNotReadyError: an index is declared that would serve, and it is not built.
     """
     if query.stop is not None and query.start >= query.stop:
         return _nothing(query)
@@ -173,8 +169,7 @@ def range_shape(query: Query, kind: str = "plan") -> tuple[Hashable, list[Any]] 
 def range_plan(query: Query, live: LiveCollection) -> RangePlan | None:
     """Return the kept plan of queries of this shape, made if it is the first; None if they do not read one range.
 
-    Raises:
-        NoUsableIndexError, IndexNotReadyError: see ``plan_query``.
+    Raises NoUsableIndexError, IndexNotReadyError: see ``plan_query``.
     """
     shape = range_shape(query)
     if shape is None:

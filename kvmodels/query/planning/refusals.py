@@ -161,9 +161,6 @@ def _no_usable_index(
     """The error, with the candidates and with the index to add.
 
     Args:
-        query: what is asked for.
-        live: the collection.
-        shape: of the query.
         stem, branches: its filter; ``branches`` None: it has too many alternatives.
     """
     schema = query.schema

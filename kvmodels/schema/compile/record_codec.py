@@ -143,12 +143,7 @@ class RecordCodec:
     def prepare(self, instance: Any) -> PreparedObject:
         """Validate the present values of an object and encode them; the object itself is left as it is.
 
-        Raises:
-            pydantic.ValidationError: a value is not valid.
-            InvalidValueError: an object of another class, a value that cannot be stored, an extra with the name of a
-                field, or a computed column whose function failed or returned a wrong value; the field or column is
-                named.
-            NonIdempotentValidatorError: reading would change the record.
+        Raises pydantic.ValidationError, InvalidValueError or NonIdempotentValidatorError.
         """
         if instance.__class__ is not self._model:
             raise InvalidValueError(
@@ -453,12 +448,8 @@ def apply_changes(schema: ModelSchema, instance: Any, changes: Mapping[str, Any]
     """Put new values into an object by field name; ``prepare`` validates them with all the others.
 
     Not setattr: a model may be frozen, and ``validate_assignment`` would run the model's validators once per field, on
-    intermediate states.
-
-    Raises:
-        UnknownFieldError: the model has no such field, and does not keep extra fields.
-        InvalidArgumentError: the library sets the field.
-        InvalidValueError: a term has no value for the object.
+    intermediate states. Raises UnknownFieldError: the model has no such field, and does not keep extra fields;
+    InvalidArgumentError: the library sets the field; InvalidValueError: a term has no value for the object.
     """
     extra = instance.__pydantic_extra__
     for name in changes:

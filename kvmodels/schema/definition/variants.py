@@ -73,10 +73,8 @@ class Constructor:
     def made(self, values: Mapping[str, Any]) -> Any:
         """Return a new object of values by the names that the constructor takes.
 
-        Raises:
-            UnknownFieldError: the constructor would ignore a name.
-            InvalidArgumentError: two of the names are of one field.
-            pydantic.ValidationError: the values do not make a valid object.
+        Raises UnknownFieldError: the constructor would ignore a name; InvalidArgumentError: two of the names are of one
+        field; pydantic.ValidationError: the values do not make a valid object.
         """
         if not values.keys() <= self.takes:
             self.require_names(values)

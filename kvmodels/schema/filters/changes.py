@@ -220,10 +220,8 @@ def evaluated(schema: ModelSchema, instance: Any, changes: Mapping[str, Any]) ->
 def require_changes(schema: ModelSchema, changes: Mapping[str, Any]) -> None:
     """Refuse changes that no record of the model can take, before anything is read.
 
-    Raises:
-        UnknownFieldError: a name that is no field, of a change or in a term.
-        PrimaryKeyChangedError: a field of the primary key.
-        InvalidArgumentError: a field that the library sets.
+    Raises UnknownFieldError: a name that is no field, of a change or in a term; PrimaryKeyChangedError: a field of the
+    primary key; InvalidArgumentError: a field that the library sets.
     """
     keys = {column.field for column in schema.primary_key}
     automatic = {field.name: field for field in schema.time_fields}

@@ -70,10 +70,8 @@ order (NaN, a naive datetime, an int that is no number of JavaScript): there "no
 def parse(schema: ModelSchema, expressions: Iterable[Expression], keywords: Mapping[str, Any]) -> Conjunction:
     """Return the normal form of the arguments of one ``filter()``; ``(NEVER,)`` if they cannot all hold.
 
-    Raises:
-        UnknownFieldError: no such field; the nearest name is suggested.
-        UnknownLookupError: no such lookup, or not for this field.
-        InvalidValueError: an operand that the field cannot hold; the field is named.
+    Raises UnknownFieldError: no such field; the nearest name is suggested; UnknownLookupError: no such lookup, or not
+    for this field; InvalidValueError: an operand that the field cannot hold; the field is named.
     """
     plain = None if expressions else _plain(schema, keywords)
     return conjunction([*_said(schema, expressions), *_of_keywords(schema, keywords)]) if plain is None else plain
