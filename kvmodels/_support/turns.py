@@ -41,8 +41,7 @@ RECHECK_S: Final = 1.0
 class Turns:
     """The queues of one store in this process, one for each key that is contended.
 
-    Args:
-        clock: seconds that never go back.
+    ``clock``: seconds that never go back.
 
     Attributes:
         outsiders_until: until when writers that take no turns, such as other processes, are expected to defeat those
@@ -160,10 +159,6 @@ class Turns:
 
 class Ticket:
     """The place of one write in the queues; made by ``Turns.ticket``.
-
-    Args:
-        turns: the queues.
-        number: tickets with lower numbers go first.
 
     Attributes:
         alive: held as long as the ticket counts; see the module.

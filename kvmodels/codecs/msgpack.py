@@ -115,10 +115,8 @@ class MsgpackCodec:
     def encode(self, value: Any) -> tuple[bytes, int]:
         """Encode any storable value; linear in its size.
 
-        Raises InvalidValueError: something in it cannot be stored; ``path`` says where, as in ``$.a[0]``.
-
-        Returns:
-            The bytes and the number of their encoding.
+        Returns the bytes and the number of their encoding. Raises InvalidValueError: something in it cannot be stored;
+        ``path`` says where, as in ``$.a[0]``.
         """
         raw = encode_raw(value)
         if raw is not None:
@@ -152,10 +150,6 @@ class MsgpackCodec:
         """Decode what ``encode`` returned.
 
         Raises DecodeError: the bytes are damaged, or of an encoding that this codec does not read.
-
-        Args:
-            encoding: the number stored with them.
-            key: the packed key they were found under, for the error.
         """
         if encoding == BYTES_ENCODING:
             return data

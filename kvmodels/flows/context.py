@@ -106,10 +106,8 @@ def live_collection(context: Context, schema: ModelSchema) -> Flow[tuple[HeaderV
 def planned(context: Context, schema: ModelSchema, plan: Callable[[LiveCollection], T]) -> Flow[tuple[HeaderView, T]]:
     """Return a plan for a collection, with the header for which it was made.
 
-    Raises SchemaMismatchError: as ``live_collection``; and what ``plan`` raises.
-
-    Args:
-        plan: pure; called again under the present header where the cached one lists an index that is not ready.
+    ``plan``: pure; called again under the present header where the cached one lists an index that is not ready. Raises
+    SchemaMismatchError: as ``live_collection``; and what ``plan`` raises.
     """
     view, live = yield from live_collection(context, schema)
     try:

@@ -158,14 +158,9 @@ def read(
 ) -> Flow[ReadResult | GuardFailed]:
     """Read all ranges, and those of ``follow``, in one snapshot; one request.
 
-    Args:
-        ranges: the answer has their rows in this order.
-        guard: a key that must have a versionstamp in the snapshot, or None.
-        include_expired: whether rows past their deadline are seen.
-        follow: a pure function from the rows to further ranges of the same snapshot.
-
-    Returns:
-        The rows, or GuardFailed when the guard does not hold; without a guard always the rows.
+    ``guard``: a key that must have a versionstamp in the snapshot, or None. ``follow``: a pure function from the rows
+    to further ranges of the same snapshot. Returns the rows, or GuardFailed when the guard does not hold; without a
+    guard always the rows.
     """
     answer: ReadResult | GuardFailed = yield Read(ranges, guard, include_expired, follow)
     return answer
@@ -182,10 +177,7 @@ def count_rows(ranges: Sequence[ReadRange], guard: Guard | None = None) -> Flow[
     """Count the live rows of all ranges in one snapshot, without reading them; one request.
 
     Not in a transaction, whose own writes the engine does not know, and whose commit checks every row that it has read.
-
-    Args:
-        ranges: a limit bounds the number of a range.
-        guard: a key that must have a versionstamp in the snapshot, or None.
+    ``guard``: a key that must have a versionstamp in the snapshot, or None.
     """
     answer: Counted | GuardFailed = yield CountRows(ranges, guard)
     return answer
@@ -229,10 +221,7 @@ def now() -> Flow[int]:
 def wait_for_commit(after: bytes, seconds: float) -> Flow[bytes]:
     """Wait until the versionstamp of the last commit is greater than ``after``, or ``seconds`` (0 or more) are over.
 
-    Raises ClosedError: the store was closed meanwhile.
-
-    Returns:
-        The versionstamp of the last commit.
+    Returns the versionstamp of the last commit. Raises ClosedError: the store was closed meanwhile.
     """
     answer: bytes = yield WaitForCommit(after, seconds)
     return answer
@@ -244,12 +233,7 @@ def ranges_at_once(limits: Limits, *, guarded: bool) -> int:
 
 
 def rows_at_once(limits: Limits, wanted: int, *, beside: int = 1) -> int:
-    """Return how many rows to read at once.
-
-    Args:
-        wanted: the most that are useful.
-        beside: further rows of the same read: its guard, and single keys.
-    """
+    """Return how many rows to read at once."""
     return max(1, min(wanted, limits.max_read_entries - beside))
 
 
@@ -329,9 +313,7 @@ def read_together(limits: Limits, keys: Sequence[bytes], guard: Guard) -> Flow[d
 
     Where the engine takes only some of them in a read, that moment lies between two rounds of reads that found the same
     rows. A key that is absent in both may have been there in between: a commit that relies on its absence checks it.
-
-    Returns:
-        The rows by key; None when the guard does not hold, or when the rows changed in every round.
+    Returns the rows by key; None when the guard does not hold, or when the rows changed in every round.
     """
     ranges = [point(key) for key in keys]
     before: list[list[Row]] | None = None

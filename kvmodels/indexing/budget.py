@@ -51,12 +51,9 @@ def fits(write: AtomicWrite, limits: Limits) -> bool:
 def check_budget(write: AtomicWrite, limits: Limits, collections: Iterable[LiveCollection] = ()) -> None:
     """Refuse an operation that the engine would not take.
 
-    Args:
-        collections: those whose records are written, to name the index of a key or value that is too large, or that
-            most keys of the operation belong to.
-
-    Complexity: O(checks + mutations). Raises KeyTooLargeError, ValueTooLargeError, OperationTooLargeError: the limit,
-    the size, the maximum and whose it is.
+    ``collections``: those whose records are written, to name the index of a key or value that is too large, or that
+    most keys of the operation belong to. Complexity: O(checks + mutations). Raises KeyTooLargeError,
+    ValueTooLargeError, OperationTooLargeError: the limit, the size, the maximum and whose it is.
     """
     checks, mutations = write
     if len(checks) > limits.max_checks:

@@ -108,11 +108,6 @@ class RecordWriter:
     """Compiles writes of single records of one collection, as long as the header does not change.
 
     Every slot that a record claims is taken for free, which the operation checks. Rows and documents have no deadline.
-
-    Args:
-        live: a collection of which every maintained index is readable and simple.
-        header: of which ``live`` was made.
-        codec: encodes the values of slots.
     """
 
     __slots__ = (
@@ -153,11 +148,7 @@ class RecordWriter:
         )
 
     def compiled(self, changes: Sequence[RecordChange], rows: Mapping[bytes, Row | None] | None) -> AtomicWrite | None:
-        """Compile the changes of some records; return None where they meet at a key, or one is not simple.
-
-        Args:
-            rows: as of ``compile_write``; a slot that is claimed must be free in them.
-        """
+        """Compile the changes of some records; return None where they meet at a key, or one is not simple."""
         checks = [*self._header]
         mutations: list[Mutation] = []
         claimed: list[bytes] = []
@@ -392,13 +383,7 @@ class _EntryColumns:
 
 
 class InsertWriter:
-    """Compiles inserts of many records of one collection, as long as the header does not change.
-
-    Args:
-        live: a collection of which every maintained index is readable and simple.
-        header: of which ``live`` was made.
-        codec: encodes what slots hold.
-    """
+    """Compiles inserts of many records of one collection, as long as the header does not change."""
 
     __slots__ = ("_codec", "_header", "_indexes", "_parts", "_prefix", "_primary_key", "header", "live")
 
@@ -426,14 +411,7 @@ class InsertWriter:
     def compiled(
         self, documents: Sequence[Document], pks: Sequence[bytes], values: Sequence[bytes], encoding: int
     ) -> Inserts | None:
-        """Return the operation that inserts records; None where two of them meet, or an index cannot hold one.
-
-        Args:
-            documents: as they are stored, one at least.
-            pks: their packed primary keys.
-            values: their bytes.
-            encoding: the number of the encoding of all of them.
-        """
+        """Return the operation that inserts records; None where two of them meet, or an index cannot hold one."""
         keys = list(map(self._prefix.__add__, pks))
         entries: list[bytes] = []
         slots: list[bytes] = []

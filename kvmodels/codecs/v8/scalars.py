@@ -209,9 +209,6 @@ _STRING_ENCODINGS: Final[dict[int, str]] = {
 class V8Stream:
     """A position in serialised data, after its header.
 
-    Args:
-        data: the data, header included.
-
     Attributes:
         padded: whether padding stood before the tag that was read last.
 

@@ -68,10 +68,6 @@ class LmdbOptions(NamedTuple):
 class LmdbEnvironment:
     """The folder of a store, the environment in it, its readers, and its snapshots.
 
-    Args:
-        path: canonical path of the folder.
-        options: what was asked for at the first opening.
-
     Attributes:
         write_lock: held by the thread that writes, and by who opens or resizes the environment.
         closed_reason: why nothing can be done any more; None while the store is open.

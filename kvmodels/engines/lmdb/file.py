@@ -255,10 +255,8 @@ def write_state(transaction: lmdb.Transaction[bytes], state: State) -> None:
 def open_databases(environment: lmdb.Environment, transaction: lmdb.Transaction[bytes] | None = None) -> Databases:
     """The databases of the environment.
 
-    Args:
-        environment: just opened.
-        transaction: a write transaction, in which those that are missing are made; None if the environment is open for
-            reading only. Without one, an environment for writing would begin one for each database.
+    ``transaction``: a write transaction, in which those that are missing are made; None if the environment is open for
+    reading only. Without one, an environment for writing would begin one for each database.
     """
     create = transaction is not None
     return Databases(
@@ -269,12 +267,8 @@ def open_databases(environment: lmdb.Environment, transaction: lmdb.Transaction[
 def initialise(environment: lmdb.Environment, url: str, clock: EngineClock, *, raise_counter: bool) -> Databases:
     """Open the databases, make the store ours if it is empty, and raise its counter; one durable transaction.
 
-    Raises ForeignFileError, UnsupportedError: as ``read_state``; nothing was written.
-
-    Args:
-        environment: open for writing; the caller holds the writer's lock.
-        clock: says how far to raise, and takes over the stored high-water mark.
-        raise_counter: false when the same process opens the environment again, after a fork.
+    ``raise_counter``: false when the same process opens the environment again, after a fork. Raises ForeignFileError,
+    UnsupportedError: as ``read_state``; nothing was written.
     """
     with environment.begin(write=True) as transaction:
         state = read_state(transaction, url)

@@ -29,9 +29,6 @@ NOTHING = partial(bool)
 class WriterLock:
     """A lock between processes; within one, the caller holds a lock of its own around every call.
 
-    Args:
-        path: of the file, made when it is first needed, in a folder that exists and is locked by nobody else.
-
     Attributes:
         release: lets others have it; nothing happens when it is not held. Not a method: an interrupt may come upon the
             first step of a function in Python, and then the lock would stay behind.

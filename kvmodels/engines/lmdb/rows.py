@@ -187,11 +187,7 @@ def read_ranges(
     guard: Guard | None = None,
     follow: Follow | None = None,
 ) -> GuardFailed | tuple[list[list[Row]], list[list[Row]]]:
-    """Rows per range and per followed range.
-
-    Args:
-        now: rows with a deadline up to this time are absent.
-    """
+    """Rows per range and per followed range."""
     if guard is not None:
         rows = read_point(transaction, databases, ReadRange(guard.key), now)
         actual = rows[0].versionstamp if rows else None
@@ -296,12 +292,7 @@ def require_storable_keys(changes: Mapping[bytes, Row | None]) -> None:
 def write(transaction: Transaction, databases: Databases, state: State, changes: Mapping[bytes, Row | None]) -> int:
     """Store rows and remove keys, with what leads to them.
 
-    Args:
-        state: the version and the time of this commit, and whether changes are kept.
-        changes: the rows by key; None: the key is removed.
-
-    Returns:
-        How many rows there were to remove.
+    ``changes``: the rows by key; None: the key is removed. Returns how many rows there were to remove.
     """
     rows, deadlines = databases.rows, databases.deadlines
     removed = 0
@@ -381,14 +372,7 @@ def oldest_change_ms(transaction: Transaction, databases: Databases) -> int | No
 def changes_in(
     transaction: Transaction, databases: Databases, one: ReadRange, after: int, now: int
 ) -> tuple[list[Change], int | None]:
-    """Changes after a commit, and the commit behind which there may be more; None when these are all.
-
-    Args:
-        databases: of an environment with a log that reaches back.
-        one: the range of keys, and how many changes are enough.
-        after: the number of the commit.
-        now: rows with a deadline up to this time are absent.
-    """
+    """Changes after a commit, and the commit behind which there may be more; None when these are all."""
     start, end, limit = one.start, one.end, one.limit
     found: list[Change] = []
     last: int | None = None
@@ -443,11 +427,7 @@ def count_ranges(
 ) -> list[int]:
     """The live rows of each range.
 
-    Raises NotSmallError: there are more.
-
-    Args:
-        now: rows with a deadline up to this time are absent.
-        most: how many rows may be walked in all; None: any number.
+    ``most``: how many rows may be walked in all; None: any number. Raises NotSmallError: there are more.
     """
     numbers: list[int] = []
     left = most

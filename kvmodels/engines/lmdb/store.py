@@ -41,10 +41,6 @@ class EvaluatedWrite(NamedTuple):
 class LmdbTransaction:
     """The operations of a group in one write transaction of the store.
 
-    Args:
-        state: as the store holds it.
-        clock: decides on deadlines; each operation sees the time of its own evaluation.
-
     Attributes:
         version: of the last operation that was written; None while there is none.
         earliest_ms: the first deadline that was written, or None.
@@ -142,12 +138,7 @@ T = TypeVar("T")
 
 
 class LmdbStore(LmdbEnvironment):
-    """The state of one folder that its handles share.
-
-    Args:
-        path: canonical path of the folder.
-        options: what was asked for at the first opening.
-    """
+    """The state of one folder that its handles share."""
 
     def __init__(self, path: str, url: str, options: LmdbOptions) -> None:
         super().__init__(path, url, options)

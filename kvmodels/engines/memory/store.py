@@ -27,10 +27,6 @@ from kvmodels.engines.shared.waiting import CommitSignal
 class ChangeLog:
     """Keys in the order of their last change; a key is there once, however often it was changed.
 
-    Args:
-        retention_ms: how long a change is kept at least.
-        floor: the last versionstamp of which nothing is known.
-
     Examples:
         >>> log = ChangeLog(1_000, b"0")
         >>> log.record([b"a", b"b"], b"1", 10)

@@ -42,11 +42,6 @@ PAUSE_S: Final = 1.0
 def seconds_until(due_ms: int | None, now_ms: int, *, swept: int, watched: bool) -> float | None:
     """Seconds from one sweep to the next; None when nothing expires.
 
-    Args:
-        due_ms: the earliest deadline that is left.
-        swept: how many rows this sweep removed.
-        watched: somebody waits for commits, to whom an expiry is shown by the sweep.
-
     Examples:
         >>> seconds_until(12_000, 10_000, swept=3, watched=False), seconds_until(None, 0, swept=0, watched=True)
         (2.001, None)
@@ -199,11 +194,7 @@ class BackgroundStore(Protocol):
 
 
 class StoreBackground:
-    """The waiters of one store, and the threads that serve it.
-
-    Args:
-        store: shares its life with this object.
-    """
+    """The waiters of one store, and the threads that serve it."""
 
     def __init__(self, store: BackgroundStore) -> None:
         self.signal = CommitSignal()

@@ -22,9 +22,8 @@ def system_clock_ms() -> int:
 class EngineClock:
     """A source of milliseconds made monotonic by its highest reading.
 
-    Args:
-        source: milliseconds since the epoch; None for the system's clock.
-        high_water: a time in milliseconds that was shown before, perhaps by another process.
+    ``source``: milliseconds since the epoch; None for the system's clock. ``high_water``: a time in milliseconds that
+    was shown before, perhaps by another process.
 
     Examples:
         >>> readings = iter([100, 90, 120])

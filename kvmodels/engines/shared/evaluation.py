@@ -46,13 +46,7 @@ def visible(row: Row | None, now: int) -> Row | None:
 def confirmed_failures(
     checks: Sequence[Check], failed: tuple[int, ...], find: Callable[[ReadRange], Sequence[object]]
 ) -> tuple[int, ...]:
-    """The failed positions without the checks for ``VACANT`` that hold.
-
-    Args:
-        checks: of one operation, compared with the versionstamps of single keys.
-        failed: the positions of those that do not hold, which all checks for ``VACANT`` are among.
-        find: the rows of a range in the state that the checks look at.
-    """
+    """The failed positions without the checks for ``VACANT`` that hold."""
     return tuple([at for at in failed if checks[at][1] != VACANT or find(vacant_range(checks[at][0]))])
 
 
@@ -74,16 +68,9 @@ def evaluate(
 ) -> tuple[dict[bytes, Row | None], int | None]:
     """Return the rows after the mutations, applied in order; nothing is written.
 
-    Raises InvalidValueError: a sum, min or max met a value that is no 64-bit integer.
-
-    Args:
-        mutations: of one operation.
-        stamp: the versionstamp of the rows that they write.
-        now: milliseconds; a row with a deadline up to this time counts as absent.
-        stored: the row that is stored under a key, expired or not.
-
-    Returns:
-        The rows that are left by key (None: the key is removed), and the earliest deadline among those of ``Set``.
+    ``now``: milliseconds; a row with a deadline up to this time counts as absent. Returns the rows that are left by key
+    (None: the key is removed), and the earliest deadline among those of ``Set``. Raises InvalidValueError: a sum, min
+    or max met a value that is no 64-bit integer.
     """
     changes: dict[bytes, Row | None] = {}
     earliest: int | None = None

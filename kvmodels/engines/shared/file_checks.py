@@ -159,9 +159,6 @@ def refuse_network_file_system(path: str, url: str, mounts: Iterable[str]) -> No
     """Refuse a file on a network file system, whose locks and shared memory do not hold between machines.
 
     Raises UnsupportedError: the deepest mount above the path is such a file system.
-
-    Args:
-        mounts: lines of ``/proc/mounts``.
     """
     deepest, kind = "", ""
     for line in mounts:

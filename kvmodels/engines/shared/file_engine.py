@@ -181,13 +181,9 @@ def attach(
 ) -> StoreT:
     """The store that this process has open on the same file, or a new one; it counts one handle more.
 
-    Raises InvalidArgumentError: the file is open with other options; EngineError: the file was replaced while it is
-    open, or the operating system refuses access to it.
-
-    Args:
-        registry: the stores of this kind; its lock is taken.
-        options: a named tuple, as that of the store; its ``change_log`` None means as the store has it.
-        open_store: makes and opens the store.
+    ``options``: a named tuple, as that of the store; its ``change_log`` None means as the store has it. Raises
+    InvalidArgumentError: the file is open with other options; EngineError: the file was replaced while it is open, or
+    the operating system refuses access to it.
     """
     try:
         return _attached(registry, path, url, options, open_store)
@@ -219,11 +215,8 @@ def _attached(
 def require_sensible(options: Any, seconds: tuple[str, ...]) -> None:
     """Refuse options that make no sense, before a file is touched.
 
-    Raises InvalidArgumentError: names the first of them.
-
-    Args:
-        options: a named tuple with ``durability`` and the fields that are named.
-        seconds: the names of fields that hold a number of seconds.
+    ``seconds``: the names of fields that hold a number of seconds. Raises InvalidArgumentError: names the first of
+    them.
     """
     if options.durability not in SYNCED_DURABILITIES:
         raise InvalidArgumentError(

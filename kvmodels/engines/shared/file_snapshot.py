@@ -61,11 +61,6 @@ class FileSnapshot(ABC, Generic[ReaderT]):
 
     It sees the deadlines as of its opening, so that two reads of it agree. A class for one library says how to read and
     how to let go, and sets ``_reader`` as the last step of its construction.
-
-    Args:
-        engine: the handle that it was opened with.
-        version: of the last commit that it contains.
-        high_water: of the clock, as the file holds it.
     """
 
     # On the class, for the finalizer of an object whose construction an interrupt cut short.

@@ -27,10 +27,6 @@ def start_thread(thread: threading.Thread, url: str | None = None) -> None:
     """Start a thread.
 
     Raises EngineError: the thread could not be started.
-
-    Args:
-        thread: has not been started.
-        url: of the store that needs the thread, for the error.
     """
     try:
         thread.start()
@@ -66,9 +62,6 @@ LONGEST_SLEEP_S: Final = 60.0
 class BackgroundTask:
     """Calls a method when it is due; the method returns the seconds until it is due again, or None.
 
-    Args:
-        work: a bound method, referenced weakly; it handles its own errors.
-
     Examples:
         >>> class Bell:
         ...     def __init__(self):
@@ -94,8 +87,7 @@ class BackgroundTask:
     def schedule(self, seconds: float) -> bool:
         """Have the work done in ``seconds`` at the latest; nothing after ``stop``.
 
-        Returns:
-            Whether it will be done; false when no thread could be started.
+        Returns whether it will be done; false when no thread could be started.
         """
         due = time.monotonic() + max(0.0, seconds)
         present = self._due

@@ -25,10 +25,7 @@ SHARED_S = 0.001
 class Backoff:
     """How long one call may wait for a busy file: a deadline, and pauses with jitter that grow.
 
-    Args:
-        seconds: until the deadline, 0 or more.
-        translated: the error of this library for one of the storage library; EngineTimeoutError means that the file
-            is busy, and that the next attempt may succeed.
+    ``seconds``: until the deadline, 0 or more.
     """
 
     __slots__ = ("_deadline", "_pause", "_translated")
@@ -130,11 +127,7 @@ def wait_for(
 ) -> bytes:
     """Block until the present versionstamp is greater than ``after`` or the time is over; what it is then.
 
-    Args:
-        present: asks the store; what it raises ends the waiting.
-        subscribe: has a function called after each commit, and returns what ends that.
-        after: ten bytes.
-        timeout_s: seconds, 0 or more; 0 only asks.
+    ``timeout_s``: seconds, 0 or more; 0 only asks.
     """
     deadline = time.monotonic() + timeout_s
     stamp = present()

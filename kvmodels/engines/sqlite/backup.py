@@ -36,11 +36,6 @@ def new_backup(path: str, url: str, mode: int, fill: Callable[[sqlite3.Connectio
     """Make a database at a path that does not exist; it is there whole, or not at all.
 
     Raises EngineError: there is a file, or no folder; StorageFullError, ReadOnlyError: it cannot be written.
-
-    Args:
-        path: of the file; its folder must exist.
-        mode: permissions of the file.
-        fill: writes the database, and leaves no transaction open.
     """
     path = absolute_path(path, url)
     sqlite_file.refuse_unusable_path(path, url, must_exist=False)
@@ -71,23 +66,13 @@ def copy_snapshot(state: Snapshot, path: str, url: str, mode: int, now_ms: int) 
 
     Raises EngineError, StorageFullError, ReadOnlyError: as ``new_backup``; SnapshotExpiredError: it took longer than
     the maximum age of a snapshot.
-
-    Args:
-        state: the snapshot; the caller closes it.
-        mode: permissions of the file.
     """
     version = from_versionstamp(state.versionstamp)
     new_backup(path, url, mode, lambda connection: write_rows(connection, all_rows(state), version, now_ms))
 
 
 def write_rows(connection: sqlite3.Connection, batches: Iterable[list[Row]], version: int, clock_ms: int) -> None:
-    """Fill an empty database with rows, in one transaction.
-
-    Args:
-        batches: rows with the versionstamps that they have.
-        version: the counter of versionstamps.
-        clock_ms: the high-water mark of the clock.
-    """
+    """Fill an empty database with rows, in one transaction."""
     connection.execute("BEGIN IMMEDIATE")
     for statement in (*sqlite_file.SCHEMA, sqlite_file.DEADLINES):
         connection.execute(statement)

@@ -42,12 +42,6 @@ def count_together(
     """The live rows of one range that has an end and no limit, with state and guard, in one statement.
 
     Raises NotSmallError: there are more rows; DecodeError: the row with the counter is missing.
-
-    Args:
-        connection: in no transaction; its file has the index of deadlines.
-        guard: a key that must have its versionstamp.
-        clock: decides on expiry.
-        most: as in ``count_ranges``.
     """
     start, end, now = one.start, one.end, clock.now_ms()
     key = b"" if guard is None else guard.key
@@ -75,12 +69,7 @@ def count_ranges(
 ) -> list[int]:
     """The live rows of each range, in the read transaction that the caller holds.
 
-    Raises NotSmallError: there are more.
-
-    Args:
-        now: rows with a deadline up to this time are absent.
-        indexed: the file has the index of deadlines.
-        most: how many rows may be walked in all; None: any number.
+    ``most``: how many rows may be walked in all; None: any number. Raises NotSmallError: there are more.
     """
     numbers: list[int] = []
     left = most

@@ -61,12 +61,7 @@ class _EntryKeys(Sequence[tuple[bytes]]):
 def with_followed(
     connection: sqlite3.Connection, one: ReadRange, now: int, suffix: SuffixFollow
 ) -> tuple[list[list[Row]], list[list[Row]]]:
-    """The entries of a range that has an end, and the row behind each, as ``SuffixFollow`` allows to give them.
-
-    Args:
-        now: rows with a deadline up to this time are absent.
-        suffix: what leads from the entries to the rows.
-    """
+    """The entries of a range that has an end, and the row behind each, as ``SuffixFollow`` allows to give them."""
     start, end, limit, reverse, _ = one
     prefix, at = suffix.prefix, suffix.start
     bounds = bytearray(start), None if end is None else bytearray(end)

@@ -199,11 +199,7 @@ def is_writable(path: str) -> bool:
 
 
 def connect(path: str, mode: str) -> Connection:
-    """A connection in autocommit mode without a busy handler: the caller has a deadline of its own.
-
-    Args:
-        mode: ``ro``, ``rw`` or ``rwc``, as in SQLite's URIs; further parameters may follow.
-    """
+    """A connection in autocommit mode without a busy handler: the caller has a deadline of its own."""
     # The URI form is the only one that takes a mode; as_uri escapes what has a meaning in it.
     return sqlite3.connect(
         f"{_uri_of(path)}?mode={mode}",

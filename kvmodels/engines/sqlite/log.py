@@ -75,14 +75,7 @@ def set_up(connection: sqlite3.Connection, retention_ms: int) -> None:
 
 
 def changes_in(connection: sqlite3.Connection, one: ReadRange, after: int, now: int) -> tuple[list[Change], int | None]:
-    """Changes after a commit, and the commit behind which there may be more; None when these are all.
-
-    Args:
-        connection: has a pinned snapshot of a file with a log that reaches back.
-        one: the range of keys, and how many changes are enough.
-        after: the number of the commit.
-        now: rows with a deadline up to this time are absent.
-    """
+    """Changes after a commit, and the commit behind which there may be more; None when these are all."""
     limit = -1 if one.limit is None else one.limit
     found = connection.execute(_AFTER, (after, one.start, one.end, limit)).fetchall()
     last = None

@@ -164,10 +164,6 @@ def judge(connection: sqlite3.Connection, checks: Sequence[Check], clock: Engine
     """The version that the next operation would have, the time, and which of its checks do not hold.
 
     Raises DecodeError: the row with the counter is missing.
-
-    Args:
-        connection: inside a write transaction.
-        clock: says the time, which is never before what the file has seen.
     """
     if len(checks) > CHECKS_AT_ONCE:
         return _judged_apart(connection, checks, clock)
@@ -208,12 +204,8 @@ def read_guarded_point(
     One statement is enough where ``follow`` says beforehand what it will probably ask for, and that is there. Of two,
     both say the version of the store, and when it is the same they saw the same state: every commit that changes a row
     raises it. So no transaction is needed, which costs as much as two more statements. Not enough is it when somebody
-    has committed in between, the guard does not hold, or several keys follow.
-
-    Args:
-        connection: in no transaction.
-        guard: a key that must have its versionstamp.
-        clock: decides on expiry; None: rows that have expired are read too.
+    has committed in between, the guard does not hold, or several keys follow. ``clock``: decides on expiry; None: rows
+    that have expired are read too.
     """
     predicted = follow if isinstance(follow, PredictedFollow) else None
     if predicted is None:
@@ -312,11 +304,7 @@ def read_ranges(
     guard: Guard | None = None,
     follow: Follow | None = None,
 ) -> GuardFailed | tuple[list[list[Row]], list[list[Row]]]:
-    """Rows per range and per followed range, in the read transaction that the caller holds.
-
-    Args:
-        now: rows with a deadline up to this time are absent.
-    """
+    """Rows per range and per followed range, in the read transaction that the caller holds."""
     if guard is not None:
         rows = _scan(connection, ReadRange(guard.key), now)
         actual = rows[0].versionstamp if rows else None
@@ -391,10 +379,6 @@ def evaluate_removal(
     """Return the rows after a removal, or the conflict, and the time; nothing is written.
 
     Raises DecodeError: the row with the counter is missing.
-
-    Args:
-        connection: inside a write transaction, so that what is read here is what is removed.
-        removal: says what follows from the row.
     """
     (checked, versionstamp, _), key, entries = removal
     found = connection.execute(STATE_AND_ROW, (bytearray(checked), bytearray(key))).fetchall()

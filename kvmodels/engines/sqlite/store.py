@@ -55,12 +55,7 @@ T = TypeVar("T")
 
 
 class SqliteStore:
-    """The state of one database that its handles share.
-
-    Args:
-        path: canonical path, or "" for a private database in memory, which has one connection for everything.
-        options: what was asked for at the first opening.
-    """
+    """The state of one database that its handles share."""
 
     def __init__(self, path: str, url: str, options: SqliteOptions) -> None:
         self.path = path

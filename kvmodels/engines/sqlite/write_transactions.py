@@ -53,10 +53,8 @@ class ReservationStore(Protocol):
 def reserve_writes(store: ReservationStore, backoff: Backoff) -> bool:
     """Keep other processes from writing until the next commit of this one, or ``release_writes``.
 
+    Returns whether writes were reserved; false if there are no other processes, or this one has reserved them already.
     Raises EngineTimeoutError: another process wrote until the deadline.
-
-    Returns:
-        Whether writes were reserved; false if there are no other processes, or this one has reserved them already.
     """
     if store.in_memory or store.readonly:
         return False
@@ -84,10 +82,6 @@ def release_writes(store: ReservationStore) -> None:
 
 class SqliteTransaction:
     """Evaluates and writes operations while the store holds a write transaction.
-
-    Args:
-        connection: inside ``BEGIN IMMEDIATE``.
-        clock: decides on deadlines; each operation sees the time of its own evaluation.
 
     Attributes:
         version: of the last operation that was written; None while there is none.
@@ -149,12 +143,7 @@ _UNKNOWN: Final = object()
 def group_transaction(
     connection: sqlite3.Connection, clock: EngineClock, ahead: Sequence[AtomicWrite | Removal]
 ) -> SqliteTransaction:
-    """Return the transaction of a group: with few statements for many operations, else one after the other.
-
-    Args:
-        connection: inside ``BEGIN IMMEDIATE``.
-        ahead: operations that will probably be evaluated.
-    """
+    """Return the transaction of a group: with few statements for many operations, else one after the other."""
     if len(ahead) < MANY or sqlite_log.log_state(connection) is not None:
         return SqliteTransaction(connection, clock)
     return SqliteGroupTransaction(connection, clock, ahead)

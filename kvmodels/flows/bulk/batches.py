@@ -216,12 +216,7 @@ class BulkAction(Protocol[T_contra]):
 
 
 class ActionBatch(Generic[T]):
-    """One atomic operation over some records.
-
-    Args:
-        collect: list records that cannot be written, instead of ending there.
-        progress: stored with the batch.
-    """
+    """One atomic operation over some records."""
 
     def __init__(
         self,
@@ -396,11 +391,8 @@ def name_record(error: Exception, schema: ModelSchema, key: Any, position: int |
     """Add to an exception which record it is about, once.
 
     An error of this library with such attributes gets the key and the position; every other exception, also one of a
-    hook or of pydantic, gets a note with both.
-
-    Args:
-        key: the primary key as it is shown; None: not known.
-        position: of the object in the list of the caller, from 0; None for a record of a query.
+    hook or of pydantic, gets a note with both. ``key``: the primary key as it is shown; None: not known. ``position``:
+    of the object in the list of the caller, from 0; None for a record of a query.
     """
     if isinstance(error, KvModelsError) and {"key", "position"} <= {*error.attributes}:
         told = {"model": schema.name, "key": key, "position": position}

@@ -87,10 +87,8 @@ def bulk_create(
         on_conflict: ``"error"`` raises at the first object that cannot be inserted; ``"ignore"`` leaves such objects
             out and inserts the others; ``"update"`` overwrites the record of the same primary key, whatever version it
             has, and raises where another record holds a unique value.
-        expire_in: milliseconds until the records expire, None for never, KEEP for what their model declares, or for
-            the deadline of the record that is overwritten.
-        progress: called after each batch.
-        resume_id: the name under which the store keeps the progress, and the outcome of each object.
+        expire_in: milliseconds until the records expire, None for never, KEEP for what their model declares, or for the
+            deadline of the record that is overwritten.
 
     Cost: per batch one commit; with ``"ignore"``, ``"update"`` or an id one read before it; with an id a commit at the
     beginning and one at the end. Raises AlreadyExistsError, UniqueViolationError, OperationTooLargeError,
@@ -209,13 +207,7 @@ def _require_distinct(items: Iterable[EncodedObject]) -> None:
 
 
 class CreateBatch:
-    """One atomic operation that stores several objects.
-
-    Args:
-        items: the objects; in columns, if the first attempt may be compiled of them.
-        start: position of the first of them in the list of the caller.
-        progress: stored with the batch.
-    """
+    """One atomic operation that stores several objects."""
 
     def __init__(
         self,
@@ -249,8 +241,7 @@ class CreateBatch:
     def stored(self) -> Flow[list[BulkItem[Any]] | None]:
         """Commit the batch; with ``"ignore"`` without the objects whose unique values turn out to be taken.
 
-        Returns:
-            The results; None when another process has dealt with these objects.
+        Returns the results; None when another process has dealt with these objects.
         """
         try:
             return (yield from self._carried_out())

@@ -65,8 +65,7 @@ class InsertColumns(NamedTuple):
     def compiled(self, context: Context, view: HeaderView) -> tuple[AtomicWrite, Callable[[bytes], None]] | None:
         """Compile the operation; None if two objects meet, an index cannot hold one, or it is over a limit.
 
-        Returns:
-            The operation, and a function that gives the objects their values and their state once it is committed.
+        Returns the operation, and a function that gives the objects their values and their state once it is committed.
         """
         codec, live = context.codec, view.live[self.schema.collection]
         assert isinstance(codec, MsgpackCodec), "insert_columns gives columns for no other"

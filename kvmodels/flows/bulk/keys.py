@@ -108,10 +108,6 @@ class KeySource:
         """Continue a walk after a record, without any index.
 
         Raises InvalidArgumentError: the order is not that of the primary key.
-
-        Args:
-            last: packed primary key of the record.
-            order: of the walk.
         """
         self._query = replace(self._query, using="pk", scan_allowed=True)
         plan = yield from plan_of(self._context, self._query)

@@ -34,10 +34,7 @@ def bulk_update(
     fields: Iterable[str] | None,
     options: BulkOptions,
 ) -> Flow[BulkResult]:
-    """Store loaded objects.
-
-    Args:
-        fields: store only the values of these fields; None: the whole objects.
+    """Store loaded objects. ``fields``: store only the values of these fields; None: the whole objects.
 
     Raises:
         InvalidArgumentError: an object was never loaded, or given twice; no fields; an invalid option.

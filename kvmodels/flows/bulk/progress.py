@@ -226,12 +226,7 @@ class StoredProgress:
     def advanced(
         self, items: Sequence[object], outcome: BatchOutcome, notes: Sequence[Mutation] = ()
     ) -> tuple[AtomicWrite, Callable[[bytes], None]]:
-        """Return what is committed with a batch, and a function to call with the versionstamp of the commit.
-
-        Args:
-            items: the records of the batch: ``FoundRecord`` of a query, or anything for objects of a list.
-            notes: further rows of the run.
-        """
+        """Return what is committed with a batch, and a function to call with the versionstamp of the commit."""
         state = self.state
         assert state is not None, "a batch is written after the beginning"
         moved = state._replace(

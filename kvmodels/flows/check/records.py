@@ -89,12 +89,7 @@ class _ExpectedEntries(NamedTuple):
 
 
 class RecordEntries:
-    """The entries of one record; it is decoded once, and each index is computed when it is needed.
-
-    Args:
-        live: its collection under the header that ``row`` was read with.
-        document: the decoded record, if it has the primary key of the row.
-    """
+    """The entries of one record; it is decoded once, and each index is computed when it is needed."""
 
     __slots__ = ("_context", "_document", "_filled", "_live", "_of", "_pointer", "pk", "row")
 

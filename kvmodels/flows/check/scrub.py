@@ -58,11 +58,7 @@ _Generation: TypeAlias = tuple[str, int]
 
 
 class Scrub:
-    """One run over one collection.
-
-    Args:
-        schema: its model; None for an undeclared collection, which is not repaired.
-    """
+    """One run over one collection. ``schema``: its model; None for an undeclared collection, which is not repaired."""
 
     def __init__(
         self, context: Context, collection: str, schema: ModelSchema | None, repair: Repair, pace: Pace

@@ -28,11 +28,7 @@ from kvmodels.schema.definition.definition import Document, ModelSchema
 
 
 def check_store(context: Context, *, repair: Repair = False, pace: Pace = UNPACED) -> Flow[CheckReport]:
-    """Check every declared collection, and every other one that the store lists.
-
-    Args:
-        repair: as for ``check_database``; undeclared collections are never repaired.
-    """
+    """Check every declared collection, and every other one that the store lists."""
     report = yield from check_database(context, repair=repair, pace=pace)
     view = yield from reload_header(context)
     for name, stored in view.header.collections.items():
@@ -49,8 +45,7 @@ def check_store(context: Context, *, repair: Repair = False, pace: Pace = UNPACE
 def check_database(context: Context, *, repair: Repair = False, pace: Pace = UNPACED) -> Flow[CheckReport]:
     """Check every declared collection.
 
-    Args:
-        repair: True repairs entries; ``"all"`` also deletes foreign keys and rows that are no documents.
+    ``repair``: True repairs entries; ``"all"`` also deletes foreign keys and rows that are no documents.
 
     Cost: reads every record and every entry once, in batches of 500 rows, and those of suspicious keys once more; one
         or
@@ -83,12 +78,7 @@ def check_collection(
 
 
 def _uncompared(before: LiveCollection, view: HeaderView) -> Iterator[str]:
-    """Yield every index whose entries were not compared completely, or that is declared and missing, with the reason.
-
-    Args:
-        before: the collection at the beginning: what became readable since was compared in one direction only.
-        view: the header at the end.
-    """
+    """Yield every index that was not compared completely, or is declared and missing, with the reason."""
     schema = before.schema
     collection = view.header.collections.get(schema.collection)
     compared = {(index.stored.name, index.stored.generation) for index in before.maintained if index.readable}

@@ -44,9 +44,7 @@ ROWS_AT_ONCE: Final = 500
 def plan_schema(context: Context, schemas: Sequence[ModelSchema], sample: int | None = SAMPLE) -> Flow[SchemaPlan]:
     """Return the plan for some collections.
 
-    Args:
-        sample: how many records of each collection the model is tried on, in the order of their keys; None: on all.
-
+    ``sample``: how many records of each collection the model is tried on, in the order of their keys; None: on all.
     Cost: one read of the header, and one read of each collection; more, of 500 records each, for a larger sample.
     """
     view = yield from reload_header(context)
@@ -140,12 +138,9 @@ def apply_schema(
 ) -> Flow[SchemaReport]:
     """Bring some collections in line with their declarations.
 
-    Raises SchemaChangeRefusedError: a step is refused; nothing was done; SchemaMismatchError: a newer release was
-    brought up meanwhile; RetriesExhaustedError: one batch met a conflict in every attempt.
-
-    Args:
-        allow: names of steps that would be refused, or not be done, otherwise.
-        sample: how many records of each collection the model is tried on first; None: all.
+    ``sample``: how many records of each collection the model is tried on first; None: all. Raises
+    SchemaChangeRefusedError: a step is refused; nothing was done; SchemaMismatchError: a newer release was brought up
+    meanwhile; RetriesExhaustedError: one batch met a conflict in every attempt.
     """
     plan = (yield from plan_schema(context, schemas, sample)).allowing(allow)
     if plan.refused:

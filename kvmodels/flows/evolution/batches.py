@@ -108,11 +108,7 @@ class BatchSize:
 def read_batch(
     context: Context, view: HeaderView, live: LiveCollection, progress_key: bytes, position: tuple[bytes, int]
 ) -> Flow[tuple[Row | None, list[Row]] | None]:
-    """Return the progress row and the next records, expired ones included; None when the header has changed.
-
-    Args:
-        position: key of the last record that was dealt with, empty at the beginning; and how many records to read.
-    """
+    """Return the progress row and the next records, expired ones included; None when the header has changed."""
     last, size = position
     start = key_successor(last) if last else live.layout.prefix
     span = ReadRange(start, after_prefix(live.layout.prefix), rows_at_once(context.limits, size, beside=2))

@@ -311,13 +311,7 @@ def list_fields(context: Context, schema: ModelSchema) -> Flow[None]:
 def list_new(context: Context, view: HeaderView, schemas: Sequence[ModelSchema], used: Collection[bytes]) -> Flow[bool]:
     """List as many of these collections as one commit takes.
 
-    Args:
-        view: the header, which lists none of them.
-        used: prefixes of which a key is known, as ``used_prefixes`` finds them; the commit checks the other ones.
-
-    Returns:
-        False when the header has changed, or a collection has records that were not known: ask and list again.
-
+    Returns false when the header has changed, or a collection has records that were not known: ask and list again.
     Cost: one commit.
     """
     header, checks = view.header, list[Check]()

@@ -79,9 +79,6 @@ def migrate(
 ) -> Flow[MigrationReport]:
     """Rewrite every record of a lower schema version, or finish what another process began.
 
-    Args:
-        forget: fields that the model does not declare, whose values are taken out of the records too.
-
     Cost: per batch two or three reads and one commit; two header commits. Idempotent; when there is nothing to do, one
     read. With ``forget`` every record is read, in each call. Raises SchemaMismatchError: this process may not write the
     collection; RetriesExhaustedError: one batch met a conflict in every attempt.

@@ -47,9 +47,8 @@ class SchemaProgress:
 class Pace:
     """The speed of a schema change, and its listener.
 
-    Args:
-        progress: called after each batch; None: not called.
-        throttle: the most records per second of this process; None for no limit.
+    ``progress``: called after each batch; None: not called. ``throttle``: the most records per second of this process;
+    None for no limit.
 
     Raises:
         InvalidArgumentError: ``throttle`` is no positive number, or ``progress`` no function.

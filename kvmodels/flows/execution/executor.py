@@ -189,20 +189,12 @@ def read_batch(
 ) -> Flow[ResultBatch]:
     """Read the next rows of a query.
 
-    Args:
-        position: where to read; ``beginning(plan)`` to begin.
-        size: how many records to pass, 1 or more; the engine may take fewer at once.
-        peek: ask for one row more, to learn whether the end is reached.
-        wanted: what the batch holds.
-
-    Returns:
-        The batch. When the header has changed before anything was read, it has no rows, and its position has the
-        new plan: the caller decides again what it needs.
-
-    Cost: one engine read of ``size`` rows (one more with ``peek``) and as many records; of a merge up to so many rows
-    of each scan; of an intersection a second read, when its smallest scan does not fit into the first. Raises
-    NoUsableIndexError, IndexNotReadyError: the query was planned again, see ``plan_query``; IndexChangedError: an index
-    was rebuilt or dropped since the position was made; DecodeError: a record cannot be read.
+    ``size``: how many records to pass, 1 or more; the engine may take fewer at once. Returns the batch. When the header
+    has changed before anything was read, it has no rows, and its position has the new plan: the caller decides again
+    what it needs. Cost: one engine read of ``size`` rows (one more with ``peek``) and as many records; of a merge up to
+    so many rows of each scan; of an intersection a second read, when its smallest scan does not fit into the first.
+    Raises NoUsableIndexError, IndexNotReadyError: the query was planned again, see ``plan_query``; IndexChangedError:
+    an index was rebuilt or dropped since the position was made; DecodeError: a record cannot be read.
     """
     if query.fields is not None and wanted == "objects":
         wanted = "hits"
@@ -260,11 +252,7 @@ def read_at_once(
 ) -> OneRequest[Any] | None:
     """Return the request for the first objects of a query with a prepared plan; None if it must be planned.
 
-    Args:
-        query: the query; its slice is not looked at.
-        limit: the most rows to read, 1 or more.
-        otherwise: plans the query, after the header has changed or an entry led to no record.
-        result: from the rows to the result, or AGAIN; None: all objects.
+    ``limit``: the most rows to read, 1 or more. ``result``: from the rows to the result, or AGAIN; None: all objects.
     """
     limits = context.limits
     if query.fields is not None or limit > limits.max_ranges or limit >= limits.max_read_entries:
@@ -282,14 +270,7 @@ def count_at_once(
     result: Callable[[int], Any],
     otherwise: Callable[[], Flow[Any]],
 ) -> OneRequest[Any] | None:
-    """Return the request that counts the rows of a query with a prepared plan; None if it must be planned.
-
-    Args:
-        query: the query; its slice is not looked at.
-        limit: the largest number that matters.
-        result: from the number of rows to the result.
-        otherwise: plans the query, after the header has changed.
-    """
+    """Return the request that counts the rows of a query with a prepared plan; None if it must be planned."""
     known = _prepared(context, query, "count")
     if known is None or not isinstance(known[0], RangeCount):
         return None

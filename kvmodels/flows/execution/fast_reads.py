@@ -307,10 +307,7 @@ class RangeRead(NamedTuple):
     ) -> OneRequest[Any]:
         """Return the request for at most ``limit`` rows of a query.
 
-        Args:
-            limit: 1 or more.
-            result: from the rows to the result, or AGAIN; None: all objects.
-            otherwise: plans the query, after the header has changed or an entry led to no record.
+        ``limit``: 1 or more. ``result``: from the rows to the result, or AGAIN; None: all objects.
         """
         plan, guard, _, _, entries, follows_suffix = self
         start = plan.key(operands)

@@ -149,9 +149,6 @@ class EntryReader:
         """Return the hit of a row; None if its record does not have this very entry.
 
         Raises DecodeError: the record, or the copy of it, is no document.
-
-        Args:
-            record: the row at the ``record_key``, if there is such a key.
         """
         if record is not None:
             hit = self._whole(record, document_of(self._context, record), self._live.layout.pk_of(record.key))
@@ -242,11 +239,8 @@ class EntryReader:
 def result_of(live: LiveCollection, hit: Hit | Any, fields: tuple[str, ...] | None, schema: ModelSchema) -> Any:
     """Return the object of a hit, or the values of some of its fields. The result owns the document afterwards.
 
-    Raises DecodeError: the record cannot be read as an object of the model.
-
-    Args:
-        hit: the hit; an object is returned as it is.
-        fields: names of the fields; None: the object.
+    ``fields``: names of the fields; None: the object. Raises DecodeError: the record cannot be read as an object of the
+    model.
     """
     if not isinstance(hit, Hit):
         return hit

@@ -60,11 +60,6 @@ class SortWindow(NamedTuple):
 def sorted_hits(context: Context, query: Query, plan: QueryPlan, wanted: SortWindow) -> Flow[list[SortedHit]]:
     """Return records of a query in the order of its sort; ``back`` from the greatest to the least.
 
-    Args:
-        query: the query; its slice is left to the caller.
-        plan: of the query, with a sort.
-        wanted: the records to return.
-
     Cost: reads every record that matches; holds as many as are wanted, and one batch. Raises OperationTooLargeError:
     more records would have to be held than ``sort_in_memory`` allows; InvalidValueError: values that Python cannot
     compare with each other; the field is named.

@@ -302,12 +302,7 @@ def loaded(batch: BatchLoader | None, load: Callable[[Row], Any], rows: Sequence
 def loaded_behind(
     batch: BatchLoader | None, found: ReadResult, head: bytes, number: int
 ) -> tuple[list[Any] | None, Sequence[list[Row]]]:
-    """Return the objects of the records of entries if a batch can make them; else the record of each entry.
-
-    Args:
-        found: of a read with a ``SuffixFollow``: entries, and their records in a list for each, or in one list for all.
-        number: how many entries count, from the first.
-    """
+    """Return the objects of the records of entries if a batch can make them; else the record of each entry."""
     entries, followed = found[0][0], found[1]
     if len(followed) >= len(entries):
         return None, followed[:number]

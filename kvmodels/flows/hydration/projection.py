@@ -36,15 +36,8 @@ Reader = Callable[[Document], Any]
 def values_of(schema: ModelSchema, document: Document, fields: Sequence[str]) -> dict[str, Any]:
     """Return the values of fields by name, in the order of the names.
 
-    Raises DecodeError: a field is missing and has no plain default, or a stored value is not valid.
-
-    Args:
-        document: complete, or the part of one that an index entry holds; the values may share its containers.
-        fields: names of fields, paths with dots, names of computed columns.
-
-    Returns:
-        Python values, each equal to the attribute of the object; a computed column as it is stored, each of several
-        values once.
+    Returns Python values, each equal to the attribute of the object; a computed column as it is stored, each of several
+    values once. Raises DecodeError: a field is missing and has no plain default, or a stored value is not valid.
     """
     return projector(schema, tuple(fields))(document)
 

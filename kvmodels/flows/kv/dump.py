@@ -211,9 +211,6 @@ class Loading:
         """Put the token into a store that holds nothing, or nothing but a catalogue without records.
 
         Raises EngineError: the store is not empty, or has an unfinished load and this is no restart.
-
-        Args:
-            restart: remove the keys of an unfinished load.
         """
         found = yield from read([point(self._header_key), self._everything(2)])
         header, some = found.ranges

@@ -28,11 +28,7 @@ def tells_of_changes(traits: Traits) -> bool:
 
 
 class Leases:
-    """The leases that one waiter has seen.
-
-    Args:
-        monotonic: seconds that never go back.
-    """
+    """The leases that one waiter has seen. ``monotonic``: seconds that never go back."""
 
     __slots__ = ("_monotonic", "_seen", "_traits", "ended_by_engine")
 

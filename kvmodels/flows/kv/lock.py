@@ -48,11 +48,6 @@ TICKETS_AT_ONCE: Final = 100
 class LockClaim:
     """One holder's claim to a lock, from the first read to the release; its steps must not run at the same time.
 
-    Args:
-        lease_ms: how long the lock is held without renewal.
-        leases: what this waiter has seen of the leases of others; kept from one claim to the next.
-        numbered: whether tickets are numbered, because the engine has no versionstamped keys.
-
     Attributes:
         fencing_token: greater than that of every earlier holder; 0 as long as the lock was not taken.
     """
@@ -96,13 +91,8 @@ class LockClaim:
     def acquire(self, limits: Limits, wait_s: float) -> Flow[bool]:
         """Take the lock when it is free and no earlier ticket waits; at best with one read and one commit.
 
+        ``wait_s``: seconds to wait at most; 0 for one attempt, infinity for no limit. Returns whether it was taken.
         Raises KeyTooLargeError: the name is too long.
-
-        Args:
-            wait_s: seconds to wait at most; 0 for one attempt, infinity for no limit.
-
-        Returns:
-            Whether it was taken.
         """
         check_budget(AtomicWrite(mutations=(self._new_ticket(0),)), limits)
         leases = self._leases

@@ -138,13 +138,7 @@ def take_message(
 ) -> Flow[Delivery | float | None]:
     """Take a message that is ready; one read and one commit, more if others are faster.
 
-    Args:
-        lease_ms: how long the message is out of reach of others.
-        choose: returns a random position below the number that it is given.
-        leases: what this taker has seen of the leases of others; kept from one call to the next.
-
-    Returns:
-        The message; or seconds until the next one is ready; or None when there is none.
+    Returns the message; or seconds until the next one is ready; or None when there is none.
     """
     start, end = prefix_range(_queue_prefix(form))
     candidates = 1 if leases.ended_by_engine else OBSERVED
@@ -187,9 +181,7 @@ class _Target(NamedTuple):
 class Delivery:
     """A message of one owner. Its steps must not run at the same time; the facades hold a lock.
 
-    Args:
-        row: the message as it was found; it is the owner's once ``extend`` has returned True.
-        stores_lease: whether the row says how long the lease is, because the engine does not end it.
+    ``row``: the message as it was found; it is the owner's once ``extend`` has returned True.
     """
 
     __slots__ = ("_form", "_id", "_key", "_message", "_stores_lease", "_versionstamp")
@@ -229,8 +221,7 @@ class Delivery:
     def fail(self) -> Flow[float | None]:
         """Put the message back by its schedule, or after the last delivery under ``keys_if_undelivered``.
 
-        Returns:
-            Seconds until it is ready again; None when it was given up, or when another owner has it.
+        Returns seconds until it is ready again; None when it was given up, or when another owner has it.
         """
         backoff = self._message.backoff
         if not backoff:

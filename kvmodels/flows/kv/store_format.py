@@ -45,12 +45,8 @@ class StoreFormat:
     def confined(self, parts: Key, reserved: Mapping[str, str] | None, limits: Limits | None = None) -> StoreFormat:
         """Return the format of the part of the store below ``parts``, which callers do not see.
 
-        Raises InvalidKeyError: ``parts`` are no key, or empty.
-
-        Args:
-            parts: one key part or more, appended to those that this format is confined to.
-            reserved: first parts that are reserved inside.
-            limits: hold besides those that hold already; of each number the smaller one.
+        ``parts``: one key part or more, appended to those that this format is confined to. Raises InvalidKeyError:
+        ``parts`` are no key, or empty.
         """
         inner = self.limits if limits is None else limits if self.limits is None else limits.within(self.limits)
         return replace(self, root=self.root + pack_checked_key(parts), reserved=reserved, limits=inner)

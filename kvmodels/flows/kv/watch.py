@@ -89,9 +89,7 @@ def _position(since: Any) -> bytes:
 class Watch(ABC):
     """Base of both kinds of watch: how long they wait, and when they end.
 
-    Args:
-        form: unpacks keys and values.
-        timeout: seconds without a change after which the watch ends, and a monotonic clock for them.
+    ``timeout``: seconds without a change after which the watch ends, and a monotonic clock for them.
     """
 
     __slots__ = ("_begun", "_deadline", "_ended", "_form", "_monotonic", "_seen", "_timeout")
@@ -161,11 +159,7 @@ class Watch(ABC):
 
 
 class KeyWatch(Watch):
-    """Delivers all the keys whenever one of them was written, removed, or has expired.
-
-    Args:
-        keys: in the order of delivery, with or without repetition; none at all ends at once.
-    """
+    """Delivers all the keys whenever one of them was written, removed, or has expired."""
 
     __slots__ = ("_delivered", "_keys", "_last")
 
@@ -215,9 +209,7 @@ class KeyWatch(Watch):
 class PrefixWatch(Watch):
     """Delivers the entries of a prefix, unless there is a commit to continue from, and then the keys that change.
 
-    Args:
-        prefix: keys that begin with these parts and have more.
-        since: deliver the changes after this commit; None to begin with the present state.
+    ``since``: deliver the changes after this commit; None to begin with the present state.
     """
 
     __slots__ = ("_end", "_listed_to", "_start")

@@ -336,12 +336,7 @@ class Counters(NamedTuple):
 
 
 class CounterScan:
-    """Reads the counters of a plan, batch by batch; a stateful object for one reader.
-
-    Args:
-        view: the header that the plan was made under.
-        kinds: of the counters to read when complete groups are read by key.
-    """
+    """Reads the counters of a plan, batch by batch; a stateful object for one reader."""
 
     __slots__ = ("_at", "_context", "_guard", "_plan", "_ranges", "_schema", "done")
 

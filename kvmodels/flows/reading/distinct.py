@@ -32,11 +32,7 @@ def distinct_plan_of(context: Context, query: Query) -> Flow[DistinctPlan]:
 
 
 class DistinctScan:
-    """An iteration over the distinct values of a query, batch by batch; a stateful object for one reader.
-
-    Args:
-        query: the fields, the filter, and a slice of the distinct values.
-    """
+    """An iteration over the distinct values of a query, batch by batch; a stateful object for one reader."""
 
     __slots__ = ("_context", "_last", "_left", "_plan", "_position", "_query", "_size", "_skip", "done")
 

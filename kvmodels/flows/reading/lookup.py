@@ -64,10 +64,7 @@ def get(
 ) -> AnyFlow[Any]:
     """Return one record by primary key, or by expressions and lookups.
 
-    Args:
-        arguments: the primary key, or expressions.
-        lookups: conditions as keywords.
-        required: raise DoesNotExist where there is none; else return None.
+    ``required``: raise DoesNotExist where there is none; else return None.
     """
     values = lookups
     if arguments:
@@ -119,12 +116,7 @@ def _query(schema: ModelSchema, arguments: Sequence[Any], lookups: Mapping[str, 
 
 
 def _bound(context: Context, schema: ModelSchema, shape: tuple[Any, ...], given: Any) -> OneLookup[Any] | None:
-    """Bind the lookup of a shape to an operand; None if the query must be planned.
-
-    Args:
-        shape: the model, whether the record must exist, and the fields; none: the primary key.
-        given: the key, the value of the one field, or a value for each field.
-    """
+    """Bind the lookup of a shape to an operand; None if the query must be planned."""
     view = context.view
     if view is None:
         return None
@@ -153,12 +145,7 @@ def _kept(context: Context, view: HeaderView, schema: ModelSchema, shape: tuple[
 class KeyLookup:
     """Reads the record of a primary key.
 
-    Args:
-        head: the prefix of the records.
-        pack: the rest of the key, from the operand.
-        load: makes the object.
-        missing: makes the error where there is no record; None if there need not be one.
-        otherwise: reads it with all checks.
+    ``missing``: makes the error where there is no record; None if there need not be one.
     """
 
     __slots__ = ("_missing", "head", "load", "otherwise", "pack")
@@ -194,11 +181,7 @@ class KeyLookup:
 class UniqueLookup:
     """Reads the record that owns the slot of a value in a unique index.
 
-    Args:
-        view: the header, which guards the read.
-        pack: the columns, from the operand.
-        missing: makes the error where there is no record; None if there need not be one.
-        otherwise: plans the query, after the header has changed.
+    ``missing``: makes the error where there is no record; None if there need not be one.
 
     Attributes:
         head: the prefix of the index.
@@ -319,9 +302,6 @@ def absent_record(schema: ModelSchema, fields: tuple[str, ...], _: Any = None) -
 
 class Slots:
     """Finds the owners of the slots of one unique index.
-
-    Args:
-        index: the unique index, readable under the header that guards the read.
 
     Attributes:
         prefix: of the index.
@@ -457,9 +437,6 @@ def get_by_key(context: Context, schema: ModelSchema, key_values: tuple[Any, ...
     """Return the object with a primary key. Cost: one read of one row.
 
     Raises DoesNotExist, InvalidValueError, SchemaMismatchError or DecodeError.
-
-    Args:
-        key_values: the values of the primary key, as ``kvmodels.schema.filters.parse.key_values`` gives them.
     """
     return (yield from _by_key(context, schema, key_values, required=True))
 

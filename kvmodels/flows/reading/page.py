@@ -57,15 +57,11 @@ def page(
 ) -> Flow[PageData]:
     """Return one page of a query, and the cursors of the places at its ends.
 
-    Args:
-        query: the query; not sliced.
-        size: the most results of the page, 1 or more.
-        after: a cursor: the results after its place; None: from the beginning.
-        before: a cursor: the last results before its place; not together with ``after``.
-
-    Cost: size + 1 rows and as many records, if nothing is tested; of a sort in memory everything that matches. Raises
-    InvalidArgumentError: the query is sliced, the size is below 1, or both cursors are given; InvalidCursorError,
-    IndexChangedError: see ``resume``; OperationTooLargeError: a sort in memory would hold more than it may.
+    ``size``: the most results of the page, 1 or more. ``after``: a cursor: the results after its place; None: from the
+    beginning. Cost: size + 1 rows and as many records, if nothing is tested; of a sort in memory everything that
+    matches. Raises InvalidArgumentError: the query is sliced, the size is below 1, or both cursors are given;
+    InvalidCursorError, IndexChangedError: see ``resume``; OperationTooLargeError: a sort in memory would hold more than
+    it may.
     """
     _check(query, size, after, before)
     cursor = after if before is None else before

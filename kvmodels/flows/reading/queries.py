@@ -42,8 +42,7 @@ Results: TypeAlias = ResultScan | DistinctScan
 def results(context: Context, query: Query, batch_size: int | None = None) -> Results:
     """Return an iteration over the results of a query; nothing is read yet.
 
-    Args:
-        batch_size: rows of every read; None: few at first, then more.
+    ``batch_size``: rows of every read; None: few at first, then more.
     """
     if query.distinct and is_distinct(query):
         return DistinctScan(context, query)
@@ -181,12 +180,7 @@ def explain_groups(context: Context, grouping: Grouping, *, analyze: bool) -> Fl
 
 
 class _ReadTally:
-    """Counts the reads of a flow.
-
-    Args:
-        records: packed beginning of the keys of the records.
-        through_index: no scan reads the records in their own order, so each record was read behind an entry.
-    """
+    """Counts the reads of a flow."""
 
     def __init__(self, records: bytes, *, through_index: bool) -> None:
         self._prefix = records

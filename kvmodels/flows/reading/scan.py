@@ -43,12 +43,6 @@ class ResultScan:
     """An iteration over the results of a query, batch by batch; a stateful object for one reader.
 
     Results are objects, or dicts of the values of ``query.fields``.
-
-    Args:
-        query: the query, its slice included.
-        first: rows of the first batch when the query has no end; each further one has twice as many.
-        batch_size: rows of every engine read, instead.
-        prepared: whether the first batch may be one request, with a prepared plan.
     """
 
     __slots__ = (

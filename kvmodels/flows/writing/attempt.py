@@ -366,8 +366,7 @@ class _Run(Generic[R]):
     def settle(self) -> Flow[_Done[R] | None]:
         """Before a failure is reported: make sure that no lost commit of this operation was or will be applied.
 
-        Returns:
-            None when the failure is true; the result of the attempt that was applied after all otherwise.
+        Returns None when the failure is true; the result of the attempt that was applied after all otherwise.
         """
         if not self.lost or self.token is None:
             return None
@@ -441,10 +440,8 @@ def token_row_attempt(context: Context, row: Row) -> int | None:
 def burn(context: Context, token: Token, started: float) -> Flow[Row | None]:
     """Make sure that the operation is not applied later, or find out that it was.
 
-    Raises CommitUnknownError: every answer was lost until the deadline; it carries the token.
-
-    Returns:
-        None when the token is burned, else its row.
+    Returns None when the token is burned, else its row. Raises CommitUnknownError: every answer was lost until the
+    deadline; it carries the token.
     """
     attempt = 1
     while True:

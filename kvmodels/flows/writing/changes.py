@@ -143,12 +143,8 @@ def record_change(
 ) -> RecordChange:
     """Return the change that stores an object over the row that was read.
 
-    Raises InvalidArgumentError: a deadline for a record that is counted.
-
-    Args:
-        seen: the rows of the attempt.
-        old: the row that is replaced; None for an insert.
-        before: the document of the row, if the caller has decoded it.
+    ``old``: the row that is replaced; None for an insert. Raises InvalidArgumentError: a deadline for a record that is
+    counted.
     """
     schema, _, _, _, document, value, encoding, _, pk, _ = item
     view, _, now_ms = seen
@@ -287,10 +283,7 @@ class Lifecycle:
     def ready(self, item: EncodedObject, seen: AttemptState, old: Row | None) -> tuple[EncodedObject, Calls]:
         """Return the object that an attempt stores, after time fields and hooks, and the hooks to run after the commit.
 
-        Args:
-            item: of ``first``.
-            seen: what the attempt has read.
-            old: the live row that is changed; None for an insert.
+        ``old``: the live row that is changed; None for an insert.
 
         Raises:
             Whatever a hook raises.
@@ -324,12 +317,7 @@ class Lifecycle:
         return item, tuple(partial(_call, hook, item.instance, *arguments) for hook in after)
 
     def removal(self, seen: AttemptState, row: Row, *, unread: bool) -> Calls:
-        """Run the hooks before a removal; what runs after it is returned. They get the object as it was stored.
-
-        Args:
-            seen: what the attempt has read.
-            unread: where it cannot be read as an object, no hook runs, instead of an error.
-        """
+        """Run the hooks before a removal; what runs after it is returned. They get the object as it was stored."""
         if not any(hooks.before_remove or hooks.after_remove for hooks in _hooks_of(self._context, self._schema)):
             return ()
         try:
@@ -388,9 +376,6 @@ class Lifecycle:
 
 class ChangeBuilder:
     """Stores and removes the records of one operation.
-
-    Args:
-        deadline: that the records get.
 
     Attributes:
         life: what runs besides; None: nothing.
@@ -455,12 +440,7 @@ class ChangeBuilder:
 def writing(
     context: Context, schema: ModelSchema, deadline: Deadline, verb: Callable[[ChangeBuilder], Flow[R]]
 ) -> Flow[R]:
-    """Return the flow that ``verb`` makes of a writer; the clock is read before if the model has time fields.
-
-    Args:
-        deadline: that stored records get.
-        verb: from the writer of the operation to its flow.
-    """
+    """Return the flow that ``verb`` makes of a writer; the clock is read before if the model has time fields."""
     writer = ChangeBuilder(context, schema, deadline)
     return verb(writer) if writer.life is None else attended(writer, writer.life, verb)
 

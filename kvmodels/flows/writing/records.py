@@ -248,11 +248,6 @@ def patch(
 ) -> Flow[Any]:
     """Read a record, change fields, commit; again from the read after a conflict. Return the stored object.
 
-    Args:
-        given: the primary key as people give it.
-        changes: new values by field name.
-        expire_in: when the record expires.
-
     Cost: an attempt is one read and one commit; after a conflict a second read when a unique value changes. Raises
     DoesNotExist, UnknownFieldError, PrimaryKeyChangedError, UniqueViolationError or RetriesExhaustedError.
     """

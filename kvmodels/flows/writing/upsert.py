@@ -76,14 +76,8 @@ def update_or_create(
 ) -> Flow[tuple[Any, bool]]:
     """Change the record that a complete unique key names, or create it.
 
-    Source: Django's QuerySet.update_or_create, whose lock is a version check here.
-
-    Args:
-        defaults: the changes, and the other values of a new record.
-        create_defaults: the other values of a new record, instead.
-
-    Cost: a round is one read and one commit. Raises InvalidArgumentError, AlreadyExistsError, UniqueViolationError or
-    RetriesExhaustedError.
+    Source: Django's QuerySet.update_or_create, whose lock is a version check here. Cost: a round is one read and one
+    commit. Raises InvalidArgumentError, AlreadyExistsError, UniqueViolationError or RetriesExhaustedError.
     """
     changes = fields_of("defaults", {} if defaults is None else defaults)
     others = changes if create_defaults is None else fields_of("create_defaults", create_defaults)

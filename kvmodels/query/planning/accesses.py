@@ -356,10 +356,6 @@ def complete_order(asked: AccessDemands, access: Access, constant: frozenset[str
 
     What is ordered by comes first, even if it has one value here, and all of the primary key is in it. Every column
     has the direction in which it is met, so that the parts of the keys compare as the order asks.
-
-    Args:
-        access: one that is in order.
-        constant: fields that have the same one value in all scans, and so no part in the order.
     """
     if access.fans_out:
         return None

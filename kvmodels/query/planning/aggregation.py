@@ -114,14 +114,7 @@ def kinds_of(definition: IndexDefinition, measure: Measure) -> tuple[str, ...] |
 def counter_plan(
     query: Query, live: LiveCollection, measures: Sequence[Measure], order: Directions = ()
 ) -> CounterPlan | None:
-    """Return the counters of the first aggregate index that keeps all results of a query; None if there is none.
-
-    Args:
-        query: the filter; its order and its slice are not looked at.
-        live: the collection with the indexes that are readable now.
-        measures: the results.
-        order: the fields to group by and whether they descend, in the order of the groups; nothing for totals.
-    """
+    """Return the counters of the first aggregate index that keeps all results of a query; None if there is none."""
     definitions = [index.definition for index in live.readable.values()]
     # One that has the groups in order needs no memory; then fewer columns are fewer counters.
     fits = sorted(_fits(query, definitions, measures, order), key=lambda fit: (fit.reverse is None, len(fit.spans)))
@@ -246,9 +239,8 @@ def _plan(index: LiveIndex, fit: _AggregateMatch) -> CounterPlan:
 def no_groups(grouping: Grouping, refusal: NoUsableIndexError | None) -> NoUsableIndexError:
     """The error, with the index to add.
 
-    Args:
-        refusal: the planner's own, of the records in the order of the groups; None when it was not asked, because a
-            record may be in several groups.
+    ``refusal``: the planner's own, of the records in the order of the groups; None when it was not asked, because a
+    record may be in several groups.
     """
     query = grouping.query
     conditions = (condition for predicate in query.where for condition in conditions_of(predicate))

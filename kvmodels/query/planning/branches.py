@@ -50,11 +50,6 @@ Part = Condition | AnyOf
 class ColumnTerm:
     """All conditions of a filter on one column; the spans of its key parts are cut on demand and kept.
 
-    Args:
-        source: of the column.
-        parts: conditions on it, and "any of" about it alone.
-        at: their places in the branch.
-
     Attributes:
         plain: it says that the column has one value, which is not None.
     """
@@ -396,14 +391,7 @@ def shape_of(
     partials: Sequence[IndexDefinition],
     within: frozenset[str] | None,
 ) -> QueryShape:
-    """The shape of a query.
-
-    Args:
-        stem: its whole filter; if there is only one alternative, that.
-        branches: the alternatives.
-        partials: the indexes with a condition, which a filter may satisfy.
-        within: the indexes to consider.
-    """
+    """The shape of a query."""
     schema = query.schema
     single = branches is not None and len(branches) == 1
     implicit = _implicit(query)

@@ -86,9 +86,6 @@ class Decision(NamedTuple):
 def decide(schema: ModelSchema, shape: QueryShape, paths: Sequence[Path]) -> Decision | None:
     """The way to answer a query, or None when there is none.
 
-    Args:
-        paths: what may be read.
-
     An order that only a sort in memory gives is taken last, and reading everything after that.
     """
     ordered = AccessDemands.of(schema, shape)

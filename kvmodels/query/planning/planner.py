@@ -49,12 +49,8 @@ NO_RANGE: Final = object()
 def plan_query(query: Query, live: LiveCollection, *, through: frozenset[str] | None = None) -> QueryPlan:
     """Plan a query over a collection.
 
-    Raises NoUsableIndexError or IndexNotReadyError.
-
-    Args:
-        live: the collection with the indexes that are readable now.
-        through: the names of the only indexes to consider, ``""`` for the primary key; None for all of them. A page
-            that follows another one is read through the same indexes.
+    ``through``: the names of the only indexes to consider, ``""`` for the primary key; None for all of them. A page
+    that follows another one is read through the same indexes. Raises NoUsableIndexError or IndexNotReadyError.
     """
     if query.stop is not None and query.start >= query.stop:
         return _nothing(query)

@@ -160,8 +160,7 @@ def _no_usable_index(
 ) -> NoUsableIndexError:
     """The error, with the candidates and with the index to add.
 
-    Args:
-        stem, branches: its filter; ``branches`` None: it has too many alternatives.
+    ``stem`` and ``branches``: its filter; ``branches`` None: it has too many alternatives.
     """
     schema = query.schema
     return NoUsableIndexError(

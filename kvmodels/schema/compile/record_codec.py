@@ -78,18 +78,7 @@ class PreparedBatch(NamedTuple):
 
 
 class RecordCodec:
-    """Encodes and decodes the objects of one model.
-
-    Args:
-        model: the model class, complete.
-        forms: storage forms of its fields, in declaration order.
-        primary_key: names of the primary key fields.
-        computed: computed columns and folded fields, whose values are stored in every document.
-        schema_version: stored under ``$kv`` when it is above 1.
-        proves: whether a document is decoded and encoded again before it is written, to prove validators idempotent.
-        runs_user_code: whether validators or conversions of the user run, which may raise anything.
-        upgrades: applied to a document of an older schema version before it is decoded.
-    """
+    """Encodes and decodes the objects of one model."""
 
     def __init__(
         self,
