@@ -42,7 +42,7 @@ _SHARED = settings(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 
-settings.register_profile("default", _SHARED, derandomize=True)
+settings.register_profile("default", _SHARED, derandomize=True, max_examples=60)
 settings.register_profile("soak", _SHARED, derandomize=False, max_examples=1000)
 settings.load_profile("default")
 

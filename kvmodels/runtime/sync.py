@@ -11,7 +11,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, TypeVar
 
 from kvmodels._support import switches
 from kvmodels.core.operations import GuardFailed, PredictedFollow, ReadRange, ReadResult, row_of
@@ -107,7 +107,8 @@ def read_one_row(reader: PointReader, one: OneLookup[T], *, at_once: bool = Fals
     The lookup has a ``load``. With ``at_once`` the engine may wait for nothing.
     """
     lookup, key, given = one
-    follow, load, again = lookup.follow, lookup.load, cast("T", AGAIN)
+    follow, load = lookup.follow, lookup.load
+    again: T = AGAIN
     row = reader.row_at_key(key, lookup.guard, follow, at_once)
     if not row:
         return again if row is None else lookup.absent(given)

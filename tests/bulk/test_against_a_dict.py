@@ -74,7 +74,7 @@ def in_order(things: list[Thing], order: tuple[str, ...]) -> list[Thing]:
     return things
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(
     drawn=THINGS,
     wanted=FILTERS,

@@ -149,11 +149,11 @@ def test_a_change_that_stops_at_any_of_its_commits_is_carried_out_once(applied):
     while stopped:
         number += 1
         engine = MemoryEngine()
-        database(engine, Account)[Account].bulk_create([Account(**account(n)) for n in range(130)])
+        database(engine, Account)[Account].bulk_create([Account(**account(n)) for n in range(70)])
         stopped = commits_until_stopped(engine, number, applied=applied)
         db = database(engine, NewAccount)
         assert db.apply().complete
-        assert [one.visits for one in db[NewAccount].all()] == list(range(1, 131)), number
+        assert [one.visits for one in db[NewAccount].all()] == list(range(1, 71)), number
         assert audit(read_engine(engine), [spec_of(NewAccount)]) == [], number
         assert db.plan().is_current
     assert number > 10

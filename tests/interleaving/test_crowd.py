@@ -13,9 +13,9 @@ from tests.interleaving.crowd_of_members import MemberCrowd
 from tests.interleaving.crowd_of_transactions import TransactionCrowd
 from tests.interleaving.mutants import KIND_MUTANTS, MUTANTS, TRANSACTION_MUTANTS, Mutant
 
-RUNS = 100
-MEMBER_RUNS = 50
-TRANSACTION_RUNS = 30
+RUNS = 60
+MEMBER_RUNS = 40
+TRANSACTION_RUNS = 20
 SOAK_RUNS = 20_000
 SOAK_CHUNK = 250
 MUTANT_RUNS = 2_000

@@ -359,7 +359,7 @@ def explore(monkeypatch, tmp_path, store, examples, *, derandomize):
 
 @pytest.mark.parametrize(
     ("store", "examples"),
-    [("memory-sync", 100), ("sqlite-sync", 100), ("memory-async", 50), ("sqlite-async", 50), ("lmdb-sync", 50)],
+    [("memory-sync", 60), ("sqlite-sync", 40), ("memory-async", 30), ("sqlite-async", 30), ("lmdb-sync", 30)],
 )
 def test_the_store_is_a_dict(monkeypatch, tmp_path, store, examples):
     explore(monkeypatch, tmp_path, store, examples, derandomize=True)

@@ -182,7 +182,7 @@ def test_a_prepared_plan_is_the_one_that_planning_again_gives(store: tuple[Datab
     assert sum(isinstance(kept, RangePlan) for kept in live.compiled.plans.values()) > 50
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(
     st.sampled_from([*sorted(VALUES), "filled", "tags", "pk", "nothing", "size__gt"]),
     st.one_of(

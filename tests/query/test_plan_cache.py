@@ -72,7 +72,7 @@ def query_of(live: LiveCollection, random: Random) -> Query:
     return query.within(slice(random.randrange(3), random.randrange(20))) if random.random() < 0.3 else query
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(seed=st.integers(0, 2**32))
 def test_a_remembered_decision_gives_the_plan_that_a_new_one_gives(collection: Callable[[], LiveCollection], seed: int):
     live = collection()

@@ -66,7 +66,7 @@ def test_every_way_to_answer_gives_what_python_gives_in_both_directions(
         assert ids(asked.iterator(batch_size=size)) == found
 
 
-@pytest.mark.parametrize("size", [1, 3, 10, 500])
+@pytest.mark.parametrize("size", [1, 3, 500])
 @pytest.mark.parametrize("name", NAMES)
 def test_a_walk_forward_and_a_walk_back_give_the_same_pages(
     quiet: tuple[Database, WatchedEngine], name: str, size: int

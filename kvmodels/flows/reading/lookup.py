@@ -120,8 +120,8 @@ def _bound(context: Context, schema: ModelSchema, shape: tuple[Any, ...], given:
     view = context.view
     if view is None:
         return None
-    lookup = view.live[schema.collection].compiled.lookups.get(shape) or _kept(context, view, schema, shape)
-    if given is None or not isinstance(lookup, (KeyLookup, UniqueLookup)):
+    lookup: Any = view.live[schema.collection].compiled.lookups.get(shape) or _kept(context, view, schema, shape)
+    if given is None or lookup is NO_LOOKUP:
         return None
     try:
         key = lookup.head + lookup.pack(given)
@@ -132,9 +132,9 @@ def _bound(context: Context, schema: ModelSchema, shape: tuple[Any, ...], given:
 
 
 def _kept(context: Context, view: HeaderView, schema: ModelSchema, shape: tuple[Any, ...]) -> object:
-    """Compile a lookup and keep it; None for a name that is no field: there is no end to those."""
+    """Compile a lookup and keep it, but not one of unknown fields: there is no limit to their names."""
     if not all(name in schema.fields for name in shape[2:]):
-        return None
+        return NO_LOOKUP
     lookups = view.live[schema.collection].compiled.lookups
     if len(lookups) >= _MOST_LOOKUPS:
         lookups.clear()

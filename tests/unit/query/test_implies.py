@@ -75,7 +75,7 @@ def partial(condition: Expression) -> Any:
     return partial_of(SCHEMA, condition, "an index")
 
 
-@settings(max_examples=400)
+@settings(max_examples=200)
 @given(trees, trees)
 def test_what_is_implied_is_true_of_every_record(query: Expression, condition: Expression):
     index = partial(condition)
@@ -84,7 +84,7 @@ def test_what_is_implied_is_true_of_every_record(query: Expression, condition: E
         assert matching(where) <= matching(parse(SCHEMA, (condition,), {}))
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(st.lists(leaves, min_size=1, max_size=3), st.lists(leaves, min_size=1, max_size=3))
 def test_a_query_implies_its_own_conditions_and_every_part_of_them(mine: list[Q], more: list[Q]):
     index = partial(reduce(and_, mine, Q()))
@@ -92,7 +92,7 @@ def test_a_query_implies_its_own_conditions_and_every_part_of_them(mine: list[Q]
         assert implies(SCHEMA, parse(SCHEMA, [*more, *mine], {}), index)
 
 
-@settings(max_examples=300)
+@settings(max_examples=150)
 @given(trees, st.lists(trees, max_size=1))
 def test_a_query_implies_the_same_condition_written_once_more(condition: Expression, more: list[Expression]):
     index = partial(condition)

@@ -183,7 +183,7 @@ def outcome(where: Expression) -> tuple[list[EntryLayout], bool | None]:
         }[error.message]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.recursive(comparisons(), combined, max_leaves=5), st.lists(THINGS, min_size=1, max_size=6))
 def test_a_partial_index_holds_exactly_the_documents_of_which_its_condition_is_true(condition, things):
     where, evaluate = condition
@@ -198,7 +198,7 @@ def test_a_partial_index_holds_exactly_the_documents_of_which_its_condition_is_t
             assert bool(layout.keys(document, b"\x15\x01")) is evaluate(thing), (where, thing)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(st.recursive(comparisons(), combined, max_leaves=4))
 def test_the_form_of_a_condition_is_sorted_and_without_overlap(condition):
     try:
