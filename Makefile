@@ -13,7 +13,7 @@ BENCH ?=
 export PYTHONHASHSEED ?= 0
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-servers check format lint types docs soak bench bench-growth clean
+.PHONY: help demo test servers test-servers check format lint types docs soak bench bench-growth clean
 
 help: ## say what can be made
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-13s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -36,7 +36,10 @@ demo: $(STAMP) ## load 28,298 airports into one file and query them
 test: $(STAMP) ## run the tests (under 5 minutes)
 	$(BIN)/python -m pytest $(PARALLEL)
 
-test-servers: $(STAMP) ## run the tests that need a PostgreSQL server and are not among the quick ones
+servers: ## install the servers of test-servers: PostgreSQL 15 and pgbouncer (as root, on Debian 12)
+	@.ci/servers
+
+test-servers: $(STAMP) ## run the tests on PostgreSQL that are not among those of `make test` (needs `make servers`)
 	$(BIN)/python -m pytest $(PARALLEL) -m 'servers and not soak'
 
 # The libraries that kvmodels is compared with are nobody else's business.
@@ -53,7 +56,8 @@ bench-growth: $(PEERS) ## measure at 10,000, 100,000 and 1,000,000 records, and 
 soak: $(STAMP) ## run the long versions of the tests
 	$(BIN)/python -m pytest $(PARALLEL) -m soak --hypothesis-profile=soak
 
-check: format lint types docs test ## everything that continuous integration runs
+check: format lint types docs ## everything that continuous integration runs
+	$(BIN)/python -m pytest $(PARALLEL) -m 'not soak'
 
 format: $(STAMP) ## refuse what the formatter would change
 	$(BIN)/ruff format --check .

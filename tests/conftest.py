@@ -23,15 +23,21 @@ from kvmodels import Limits, OperationTooLargeError
 from kvmodels._support import switches
 from kvmodels.engines import url as opening
 from kvmodels.engines.memory import engine as memory
-from tests import general_suites, limited_suites
+from tests import general_suites, limited_suites, server_suites
 from tests.limited_engine import limited
-from tests.limited_suites import ONCE, SUITES, TOO_LARGE
-from tests.postgres.server import Databases, PostgresServer, shared_server
+from tests.limited_suites import TOO_LARGE
+from tests.postgres.databases import Databases
+from tests.postgres.server import Bouncer, PostgresServer, shared
+from tests.postgres.stores import ServerStores
+from tests.worlds import SERVER_NAMES, in_test_servers
 
 if TYPE_CHECKING:
     from _pytest.terminal import TerminalReporter
 
 LONGEST_LINE = 500
+
+OTHER_ENGINES = {"sqlite", "lmdb", "faults", *SERVER_NAMES}
+"""What a parameter may be that means another engine than the one in memory."""
 
 _SHARED = settings(
     # A shared machine may pause us anywhere; a deadline would be a timing assertion.
@@ -69,6 +75,22 @@ def _fast_kinds(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def _server_stores(request: pytest.FixtureRequest) -> Iterator[None]:
+    """In the further runs of a module of ``tests/server_suites.py``: stores in memory are stores on a server."""
+    server: str | None = getattr(request, "param", None)
+    if server is None:
+        yield
+        return
+    stores = ServerStores(request.getfixturevalue("databases_on")(server), server)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(opening, "memory", SimpleNamespace(MemoryEngine=stores.open))
+        if hasattr(request.module, "MemoryEngine"):
+            patch.setattr(request.module, "MemoryEngine", stores.open)
+        yield
+    stores.close()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
     """Make nothing of the garbage collector look at what is collected here: that stays, and is a million objects."""
@@ -81,15 +103,19 @@ def pytest_collection() -> Generator[None, object, object]:
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run the tests of some modules once more with small limits, or without fast kinds."""
-    module = metafunc.module.__name__
+    """Run the tests of some modules once more with small limits, without fast kinds, or on servers."""
+    module, test = metafunc.module.__name__, metafunc.function.__name__
     if module in general_suites.SUITES:
         _run_twice(metafunc, "_fast_kinds", {"fast": True, "general": False}, module in general_suites.IN_THE_SOAK)
-    limits = SUITES.get(module)
-    if limits is not None and metafunc.function.__name__ not in ONCE:
+    limits = limited_suites.SUITES.get(module)
+    if limits is not None and test not in limited_suites.ONCE:
         _run_twice(
             metafunc, "_store_limits", {"ample": None, limits.name: limits}, module in limited_suites.IN_THE_SOAK
         )
+    servers = server_suites.servers_of(module, test)
+    if servers:
+        runs = [pytest.param(None, id="here"), *in_test_servers(*servers)]
+        metafunc.parametrize("_server_stores", runs, indirect=True)
 
 
 def _run_twice(metafunc: pytest.Metafunc, fixture: str, runs: dict[str, object], in_the_soak: bool) -> None:
@@ -102,15 +128,20 @@ def _run_twice(metafunc: pytest.Metafunc, fixture: str, runs: dict[str, object],
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out the second run on engines that are files or servers: their limits are their own."""
-    items[:] = [item for item in items if not _is_of_a_file(getattr(item, "callspec", None))]
+    """Leave out further runs on engines that are files or servers already, and those that are further in two ways."""
+    items[:] = [item for item in items if not _is_superfluous(getattr(item, "callspec", None))]
 
 
-def _is_of_a_file(callspec: Any) -> bool:
-    parameters = {} if callspec is None else callspec.params
-    return parameters.get("_store_limits") is not None and not {"sqlite", "lmdb", "postgres"}.isdisjoint(
-        value for value in parameters.values() if isinstance(value, str)
-    )
+def _is_superfluous(callspec: Any) -> bool:
+    parameters: dict[str, object] = {} if callspec is None else callspec.params
+    limited = parameters.get("_store_limits") is not None
+    elsewhere = parameters.get("_server_stores") is not None
+    if not limited and not elsewhere:
+        return False
+    if elsewhere and (limited or parameters.get("_fast_kinds") is False):
+        return True
+    others = [value for name, value in parameters.items() if name != "_server_stores"]
+    return any(isinstance(value, str) and value.split("-")[0] in OTHER_ENGINES for value in others)
 
 
 @pytest.hookimpl(wrapper=True)
@@ -138,26 +169,61 @@ def quick_folder(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="session")
-def postgres_server(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Iterator[PostgresServer]:
-    """The one PostgreSQL server of the test run, for all processes of pytest-xdist."""
+def run_folder(tmp_path_factory: pytest.TempPathFactory, worker_id: str) -> Path:
+    """A folder that is the same for all processes of pytest-xdist."""
     folder = tmp_path_factory.getbasetemp()
-    with shared_server(folder if worker_id == "master" else folder.parent) as server:
+    return folder if worker_id == "master" else folder.parent
+
+
+@pytest.fixture(scope="session")
+def postgres_server(run_folder: Path) -> Iterator[PostgresServer]:
+    """The PostgreSQL 18 of the test run."""
+    with shared(run_folder, "postgres", PostgresServer) as server:
         yield server
 
 
+@pytest.fixture(scope="session")
+def postgres15_server(run_folder: Path) -> Iterator[PostgresServer]:
+    """The PostgreSQL 15 of the test run."""
+    with shared(run_folder, "postgres15", lambda folder: PostgresServer(folder, "postgres15")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def pgbouncer(run_folder: Path, postgres15_server: PostgresServer) -> Iterator[Bouncer]:
+    """Pgbouncer in front of the PostgreSQL 15 of the test run."""
+    with shared(run_folder, "pgbouncer", lambda folder: Bouncer(folder, postgres15_server)) as bouncer:
+        yield bouncer
+
+
 @pytest.fixture
-def databases(postgres_server: PostgresServer, worker_id: str, request: pytest.FixtureRequest) -> Databases:
-    """Databases of this test on the server of the test run."""
-    return Databases(postgres_server, worker_id, sha256(request.node.nodeid.encode()).hexdigest()[:24])
+def databases_on(worker_id: str, request: pytest.FixtureRequest) -> Callable[[str], Databases]:
+    """Databases of this test by the name of a server: postgres, postgres15, pgbouncer."""
+    test = sha256(request.node.nodeid.encode()).hexdigest()[:24]
+    found: dict[str, Databases] = {}
+
+    def databases(name: str) -> Databases:
+        if name not in found:
+            fixture = {"postgres": "postgres_server", "postgres15": "postgres15_server"}.get(name, name)
+            found[name] = Databases(request.getfixturevalue(fixture), worker_id, test)
+        return found[name]
+
+    return databases
+
+
+@pytest.fixture
+def databases(databases_on: Callable[[str], Databases]) -> Databases:
+    """Databases of this test on the PostgreSQL 18 of the test run."""
+    return databases_on("postgres")
 
 
 @pytest.fixture
 def url_of(tmp_path: Path, quick_folder: Path, request: pytest.FixtureRequest) -> Callable[..., str]:
-    """The URL of a store of this test, by the name of an engine (memory, sqlite, lmdb, postgres) and its own."""
+    """The URL of a store of this test, by the name of an engine (memory, sqlite, lmdb, or a server) and its own."""
 
     def url(engine: str, name: str = "app") -> str:
-        if engine == "postgres":
-            databases: Databases = request.getfixturevalue("databases")
+        if engine in SERVER_NAMES:
+            databases: Databases = request.getfixturevalue("databases_on")(engine)
             return databases.url(name)
         if engine == "memory":
             return f"memory://{tmp_path}/{name}"

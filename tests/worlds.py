@@ -24,5 +24,19 @@ MEMORY_AND_A_FILE = ["memory", "sqlite", *in_the_soak("lmdb")]
 ONE_FILE = ["sqlite", *in_the_soak("lmdb")]
 """For tests with processes whose subject is not the engine."""
 
-SERVERS = [pytest.param("postgres", marks=pytest.mark.servers)]
-"""Engines that need a server: their tests run in `make test-servers`."""
+SERVER_NAMES = ("postgres", "postgres15", "pgbouncer")
+"""PostgreSQL 18 of a package, PostgreSQL 15 of Debian, and that through pgbouncer in transaction mode."""
+
+
+def in_test_servers(*values: object) -> list[Any]:
+    """Parameters that only `make test-servers` has."""
+    return [pytest.param(value, marks=pytest.mark.servers) for value in values]
+
+
+SERVERS = ["postgres", *in_test_servers(*SERVER_NAMES[1:])]
+"""For tests of the contract: `make test` has the server that needs no installation."""
+
+
+def server_options(engine: str) -> dict[str, Any]:
+    """Options with which a store on a server is opened: a proxy that pools transactions keeps no statements."""
+    return {"prepare": False} if engine == "pgbouncer" else {}

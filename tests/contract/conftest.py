@@ -14,7 +14,7 @@ from kvmodels.engines.lmdb.engine import LmdbEngine
 from kvmodels.engines.memory.engine import MemoryEngine
 from kvmodels.engines.postgres.engine import PostgresEngine
 from kvmodels.engines.sqlite.engine import SqliteEngine
-from tests.worlds import SERVERS
+from tests.worlds import SERVER_NAMES, SERVERS, server_options
 
 ENGINES = ("memory", "sqlite-file", "sqlite-memory", "lmdb", *SERVERS, "faults")
 
@@ -60,8 +60,8 @@ def open_engine(
             return SqliteEngine(tmp_path / "store.db", durability="relaxed", **options)
         if request.param == "lmdb":
             return LmdbEngine(quick_folder / "store.lmdb", durability="relaxed", **options)
-        if request.param == "postgres":
-            return PostgresEngine(url_of("postgres"), **options)
+        if request.param in SERVER_NAMES:
+            return PostgresEngine(url_of(request.param), **server_options(request.param), **options)
         if request.param == "sqlite-memory":
             return SqliteEngine(":memory:", **options)
         return FaultEngine(MemoryEngine(**options), plan=())

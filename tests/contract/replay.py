@@ -58,10 +58,17 @@ class Verdict(NamedTuple):
     violations: list[str]
 
 
-def run_client(engine: Engine, seed: int, operations: int) -> Journal:
-    """Read and commit at random; about half of the commits check what was read, some check what is stale."""
+def run_client(engine: Engine, seed: int, operations: int, journal: Journal | None = None) -> Journal:
+    """Read and commit at random; about half of the commits check what was read, some check what is stale.
+
+    Args:
+        engine: under test.
+        seed: of what is drawn.
+        operations: how many commits are tried.
+        journal: is written on; a new one without it. It is right even if the engine raises.
+    """
     rng = random.Random(seed)
-    journal = Journal([], [], 0)
+    journal = Journal([], [], 0) if journal is None else journal
     known: dict[bytes, bytes | None] = {}
     refused = 0
     for _ in range(operations):

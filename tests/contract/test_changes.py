@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from kvmodels.engines.sqlite.engine import SqliteEngine
 from kvmodels.engines.url import open_engine
 from kvmodels.errors import InvalidArgumentError, ResumeExpiredError, UnsupportedError
 from tests.contract.conftest import Clock
-from tests.worlds import SERVERS
+from tests.worlds import SERVERS, server_options
 
 ALL = ReadRange(b"", b"\xff", 1_000)
 
@@ -134,19 +135,22 @@ def test_a_retention_is_a_number_of_seconds(open_engine, retention):
 
 @pytest.mark.parametrize("kind", ["sqlite", "lmdb", *SERVERS])
 def test_the_log_of_a_store_is_kept_by_every_process_until_it_is_ended(kind, url_of):
-    url = url_of(kind)
-    open_engine(url, change_log=60).close()
-    engine = open_engine(url)
+    url, options = url_of(kind), server_options(kind)
+    open_engine(url, change_log=60, **options).close()
+    engine = open_engine(url, **options)
     start = engine.wait_for_commit(b"", 0)
-    code = "import sys\nfrom kvmodels import open_kv\nwith open_kv(sys.argv[1]) as kv: kv.set(('k',), 1)"
-    subprocess.run([sys.executable, "-c", code, url], check=True)
+    code = (
+        "import json, sys\nfrom kvmodels import open_kv\n"
+        "with open_kv(sys.argv[1], **json.loads(sys.argv[2])) as kv: kv.set(('k',), 1)"
+    )
+    subprocess.run([sys.executable, "-c", code, url, json.dumps(options)], check=True)
     assert len(told(engine, start)) == 1
     engine.close()
-    engine = open_engine(url, change_log=0)
+    engine = open_engine(url, change_log=0, **options)
     with pytest.raises(UnsupportedError):
         engine.changes(ALL, engine.wait_for_commit(b"", 0))
     engine.close()
-    engine = open_engine(url, change_log=30)
+    engine = open_engine(url, change_log=30, **options)
     start = commit(engine, put(b"before"))
     commit(engine, put(b"k"))
     assert [key for key, _, _ in told(engine, start)] == [b"k"]

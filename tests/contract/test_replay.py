@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import pickle
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,7 +24,7 @@ from kvmodels.core.operations import (
 from kvmodels.engines.contract import Engine
 from kvmodels.engines.url import open_engine
 from tests.contract.replay import EVERYTHING, KEYS, Acknowledged, Journal, Seen, Verdict, judge, run_client
-from tests.worlds import SERVERS
+from tests.worlds import SERVER_NAMES, SERVERS, server_options
 
 THREADS = 8
 PROCESSES = 4
@@ -53,9 +55,9 @@ def replay_in_threads(engine: Engine, operations: int, seed: int) -> Verdict:
     return verdict
 
 
-def replay_in_processes(url: str, operations: int, threads: int) -> Verdict:
+def replay_in_processes(url: str, operations: int, threads: int, **options: Any) -> Verdict:
     root = Path(kvmodels.__file__).parent.parent
-    command = [sys.executable, "-W", "error", "-m", "tests.contract.replay_process", url]
+    command = [sys.executable, "-W", "error", "-m", "tests.contract.replay_process", url, json.dumps(options)]
     clients = [
         subprocess.Popen(
             [*command, str(SEED + n), str(operations), str(threads)],
@@ -74,7 +76,7 @@ def replay_in_processes(url: str, operations: int, threads: int) -> Verdict:
         output, _ = client.communicate(timeout=300)
         assert client.returncode == 0
         journals += pickle.loads(output)
-    engine = open_engine(url)
+    engine = open_engine(url, **options)
     final = engine.read([EVERYTHING])
     engine.close()
     assert isinstance(final, ReadResult)
@@ -93,7 +95,8 @@ def test_replay_in_eight_threads(open_engine: Callable[..., Engine]):
 
 @pytest.mark.parametrize("engine", ["sqlite", "lmdb", *SERVERS])
 def test_replay_in_four_processes(engine: str, url_of: Callable[..., str]):
-    assert replay_in_processes(url_of(engine), 150, 1).violations == []
+    threads = 2 if engine in SERVER_NAMES else 1
+    assert replay_in_processes(url_of(engine), 150, threads, **server_options(engine)).violations == []
 
 
 @pytest.mark.soak
@@ -107,7 +110,7 @@ def test_long_replay_in_eight_threads(open_engine: Callable[..., Engine], seed: 
 @pytest.mark.soak
 @pytest.mark.parametrize("engine", ["sqlite", "lmdb", *SERVERS])
 def test_long_replay_in_four_processes_of_two_threads(engine: str, url_of: Callable[..., str]):
-    assert replay_in_processes(url_of(engine), 4_000, 2).violations == []
+    assert replay_in_processes(url_of(engine), 4_000, 2, **server_options(engine)).violations == []
 
 
 def stamp(number: int) -> bytes:

@@ -29,7 +29,7 @@ from kvmodels.engines.postgres.engine import PostgresEngine
 from kvmodels.engines.sqlite.engine import SqliteEngine
 from kvmodels.errors import ClosedError, InvalidArgumentError, InvalidValueError, KvModelsError, ReadOnlyError
 from tests.contract.conftest import Clock
-from tests.worlds import SERVERS
+from tests.worlds import SERVER_NAMES, SERVERS, server_options
 
 EVERYTHING = ReadRange(b"", b"\xff")
 
@@ -177,8 +177,8 @@ def open_live(request, tmp_path, quick_folder, url_of) -> Callable[[], Engine]:
     def open_one() -> Engine:
         if request.param == "memory":
             return MemoryEngine()
-        if request.param == "postgres":
-            return PostgresEngine(url_of("postgres"))
+        if request.param in SERVER_NAMES:
+            return PostgresEngine(url_of(request.param), **server_options(request.param))
         if request.param == "lmdb":
             return LmdbEngine(quick_folder / "live.lmdb", durability="relaxed")
         path = ":memory:" if request.param == "sqlite-memory" else tmp_path / "live.db"

@@ -10,6 +10,7 @@ import shutil
 import socket
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -35,17 +36,24 @@ class Proxy:
         plan: called with each request; says what happens to it or to its answer. Then the connection ends.
         round_trips: how many requests were answered, those of new connections included, but no rollbacks.
         lost: what has happened.
+        delay_s: how long each answer of the server waits.
+        passing: cleared, the answers of the server wait until it is set.
     """
 
     def __init__(self, server: Path) -> None:
         self.plan: Plan = no_fault
         self.round_trips = 0
         self.lost: list[str] = []
+        self.delay_s = 0.0
+        self.passing = threading.Event()
+        self.passing.set()
         self.folder = Path(tempfile.mkdtemp(prefix="kvmodels-proxy-"))
+        self.folder.chmod(0o755)
         self._server = server / SOCKET
         self._lock = threading.Lock()
         self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(str(self.folder / SOCKET))
+        (self.folder / SOCKET).chmod(0o777)
         self._listener.listen(64)
         self._threads: list[threading.Thread] = []
         self._stopped = threading.Event()
@@ -100,6 +108,10 @@ class Proxy:
                     asked = False
                     if losing == "lose_answer":
                         return
+                    if self.delay_s:
+                        time.sleep(self.delay_s)
+                    while not self.passing.wait(0.05) and not self._stopped.is_set():
+                        pass
                     client.sendall(data)
 
 

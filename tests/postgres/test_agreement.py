@@ -12,7 +12,7 @@ from kvmodels.engines.postgres.engine import PostgresEngine
 from kvmodels.errors import KvModelsError
 from tests.contract.shorthand import EVERYTHING, commit, rows
 from tests.contract.test_commits import _OPERATIONS
-from tests.postgres.server import Databases
+from tests.postgres.databases import Databases
 
 pytestmark = pytest.mark.servers
 

@@ -17,8 +17,9 @@ from kvmodels.engines.postgres.engine import PostgresEngine
 from kvmodels.engines.postgres.packing import PackedWrite
 from kvmodels.errors import CommitUnknownError, KeyTooLargeError, KvModelsError
 from tests.contract.shorthand import commit, get, number, put
+from tests.postgres.databases import Databases
 from tests.postgres.proxy import Fault, Proxy, proxy_of
-from tests.postgres.server import Databases, PostgresServer
+from tests.postgres.server import PostgresServer
 
 WRITERS = 4
 SEED = 20_261_123

@@ -20,14 +20,12 @@ from kvmodels import (
     TransactionConflictError,
     UniqueViolationError,
 )
-from tests.postgres.server import Databases
+from tests.postgres.databases import Databases
 from tests.query.models import Person, people
 from tests.query.test_pages import QUERIES, walk
 from tests.transactions.bank import found, in_threads, opened
 from tests.transactions.test_bank import require_balance
 from tests.zoo import Account, Animal
-
-pytestmark = pytest.mark.servers
 
 
 @pytest.fixture

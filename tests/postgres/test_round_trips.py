@@ -10,8 +10,9 @@ from kvmodels import Database, Indexed, KvModel, PrimaryKey, Unique
 from kvmodels.core.operations import Delete, ReadRange, point
 from kvmodels.engines.postgres.engine import PostgresEngine
 from tests.contract.shorthand import commit, put
+from tests.postgres.databases import Databases
 from tests.postgres.proxy import Proxy, proxy_of
-from tests.postgres.server import Databases, PostgresServer
+from tests.postgres.server import PostgresServer
 
 pytestmark = pytest.mark.servers
 

@@ -27,8 +27,9 @@ from kvmodels.errors import (
     UnsupportedError,
 )
 from tests.contract.shorthand import EVERYTHING, commit, get, keys, put, stored
+from tests.postgres.databases import Databases
 from tests.postgres.proxy import proxy_of
-from tests.postgres.server import Databases, PostgresServer
+from tests.postgres.server import PostgresServer
 
 HOUR_US = 3_600_000_000
 

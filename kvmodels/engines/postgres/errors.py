@@ -37,6 +37,8 @@ _BUSY: Final = ("55P03", "57014", "25P03", "25P04", "40001", "40P01", "53300", "
 _CREDENTIALS: Final = ("28000", "28P01", "3D000")
 _DAMAGED: Final = ("XX001", "XX002", "58030")
 _FULL: Final = ("53100", "53200")
+_PREPARED: Final = ("26000", "42P05")
+"""A prepared statement is absent, or is there already, on a connection that a proxy shares among clients."""
 
 
 def is_lost(error: psycopg.Error) -> bool:
@@ -131,6 +133,13 @@ def _of_storage(state: str | None, url: str) -> KvModelsError:
     if state in ABSENT:
         return EngineError(
             "the tables of the store are gone", url=url, reason=state, hint="Open it again, or restore a backup."
+        )
+    if state in _PREPARED:
+        return UnsupportedError(
+            "a proxy between this program and the server does not keep prepared statements",
+            url=url,
+            reason=state,
+            hint="Open the store with prepare=False, in every program that uses this proxy.",
         )
     return EngineError(
         "the server refused a statement",
