@@ -211,7 +211,8 @@ def _rows_of_ranges(answer: list[tuple[Any, ...]], follow: MultiRangeFollow) -> 
     entries: list[list[Row]] = [[] for _ in starts]
     behind: list[list[Row]] = []
     for part, key, value, encoding, version, expire_at in answer:
-        entries[part].append(cast("Row", (key,)))
+        of_range: list[Row] = entries[part]
+        of_range.append(cast("Row", (key,)))
         if version == ABSENT:
             behind.append(list[Row]())
         elif version != _NOT_FOLLOWED:
