@@ -1,10 +1,10 @@
 """kvmodels: ORM-style secondary indexes for Pydantic models on an ordered key-value store.
 
-Every public name is imported from here. What is reachable only through a submodule may change with any release.
+Every public name can be imported from here. Names that are only in submodules may change in any release.
 
-Rules of this module: a name is loaded when it is first asked for, as pydantic does, so that a synchronous program does
-not pay for the asynchronous half. Type checkers read the imports under ``TYPE_CHECKING``; a test compares them with the
-table that is used at run time, and no other module may have such imports.
+Rules of this module: names are loaded at first use, as in pydantic, so that a synchronous program does not load the
+asynchronous half. Type checkers read the imports under ``TYPE_CHECKING``; a test compares them with the run-time table,
+and no other module may have such imports.
 """
 
 from __future__ import annotations

@@ -148,7 +148,7 @@ class KvModelsError(Exception):
 
     @property
     def data(self) -> dict[str, Any]:
-        """The structured attributes by name, those that are None left out."""
+        """The structured attributes by name, without those that are None."""
         values = {name: getattr(self, name) for name in self.attributes}
         return {name: value for name, value in values.items() if value is not None}
 
@@ -241,7 +241,7 @@ class UniqueViolationError(IntegrityError):
 
 
 class ConcurrencyError(KvModelsError):
-    """Another writer has changed the same data first."""
+    """Another writer changed the same data first."""
 
     code = "KV400"
 
@@ -260,7 +260,7 @@ class StaleObjectError(ConcurrencyError):
 
 
 class RetriesExhaustedError(ConcurrencyError):
-    """Every attempt met a conflict, or the deadline passed; nothing was written."""
+    """Every attempt ended in a conflict, or the deadline passed; nothing was written."""
 
     code = "KV402"
     attributes = ("attempts", "elapsed_s", "failed_checks")
@@ -273,7 +273,7 @@ class RetriesExhaustedError(ConcurrencyError):
 
 
 class LockLostError(ConcurrencyError):
-    """The lease of a lock ended before the lock was released: another holder may have it."""
+    """The lease of a lock ended before the lock was released; another holder may have the lock."""
 
     code = "KV403"
     attributes = ("name", "fencing_token")
@@ -283,7 +283,7 @@ class LockLostError(ConcurrencyError):
 
 
 class TransactionConflictError(ConcurrencyError):
-    """Another writer has changed data that a transaction read, before its commit; nothing was written."""
+    """Another writer changed data that a transaction had read before the transaction committed; nothing was written."""
 
     code = "KV404"
     attributes = ("failed_checks", "attempts")
@@ -341,7 +341,7 @@ class TransactionAbortedError(InvalidArgumentError):
 
 
 class TransactionSuspendedError(InvalidArgumentError):
-    """A transaction is open in a function that is suspended, such as a generator that waits to be resumed."""
+    """A transaction is open in a suspended function, such as a generator that has not been resumed."""
 
     code = "KV507"
     attributes = (*InvalidArgumentError.attributes, "began_at")

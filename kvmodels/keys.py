@@ -1,6 +1,6 @@
 """The encoding of keys: ``kvmodels.keys.encode_key`` and ``decode_key``.
 
-Rules of this module: it only gives public names a path that does not change; ``kvmodels.core.keys`` defines them.
+Rules of this module: it only provides a stable import path; ``kvmodels.core.keys`` defines the names.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Limits and traits: the capacity and behaviour of an engine, as data.
 
-Rules of this module: no constant of an engine is written anywhere else; the compiler, the key-value façade and
-the tests read these values. Sizes are bytes of the encoding, never characters or elements.
+Rules of this module: no other module contains a constant of an engine; the compiler, the key-value façade and the tests
+read these values. Sizes are bytes of the encoding, never characters or elements.
 """
 
 from __future__ import annotations
@@ -17,17 +17,18 @@ __all__ = ["Limits", "Traits"]
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The largest sizes that an engine takes; a larger request is refused before anything is written.
+    """The largest sizes that an engine accepts; a larger request is refused before anything is written.
 
-    ``max_operation_bytes`` counts keys and values of one atomic operation, ``max_operation_key_bytes`` its keys
-    alone, and ``max_key_runes`` the characters (code points) of the text parts of a key, None for any number. The
-    values of ``DENO`` are those of Deno 2.9 (``ext/kv/config.rs``), of ``DENOKV_SERVER`` those of denokv
-    (``proto/limits.rs``), which takes 10 checks where Deno takes 100, and of ``MATTERMOST`` those that the key-value
-    store of its plugins documents: keys of 50 runes, values of 4 MB.
+    ``max_operation_bytes`` counts the keys and values of one atomic operation, ``max_operation_key_bytes`` only its
+    keys. ``max_key_runes`` counts the characters (code points) of the text parts of a key; None means no limit.
+    ``DENO`` has the values of Deno 2.9 (``ext/kv/config.rs``), and ``DENOKV_SERVER`` those of denokv
+    (``proto/limits.rs``), which accepts 10 checks where Deno accepts 100. ``MATTERMOST`` has the documented limits of
+    the key-value store of Mattermost plugins: keys of 50 runes, values of 4 MB.
 
-    ``max_ranges`` and ``max_read_entries`` count the guard of a read, as one range with one row.
+    ``max_ranges`` and ``max_read_entries`` count the guard of a read as one range with one row.
 
-    ``borrowed`` is written by ``within`` alone: the limits that are another's, with the name of the other.
+    Only ``within`` sets ``borrowed``: the names of the limits that come from another object, with the name of that
+    object.
 
     Examples:
         >>> Limits.EMBEDDED.max_key_bytes, Limits.DENOKV_SERVER.max_checks
@@ -56,13 +57,13 @@ class Limits:
     MATTERMOST: ClassVar[Limits]
 
     def within(self, outer: Limits) -> Limits:
-        """Of each number the smaller one.
+        """Return these limits, with the smaller value of both wherever the other limits are stricter.
 
         Args:
-            outer: what holds in any case, such as the limits of the engine.
+            outer: the limits that always apply, such as those of the engine.
 
         Returns:
-            Limits of this name, which know for each number whose it is.
+            Limits with this name; ``whose`` returns the origin of each value.
 
         Examples:
             >>> Limits.DENO.within(Limits.EMBEDDED) == Limits.DENO
@@ -87,10 +88,10 @@ class Limits:
         return replace(self, borrowed=tuple(borrowed), **numbers)
 
     def whose(self, limit: str) -> str:
-        """The name of the limits that a number comes from, for the error.
+        """Return the name of the limits that a value comes from, for error messages.
 
         Args:
-            limit: such as ``"max_key_bytes"``.
+            limit: the name of an attribute, such as ``"max_key_bytes"``.
         """
         return dict(self.borrowed).get(limit, self.name)
 
@@ -137,28 +138,29 @@ Limits.MATTERMOST = replace(Limits.EMBEDDED, name="MATTERMOST", max_key_runes=50
 
 @dataclass(frozen=True, slots=True)
 class Traits:
-    """How an engine behaves, so that the layers above need not know its name.
+    """The behaviour of an engine, so that the layers above do not depend on its name.
 
-    The defaults are those of the embedded engines. What an engine does without is refused with UnsupportedError before
-    anything is written, or done in another way; ``docs/guides/engines.md`` has the table.
+    The defaults are those of the embedded engines. If an engine lacks a capability, the request is refused with
+    UnsupportedError before anything is written, or carried out in another way; the table in ``docs/guides/engines.md``
+    lists both.
 
     Attributes:
         may_lose_answers: a commit can end without an answer, so operations carry a token.
         snapshots: ``snapshot()`` works, and ``read`` takes ``follow``.
         blocking: calls wait for a disk or a network, so the asynchronous driver moves them to a thread.
         persistent: committed data survives the end of the process.
-        keeps_rows: rows that are read are those that are stored, not made for the reader.
-        tells_deadlines: rows carry their deadline, and ``include_expired`` and physical checks work; without it, both
-            change nothing.
+        keeps_rows: reads return the stored row objects themselves, not copies made for the reader.
+        tells_deadlines: rows include their deadline, and ``include_expired`` and physical checks work. Otherwise both
+            options have no effect.
         hides_expired: an expired row is never returned.
-        clock: whose clock decides on deadlines: that of this machine, of the server, or of the client that asks;
+        clock: the clock that decides when rows expire: of this machine, of the server, or of the requesting client.
             None if the engine does not say, so ``now_ms`` is only an estimate.
-        versioned_reads: a read returns the versionstamp of the state that it saw; without it, it returns an empty one.
-        tells_commits: ``subscribe`` and ``wait_for_commit`` work; without it, keys are polled.
+        versioned_reads: a read returns the versionstamp of the state that it read; otherwise an empty one.
+        tells_commits: ``subscribe`` and ``wait_for_commit`` work; otherwise keys are polled.
         versionstamped_keys: a ``Set`` may be versionstamped.
         value_encodings: numbers of the encodings that may be stored; None for all.
         functions: a mutation may be an ``Apply``.
-        changes: ``changes`` works while the store keeps a change log.
+        changes: ``changes`` works if the store keeps a change log.
         backup: ``backup`` works.
         background_sweep: expired rows are removed without a call of ``sweep``.
         remote: a call is a round trip over a network, so a read of several ranges is better than several reads.

@@ -1,8 +1,8 @@
 """Builders of atomic operations and of the raw writes of a transaction, for both APIs.
 
-Rules of this module: every call packs its key and value at once, so that an error points at the line that is
-wrong and a later change of the value changes nothing; what needs the store happens in ``commit``. An operation is
-used once.
+Rules of this module: every call packs its key and value at once, so that an error points at the faulty line and later
+changes of the value have no effect. Everything that needs the store happens in ``commit``. An operation can be
+committed only once.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _Unset(Enum):
 class AtomicBuilder:
     """Collects checks and mutations; the subclasses commit them.
 
-    Checks see the state before the operation, wherever they are called; mutations apply in call order.
+    All checks compare the state before the operation, in whatever order they are added. Mutations run in call order.
     """
 
     __slots__ = ("_checks", "_form", "_lifetimes", "_messages", "_mutations", "_used")
@@ -68,15 +68,15 @@ class AtomicBuilder:
         """Commit only if a key is unchanged.
 
         Args:
-            key: an entry as it was read, or a key.
-            versionstamp: with a key: the versionstamp that it must have, or None if it must be absent.
+            key: an entry that was read, or a key.
+            versionstamp: only with a key: the versionstamp that it must have, or None if it must be absent.
 
         Returns:
             This operation.
 
         Raises:
             InvalidKeyError: not a key, or the empty key.
-            InvalidArgumentError: not a versionstamp, or a key without one; the operation was used.
+            InvalidArgumentError: not a versionstamp, a key without one, or the operation was already committed.
         """
         if isinstance(key, Entry):
             if versionstamp is not _Unset.UNSET:
@@ -95,12 +95,13 @@ class AtomicBuilder:
         return self
 
     def set(self, key: SetKey, value: Any, *, expire_in: float | timedelta | None = None) -> Self:
-        """Store a value, whatever is there.
+        """Store a value, replacing any existing one.
 
         Args:
             key: the key, not empty; its last part may be ``COMMIT_VERSIONSTAMP``.
             value: any value that can be stored; it is packed now.
-            expire_in: seconds or a timedelta from the commit on, 0 or more, exact to the millisecond; None for ever.
+            expire_in: lifetime from the commit on, seconds or a timedelta, 0 or more, exact to the millisecond; None:
+                no deadline.
 
         Returns:
             This operation.
@@ -108,7 +109,7 @@ class AtomicBuilder:
         Raises:
             InvalidKeyError, ReservedKeyError: the key cannot be written.
             InvalidValueError: the value cannot be stored.
-            InvalidArgumentError: ``expire_in`` makes no sense; the operation was used.
+            InvalidArgumentError: ``expire_in`` is invalid, or the operation was already committed.
         """
         lifetime = None if expire_in is None else lifetime_ms(expire_in)
         packed, versionstamped = self._form.pack_set_key(key)
@@ -119,7 +120,7 @@ class AtomicBuilder:
         return self
 
     def delete(self, key: Key) -> Self:
-        """Remove a key, if it is there.
+        """Remove a key; no effect if it is absent.
 
         Args:
             key: the key, not empty.
@@ -129,12 +130,12 @@ class AtomicBuilder:
 
         Raises:
             InvalidKeyError, ReservedKeyError: the key cannot be written.
-            InvalidArgumentError: the operation was used.
+            InvalidArgumentError: the operation was already committed.
         """
         return self._append(Delete(self._form.pack_written_key(key)))
 
     def sum(self, key: Key, n: int | KvU64) -> Self:
-        """Add to a stored ``KvU64``, modulo 2**64; an absent key gets the operand. The deadline is cleared.
+        """Add to a stored ``KvU64``, modulo 2**64; an absent key is set to the operand. The deadline is cleared.
 
         Args:
             key: the key, not empty.
@@ -145,14 +146,14 @@ class AtomicBuilder:
 
         Raises:
             InvalidKeyError, ReservedKeyError: the key cannot be written.
-            InvalidValueError, InvalidArgumentError: the operand is no unsigned 64-bit integer.
+            InvalidValueError, InvalidArgumentError: the operand is not an unsigned 64-bit integer.
         """
         return self._append_arithmetic("sum", key, n)
 
     def min(self, key: Key, n: int | KvU64) -> Self:
-        """Keep the smaller of a stored ``KvU64`` and the operand; an absent key gets the operand.
+        """Keep the smaller of a stored ``KvU64`` and the operand; an absent key is set to the operand.
 
-        The deadline is cleared, as by ``sum``.
+        The deadline is cleared, as with ``sum``.
 
         Args:
             key: the key, not empty.
@@ -163,14 +164,14 @@ class AtomicBuilder:
 
         Raises:
             InvalidKeyError, ReservedKeyError: the key cannot be written.
-            InvalidValueError, InvalidArgumentError: the operand is no unsigned 64-bit integer.
+            InvalidValueError, InvalidArgumentError: the operand is not an unsigned 64-bit integer.
         """
         return self._append_arithmetic("min", key, n)
 
     def max(self, key: Key, n: int | KvU64) -> Self:
-        """Keep the larger of a stored ``KvU64`` and the operand; an absent key gets the operand.
+        """Keep the larger of a stored ``KvU64`` and the operand; an absent key is set to the operand.
 
-        The deadline is cleared, as by ``sum``.
+        The deadline is cleared, as with ``sum``.
 
         Args:
             key: the key, not empty.
@@ -181,7 +182,7 @@ class AtomicBuilder:
 
         Raises:
             InvalidKeyError, ReservedKeyError: the key cannot be written.
-            InvalidValueError, InvalidArgumentError: the operand is no unsigned 64-bit integer.
+            InvalidValueError, InvalidArgumentError: the operand is not an unsigned 64-bit integer.
         """
         return self._append_arithmetic("max", key, n)
 
@@ -196,30 +197,31 @@ class AtomicBuilder:
         clamp: bool = False,
         expire_in: float | timedelta | None = None,
     ) -> Self:
-        """Add a mutation by its name, as Deno's ``mutate``; ``sum`` takes any kind of number.
+        """Add a mutation by name, like Deno's ``mutate``; ``sum`` accepts any kind of number.
 
-        A sum adds to a stored value of the type of ``value``: an int to an int of any size (Deno's bigint), a float
-        to a float (its number), a ``KvU64``, or an int below 2**64, to a ``KvU64``, modulo 2**64. An absent key gets
-        the operand, and the deadline is cleared.
+        A sum adds a value to a stored one of the same type: an int to an int of any size (Deno's bigint), a float to a
+        float (Deno's number), a ``KvU64`` to a ``KvU64``, modulo 2**64. An int below 2**64 can also be added to a
+        ``KvU64``. An absent key is set to the operand, and the deadline is cleared.
 
         Args:
             kind: ``"set"``, ``"delete"``, ``"sum"``, ``"min"`` or ``"max"``.
-            key: the key, not empty; that of a set may end with ``COMMIT_VERSIONSTAMP``.
-            value: what to store, or the operand: for ``min`` and ``max`` a ``KvU64``. A delete has none.
-            minimum: of a sum of int or float: the smallest result, of the type of the operand. The bounds are for
-                sums: an absent key gets the operand even if it lies outside of them, as in Deno.
-            maximum: the same, the largest result.
-            clamp: a result outside becomes the bound that it passes, instead of making the commit fail.
-            expire_in: of a set, as in ``set``.
+            key: the key, not empty; for a set, its last part may be ``COMMIT_VERSIONSTAMP``.
+            value: the value to store, or the operand, which is a ``KvU64`` for ``min`` and ``max``; omitted for a
+                delete.
+            minimum: only for a sum of int or float: the smallest result allowed, with the type of the operand. Bounds
+                apply to sums only: an absent key is set to the operand even if it is outside the bounds, as in Deno.
+            maximum: like ``minimum``, the largest result allowed.
+            clamp: set a result outside the bounds to the nearer bound instead of failing the commit.
+            expire_in: only for a set, as in ``set``.
 
         Returns:
             This operation.
 
         Raises:
             InvalidKeyError, ReservedKeyError: the key cannot be written.
-            InvalidValueError: a value or a bound of a wrong type.
-            InvalidArgumentError: an unknown kind, a value that is missing or too many, a bound or a deadline where
-                it means nothing; the operation was used.
+            InvalidValueError: a value or a bound has the wrong type.
+            InvalidArgumentError: an unknown kind, a missing or superfluous value, a bound or deadline that this kind
+                does not take, or the operation was already committed.
 
         Examples:
             >>> from kvmodels import open_kv
@@ -233,7 +235,7 @@ class AtomicBuilder:
         _require_fitting(kind, value, {"minimum": minimum, "maximum": maximum, "clamp": clamp or None}, expire_in)
         if kind == "set":
             return self.set(key, value, expire_in=expire_in)
-        # Only the key of a set may end with COMMIT_VERSIONSTAMP; packing any other refuses it.
+        # Only the key of a set may end with COMMIT_VERSIONSTAMP; packing refuses it for other kinds.
         plain = cast("Key", key)
         if kind == "delete":
             return self.delete(plain)
@@ -252,7 +254,7 @@ class AtomicBuilder:
                 type=type(value).__name__,
                 hint="A sum takes an int, a float or a KvU64, min and max take a KvU64.",
             )
-        # A subclass, such as an IntEnum, counts as its number: it could not be stored as it is.
+        # A subclass of a number type, such as an IntEnum, cannot be stored as it is, so its number is used.
         operand = int(value) if isinstance(value, int) else float(value)
         return self._append_sum(plain, operand, Bounds(operand, minimum, maximum, clamp=clamp))
 
@@ -264,22 +266,23 @@ class AtomicBuilder:
         keys_if_undelivered: Iterable[Key] = (),
         backoff_schedule: Iterable[float | timedelta] | None = None,
     ) -> Self:
-        """Put a message into the queue, with the rest of the operation or not at all.
+        """Put a message into the queue as part of the operation.
 
         Args:
-            value: the message, any value that can be stored; it is packed now.
-            delay: seconds or a timedelta from the commit on, at most 30 days, before it is delivered.
-            keys_if_undelivered: where the message is stored when every delivery has failed.
-            backoff_schedule: seconds or timedeltas before each further delivery of a message whose handler failed,
-                at most 5 of an hour each; None for 0.1, 1, 5, 30 and 60 seconds, ``()`` for no further delivery.
+            value: the message, any storable value; it is packed now.
+            delay: seconds or a timedelta from the commit to the first delivery, at most 30 days.
+            keys_if_undelivered: keys that store the message if every delivery fails.
+            backoff_schedule: seconds or timedeltas before each redelivery of a message whose handler failed, at most 5
+                of an hour each; None for 0.1, 1, 5, 30 and 60 seconds, ``()`` for no redelivery.
 
         Returns:
             This operation.
 
         Raises:
-            InvalidValueError: the message cannot be stored, or a duration is none.
-            InvalidArgumentError: a duration is out of range, or there are too many; the operation was used.
-            InvalidKeyError, ReservedKeyError: a key that cannot be written.
+            InvalidValueError: the message cannot be stored, or a duration has the wrong type.
+            InvalidArgumentError: a duration is out of range, there are too many, or the operation was already
+                committed.
+            InvalidKeyError, ReservedKeyError: a key cannot be written.
         """
         self._require_unused()
         self._messages.append(
@@ -315,7 +318,7 @@ class AtomicBuilder:
             )
 
     def _take(self) -> keyvalue.PendingWrite:
-        """Return everything that was built, once: afterwards the operation is used."""
+        """Return the complete write and mark the operation as used."""
         self._require_unused()
         self._used = True
         return keyvalue.PendingWrite(
@@ -324,7 +327,7 @@ class AtomicBuilder:
 
 
 class TransactionWrite(AtomicBuilder):
-    """One raw write of a transaction, or of a namespace in it: built as every atomic operation, then handed over."""
+    """One raw write of a transaction, or of a namespace in it: built like any atomic operation, then added to it."""
 
     __slots__ = ("_confined", "_flows")
 
@@ -335,8 +338,8 @@ class TransactionWrite(AtomicBuilder):
         self._confined = form
 
     def added(self) -> Flow[None]:
-        """Hand mutations and messages over; a lifetime begins with the transaction."""
-        yield from ()  # a flow, so that a write takes its turn among what else runs in the transaction
+        """Add the mutations and messages to the transaction; lifetimes count from its beginning."""
+        yield from ()  # a flow, so that the write is serialised with the other work of the transaction
         built = self._take()
         self._require_limits(built)
         for position, mutation in enumerate(built.mutations):
@@ -349,7 +352,7 @@ class TransactionWrite(AtomicBuilder):
             self._flows.enqueue(message, self._confined)
 
     def _require_limits(self, built: keyvalue.PendingWrite) -> None:
-        """Refuse a write above the limits of a namespace; the commit measures those of the store."""
+        """Refuse a write above the limits of a namespace; the commit checks those of the store."""
         if self._confined.limits is None:
             return
         limits = self._confined.limits_within(self._flows.limits)
@@ -359,17 +362,17 @@ class TransactionWrite(AtomicBuilder):
         check_budget(AtomicWrite(mutations=(*built.mutations, *letters)), limits)
 
     def checks(self) -> Flow[None]:
-        """Hand checks over."""
+        """Add the checks to the transaction."""
         for check in self._take().checks:
             yield from self._flows.check(check.key, check.versionstamp)
 
 
 def _require_fitting(kind: object, value: object, bounds: dict[str, object], expire_in: object) -> None:
-    """Refuse arguments that a mutation of this kind does not take, and a missing value."""
+    """Refuse a missing value, and arguments that a mutation of this kind does not take."""
     if kind not in _KINDS:
         raise InvalidArgumentError("there is no mutation of this kind", argument="kind", value=kind, expected=_KINDS)
     if kind == "delete":
-        # Deno looks whether the value is truthy, so None and 0 pass with it, and with us.
+        # Deno tests whether the value is truthy, so None and 0 pass there, and here too.
         if value is not _Unset.UNSET and value:
             raise InvalidArgumentError("a delete takes no value", argument="value", hint="Leave it out.")
     elif value is _Unset.UNSET:

@@ -1,6 +1,6 @@
 """Declarations, context, reserved keys and life-cycle flows of a database, for both APIs.
 
-Rules of this module: nothing here runs a flow or knows an event loop. The context exists once the engine is open.
+Rules of this module: nothing here runs a flow or depends on an event loop. The context exists once the engine is open.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def _require_sample(sample: object) -> None:
 
 
 class ReservedParts(Mapping[str, str]):
-    """First key parts that belong to models, every generation of an index included, with their collections."""
+    """The first key parts that belong to models, including every generation of an index, with their collections."""
 
     def __init__(self, schemas: Mapping[str, ModelSchema]) -> None:
         self._owners: dict[str, str] = {}
@@ -79,17 +79,17 @@ class ReservedParts(Mapping[str, str]):
 
 
 class DatabaseCore:
-    """The declarations of one database handle and the flows of its life cycle.
+    """The declarations of one database handle, and the flows of its life cycle.
 
     Args:
-        models: the model classes, each of its own collection.
-        retry: for every write.
-        readonly: no collection is listed and nothing is built.
-        must_be_current: opening fails while an index is not ready.
+        models: the model classes, one for each collection.
+        retry: the retry policy of every write.
+        readonly: do not list collections and do not build anything.
+        must_be_current: fail to open while an index is not ready.
         codec: packs records, entries and internal rows.
-        new_token: makes the tokens of writes; injected by tests, as the next two.
-        monotonic: the clock of deadlines of writes, in seconds.
-        uniform: the randomness of pauses.
+        new_token: generates the tokens of writes; injected by tests, like the next two.
+        monotonic: the clock for deadlines of writes, in seconds.
+        uniform: the random source for pauses.
     """
 
     def __init__(
@@ -161,7 +161,7 @@ class DatabaseCore:
         return next((schema for schema in self.schemas.values() if schema.model is model), None)
 
     def view_for(self, model: type[Any]) -> ModelSchema:
-        """Return the schema by which the objects of a registered model are written and queried.
+        """Return the schema for writing and querying objects of a registered model.
 
         Raises:
             InvalidArgumentError: the model was not given to the database.
@@ -190,7 +190,7 @@ class DatabaseCore:
         return self._context
 
     def not_open(self) -> ClosedError:
-        """Return the error for a use before ``open`` has succeeded."""
+        """Return the error for using a database before ``open`` has succeeded."""
         return ClosedError(
             "the database is not open yet", hint="Use 'async with AsyncDatabase(...) as db', or await db.open()."
         )
@@ -224,11 +224,11 @@ class DatabaseCore:
         return [self.schema_for(model) for model in models] or list(self.schemas.values())
 
     def build_indexes(self, models: Iterable[type[Any]], pace: Pace = UNPACED) -> Flow[tuple[build.BuildReport, ...]]:
-        """Build or finish every declared index that is not READABLE, and remove what older generations left."""
+        """Build or finish every declared index that is not READABLE, and remove the entries of older generations."""
         return (yield from plan_apply.build_indexes(self.context, self._chosen(models), pace))
 
     def drop_index(self, model: type[Any], name: str) -> Flow[bool]:
-        """Drop an index of a registered model; False when the store lists none of this name."""
+        """Drop an index of a registered model; return False if the store does not list the name."""
         require_text("name", name, "Give the name of an index, as explain() and db.check() show it.")
         return (yield from stored_header.drop_index(self.context, self.schema_for(model).collection, name)) > 0
 
@@ -282,7 +282,7 @@ class DatabaseCore:
         return listing.list_violations(self.context, self.schema_for(model), index, limit)
 
     def resolve(self, model: type[Any], index: str | None) -> Flow[tuple[build.BuildReport, ...]]:
-        """Look at violations again."""
+        """Check the violations of an index again."""
         return listing.resolve(self.context, self.schema_for(model), index)
 
     def check(self, model: type[Any] | None, repair: scrub.Repair, pace: Pace = UNPACED) -> Flow[findings.CheckReport]:
@@ -300,7 +300,7 @@ class DatabaseCore:
         return store_check.check_collection(self.context, self.schema_for(model), repair=repair, pace=pace)
 
     def recounts(self, model: type[Any] | None, pace: Pace = UNPACED) -> list[Flow[counters.Recount]]:
-        """Count the records of one collection, or of all, for their aggregate indexes; run each flow in a snapshot."""
+        """Return flows that count the records for aggregate indexes; run each flow in a snapshot."""
         chosen = self.schemas.values() if model is None else (self.schema_for(model),)
         counted = [schema for schema in chosen if any(index.aggregates for index in schema.indexes.values())]
         return [counters.recount(self.context, schema, pace) for schema in counted]
@@ -314,12 +314,12 @@ class DatabaseCore:
         return findings.CheckReport(report.scanned + recounted.scanned, (*report.findings, *found), unchecked)
 
     def outcome(self, token: str) -> Flow[bool]:
-        """Whether the operation with this token was applied; if not, it never will be."""
+        """Return whether the operation with this token was applied; if not, it never will be."""
         require_text("token", token, "Give the token of a CommitUnknownError.")
         context = self.context
         row = yield from attempt.burn(context, attempt.Token(token, context.retry.deadline_s), context.monotonic())
         return row is not None
 
     def forget_bulk(self, resume_id: str) -> Flow[bool]:
-        """Remove what is stored of a bulk write; whether anything was."""
+        """Remove the stored state of a bulk write; return whether there was any."""
         return bulk_progress.forget_bulk(self.context, resume_id)

@@ -1,7 +1,7 @@
-"""The files that a dump is written to and read from: a path, or a file object for text or for bytes.
+"""The files that dumps are written to and read from: a path, or a file object for text or bytes.
 
-Rules of this module: what was opened here is closed here, and a file that was begun and not finished is removed; a file
-object belongs to the caller. No line is read into memory without a bound.
+Rules of this module: files opened here are closed here, and an unfinished file is removed; a file object belongs to the
+caller. Reads of a line are bounded.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from kvmodels.errors import DecodeError, EngineError, InvalidArgumentError, Unsu
 from kvmodels.flows.kv.store_format import StoreFormat
 
 DumpFile = str | os.PathLike[str] | IO[str] | IO[bytes]
-"""Where a dump is: a path, or a file object in text or binary mode."""
+"""The location of a dump: a path, or a file object in text or binary mode."""
 
 CHUNK_BYTES: Final = 1024 * 1024
 LONGEST_LINE: Final = 1 << 28
-"""More than the largest value takes as JSON; a file without lines is not read as one of them."""
+"""More than the JSON of the largest value; a file without line breaks is not read as one line."""
 
 
 class DumpWriter:
-    """Writes a dump to a path where no file is, or to a file object; its ``with`` removes an unfinished file.
+    """Writes a dump to a new path or to a file object; leaving its ``with`` block removes an unfinished file.
 
     Raises:
-        EngineError: the path cannot be created, or there is a file.
-        InvalidArgumentError: neither a path nor a file object.
+        EngineError: the path cannot be created, or already exists.
+        InvalidArgumentError: the argument is neither a path nor a file object.
     """
 
     def __init__(self, target: DumpFile) -> None:
@@ -43,7 +43,7 @@ class DumpWriter:
             self._file.write(line if self._text else line.encode())
 
     def sync(self) -> None:
-        """Hand everything to the operating system, and on to the disk if it was opened here."""
+        """Flush everything to the operating system, and to the disk if the file was opened here."""
         self._file.flush()
         if self._path is not None:
             os.fsync(self._file.fileno())
@@ -63,11 +63,11 @@ class DumpWriter:
 
 
 class DumpReader:
-    """Reads a dump from a path or a file object; in a ``with`` statement.
+    """Reads a dump from a path or a file object; use it in a ``with`` statement.
 
     Raises:
         EngineError: the path cannot be opened.
-        InvalidArgumentError: neither a path nor a file object.
+        InvalidArgumentError: the argument is neither a path nor a file object.
     """
 
     def __init__(self, source: DumpFile) -> None:
@@ -76,10 +76,10 @@ class DumpReader:
         self._lines = 0
 
     def read(self) -> list[str | bytes]:
-        """Return the next lines, about 1 MiB of them; none at the end.
+        """Return the next lines, about 1 MiB; an empty list at the end.
 
         Raises:
-            DecodeError: a line is longer than any of a dump, or no text.
+            DecodeError: a line is longer than any line of a dump, or is not text.
         """
         lines: list[str | bytes] = []
         size = 0
@@ -145,8 +145,8 @@ def backup_path(form: StoreFormat, path: object) -> str:
     """Return the path of a backup as text.
 
     Raises:
-        UnsupportedError: the store is a confined part of one, and the file would hold the rest too.
-        InvalidArgumentError: it is no path.
+        UnsupportedError: the store is a confined part of another one, and the file would contain all of it.
+        InvalidArgumentError: the argument is not a path.
     """
     if form.root:
         raise UnsupportedError(

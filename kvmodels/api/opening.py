@@ -1,7 +1,7 @@
 """Open a store: choose its codec, and open its engine once, for both APIs.
 
-Rules of this module: an engine that was opened has an owner from that moment, so that a cancelled or failing open
-leaks no file. Nothing here knows the event loop.
+Rules of this module: an opened engine has an owner at once, so that a cancelled or failing open never leaks a file.
+Nothing here depends on the event loop.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ _CODECS: Final[Mapping[str, Callable[[], ValueCodec]]] = MappingProxyType({"msgp
 
 
 def store_format(codec: str, reserved: Mapping[str, str] = NOTHING_RESERVED) -> StoreFormat:
-    """Return the format of a store whose codec has a name: ``"msgpack"``, or ``"v8"`` as Deno KV stores values.
+    """Return the format of a store with a named codec: ``"msgpack"``, or ``"v8"``, the format of Deno KV.
 
-    ``reserved`` holds first key parts that raw writes may not use, with their owners; it is read at every write.
+    ``reserved`` maps first key parts that raw writes may not use to their owners; it is read at every write.
 
     Raises:
-        InvalidArgumentError: no codec has this name.
+        InvalidArgumentError: there is no codec with this name.
         UnsupportedError: the package that the codec needs is not installed.
     """
     make = _CODECS.get(codec) if isinstance(cast("object", codec), str) else None
@@ -62,13 +62,13 @@ class Listener(Protocol):
     """A listener of the queue of a store."""
 
     def stop(self) -> Any:
-        """Take no more messages and wait for the handlers that run."""
+        """Take no more messages, and wait for running handlers."""
 
 
 class Opening:
-    """An engine that is opened at the first call of ``open``, by whichever thread comes first.
+    """An engine that is opened by the first call of ``open``, from any thread.
 
-    ``make`` is called again only if it raised. ``Opening.done(engine)`` is for an engine that is open.
+    ``make`` is called again only if it raised. ``Opening.done(engine)`` wraps an open engine.
 
     Examples:
         >>> opening = Opening.of_url("memory://")
@@ -80,7 +80,7 @@ class Opening:
     __slots__ = ("_closed", "_lock", "_make", "engine", "listeners")
 
     engine: Engine | None
-    """The open engine, or None before ``open``; read without a lock, since it is set once."""
+    """The open engine, or None before ``open``; set once, so it can be read without a lock."""
 
     def __init__(self, make: Callable[[], Engine]) -> None:
         self._make = make
@@ -92,7 +92,7 @@ class Opening:
 
     @property
     def url(self) -> str | None:
-        """The URL of the open engine; None before it is open."""
+        """The URL of the open engine, or None before it is open."""
         return None if self.engine is None else self.engine.url
 
     @classmethod
@@ -106,10 +106,10 @@ class Opening:
         readonly: bool = False,
         **engine_options: Any,
     ) -> Opening:
-        """Return an opening of the store that a URL names, with the arguments of ``open_kv``.
+        """Return an opening of the store at a URL, with the arguments of ``open_kv``.
 
         Raises:
-            InvalidArgumentError: ``limits`` are no Limits; every other error is raised by ``open``.
+            InvalidArgumentError: ``limits`` is not a ``Limits`` object; ``open`` raises every other error.
         """
         _require_limits(limits)
 
@@ -122,19 +122,19 @@ class Opening:
 
     @classmethod
     def done(cls, engine: Engine) -> Opening:
-        """Return the opening of an engine that is open already."""
+        """Return an opening of an engine that is already open."""
         opening = cls(lambda: engine)
         opening.engine = engine
         return opening
 
     def open(self) -> Engine:
-        """Open the engine, or return it when it is open; blocks while another thread opens it.
+        """Open the engine, or return the open one; blocks while another thread opens it.
 
         Raises:
-            ClosedError: it was closed before it was opened.
-            EngineError, InvalidArgumentError: it cannot be opened.
+            ClosedError: the opening was closed before it was opened.
+            EngineError, InvalidArgumentError: the engine cannot be opened.
         """
-        engine = self.engine  # set once, and left there when it is closed
+        engine = self.engine  # set once, and kept after closing
         if engine is not None:
             return engine
         with self._lock:
@@ -145,7 +145,7 @@ class Opening:
             return self.engine
 
     def close(self) -> None:
-        """Close the engine if it was opened, and open it no more; idempotent."""
+        """Close the engine if it is open, and refuse to open it again; idempotent."""
         with self._lock:
             self._closed = True
             if self.engine is not None:

@@ -1,6 +1,6 @@
-"""Errors for calls that are written in another way than the one that works, with the right way as their hint.
+"""Errors for common wrong calls, with the right call as the hint.
 
-Rules of this module: what a type checker refuses, it still refuses: methods that only raise are added at run time.
+Rules of this module: type checkers keep refusing these calls, because methods that only raise are added at run time.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from kvmodels.errors import InvalidArgumentError
 
 
 def refuse_positional(method: str, given: tuple[Any, ...], hint: str) -> None:
-    """Refuse arguments by position of a method that takes all of them by name. Raises InvalidArgumentError."""
+    """Refuse positional arguments of a method that takes keywords only. Raises InvalidArgumentError."""
     if given:
         raise InvalidArgumentError(
             "this method takes its arguments by name",
@@ -22,7 +22,7 @@ def refuse_positional(method: str, given: tuple[Any, ...], hint: str) -> None:
 
 
 def refuse_other_with(*facades: type[Any]) -> None:
-    """Let the wrong kind of ``with`` statement raise an error that names the right one.
+    """Make the wrong kind of ``with`` statement raise an error that names the right one.
 
     Examples:
         >>> from kvmodels import AsyncDatabase

@@ -1,8 +1,8 @@
-"""Which transaction a piece of code is in, and which functions can be one; for both worlds.
+"""Track which transaction the running code belongs to, and check functions that run as transactions; for both APIs.
 
-Rules of this module: nothing here runs a flow. A transaction belongs to the thread and task that began it: a thread or
-a task that is started inside of one begins its own. It is joined only by code that is called or awaited from its
-block: what joined the block of a suspended generator would be committed, or not, whenever that generator ends.
+Rules of this module: nothing here runs a flow. A transaction belongs to the thread and task that began it; a thread or
+task that is started inside it begins its own. Only code that is called or awaited from its block joins it. Otherwise,
+code that runs while a generator is suspended in the block would be committed, or not, whenever that generator ends.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ class Store(NamedTuple):
 
 
 class OpenTransaction(NamedTuple, Generic[X]):
-    """A transaction as its code sees it, and its state."""
+    """A transaction as user code sees it, and its state."""
 
     transaction: X
     flows: transaction_flows.TransactionFlows
 
 
 class OpenBlock(Generic[X]):
-    """A block that was entered and not left yet, by a thread and task, in a frame; only its ``with`` keeps it."""
+    """An entered block that was not left yet, with its owner and frame; only its ``with`` statement keeps it alive."""
 
     __slots__ = ("__weakref__", "frame", "joined", "owner", "place", "scope")
 
@@ -57,9 +57,9 @@ class OpenBlock(Generic[X]):
         self.joined = joined
 
     def abandon(self) -> None:
-        """Roll the transaction back, because its block cannot be left any more.
+        """Roll the transaction back because its block can no longer be left.
 
-        Called by finalizers, so it takes no lock; the snapshot is closed by its own finalizer.
+        Finalizers call it, so it takes no lock; the snapshot is closed by its own finalizer.
         """
         flows = self.joined.flows
         if flows.ended:
@@ -73,12 +73,12 @@ class OpenBlock(Generic[X]):
         )
 
 
-# Weak references: a context outlives the blocks that were entered in it.
+# Weak references, because a context outlives the blocks entered in it.
 _open: Final[ContextVar[tuple[ReferenceType[OpenBlock[Any]], ...]]] = ContextVar("kvmodels_transactions", default=())
 
 
 class Scope(Generic[X]):
-    """The transactions of one database handle; a transaction is joined by an equal owner, such as the same thread."""
+    """The transactions of one database handle; code joins a transaction of an equal owner, such as the same thread."""
 
     __slots__ = ("_owner",)
 
@@ -86,11 +86,11 @@ class Scope(Generic[X]):
         self._owner = owner
 
     def current(self) -> OpenTransaction[X] | None:
-        """Return the transaction whose block this code was called from; None when its owner has none open.
+        """Return the transaction whose block called this code, or None if its owner has no open transaction.
 
         Raises:
-            TransactionSuspendedError: the owner has one open, in a function that is not on the call stack.
-            ClosedError: the block had joined a transaction that has ended, as that of a generator may have.
+            TransactionSuspendedError: the owner has an open transaction in a function that is not on the call stack.
+            ClosedError: the block had joined a transaction that has ended, which can happen with a generator.
         """
         entered = _open.get()
         if not entered:
@@ -113,7 +113,7 @@ class Scope(Generic[X]):
         return None
 
     def enter(self, joined: OpenTransaction[X], frame: FrameType) -> OpenBlock[X]:
-        """Make a transaction the current one of the code that is called from a frame; the caller keeps the result."""
+        """Make a transaction current for code that a frame calls; the caller must keep the result alive."""
         kept = [one for one in _open.get() if one() is not None]
         block = OpenBlock(self, self._owner(), frame, joined)
         _open.set((*kept, ReferenceType(block)))
@@ -125,22 +125,22 @@ class Scope(Generic[X]):
 
 
 def end_reruns(rerun: Rerun, engine: Engine, release_writes: Callable[[Engine], object]) -> None:
-    """Give back what the runs of a call have taken: the reservation of writes, and the turn."""
+    """Release the reservation of writes and the turn that the runs of a call hold."""
     try:
         if rerun.reserved:
             try:
                 release_writes(engine)
             finally:
-                release_writes(engine)  # an interrupt may have come upon the first call
+                release_writes(engine)  # the first call may have been interrupted
     finally:
         rerun.ticket.leave()
 
 
 def require_function(function: Callable[..., object]) -> None:
-    """Refuse a function whose first parameter is not the transaction but an object. Raises InvalidArgumentError."""
+    """Refuse a function whose first parameter is an object instead of the transaction. Raises InvalidArgumentError."""
     try:
         first = next(iter(signature(function).parameters), None)
-    except (TypeError, ValueError):  # one that is not written in Python may have none
+    except (TypeError, ValueError):  # a function that is not written in Python may have no signature
         return
     if first in ("self", "cls"):
         raise InvalidArgumentError(
@@ -153,7 +153,7 @@ def require_function(function: Callable[..., object]) -> None:
 
 
 def require_retries(retries: object) -> int | None:
-    """Return a number of retries. Raises InvalidArgumentError if it is none."""
+    """Return a valid number of retries. Raises InvalidArgumentError for any other value."""
     if retries is None or (isinstance(retries, int) and not isinstance(retries, bool) and retries >= 0):
         return retries
     if callable(retries):

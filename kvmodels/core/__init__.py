@@ -1,1 +1,1 @@
-"""Keys, values and operations, which every layer above uses."""
+"""Keys, values and operations, used by every layer above."""

@@ -28,13 +28,13 @@ Key = tuple[KeyPart, ...]
 
 @final
 class CommitVersionstamp:
-    """The type of ``COMMIT_VERSIONSTAMP``; calling it returns that one object."""
+    """The type of ``COMMIT_VERSIONSTAMP``; calling it returns the singleton."""
 
     __slots__ = ()
     _instance: CommitVersionstamp | None = None
 
     def __new__(cls) -> CommitVersionstamp:
-        """The one object."""
+        """Return the singleton."""
         if cls._instance is None:
             cls._instance = super().__new__(cls)
         return cls._instance
@@ -47,21 +47,21 @@ class CommitVersionstamp:
 
 
 COMMIT_VERSIONSTAMP: Final = CommitVersionstamp()
-"""As the last part of the key of a ``set``: the versionstamp of the commit, a str of 20 hexadecimal digits.
+"""The last part of the key of a ``set``: replaced with the versionstamp of the commit, a str of 20 hexadecimal digits.
 
-Keys that end with it are in the order of their commits. Two such sets with equal parts before it, in one operation,
-are two writes of one key: the later one holds. Any other use is an InvalidKeyError.
+Keys that end with it sort in commit order. If one operation contains two such sets with equal preceding parts, both
+write the same key and the later one wins. Any other use raises InvalidKeyError.
 """
 
 SetKey = tuple[KeyPart | CommitVersionstamp, ...]
-"""A key that a value is stored under: its last part may be ``COMMIT_VERSIONSTAMP``."""
+"""The key of a ``set``: its last part may be ``COMMIT_VERSIONSTAMP``."""
 
 
 BYTES_TAG, STR_TAG, FLOAT_TAG = 0x01, 0x02, 0x21
 NEGATIVE_LONG_INT_TAG, INT_ZERO_TAG, LONG_INT_TAG = 0x0B, 0x14, 0x1D
 FALSE_TAG, TRUE_TAG = 0x26, 0x27
 MAX_INT_BYTES = 255
-"""Bytes of the magnitude of an int part, because its length is written in one byte."""
+"""The maximum number of bytes of the magnitude of an int part, because its length is stored in one byte."""
 
 _SHORT_INT_BYTES = 8
 _ABOVE_EVERY_TAG = b"\xff"
@@ -72,7 +72,7 @@ _INFINITY_BITS, _CANONICAL_NAN_BITS = 0x7FF0_0000_0000_0000, 0x7FF8_0000_0000_00
 
 
 def escape(data: bytes) -> bytes:
-    """The inside of a bytes or str part: every 00 as 00 ff, so that the terminator 00 stays recognisable."""
+    """Return the content of a bytes or str part with every 00 escaped as 00 ff, so the terminator 00 is unique."""
     return data.replace(b"\x00", b"\x00\xff") if b"\x00" in data else data
 
 
@@ -84,8 +84,8 @@ def _encode_str(part: str) -> bytes:
     try:
         data = part.encode()
     except UnicodeEncodeError:
-        # JavaScript strings are UTF-16, where two surrogates that fit together are one character and any other
-        # surrogate becomes U+FFFD; str.encode("utf-8", "replace") would write "?" instead.
+        # JavaScript strings are UTF-16: a matching pair of surrogates is one character, and any other surrogate becomes
+        # U+FFFD. str.encode("utf-8", "replace") would write "?" instead.
         data = part.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace").encode()
     return b"\x02" + escape(data) + b"\x00"
 
@@ -129,7 +129,7 @@ _ENCODERS: dict[type, Callable[[Any], bytes]] = {
 
 
 def _encoder_of(part: object) -> Callable[[Any], bytes]:
-    """Return the encoder of a part whose type is a subclass, such as a StrEnum or an IntEnum."""
+    """Return the encoder of a part whose type is a subclass of a key type, such as a StrEnum or an IntEnum."""
     for kind in (str, int, float, bytes, bytearray):
         if isinstance(part, kind):
             return _ENCODERS[kind]
@@ -143,7 +143,7 @@ def _encoder_of(part: object) -> Callable[[Any], bytes]:
 def encode_part(part: KeyPart | bytearray | memoryview) -> bytes:
     """Encode one key part; a packed key is the concatenation of its packed parts.
 
-    Raises InvalidKeyError for a type that is no key part, and an int of more than 255 bytes.
+    Raises InvalidKeyError for a type that is not a key part type, and for an int of more than 255 bytes.
 
     Examples:
         >>> encode_part("a").hex(), encode_part(1).hex(), encode_part(-1.0).hex()
@@ -156,15 +156,15 @@ def encode_part(part: KeyPart | bytearray | memoryview) -> bytes:
 def encode_key(parts: Sequence[KeyPart | bytearray | memoryview]) -> bytes:
     """Encode a key, given as a tuple or list of parts; linear in its size.
 
-    A subclass is encoded as its base (a StrEnum as str). ``bytearray`` and ``memoryview`` count as bytes, and a
-    surrogate that belongs to no pair becomes U+FFFD, as in Deno. The empty key encodes to ``b""``: it can be read
-    and listed, and is refused where it would be written.
+    An instance of a subclass is encoded like its base type (a StrEnum as str). ``bytearray`` and ``memoryview`` are
+    encoded as bytes, and an unpaired surrogate becomes U+FFFD, as in Deno. The empty key encodes to ``b""``: it can be
+    read and listed, but not written.
 
     Args:
         parts: the key parts, in order.
 
     Raises:
-        InvalidKeyError: not a tuple or list, or a part that cannot be one; ``part`` is its position.
+        InvalidKeyError: ``parts`` is not a tuple or list, or contains an invalid part; ``part`` is its position.
 
     Examples:
         >>> encode_key(("users", 7)).hex()
@@ -183,7 +183,7 @@ def encode_key(parts: Sequence[KeyPart | bytearray | memoryview]) -> bytes:
     append = packed.append
     try:
         for part in parts:
-            # The usual part is a str without NUL: inline it takes a third of the time of a call per part.
+            # Most parts are a str without NUL. Encoding them inline takes a third of the time of one call per part.
             if type(part) is str and "\x00" not in part:
                 append(f"\x02{part}\x00".encode())
             else:
@@ -206,7 +206,7 @@ def _damaged(reason: str, position: int) -> InvalidKeyError:
 
 
 def _decode_text(data: bytes, at: int, position: int) -> tuple[bytes, int]:
-    """Return the inside of the bytes or str part that begins at ``at``, unescaped, and where the next part begins."""
+    """Return the unescaped content of the bytes or str part at ``at``, and the position of the next part."""
     end = data.find(b"\x00", at)
     while end >= 0 and data[end + 1 : end + 2] == b"\xff":
         end = data.find(b"\x00", end + 2)
@@ -272,10 +272,10 @@ _DECODERS: dict[int, Callable[[bytes, int, int], tuple[KeyPart, int]]] = {
 
 
 def decode_key(data: bytes) -> Key:
-    r"""Decode a packed key; the exact reverse of ``encode_key``, linear in its size.
+    r"""Decode a packed key; the exact inverse of ``encode_key``, linear in its size.
 
     Raises:
-        InvalidKeyError: the bytes are not what ``encode_key`` writes; ``part`` is the position of the damage.
+        InvalidKeyError: ``encode_key`` never writes these bytes; ``part`` is the position of the first invalid part.
 
     Examples:
         >>> decode_key(encode_key(("users", b"\x00", 2**64, -0.0, False)))
@@ -286,7 +286,7 @@ def decode_key(data: bytes) -> Key:
     while at < size:
         tag = data[at]
         if tag == STR_TAG:
-            # The usual part, a str without NUL, inline: half the time of a call per part.
+            # Decode the usual part, a str without NUL, inline: half the time of one call per part.
             end = data.find(b"\x00", at)
             if end > 0 and (end + 1 == size or data[end + 1] != 0xFF):
                 parts.append(_utf8_text(data[at + 1 : end], len(parts)))
@@ -301,7 +301,7 @@ def decode_key(data: bytes) -> Key:
 
 
 def shown_key(data: bytes) -> str:
-    r"""Return a packed key for the message of an error: its parts, or hexadecimal digits for bytes that are no key.
+    r"""Return a packed key as text for an error message: its parts, or hexadecimal digits if it cannot be decoded.
 
     Examples:
         >>> shown_key(encode_key(("visits", 7))), shown_key(b"\xff\x00")
@@ -314,9 +314,9 @@ def shown_key(data: bytes) -> str:
 
 
 def skip_parts(data: bytes, count: int) -> int:
-    """Return where the part after the first ``count`` parts of a packed key begins; linear in the bytes skipped.
+    """Return the position after the first ``count`` parts of a packed key; linear in the bytes skipped.
 
-    Raises InvalidKeyError if the key has fewer parts, or is damaged within them.
+    Raises InvalidKeyError if the key has fewer parts, or one of them is damaged.
 
     Examples:
         >>> key = encode_key(("users_by_email", "ada@x.org", 7))
@@ -335,7 +335,7 @@ def skip_parts(data: bytes, count: int) -> int:
 
 
 def split_key(data: bytes) -> tuple[bytes, ...]:
-    """Return the packed parts of a packed key without decoding them; InvalidKeyError if it is damaged; linear.
+    """Return the packed parts of a packed key without decoding them; linear. Raises InvalidKeyError if it is damaged.
 
     Examples:
         >>> split_key(encode_key(("users", 7))) == (encode_key(("users",)), encode_key((7,)))
@@ -354,14 +354,14 @@ def split_key(data: bytes) -> tuple[bytes, ...]:
 
 
 def key_successor(packed: bytes) -> bytes:
-    """Return the lowest byte string above a packed key, at which to continue reading."""
+    """Return the lowest byte string above a packed key, where a read can continue."""
     return packed + _BELOW_EVERY_TAG
 
 
 def prefix_range(packed: bytes) -> tuple[bytes, bytes]:
-    """Return start and end (exclusive) of all keys that have more parts than ``packed`` and begin with them.
+    """Return start and end (exclusive) of the range of all keys that extend the parts of ``packed`` by at least one.
 
-    The key that equals the prefix is not in the range, nor is ``("ab",)`` in that of ``("a",)``.
+    The key that is equal to the prefix is not in the range, and ``("ab",)`` is not in the range of ``("a",)``.
 
     Examples:
         >>> start, end = prefix_range(encode_key(("a",)))
@@ -379,12 +379,13 @@ def key_range(
 ) -> tuple[bytes, bytes]:
     r"""Return the packed range (start, end) of a list selector: a prefix, a prefix with one bound, or two bounds.
 
-    ``start`` is included, ``end`` excluded; neither key has to exist. The key equal to the prefix is not in the range.
+    ``start`` is included, ``end`` excluded; neither key has to exist. A prefix does not match the key that is equal to
+    it.
 
     Raises:
-        InvalidArgumentError: neither a prefix nor both bounds, all three, a bound that is outside the prefix, or a
-            start above the end.
-        InvalidKeyError: something that is not a key.
+        InvalidArgumentError: the selector is not a prefix, a prefix with one bound, or two bounds; or a bound is
+            outside the prefix, or the start is above the end.
+        InvalidKeyError: an argument is not a key.
 
     Examples:
         >>> key_range(prefix=("a",), start=("a", "m")) == (encode_key(("a", "m")), encode_key(("a",)) + b"\xff")

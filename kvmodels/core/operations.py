@@ -1,9 +1,9 @@
 """The frozen values that pass between the layers and an engine, and the results of combining writes.
 
-Rules of this module: an engine knows bytes, encoding numbers, ten-byte versionstamps and absolute deadlines in
-milliseconds, and nothing of models, key parts or values. Named tuples, because they are the cheapest immutable values
-to create (0.25 us against 0.6 us for a frozen dataclass) and one is made for every row. The result of a sum, a min, a
-max or another function is the same for an engine and for a transaction.
+Rules of this module: an engine handles bytes, encoding numbers, ten-byte versionstamps and absolute deadlines in
+milliseconds; it knows nothing about models, key parts or values. These are named tuples because one is made for every
+row, and they are the cheapest immutable values to create (0.25 us against 0.6 us for a frozen dataclass). An engine and
+a transaction compute the same result for a sum, a min, a max or another function.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from kvmodels.errors import InvalidValueError
 _new: Final = tuple[Any, ...].__new__
 
 VACANT: Final = b""
-"""The versionstamp of a ``Check`` that no row has a key which begins with the packed parts in ``Check.key``.
+"""The versionstamp of a ``Check`` that no row has a key that extends the packed parts in ``Check.key``.
 
-A row past its deadline is no row, and the key that equals the prefix does not count. No stored row has this
-versionstamp and it is not None, so an engine that compares single keys finds such a check failed first, and judges it
-by ``evaluation.confirmed_failures`` then.
+Expired rows do not count, and neither does the row whose key equals the prefix. No stored row has this versionstamp,
+and it is not None. An engine that compares single keys therefore first sees such a check fail, and then decides it with
+``evaluation.confirmed_failures``.
 """
 
 ABOVE_EVERY_TAG = b"\xff"
@@ -43,7 +43,7 @@ class Row(NamedTuple):
 
 
 PlainRow: TypeAlias = tuple[bytes, bytes, int, bytes | int, int | None]
-"""A ``Row`` as a plain tuple, perhaps with the number of its version as versionstamp; ``row_of`` makes a row of it."""
+"""A ``Row`` as a plain tuple; its versionstamp may be a version number. ``row_of`` converts it to a ``Row``."""
 
 
 class Entry(NamedTuple):
@@ -59,7 +59,7 @@ class Entry(NamedTuple):
 
 
 class ReadRange(NamedTuple):
-    """Rows with ``start <= key < end``, at most ``limit``, descending with ``reverse``; no ``end``: one key.
+    """Rows with ``start <= key < end``, at most ``limit``, descending with ``reverse``; without ``end``, a single key.
 
     With ``keys_only``, an engine may leave the values of the rows empty.
     """
@@ -72,17 +72,17 @@ class ReadRange(NamedTuple):
 
 
 class Guard(NamedTuple):
-    """A key that must have this versionstamp (None: be absent) in the snapshot of a read."""
+    """A key that must have this versionstamp (None: must be absent) in the snapshot of a read."""
 
     key: bytes
     versionstamp: bytes | None
 
 
 class Check(NamedTuple):
-    """A key that must have this versionstamp (None: be absent) for a commit to be applied; or ``VACANT``.
+    """A key that must have this versionstamp (None: must be absent) for a commit to be applied; or ``VACANT``.
 
-    ``physical`` compares the row that is stored, expired or not, as the write compiler reads it. Without it an
-    expired row counts as absent.
+    With ``physical``, the stored row is compared, expired or not, as the write compiler reads it. Otherwise an expired
+    row counts as absent.
     """
 
     key: bytes
@@ -91,9 +91,9 @@ class Check(NamedTuple):
 
 
 class Set(NamedTuple):
-    """Store ``value`` under ``key``; with ``expire_at`` None without a deadline, whatever was there before.
+    """Store ``value`` under ``key``. ``expire_at`` None removes any deadline that the key had.
 
-    With ``versionstamped`` the row is stored under ``key`` and one more part: the versionstamp of its commit as text.
+    With ``versionstamped``, the key of the row is ``key`` followed by the versionstamp of the commit as text.
     """
 
     key: bytes
@@ -104,16 +104,16 @@ class Set(NamedTuple):
 
 
 class Delete(NamedTuple):
-    """Remove ``key``; nothing happens when it is absent."""
+    """Remove ``key``; no effect if it is absent."""
 
     key: bytes
 
 
 class Arithmetic(NamedTuple):
-    """Combine a stored unsigned 64-bit integer (little endian, encoding 2) with ``operand``; absent: store it.
+    """Combine a stored unsigned 64-bit integer (little endian, encoding 2) with ``operand``; if absent, store it.
 
-    ``sum`` wraps at 2**64. The deadline of the row is cleared, as in Deno. For a row that is not such an integer the
-    engine raises InvalidValueError and applies nothing of the operation.
+    ``sum`` wraps at 2**64. The deadline of the row is cleared, as in Deno. If the stored row is not such an integer,
+    the engine raises InvalidValueError and applies no part of the operation.
     """
 
     kind: Literal["sum", "min", "max"]
@@ -122,11 +122,11 @@ class Arithmetic(NamedTuple):
 
 
 class Apply(NamedTuple):
-    """Store the result of a pure function of the stored row, without its deadline.
+    """Store the result of a pure function of the stored row, and clear its deadline.
 
-    ``function`` takes (stored bytes, encoding), or None when the key is absent, and returns the same pair. A retried
-    commit may call it again. The commit raises its exceptions, and then nothing of the operation is applied. ``size``
-    is the size of the operand for the limits, in bytes.
+    ``function`` takes (stored bytes, encoding), or None if the key is absent, and returns such a pair. A retried commit
+    may call it again. Its exceptions are raised by the commit, and then no part of the operation is applied. ``size``
+    is the size of the operand in bytes; it counts towards the limits.
     """
 
     key: bytes
@@ -138,21 +138,22 @@ Mutation = Set | Delete | Arithmetic | Apply
 
 
 class AtomicWrite(NamedTuple):
-    """Checks on the state before the operation, then mutations applied in order, all or nothing."""
+    """Checks against the state before the operation, then mutations in order; applied completely or not at all."""
 
     checks: tuple[Check, ...] = ()
     mutations: tuple[Mutation, ...] = ()
 
 
 class Removal(NamedTuple):
-    """Remove ``key`` and the keys that follow from its row, which is read inside the transaction that removes it.
+    """Remove ``key`` and the keys derived from its row, which is read inside the transaction that removes it.
 
-    For engines with a method ``remove``. The outcome is that of an ``AtomicWrite`` with this check alone, or a Conflict
-    without a position, and nothing applied: there is no row, it has a deadline, or ``entries`` returns None.
+    For engines with a method ``remove``. The outcome is that of an ``AtomicWrite`` with only this check. In three cases
+    it is a Conflict without a position, and nothing is applied: there is no row, it has a deadline, or ``entries``
+    returns None.
 
-    ``entries`` takes the key, the stored bytes and their encoding, and returns the other keys. It is called while every
-    other writer waits, perhaps in a thread of one of them, and perhaps again after a failure: it is pure, short, raises
-    nothing, and runs no code of the program.
+    ``entries`` takes the key, the stored bytes and their encoding, and returns the other keys. It is called while all
+    other writers wait, possibly in the thread of another writer, and possibly again after a failure. So it must be pure
+    and short, raise nothing, and run no code of the program.
     """
 
     check: Check
@@ -167,19 +168,19 @@ class Committed(NamedTuple):
 
 
 class Conflict(NamedTuple):
-    """NoFollow was applied: the positions in ``AtomicWrite.checks`` that failed; none for a ``Removal`` of no row."""
+    """Nothing was applied; the failed positions in ``AtomicWrite.checks``, none if a ``Removal`` found no row."""
 
     failed_checks: tuple[int, ...]
 
 
 class GuardFailed(NamedTuple):
-    """The guard of a read did not hold and nothing was read; holds the versionstamp of the guarded key."""
+    """The guard of a read failed and nothing was read; holds the versionstamp of the guarded key."""
 
     versionstamp: bytes | None
 
 
 class ReadResult(NamedTuple):
-    """Rows per range in request order, the rows per followed range, and the versionstamp of the one snapshot."""
+    """The rows of each range in request order, the rows of each followed range, and the snapshot's versionstamp."""
 
     ranges: list[list[Row]]
     followed: list[list[Row]]
@@ -187,14 +188,14 @@ class ReadResult(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """Number of live rows in each range, at most its limit, and the versionstamp of the one snapshot."""
+    """The number of live rows in each range, at most its limit, and the versionstamp of the snapshot."""
 
     numbers: list[int]
     versionstamp: bytes
 
 
 class Change(NamedTuple):
-    """The last change of a key: the commit that made it, and the row of the key now (None: absent)."""
+    """The last change of a key: the versionstamp of its commit, and the current row of the key (None: absent)."""
 
     key: bytes
     versionstamp: bytes
@@ -202,7 +203,7 @@ class Change(NamedTuple):
 
 
 class Changes(NamedTuple):
-    """Changes in commit order, one snapshot, and the versionstamp up to which none is missing."""
+    """Changes in commit order, from one snapshot, and the versionstamp up to which they are complete."""
 
     changes: list[Change]
     through: bytes
@@ -218,17 +219,17 @@ engine of a server answers them in one round trip; any other function costs it a
 
 @dataclass(frozen=True, slots=True)
 class SuffixFollow:
-    """A ``Follow`` that an engine may carry out itself: the rows of one range end in the keys of others.
+    """A ``Follow`` that an engine may execute itself: the end of each key of one range is the end of another key.
 
-    Called, it is that function, and an engine that calls it gives the right answer. An engine that knows it may read a
-    row and its following row in one step. The rows of the range may then be plain tuples that begin with the key; the
-    reader ignores the rest. If every row has a following row, these may come as one list of plain tuples, in their
-    order, instead of one list for each: fewer objects are less work for the garbage collector. ``row_of`` makes rows of
-    them.
+    Calling it gives the further ranges, so an engine without special support answers correctly. An engine that
+    recognises it may read a row and its following row in one step. It may then return the rows of the range as plain
+    tuples that begin with the key; the reader ignores the rest. If every row has a following row, the engine may return
+    all of them as one list of plain tuples, in order, instead of one list for each: fewer objects cost the garbage
+    collector less. ``row_of`` converts them to rows.
 
     Attributes:
-        prefix: the beginning of the keys of the rows to follow.
-        start: where their end begins in the keys of the range.
+        prefix: the common prefix of the keys of the following rows.
+        start: the position in the keys of the range where the rest of the other key begins.
     """
 
     prefix: bytes
@@ -266,40 +267,41 @@ class MultiRangeFollow:
 
 
 class NoFollow:
-    """A ``Follow`` without further ranges, of a reader who accepts plain tuples, of which ``row_of`` makes rows.
+    """A ``Follow`` without further ranges, from a reader that accepts plain tuples; ``row_of`` converts them to rows.
 
-    An engine that knows it may give such tuples for rows that it makes; one that calls it gives rows.
+    An engine that recognises it may return plain tuples for rows that it makes; any other engine returns rows.
     """
 
     def __call__(self, _: Sequence[list[Row]], /) -> list[ReadRange]:
-        """Return no range."""
+        """Return no ranges."""
         return []
 
 
 PLAIN_ROWS: Final = NoFollow()
-"""The one object that is needed of it."""
+"""The shared instance."""
 
 
 Guess: TypeAlias = tuple[bytes, int, bytes]
-"""A key is probably this prefix, the value of a row from this position on, and this suffix."""
+"""A predicted key: this prefix, the value of the row from this position on, and this suffix."""
 
 _NO_OTHERS: Final[Mapping[int, Guess]] = MappingProxyType({})
 
 
 @dataclass(slots=True)
 class PredictedFollow:
-    """A ``Follow`` whose key can be predicted, if the row that is read is like those before it.
+    """A ``Follow`` whose key can be predicted if the row is like earlier rows.
 
-    Called, it is the function. An engine may give the predicted row instead of the result of the function, if there is
-    such a row and the range is one key: the reader notices a wrong one, and reads again with the function alone.
+    Calling it calls the function. If the range is one key and a row has the predicted key, an engine may return that
+    row instead of the result of the function. The reader detects a wrong prediction, and reads again with only the
+    function.
 
     Attributes:
-        follow: the function; it may change the guess, which is no part of the answer.
-        guess: how the key is made of the value of the row.
-        others: guesses for values of other lengths. Writers replace this mapping before ``guess``, which then is a new
-            object, so that a comparison with ``guess`` alone shows a change.
-        misses: number of calls of the function since an engine last found a predicted row, if the engine sets it to 0.
-        asked: the statement of the engine for such a row, with its guess and guard; written by the engine.
+        follow: the function; it may change the guess, which does not affect its result.
+        guess: how to make the key from the value of the row.
+        others: guesses for values of other lengths. Writers replace this mapping before ``guess``, which is then a new
+            object; so comparing ``guess`` alone detects a change.
+        misses: the number of calls of the function since an engine last found a predicted row, if the engine resets it.
+        asked: the engine's statement for such a row, with its guess and guard; set by the engine.
     """
 
     follow: Follow
@@ -309,7 +311,7 @@ class PredictedFollow:
     others: Mapping[int, Guess] = _NO_OTHERS
 
     def __call__(self, ranges: list[list[Row]]) -> Sequence[ReadRange]:
-        """Return the ranges of the function."""
+        """Return the ranges that the function returns."""
         return self.follow(ranges)
 
     def predicted_key(self, value: bytes) -> bytes:
@@ -319,7 +321,7 @@ class PredictedFollow:
 
 
 class CommitResult(NamedTuple):
-    """Result of ``commit``: true when applied; ``failed_checks`` holds the keys whose check failed."""
+    """The result of ``commit``: true if applied; ``failed_checks`` holds the keys of the failed checks."""
 
     ok: bool
     versionstamp: str | None
@@ -330,19 +332,19 @@ class CommitResult(NamedTuple):
 
 
 def point(key: bytes) -> ReadRange:
-    """Return the range that holds one key."""
+    """Return the range that contains only this key."""
     return ReadRange(key)
 
 
 def to_versionstamp(version: int) -> bytes:
-    """Return eight bytes big endian and two zero bytes, the layout of versionstamps in Deno's own store."""
+    """Return eight big-endian bytes and two zero bytes, the layout of versionstamps in Deno's own store."""
     return version.to_bytes(8, "big") + b"\0\0"
 
 
 def row_of(plain: PlainRow) -> Row:
-    """Return the row of a plain tuple."""
+    """Return a plain tuple as a ``Row``."""
     key, value, encoding, version, expire_at = plain
-    # Made as its own constructor does, without the call of it.
+    # Does what the constructor of Row does, without the cost of calling it.
     stamp = to_versionstamp(version) if isinstance(version, int) else version
     return _new(Row, (key, value, encoding, stamp, expire_at))
 
@@ -353,7 +355,7 @@ def after_prefix(prefix: bytes) -> bytes:
 
 
 def vacant_range(prefix: bytes) -> ReadRange:
-    """Return the range of a check with ``VACANT``: the first key that begins with ``prefix`` and has more parts."""
+    """Return the range that a ``VACANT`` check reads: the first key that extends ``prefix``."""
     return ReadRange(prefix + b"\0", after_prefix(prefix), 1, keys_only=True)
 
 
@@ -363,7 +365,7 @@ def format_versionstamp(versionstamp: bytes) -> str:
 
 
 def parse_versionstamp(text: str) -> bytes:
-    """Return the bytes of 20 hexadecimal digits; ValueError for another text."""
+    """Return the bytes of 20 hexadecimal digits. Raises ValueError for any other text."""
     data = bytes.fromhex(text)
     if len(data) != 10 or len(text) != 20:
         raise ValueError("a versionstamp is 20 hexadecimal digits")
@@ -375,10 +377,10 @@ U64_MODULUS: Final = 1 << 64
 
 
 def combine(mutation: Arithmetic | Apply, stored: Row | None) -> tuple[bytes, int]:
-    """Return the bytes that a sum, min, max or another function leaves, and their encoding.
+    """Return the result of a sum, min, max or other function as bytes, and their encoding.
 
-    Raises InvalidValueError if the operand or the stored value is no unsigned 64-bit integer, and what the function
-    raises.
+    Raises InvalidValueError if the operand or the stored value is not an unsigned 64-bit integer, and any exception of
+    the function.
     """
     if isinstance(mutation, Apply):
         return mutation.function(None if stored is None else (stored.value, stored.encoding))
@@ -405,7 +407,7 @@ def _combine_integers(mutation: Arithmetic, stored: Row | None) -> bytes:
 
 
 def combined_operands(kind: str, one: int, other: int) -> int:
-    """Return a sum, min or max of two unsigned 64-bit integers: of a stored one and an operand, or of two operands."""
+    """Return the sum, min or max of two unsigned 64-bit integers: a stored value and an operand, or two operands."""
     if kind == "sum":
         return (one + other) % U64_MODULUS
     return min(one, other) if kind == "min" else max(one, other)

@@ -1,9 +1,10 @@
-"""ULID: a 128-bit identifier that sorts by the time of its making.
+"""ULID: a 128-bit identifier that sorts by creation time.
 
 48 bits of milliseconds since the epoch, then 80 random bits, written as 26 digits of Crockford's base 32.
 
-Rules of this module: text, bytes, int and object order are one order; a generator returns strictly rising values
-from any number of threads, whatever its clock does; after a fork, parent and child never make the same one.
+Rules of this module: text, bytes, int and object forms sort in the same order. A generator returns strictly increasing
+values from any number of threads, even if its clock steps back. After a fork, parent and child never create the same
+value.
 """
 
 from __future__ import annotations
@@ -75,17 +76,17 @@ def _canonical(value: object) -> str:
 
 @final
 class ULID:
-    """A sortable unique identifier; ``ULID()`` makes a new one, greater than every one this process made before.
+    """A sortable unique identifier; ``ULID()`` creates one that is greater than all that this process created before.
 
-    Immutable, hashable, ordered, picklable, and a pydantic type: Python input may be a ULID, its text or its 16
-    bytes, JSON is the text. Text is read in either case and shown in upper case.
+    Immutable, hashable, ordered, picklable, and usable as a pydantic type: Python input may be a ULID, its text or its
+    16 bytes; in JSON it is the text. Parsing ignores case; output is upper case.
 
     Args:
-        value: None for a new one; else 26 digits of text, 16 bytes, a UUID, an int below 2**128 or a ULID.
+        value: None creates a new ULID; otherwise 26 digits of text, 16 bytes, a UUID, an int below 2**128 or a ULID.
 
     Raises:
-        InvalidArgumentError: text, bytes or an int that is no ULID.
-        InvalidValueError: another type.
+        InvalidArgumentError: the text, bytes or int is not a ULID.
+        InvalidValueError: the value has another type.
         UnsupportedError: see ``UlidGenerator``.
 
     Examples:
@@ -98,8 +99,8 @@ class ULID:
         (True, True)
     """
 
-    # The canonical text is kept, not the number: keys and documents hold it, it compares in the same order,
-    # and a record is read far more often than the number of its ULID is asked for.
+    # Stores the canonical text, not the number: keys and documents contain the text, it compares in the same order, and
+    # records are read far more often than the number of their ULID is used.
     __slots__ = ("_text",)
     _text: str
 
@@ -110,14 +111,14 @@ class ULID:
 
     @classmethod
     def from_parts(cls, timestamp_ms: int, randomness: bytes) -> ULID:
-        """The ULID with this time and these random bits.
+        """Return the ULID with this time and these random bits.
 
         Args:
             timestamp_ms: milliseconds since the epoch, 0 to 2**48 - 1.
             randomness: 10 bytes.
 
         Raises:
-            InvalidArgumentError: out of range, or not 10 bytes.
+            InvalidArgumentError: the time is out of range, or the randomness is not 10 bytes.
         """
         if not 0 <= timestamp_ms < 1 << 48:
             raise InvalidArgumentError(
@@ -139,7 +140,7 @@ class ULID:
         """The time as an aware datetime in UTC.
 
         Raises:
-            OverflowError: the time is after the year 9999, which only a made-up ULID has.
+            OverflowError: the time is after the year 9999; only a hand-made ULID can have such a time.
         """
         return _EPOCH + timedelta(milliseconds=self.timestamp_ms)
 
@@ -214,14 +215,15 @@ def _clock_ms() -> int:
 
 
 class UlidGenerator:
-    """A source of strictly rising ULIDs, safe to share between threads.
+    """A source of strictly increasing ULIDs, safe to share between threads.
 
-    Within a millisecond, or when the clock steps back, the next value is the last one plus 1 in the random part, as the
-    ULID specification says. When that part overflows, generation fails, also as specified. Borrowing the next
-    millisecond was rejected: it would hide a broken source of randomness, the only thing that exhausts 2**80 values.
+    Within a millisecond, or when the clock steps back, the next value is the last one with its random part incremented
+    by 1, as the ULID specification requires. If the random part overflows, generation fails, also as specified.
+    Borrowing the next millisecond was rejected: it would hide a broken source of randomness, the only realistic cause
+    of exhausting 2**80 values.
 
-    ``clock_ms`` gives milliseconds since the epoch, 0 to 2**48 - 1, and may step back; ``randomness`` a number of
-    bytes.
+    ``clock_ms`` returns milliseconds since the epoch, 0 to 2**48 - 1, and may step back; ``randomness(n)`` returns
+    ``n`` random bytes.
 
     Examples:
         >>> generator = UlidGenerator(clock_ms=lambda: 1469922850259, randomness=bytes)
@@ -239,14 +241,14 @@ class UlidGenerator:
         _generators.add(self)
 
     def next(self) -> ULID:
-        """Return a new ULID, greater than all that this generator made before.
+        """Return a new ULID that is greater than all earlier ones of this generator.
 
-        Raises UnsupportedError if the random part is used up in this millisecond, or the clock is out of range.
+        Raises UnsupportedError if the random part is exhausted in this millisecond, or the clock is out of range.
         """
         return ULID(self.next_int())
 
     def next_int(self) -> int:
-        """Return a new ULID as a number below 2**128, for callers that need no object."""
+        """Return a new ULID as an int below 2**128, for callers that do not need the object."""
         now = self._clock_ms()
         with self._lock:
             last_ms = self._last >> _RANDOM_BITS
@@ -264,9 +266,9 @@ class UlidGenerator:
         return ms << _RANDOM_BITS | int.from_bytes(self._randomness(_RANDOM_BITS // 8), "big")
 
     def after_fork_in_child(self) -> None:
-        """Continue with values that differ from those of the parent; called automatically where the platform forks."""
-        # Another thread of the parent may have held the lock. New random bits in a new millisecond: greater than
-        # all before the fork, and different from the values that the parent makes from the same last one.
+        """Make sure that values in the child differ from those of the parent; called automatically after a fork."""
+        # Another thread of the parent may have held the lock. New random bits in a new millisecond give values that are
+        # greater than all before the fork, and differ from the next values of the parent.
         self._lock = threading.Lock()
         if self._last >= 0:
             self._last = self._fresh((self._last >> _RANDOM_BITS) + 1)

@@ -1,7 +1,7 @@
 """Value types that Python lacks, and their JSON form in results: KvU64, undefined, KvMap, KvNumber.
 
-Rules of this module: types without knowledge of any encoding. Schemas of pydantic are plain dicts, so nothing is
-imported for them. A result keeps its objects as they are; only their JSON differs. Annotate a field with the class:
+Rules of this module: the types know nothing of any encoding. Schemas of pydantic are plain dicts, so nothing is
+imported for them. Results keep their objects; only their JSON form differs. Annotate a field with the class:
 ``Annotated[Exception | None, ErrorAsText]``.
 """
 
@@ -16,22 +16,22 @@ from kvmodels._support.slotted_dataclass import dataclass
 from kvmodels.errors import InvalidArgumentError, InvalidValueError
 
 MAX_U64: Final = (1 << 64) - 1
-"""The largest value of a ``KvU64``; one more wraps to 0 in a sum."""
+"""The largest value of a ``KvU64``; a sum of one more wraps to 0."""
 
 
 @final
 class KvU64:
     """An unsigned 64-bit integer that an engine can add to, minimise and maximise in place.
 
-    It is stored only as a whole value, never inside a list or dict. It equals another ``KvU64`` of the same value
-    and no plain int, because the two are stored differently.
+    It can be stored only as a whole value, never inside a list or dict. It is equal to another ``KvU64`` of the same
+    value, but never to a plain int, because the two are stored differently.
 
     Args:
         value: 0 to 2**64 - 1.
 
     Raises:
-        InvalidValueError: not an int (a bool is none).
-        InvalidArgumentError: out of range.
+        InvalidValueError: the value is not an int, or is a bool.
+        InvalidArgumentError: the value is out of range.
 
     Examples:
         >>> counter = KvU64(7)
@@ -43,7 +43,7 @@ class KvU64:
     _value: int
 
     def __init__(self, value: int) -> None:
-        given = cast("object", value)  # a caller without a type checker may pass anything
+        given = cast("object", value)  # callers without a type checker may pass any type
         if not isinstance(given, int) or isinstance(given, bool):
             raise InvalidValueError(
                 "the value of a KvU64 must be an int", type=type(given).__name__, hint="It is 0 to 2 ** 64 - 1."
@@ -93,13 +93,13 @@ class KvU64:
 
 @final
 class UndefinedType:
-    """The type of ``UNDEFINED``; calling it returns that one object."""
+    """The type of ``UNDEFINED``; calling it returns the singleton."""
 
     __slots__ = ()
     _instance: UndefinedType | None = None
 
     def __new__(cls) -> UndefinedType:
-        """The one object."""
+        """Return the singleton."""
         if cls._instance is None:
             cls._instance = super().__new__(cls)
         return cls._instance
@@ -115,13 +115,13 @@ class UndefinedType:
 
 
 UNDEFINED: Final = UndefinedType()
-"""JavaScript's ``undefined``: falsy, unlike ``None`` (its null), stored and read back as itself."""
+"""JavaScript's ``undefined``: falsy, distinct from ``None`` (JavaScript's null), stored and read back as itself."""
 
 
 class KvMap(dict[Any, Any]):
-    """A dict that is stored as a JavaScript Map, whatever its keys are; a Map of Deno is read as one.
+    """A dict that is stored as a JavaScript Map with keys of any type; Deno's Maps are read as ``KvMap``.
 
-    It equals a dict with equal items. Only codec ``v8`` stores it: for the others it is a dict, so convert it.
+    It is equal to a dict with equal items. Only the codec ``v8`` stores it; other codecs need it converted to a dict.
 
     Examples:
         >>> KvMap({"a": 1}), KvMap({"a": 1}) == {"a": 1}
@@ -135,13 +135,13 @@ class KvMap(dict[Any, Any]):
 
 
 class KvArray(list[Any]):
-    """A list with named properties, as which a JavaScript array with properties is read, such as a match of a RegExp.
+    """A list with named properties: the form of a JavaScript array with properties, such as a RegExp match.
 
-    It equals a list with equal items; its properties are kept when codec ``v8`` stores it again.
+    It is equal to a list with equal items. The codec ``v8`` stores its properties too.
 
     Args:
         items: the elements.
-        properties: the others, by name.
+        properties: the named properties.
 
     Examples:
         >>> found = KvArray(["b"], {"index": 1})
@@ -160,7 +160,7 @@ show_public_path(KvMap, KvU64)
 
 
 class ErrorAsText:
-    """An exception or None; its type and message in JSON, which is not turned back into an exception."""
+    """Annotation for an exception or None: its JSON form is its type and message, which cannot be converted back."""
 
     @classmethod
     def __get_pydantic_core_schema__(cls, _source: Any, _handler: Callable[[Any], Any]) -> dict[str, Any]:
@@ -181,7 +181,7 @@ class ErrorAsText:
 
 
 class BytesAsHex:
-    """Bytes or None, with hexadecimal digits in JSON."""
+    """Annotation for bytes or None: the JSON form is hexadecimal digits."""
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Callable[[Any], Any]) -> dict[str, Any]:
@@ -199,7 +199,7 @@ class BytesAsHex:
 
 
 class StoredAsJson:
-    """Parts of a key, or a stored value: JSON has hexadecimal digits for bytes, and numbers for counters."""
+    """Annotation for key parts or a stored value: in JSON, bytes are hexadecimal digits and counters are numbers."""
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Callable[[Any], Any]) -> dict[str, Any]:
@@ -229,9 +229,9 @@ def _in_json(shown: Callable[[Any], Any], kind: str = "str") -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class KeyNumber:
-    """Marks an int field whose column is written as a number, as JavaScript writes its integers.
+    """Marks an int field whose column is stored as a number, the form that JavaScript uses for its integers.
 
-    The magnitude must be less than 2**53. Without the mark a column holds an int of any size, which Deno reads as a
+    The magnitude must be less than 2**53. Without the mark, a column holds an int of any size, which Deno reads as a
     bigint.
 
     Examples:

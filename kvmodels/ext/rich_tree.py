@@ -1,7 +1,7 @@
-"""Plans drawn by rich, which the extra ``kvmodels[rich]`` installs.
+"""Draw query plans with rich, which the extra ``kvmodels[rich]`` installs.
 
-Rules of this module: only the drawing; what a plan says is ``QueryPlan.tree()``. Nothing else imports it, so that the
-package works without rich.
+Rules of this module: only drawing; the content of a plan comes from ``QueryPlan.tree()``. No other module imports this
+one, so that the package works without rich.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ except ModuleNotFoundError as missing:
 
 
 def plan_tree(plan: QueryPlan) -> Tree:
-    """A plan as a tree to print.
+    """Return a query plan as a printable tree.
 
     Args:
-        plan: what ``explain()`` gave, with ``analyze=True`` if the reads are to be shown too.
+        plan: the result of ``explain()``; call it with ``analyze=True`` to show the reads too.
 
     Returns:
-        The tree, with a branch for each detail and for each of several scans. Cost: none, nothing is read.
+        The tree, with one branch for each detail and, if there are several, for each scan. Cost: none, nothing is read.
 
     Examples:
         >>> from rich.console import Console
@@ -49,7 +49,7 @@ def plan_tree(plan: QueryPlan) -> Tree:
 
 
 def _drawn(node: PlanNode) -> Tree:
-    # Text and not markup: an operand may hold what rich would take for a tag.
+    # Plain text, not markup: rich could read an operand as a tag.
     tree = Tree(Text(node.label, style="bold"))
     for name, text in node.details:
         tree.add(Text.assemble((f"{name}: ", "dim"), text))

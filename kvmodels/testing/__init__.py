@@ -1,4 +1,4 @@
-"""Tools for the tests of programs that use kvmodels: faults, and races that run step by step."""
+"""Tools for tests of programs that use kvmodels: fault injection, and races that run step by step."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""Interleave clients of one store request by request, with the faults of a network, and repeat any run exactly.
+"""Interleave the clients of one store request by request, with network faults, and repeat any run exactly.
 
-A client is a coroutine that uses a ``Process``, as application code uses an ``AsyncDatabase``. Every read and commit
-of the real flows is one step, and between two steps any other client may run. Who is next is drawn from a seed, or
-written out as a schedule. Time is virtual: it passes when a client sleeps.
+A client is a coroutine that uses a ``Process`` as application code uses an ``AsyncDatabase``. Every read and commit of
+the real flows is one step, and any other client may run between two steps. A seed or a written schedule decides which
+client runs next. Time is virtual: it passes when a client sleeps.
 
-Rules of this module: deterministic; the same clients with the same seed, or with the lines of an earlier run as
-schedule, give the same history. One request of one client is carried out at a time, so a step is atomic.
+Rules of this module: runs are deterministic. The same clients give the same history with the same seed, or with the
+lines of an earlier run as the schedule. Only one request of one client runs at a time, so a step is atomic.
 """
 
 from __future__ import annotations
@@ -51,19 +51,20 @@ class Interleaving:
     """One run of several clients over one memory store.
 
     Args:
-        seed: draws who is next and what goes wrong, once the schedule has come to its end; None: the remaining
-            clients run one after the other, in the order in which they were added.
+        seed: chooses the next client and the faults after the end of the schedule. None: the remaining clients run one
+            after the other, in the order in which they were added.
         schedule: lines such as ``"ada commit"`` or ``"bob commit lose_answer"``, see ``kvmodels.testing.schedules``.
-        faults: how often things go wrong in a random run.
-        retry: for every write of every process.
-        limits: of the engine.
+        faults: the fault rates of a random run.
+        retry: the retry policy of every write of every process.
+        limits: the limits of the engine.
 
     Attributes:
-        engine: the store, to look at afterwards.
-        time: virtual time.
+        engine: the store, to inspect after the run.
+        time: the virtual time.
 
     Examples:
-        Two processes increment one counter. Bob reads what Ada is about to change, so his commit meets a conflict:
+        Two processes increment one counter. Bob reads the counter before Ada's commit, so his own commit meets a
+        conflict:
 
         >>> from kvmodels import KvModel, PrimaryKey
         >>> class Counter(KvModel, collection="counters"):
@@ -113,10 +114,10 @@ class Interleaving:
     # --- before the run ---------------------------------------------------------------------------------------
 
     def process(self, *models: type[KvModel]) -> Process:
-        """Start a process that declares these models: it opens the store, undisturbed.
+        """Start a process that declares these models; it opens the store without interruption or faults.
 
         Raises:
-            ModelDefinitionError, SchemaMismatchError: as ``Database``.
+            ModelDefinitionError, SchemaMismatchError: as for ``Database``.
         """
         self._processes += 1
         process = Process(f"process{self._processes}", models, self._retry, World(self.engine, self.time))
@@ -126,19 +127,19 @@ class Interleaving:
         return process
 
     def at_once(self, client: Coroutine[Request, Any, T]) -> T:
-        """Run a coroutine to its end, undisturbed and without faults: to prepare a store, or to look at it.
+        """Run a coroutine to its end without interruption or faults, to prepare or inspect a store.
 
         Raises:
-            Exception: what the coroutine raises.
+            Exception: any exception of the coroutine.
         """
-        # A coroutine has the methods of a generator that the driver uses, and yields the requests of flows.
+        # A coroutine has the generator methods that the driver uses, and yields the requests of flows.
         return run(self.engine, cast("Flow[T]", client), sleep=self.time.advance)
 
     def add(self, name: str, client: Coroutine[Request, Any, Any]) -> None:
-        """Add a client; it starts with its first step.
+        """Add a client; the coroutine starts at its first step.
 
         Raises:
-            InvalidArgumentError: the name is taken, has a space in it, or is a word of schedules.
+            InvalidArgumentError: the name is taken, contains a space, or is a reserved word of schedules.
         """
         if name in self._clients or name in self._outcomes or name in (DELIVER, ADVANCE) or len(name.split()) != 1:
             client.close()
@@ -153,17 +154,17 @@ class Interleaving:
     # --- the run ----------------------------------------------------------------------------------------------
 
     def run(self, *, max_steps: int = 20_000) -> History:
-        """Let all clients run to their ends, and what is under way arrive.
+        """Run all clients to their ends, and deliver all pending commits.
 
-        An error of the library ends its client and is part of the history; any other exception of a client is
-        raised, with the story as a note.
+        An error of the library ends its client and is recorded in the history. Any other exception of a client is
+        raised, with the history as a note.
 
         Args:
-            max_steps: no run of these clients can be longer.
+            max_steps: the maximum number of steps of the run.
 
         Raises:
-            RetriesExhaustedError: there were more steps.
-            InvalidArgumentError: the schedule does not fit what the clients do.
+            RetriesExhaustedError: the run needed more steps.
+            InvalidArgumentError: the schedule does not match the requests of the clients.
         """
         try:
             for line in self._schedule:
@@ -190,13 +191,13 @@ class Interleaving:
             self._step(Line(line.name), max_steps)
 
     def _drawn(self) -> Line:
-        """The next step of a random run; without a seed the first client that has not ended."""
+        """Return the next step of a random run; without a seed, that of the first client that has not ended."""
         clients = [one for one in self._clients.values() if not one.waits_for_turn] or [*self._clients.values()]
         names = [client.name for client in clients]
         if self._seed is None:
             return Line(names[0] if names else DELIVER)
-        # Clients of unequal speed: with equal chances for all, no client falls far behind, and the races that need
-        # one step of a client in the middle of many of another are hardly seen.
+        # Clients run at unequal speeds. With equal chances no client falls far behind, and races that need one step of
+        # a client amid many steps of another would hardly ever occur.
         chances = [client.speed(self._chance) for client in clients]
         if self._under_way:
             names.append(DELIVER)
@@ -247,7 +248,7 @@ class Interleaving:
         self._steps.append(Step(f"{DELIVER} {position}", Commit(write), self._landed(sender, write)))
 
     def _serve(self, client: _Client, line: Line) -> None:
-        """Carry out the pending request of a client, as the line says, and let it run up to its next one."""
+        """Carry out the pending request of a client as the line says, and run the client up to its next request."""
         request = client.pending(self.time)
         _require_fit(line, request)
         if request is None:
@@ -268,7 +269,7 @@ class Interleaving:
     # --- requests ---------------------------------------------------------------------------------------------
 
     def _answered(self, client: _Client, request: Request, fault: str | None) -> Any:
-        """Return the answer of the engine, or the error that the client gets."""
+        """Return the answer of the engine, or the error that the client receives."""
         if isinstance(request, Commit):
             return self._committed(client.name, request.write, fault)
         if isinstance(request, Sleep):
@@ -311,7 +312,7 @@ class Interleaving:
 
 
 class _Client:
-    """A coroutine, the request that it waits for or how it ended, and how fast it is compared with others."""
+    """A coroutine with its pending request or its outcome, and its relative speed."""
 
     __slots__ = ("_coroutine", "_request", "_speed", "asked_at", "name", "outcome")
 
@@ -324,24 +325,24 @@ class _Client:
         self._speed: float | None = None
 
     def speed(self, chance: random.Random) -> float:
-        """Its chance to be next; drawn once, between slow and 50 times as fast."""
+        """Return the relative probability of running next, between slow and 50 times as fast; drawn once."""
         if self._speed is None:
             self._speed = 0.02 + chance.random() ** 3
         return self._speed
 
     def pending(self, time: VirtualTime) -> Request | None:
-        """The request that it waits for, None when it has ended; starts it first."""
+        """Return the pending request, or None if the client has ended; starts the client if necessary."""
         if self._request is None and self.outcome is None:
             self.proceed(None, time)
         return self._request
 
     @property
     def waits_for_turn(self) -> bool:
-        """Whether it waits for a turn that another client of its process has."""
+        """Return whether the client waits for a turn that another client of its process holds."""
         return isinstance(self._request, TakeTurn) and not self._request.ticket.look()
 
     def proceed(self, answer: Any, time: VirtualTime) -> None:
-        """Give it its answer, or throw it, and let it run up to its next request or to its end."""
+        """Send an answer to the client, or throw an error into it, and run it up to its next request or its end."""
         try:
             throws = isinstance(answer, KvModelsError)
             self._request = self._coroutine.throw(answer) if throws else self._coroutine.send(answer)
@@ -352,7 +353,7 @@ class _Client:
             self._request, self.outcome = None, Outcome(error=error)
 
     def stop(self) -> None:
-        """End it where it is, as a driver does when its thread or task is interrupted."""
+        """Stop the client where it is, as a driver does if its thread or task is interrupted."""
         self._coroutine.close()
         self._request, self.outcome = None, self.outcome or Outcome(stopped=True)
 

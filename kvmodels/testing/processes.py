@@ -1,8 +1,8 @@
 """One simulated process of an interleaving: its declarations, its cached header and its transactions.
 
-Rules of this module: the interface is that of ``AsyncDatabase``; a coroutine that uses it yields the requests of
-the real flows to whoever drives it, and needs no event loop. The reads of a transaction come from its snapshot, as in
-a driver; each is a step nevertheless, so that others may run between two reads.
+Rules of this module: the interface is that of ``AsyncDatabase``. A coroutine that uses it yields the requests of the
+real flows to its driver, and needs no event loop. Reads of a transaction come from its snapshot, as in a driver, but
+each is still one step, so that other clients may run between two reads.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ T = TypeVar("T")
 
 
 class InterleavedSession(AsyncSession):
-    """A transaction whose requests are answered by the caller of the client."""
+    """A transaction whose requests are answered by the driver of the client."""
 
     __slots__ = ()
 
@@ -66,19 +66,19 @@ class InterleavedSession(AsyncSession):
 
 
 def _read_in(engine: Engine, snapshot: Snapshot, request: Request) -> Flow[Any]:
-    """Take the step of a request, and answer a read from a snapshot."""
+    """Yield a request as one step, and answer a read from a snapshot."""
     answer = yield request
     return perform(engine, request, snapshot) if isinstance(request, Read | CountRows) else answer
 
 
 class InterleavedTransactions(AsyncTransactions):
-    """The transactions of the clients of one process, which join none of each other."""
+    """The transactions of the clients of one process; they never join each other."""
 
     __slots__ = ()
 
     def __init__(self, store: Callable[[], Awaitable[Store]]) -> None:
         super().__init__(store)
-        # A client may stand between two steps of a transaction when another one of this process begins its own.
+        # One client may be between two steps of a transaction when another client of the process begins one.
         self._scope: Scope[AsyncTransaction] = Scope(object)
 
     async def _begin(self, attempt: int) -> AsyncSession:
@@ -101,16 +101,17 @@ class World(NamedTuple):
 class Process:
     """One process of an interleaving: the database of its clients.
 
-    Made by ``Interleaving.process``. Two clients of one process share its cached header, as two tasks do.
+    Created by ``Interleaving.process``. Two clients of one process share its cached header, as two tasks do.
 
     Args:
-        name: for tokens and stories.
-        models: the classes that this process declares; another process may declare others of the same collection.
-        retry: for every write.
-        world: the store, for snapshots, and where the retry loop looks at the clock.
+        name: used in tokens and histories.
+        models: the classes that this process declares; another process may declare other classes for the same
+            collection.
+        retry: the retry policy of every write.
+        world: the store for snapshots, and the clock of the retry loop.
 
     Attributes:
-        tokens: every token that this process has drawn, in order; empty where no answer can be lost.
+        tokens: every token that this process has generated, in order; empty if no answer can be lost.
     """
 
     __slots__ = ("_core", "_engine", "_repositories", "_transactions", "name", "tokens")
@@ -136,11 +137,11 @@ class Process:
         return Store(self._engine, self._core.context, self._core.form, self._core.view_for)
 
     def transaction(self) -> AsyncTransactionBlock:
-        """A transaction of one client; a block inside of it is one of its own."""
+        """Begin a transaction of one client; nested blocks are separate transactions."""
         return self._transactions.block()
 
     def transactional(self, retries: int | None = None) -> AsyncDecorator:
-        """A function that is run again after a conflict, in virtual time."""
+        """Decorate a function to run again after a conflict, in virtual time."""
         return self._transactions.decorator(retries)
 
     def _new_token(self) -> str:
@@ -149,7 +150,7 @@ class Process:
 
     @property
     def core(self) -> DatabaseCore:
-        """Declarations and the flows of the life cycle."""
+        """The declarations and the flows of the life cycle."""
         return self._core
 
     @property
@@ -191,9 +192,9 @@ class Process:
         return await _requests(self._core.drop_index(model, name))
 
     async def check(self, model: type[KvModel] | None = None, *, repair: Repair = False) -> CheckReport:
-        """Check that every index entry and counter equals f(records) and the reverse.
+        """Check that index entries and counters match the records exactly.
 
-        Counters are compared only if nobody commits anything meanwhile, as on an engine without snapshots.
+        Counters are compared only if no other commit happens meanwhile, as on an engine without snapshots.
         """
         report = await _requests(self._core.check(model, repair))
         for counting in self._core.recounts(model):
@@ -201,11 +202,11 @@ class Process:
         return report
 
     async def outcome(self, token: str) -> bool:
-        """Find out how a write ended whose answer was lost."""
+        """Find out whether a write was applied whose answer was lost."""
         return await _requests(self._core.outcome(token))
 
     async def sleep(self, seconds: float) -> None:
-        """Wait in virtual time; 0 or more seconds."""
+        """Wait in virtual time, 0 or more seconds."""
         await _requests(sleep(seconds))
 
 

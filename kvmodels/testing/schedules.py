@@ -1,9 +1,9 @@
-"""The events of an interleaving as values: faults, lines of a schedule, virtual time, the story of a run.
+"""The events of an interleaving as values: faults, schedule lines, virtual time and the history of a run.
 
 Rules of this module: data and its text form; nothing here runs a client. A line names the client of the next step, the
-kind of request that it must be, and the fault: ``ada``, ``ada read``, ``ada commit lose_answer``, ``ada end``,
-``deliver``, ``deliver 1``, ``advance 30``. One instant serves the clock of the engine and the stopwatch of the retry
-loop; it never goes back, and nothing waits for it.
+kind that its request must have, and the fault: ``ada``, ``ada read``, ``ada commit lose_answer``, ``ada end``,
+``deliver``, ``deliver 1``, ``advance 30``. The clock of the engine and the stopwatch of the retry loop share one
+virtual time, which never goes back; no code waits for it.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ _START_S = 1_700_000_000.0
 
 
 class VirtualTime:
-    """An instant that moves forward by hand.
+    """A clock that only moves when told to.
 
     Args:
-        start_s: seconds since the epoch at the beginning.
+        start_s: the start time in seconds since the epoch.
 
     Examples:
         >>> time = VirtualTime(start_s=100.0)
@@ -53,41 +53,41 @@ class VirtualTime:
         self._seconds = start_s
 
     def seconds(self) -> float:
-        """Seconds since the epoch."""
+        """Return seconds since the epoch."""
         return self._seconds
 
     def milliseconds(self) -> int:
-        """Milliseconds since the epoch, as an engine counts."""
+        """Return milliseconds since the epoch, the unit of engines."""
         return int(self._seconds * 1_000)
 
     def advance(self, seconds: float) -> None:
-        """Let time pass; 0 or more seconds."""
+        """Move the time forward by 0 or more seconds."""
         self._seconds += seconds
 
     def reach(self, instant_s: float) -> None:
-        """Let time pass until an instant, if that is still to come."""
+        """Move the time forward to an instant, unless it has already passed."""
         self._seconds = max(self._seconds, instant_s)
 
 
 Fault = Literal["lose_answer", "lose_request", "repeat", "echo", "hold", "cancel", "abandon"]
-"""What can happen to a request:
+"""The faults that can affect a request:
 
 - ``lose_answer``: a commit is applied, and CommitUnknownError raised.
 - ``lose_request``: a commit never arrives, and CommitUnknownError is raised.
 - ``repeat``: a commit arrives twice, and the second outcome is reported.
-- ``echo``: a commit is carried out and answered; if it was applied, a second delivery of it is still under way.
-- ``hold``: CommitUnknownError now; the commit is still under way and arrives at a later ``deliver``.
-- ``cancel``: the client is stopped, its request withdrawn.
-- ``abandon``: the client is stopped, its request is carried out.
+- ``echo``: a commit is carried out and answered; if it was applied, a second delivery of it is still pending.
+- ``hold``: CommitUnknownError is raised now; the commit is still pending and arrives at a later ``deliver``.
+- ``cancel``: the client is stopped and its request withdrawn.
+- ``abandon``: the client is stopped, but its request is carried out.
 """
 
 Kind = Literal["read", "commit", "now", "sleep", "turn", "wait", "end"]
 
 DELIVER: Final = "deliver"
-"""The line that lets a commit under way arrive: the oldest, or that of the given number, counted from 0."""
+"""The line that delivers a pending commit: the oldest, or the one with the given number, counted from 0."""
 
 ADVANCE: Final = "advance"
-"""The line that lets virtual time pass, in seconds."""
+"""The line that moves virtual time forward, in seconds."""
 
 _FAULTS: frozenset[str] = frozenset(get_args(Fault))
 _KINDS: frozenset[str] = frozenset(get_args(Kind))
@@ -109,9 +109,9 @@ STOPPING: frozenset[str] = frozenset({"cancel", "abandon"})
 
 @dataclass(frozen=True, slots=True)
 class FaultRates:
-    """How often a random run goes wrong: probabilities from 0 to 1, per commit; ``cancel`` per request of any kind.
+    """Fault rates of a random run: probabilities from 0 to 1 per commit; ``cancel`` applies to requests of any kind.
 
-    ``cancel`` stands for ``cancel`` and ``abandon`` in equal parts.
+    ``cancel`` is split equally between ``cancel`` and ``abandon``.
     """
 
     lose_answer: float = 0.0
@@ -123,11 +123,11 @@ class FaultRates:
 
     @property
     def lose_answers(self) -> bool:
-        """Whether a client may be left without an answer, so that operations need tokens."""
+        """Return whether a client may lose an answer, so that operations need tokens."""
         return self.lose_answer + self.lose_request + self.repeat + self.echo + self.hold > 0
 
     def draw(self, chance: random.Random, request: Request) -> Fault | None:
-        """The fault of one step, or None."""
+        """Return the fault of one step, or None."""
         if self.cancel and chance.random() < self.cancel:
             return "cancel" if chance.random() < 0.5 else "abandon"
         if not isinstance(request, Commit) or not self.lose_answers:
@@ -148,7 +148,7 @@ class FaultRates:
 
 
 class Line(NamedTuple):
-    """One line of a schedule: a client (or DELIVER, ADVANCE), the kind its request must have, a fault, a number."""
+    """One line of a schedule: a client (or DELIVER, ADVANCE), the required kind of request, a fault, a number."""
 
     name: str
     kind: str | None = None
@@ -157,15 +157,15 @@ class Line(NamedTuple):
 
     @property
     def lose_answers(self) -> bool:
-        """Whether this line leaves a client without an answer, or makes a commit arrive twice."""
+        """Return whether this line loses an answer or delivers a commit twice."""
         return self.fault is not None and self.fault not in STOPPING
 
 
 def parse_line(text: str) -> Line:
-    """Read one line of a schedule.
+    """Parse one line of a schedule.
 
     Raises:
-        InvalidArgumentError: a word that is no kind of request and no fault, or no number where one must be.
+        InvalidArgumentError: a word is neither a kind of request nor a fault, or a required number is missing.
 
     Examples:
         >>> parse_line("ada commit lose_answer")
@@ -201,18 +201,18 @@ def _unreadable(text: str) -> InvalidArgumentError:
 
 
 def kind_of(request: Request) -> Kind:
-    """The word for a request in a schedule."""
+    """Return the word for a request in a schedule."""
     return _KIND_OF[type(request)]
 
 
 class CommitArrival(NamedTuple):
-    """The arrival of one commit at the engine, the second delivery of it included.
+    """The arrival of one commit at the engine, including second deliveries.
 
     Attributes:
-        client: who sent it.
-        now_ms: the virtual time at which it arrived.
-        write: what arrived.
-        outcome: what became of it; an error when the engine refused it.
+        client: the sender.
+        now_ms: the virtual time of the arrival.
+        write: the commit.
+        outcome: the outcome, or the error if the engine refused the commit.
     """
 
     client: str
@@ -222,7 +222,7 @@ class CommitArrival(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """How a client ended: with what it returned, with an error of the library, or stopped in the middle."""
+    """How a client ended: with a return value, with an error of the library, or stopped midway."""
 
     returned: Any = None
     error: KvModelsError | None = None
@@ -230,7 +230,7 @@ class Outcome(NamedTuple):
 
 
 class Step(NamedTuple):
-    """One step of a run: the line that repeats it, what was asked and what came back (an error is one answer)."""
+    """One step of a run: the line that repeats it, the request, and the answer or error."""
 
     line: str
     request: Request | None
@@ -239,12 +239,12 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The steps and results of one run; ``str()`` of it is a story of one line per step.
+    """The steps and results of one run; ``str()`` shows one line per step.
 
     Attributes:
-        seed: of the run, or None.
-        steps: in order; ``lines`` repeats the run.
-        outcomes: by client.
+        seed: the seed of the run, or None.
+        steps: the steps in order; ``lines`` repeats the run.
+        outcomes: the outcome of each client.
         landings: every commit that arrived, in order.
     """
 

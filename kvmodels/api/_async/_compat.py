@@ -1,7 +1,7 @@
-"""Run flows, locks and workers with asyncio; ``api/_sync/_compat.py`` has the same names for threads.
+"""Run flows, locks and workers with asyncio; ``api/_sync/_compat.py`` defines the same names for threads.
 
-Rules of this module: both modules define the same names, so that every other facade is written once. Nothing here
-knows what a flow does.
+Rules of this module: both modules define the same names, so that all other facades have one source. Nothing here
+depends on the content of a flow.
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ Worker: TypeAlias = "asyncio.Task[None]"
 
 
 def open_eagerly(_: Callable[[], object]) -> None:
-    """Leave an object of the constructor closed: it is opened by its first ``await``."""
+    """Leave the new object closed; its first ``await`` opens it."""
 
 
 async def engine_of(opening: Opening) -> Engine:
-    """Return the engine, opened in a thread if it is not open yet.
+    """Return the engine; if it is not open yet, open it in a thread.
 
-    If the task is cancelled meanwhile, the thread finishes the opening and ``opening`` owns the engine.
+    If the task is cancelled meanwhile, the thread finishes opening the engine, and ``opening`` owns it.
     """
     engine = opening.engine
     return await in_thread(opening.open) if engine is None else engine
 
 
 async def close_store(opening: Opening) -> None:
-    """Close the engine without blocking the event loop, and open it no more."""
+    """Close the engine without blocking the event loop, and refuse to open it again."""
     engine = opening.engine
     if engine is not None:
         await event_loop.aclose(engine)
         return
     try:
-        await in_thread(opening.close)  # which waits for another task that opens it
+        await in_thread(opening.close)  # waits for another task that is opening it
     except EngineError:
         opening.close()
 
@@ -92,20 +92,20 @@ class AsyncModelRunner:
         return self._core.context
 
     def get(self, arguments: tuple[Any, ...], lookups: Mapping[str, Any], /) -> Coroutine[Any, Any, Any]:
-        """Run ``lookup.get`` to its end."""
+        """Run ``lookup.get`` to its end and return its result."""
         return self.run(lookup.get(self._core.context, self.schema, arguments, lookups))
 
     def run(self, flow: AnyFlow[T]) -> Coroutine[Any, Any, T]:
-        """Run a flow to its end."""
-        # Not awaited here: of a thousand tasks that wait, each would keep a coroutine more.
+        """Run a flow to its end and return its result."""
+        # Not awaited here: a thousand waiting tasks would keep a thousand more coroutines.
         return run(self._opening.open(), flow)
 
 
 class AsyncEvent(asyncio.Event):
-    """An event to wait for with a time limit."""
+    """An event with a time limit for waiting."""
 
     async def wait_for(self, seconds: float) -> bool:
-        """Wait until it is set, and return whether it is."""
+        """Wait until the event is set or the time is up, and return whether it is set."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):  # not wait_for(), which can lose a cancellation in Python 3.11
                 await self.wait()
@@ -113,11 +113,11 @@ class AsyncEvent(asyncio.Event):
 
 
 def from_any_thread(function: Callable[[], object]) -> Callable[[], None]:
-    """Return a function that any thread may call to have ``function`` called in this event loop."""
+    """Return a function that any thread may call to run ``function`` in this event loop."""
     loop = asyncio.get_running_loop()
 
     def call() -> None:
-        with contextlib.suppress(RuntimeError):  # a closed loop refuses the call, and no task waits in it
+        with contextlib.suppress(RuntimeError):  # a closed loop refuses the call, but then no task waits in it
             loop.call_soon_threadsafe(function)
 
     return call
@@ -130,7 +130,7 @@ def start_worker(
     url: str | None = None,  # noqa: ARG001 - of the store, for the error of a thread that does not start
     ended: Callable[[], object] | None = None,
 ) -> Worker:
-    """Run a function in a task of its own; ``ended`` is called at its end, also if it was cancelled before it began."""
+    """Run a function in a task; ``ended`` is called at its end, even if the task was cancelled before it began."""
     task = asyncio.get_running_loop().create_task(function(), name=name)
     if ended is not None:
         task.add_done_callback(lambda _: ended())
@@ -138,7 +138,7 @@ def start_worker(
 
 
 async def join_worker(worker: Worker, seconds: float | None = None) -> bool:
-    """Wait until a worker has ended, and return whether it has."""
+    """Wait until a worker has ended or the time is up, and return whether it has ended."""
     await asyncio.wait((worker,), timeout=seconds)
     return worker.done()
 
@@ -149,13 +149,13 @@ def current_worker() -> Worker | None:
 
 
 def is_being_cancelled() -> bool:
-    """Return whether the running task was cancelled: the loop is being shut down, and nothing may be awaited."""
+    """Return whether the running task is being cancelled: the loop shuts down, and nothing may be awaited."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0
 
 
 def require_handler(_: Callable[[Any], object], __: Engine | None) -> None:
-    """Check that a handler of messages can be called from here.
+    """Check that a message handler can be called from here.
 
     Raises:
         UnsupportedError: no event loop is running.
@@ -176,7 +176,7 @@ async def call_handler(handler: Callable[[Any], object], message: Any) -> None:
 
 
 def require_hook(_: Callable[[], object]) -> None:
-    """Accept any function to call after a commit: a coroutine function is awaited."""
+    """Accept any function as a callback after a commit; coroutine functions are awaited."""
 
 
 def require_transactional(function: Callable[..., object]) -> None:
@@ -191,7 +191,7 @@ def require_transactional(function: Callable[..., object]) -> None:
 
 
 async def run_after(functions: Iterable[Callable[[], object]]) -> None:
-    """Call functions after a commit, and await coroutines; raise their errors when all were called."""
+    """Call functions after a commit, and await coroutines; raise their errors after all were called."""
     failed: list[Callable[[], object]] = []
     for function in functions:
         try:

@@ -1,7 +1,7 @@
-"""The database: open a store with its models, hand out repositories, look after the indexes.
+"""The database: open a store with its models, return repositories, and manage indexes and schemas.
 
-Rules of this module: a method runs one flow and decides nothing. What only an open store needs is loaded with the first
-one.
+Rules of this module: a method runs one flow and contains no decisions. Code that only an open store needs is loaded
+when the first store opens.
 """
 
 from __future__ import annotations
@@ -40,31 +40,33 @@ T = TypeVar("T")
 
 
 class AsyncDatabase:
-    """A store opened with the models that live in it.
+    """A store opened with the models that it holds.
 
-    Opening lists new collections in the store's catalogue. An index that was added to a collection with records is
-    not built by opening: queries that need it raise IndexNotReadyError until ``build_indexes()`` has run. Safe to
-    share between threads, or tasks of one event loop; not after a fork. An asynchronous database is opened by
-    ``async with`` or ``await db.open()``, a synchronous one by its constructor.
+    Opening lists new collections in the store's catalogue, but builds no index: if an index was added to a collection
+    with records, queries that need it raise IndexNotReadyError until ``build_indexes()`` has run. A database is safe to
+    share between threads, or between tasks of one event loop, but not after a fork. An asynchronous database is opened
+    by ``async with`` or ``await db.open()``, a synchronous one by its constructor.
 
     Args:
         url: ``memory://``, ``memory://name``, a path, ``sqlite:///relative``, ``sqlite:////absolute``,
             ``sqlite://:memory:``, ``lmdb:///relative`` or ``lmdb:////absolute`` (needs the extra ``lmdb``),
             ``postgresql://user@host/database`` (needs the extra ``postgres``).
         models: the model classes.
-        codec: how values are packed: ``"msgpack"``, or ``"v8"`` as Deno does; see ``docs/concepts/deno-values.md``.
-        limits: sizes that are refused; the smaller of these and the engine's hold.
-        durability: ``"commit"``: what was committed survives power loss; ``"relaxed"``: it survives a killed process,
-            and after power loss the file is intact and holds the earlier part of it.
-        clock: returns milliseconds since the epoch; decides on expiry. None for the system's.
+        codec: the encoding of values: ``"msgpack"``, or ``"v8"``, which Deno uses; see
+            ``docs/concepts/deno-values.md``.
+        limits: maximum sizes; the smaller of these and the engine's apply.
+        durability: ``"commit"``: committed data survives power loss. ``"relaxed"``: it survives a killed process; after
+            power loss the file is intact, but the latest commits may be missing.
+        clock: a function that returns milliseconds since the epoch and decides when records expire; None for the system
+            clock.
         readonly: every write raises ReadOnlyError.
-        retry: how often and how long a conflicting write is tried again.
+        retry: how often and how long a conflicting write is retried.
         require_current: raise SchemaMismatchError when an index is not ready.
-        engine_options: what the engine takes besides, such as ``busy_timeout`` (seconds) of SQLite.
+        engine_options: options of the engine, such as ``busy_timeout`` (seconds) of SQLite.
 
     Raises:
         ModelDefinitionError: two models or indexes would share keys.
-        SchemaMismatchError: the store is of a newer format, or not current with ``require_current``.
+        SchemaMismatchError: the store has a newer format, or an index is not ready and ``require_current`` is set.
         InvalidArgumentError, EngineError: the store cannot be opened.
 
     Examples:
@@ -104,17 +106,17 @@ class AsyncDatabase:
 
     @classmethod
     def from_engine(cls, engine: base.Engine, core: database_core.DatabaseCore) -> Self:
-        """A database over an engine that is open already, such as a ``FaultEngine``; closing it closes the engine.
+        """Return a database over an open engine, such as a ``FaultEngine``; closing the database closes the engine.
 
         Args:
-            engine: where the store is.
+            engine: the open engine.
             core: the declarations and the injected clocks.
 
         Returns:
             The database.
 
         Raises:
-            ModelDefinitionError, SchemaMismatchError: as the constructor.
+            ModelDefinitionError, SchemaMismatchError: as for the constructor.
         """
         database = cls.__new__(cls)
         database._start(core, kv_opening.Opening.done(engine))
@@ -131,14 +133,14 @@ class AsyncDatabase:
 
     # async only
     async def open(self) -> Self:
-        """Open the store and list new collections; a second call does nothing.
+        """Open the store and list new collections; a second call has no effect.
 
         Returns:
             The database itself.
 
         Raises:
-            ModelDefinitionError, SchemaMismatchError, InvalidArgumentError, EngineError: it cannot be opened.
-            ClosedError: it was closed.
+            ModelDefinitionError, SchemaMismatchError, InvalidArgumentError, EngineError: the store cannot be opened.
+            ClosedError: the database was closed.
         """
         await self._open()
         return self
@@ -146,7 +148,7 @@ class AsyncDatabase:
     # end async only
     async def _open(self) -> None:
         engine = await worlds.engine_of(self._opening)
-        engine.now_ms()  # a closed engine does not tell the time
+        engine.now_ms()  # raises if the engine was closed
         if not self._is_open:
             try:
                 await worlds.run(engine, self._core.open(engine))
@@ -163,13 +165,13 @@ class AsyncDatabase:
         return worlds.run(self._engine, flow)
 
     async def _store(self) -> transaction_scope.Store:
-        context = self._core.context  # first of all: nothing is opened if it is not open
+        context = self._core.context  # first, so that nothing is opened if the database is not open
         return transaction_scope.Store(self._engine, context, self._core.form, self._core.view_for)
 
     def __getitem__(self, model: type[M]) -> repositories.AsyncRepository[M]:
         try:
             known: repositories.AsyncRepository[M] | None = self._repositories.get(model)
-        except TypeError:  # an object of a model, perhaps, which has no hash
+        except TypeError:  # probably an object of a model, which has no hash
             known = None
         if known is not None:
             return known
@@ -179,7 +181,7 @@ class AsyncDatabase:
         return made
 
     def repository(self, model: type[M]) -> repositories.AsyncRepository[M]:
-        """The repository of a model; the same as ``db[model]``.
+        """Return the repository of a model; the same as ``db[model]``.
 
         Args:
             model: one of the models that the database was opened with.
@@ -196,7 +198,7 @@ class AsyncDatabase:
     def kv(self) -> key_value.AsyncKv:
         """The key-value API of the same store; raw writes to keys of models raise ReservedKeyError.
 
-        A view: closing it leaves the store open, which the database closes.
+        A view: closing it leaves the store open. The database closes the store.
         """
         if not self._core.is_open:
             raise self._core.not_open()
@@ -204,26 +206,26 @@ class AsyncDatabase:
 
     @property
     def signals(self) -> signalling.Signals:
-        """Functions to run before and after writes of this handle: ``db.signals.after_insert.connect(f, User)``."""
+        """Functions that run before and after writes of this handle: ``db.signals.after_insert.connect(f, User)``."""
         return self._core.signals
 
     def transaction(self) -> transactions.AsyncTransactionBlock:
-        """Read and write several records as one: all of it is committed at the end of the block, or nothing.
+        """Begin a transaction: all reads and writes of its block are committed together at its end, or not at all.
 
-        ``tx[User]`` has every verb and query of ``db[User]``. It reads from one state of the store, with what the
-        transaction itself has written; the commit checks that what was read is unchanged. What goes through ``db``
-        inside of the block is no part of the transaction. A block that is entered by code that the block calls or
-        awaits joins it.
+        ``tx[User]`` has every method of ``db[User]``. It reads one state of the store plus the transaction's own
+        writes; the commit checks that all data that was read is unchanged. Calls on ``db`` inside the block are not
+        part of the transaction. A block that is entered by code that this block calls or awaits joins it.
 
         Returns:
-            A block: ``with db.transaction() as tx``. Cost: one commit of as many checks as keys were read.
+            A block for ``with db.transaction() as tx``. Cost: one commit with one check for each key that was read.
 
         Raises:
-            TransactionConflictError: at the end: something that was read was written by others; nothing was written.
+            TransactionConflictError: at the end: another writer changed data that was read; nothing was written.
             UniqueViolationError: at the end: a unique value belongs to another record.
-            TransactionSuspendedError: at the beginning: a suspended generator of this thread or task has one open.
-            TransactionAbortedError: at the end: an exception has left an inner block.
-            OperationTooLargeError: at the end: more was read or written than one operation may hold.
+            TransactionSuspendedError: at the beginning: a suspended generator of this thread or task has an open
+                transaction.
+            TransactionAbortedError: at the end: an exception escaped from an inner block.
+            OperationTooLargeError: at the end: more was read or written than one operation can hold.
             CommitUnknownError: the answer was lost, and the outcome could not be found out.
 
         Examples:
@@ -243,23 +245,23 @@ class AsyncDatabase:
         return self._transactions.block()
 
     def transactional(self, retries: int | None = None) -> transactions.AsyncDecorator:
-        """Make a function a transaction that is run again from its beginning after a conflict.
+        """Decorate a function to run in a transaction, and to run again from its beginning after a conflict.
 
-        The function gets the transaction as its first argument, and its callers leave that out. It should do nothing
-        else that lasts, because it may run several times: use ``tx.on_commit`` for what is to happen once. After a
-        conflict it waits in a queue of this process for its turn on the keys that it lost. Called in a
-        transaction of the same database and task, it joins that.
+        The function receives the transaction as its first argument; its callers omit it. Because it may run several
+        times, it should have no other lasting effects: pass them to ``tx.on_commit``, which runs them once. After a
+        conflict, the function waits in a queue of this process for its turn on the conflicting keys. If it is called in
+        a transaction of the same database and task, it joins that transaction.
 
         Args:
-            retries: how often it is run again at most, 0 or more; None for the attempts of the ``RetryPolicy`` of the
-                database, which are 50 by default. The deadline of the policy ends it in any case.
+            retries: the maximum number of reruns, 0 or more; None for the attempts of the database's ``RetryPolicy``,
+                50 by default. The deadline of the policy always applies too.
 
         Returns:
             A decorator.
 
         Raises:
             RetriesExhaustedError: when the function is called: every run met a conflict.
-            InvalidArgumentError: no number of retries, or no function that can be run again.
+            InvalidArgumentError: ``retries`` is not a valid number, or the function cannot be run again.
 
         Examples:
             >>> from kvmodels import KvModel, PrimaryKey
@@ -286,29 +288,28 @@ class AsyncDatabase:
         progress: Callable[[pace.SchemaProgress], object] | None = None,
         throttle: float | None = None,
     ) -> findings.CheckReport:
-        """Check that every index entry and counter equals f(records) and the reverse; safe beside live writers.
+        """Check that index entries and counters match the records exactly; safe next to live writers.
 
         Args:
             model: check only its collection; None for all.
-            repair: True mends entries, and builds an aggregate index with wrong counters once more, which rewrites
-                every record; ``"all"`` also deletes foreign keys and rows that are no documents.
-                A document that the model does not accept is kept by every repair: mend the model, or remove it with
-                ``repository.remove(key)``.
-            progress: called after each batch with a ``SchemaProgress`` whose ``step`` is ``"check"``; what it raises
-                ends the check.
-            throttle: the most rows per second; None for no limit.
+            repair: True repairs entries, and rebuilds an aggregate index with wrong counters, which rewrites every
+                record. ``"all"`` also deletes foreign keys and undecodable rows. No repair deletes a document that its
+                model rejects: fix the model, or remove the document with ``repository.remove(key)``.
+            progress: called after each batch with a ``SchemaProgress`` whose ``step`` is ``"check"``; an exception that
+                it raises ends the check.
+            throttle: the maximum number of rows per second; None for no limit.
 
         Returns:
-            What was found. Cost: reads every record and entry once, in batches of 500, and what differs once more; for
-            aggregate indexes every record once more in one snapshot, which keeps a number per counter in memory.
-            Entries of collections that no declared model covers are compared as the store describes their indexes,
-            and never repaired. ``unchecked`` of the report names what was not compared, with the reason: indexes that
-            are not complete or that this release does not declare, counters of undeclared collections, and counters
-            beside records that cannot be read.
+            The findings. Cost: reads every record and entry once, in batches of 500, and every difference a second
+            time. For aggregate indexes it reads every record once more in one snapshot, and keeps one number per
+            counter in memory. Entries of collections without a declared model are compared with the index definitions
+            in the store, and never repaired. ``unchecked`` of the report lists everything that was not compared, with
+            the reason: indexes that are incomplete or not declared by this release, counters of undeclared collections,
+            and counters next to unreadable records.
 
         Raises:
-            InvalidArgumentError: an unknown kind of repair, or a throttle that is no positive number.
-            SnapshotExpiredError: counting took longer than the engine keeps a snapshot (``snapshot_max_age``).
+            InvalidArgumentError: an unknown kind of repair, or a throttle that is not a positive number.
+            SnapshotExpiredError: counting took longer than the maximum age of a snapshot (``snapshot_max_age``).
 
         Examples:
             >>> async with AsyncDatabase("memory://") as db:
@@ -331,39 +332,41 @@ class AsyncDatabase:
         progress: Callable[[pace.SchemaProgress], object] | None = None,
         throttle: float | None = None,
     ) -> tuple[building.BuildReport, ...]:
-        """Build every declared index that is not ready, beside readers and writers.
+        """Build every declared index that is not ready, next to live readers and writers.
 
-        Any number of processes may build at once, and a build that was interrupted goes on where it stopped.
+        Any number of processes may build at the same time. An interrupted build resumes where it stopped.
 
         Args:
-            models: build only theirs; none given: all.
-            progress: called after each batch with a ``SchemaProgress``; what it raises ends the build until the next.
-            throttle: the most records per second; None for no limit.
+            models: build only the indexes of these models; by default those of all.
+            progress: called after each batch with a ``SchemaProgress``; an exception that it raises stops the build,
+                which the next call resumes.
+            throttle: the maximum number of records per second; None for no limit.
 
         Returns:
             One report per index that was not ready. Cost: reads every record once; one commit per batch.
 
         Raises:
-            SchemaMismatchError: this process may not write a collection.
-            InvalidArgumentError: a throttle that is no positive number.
+            SchemaMismatchError: this process must not write to one of the collections.
+            InvalidArgumentError: the throttle is not a positive number.
         """
         return await self._run(self._core.build_indexes(models, pace.Pace(progress, throttle)))
 
     async def plan(self, *models: type[KvModel], sample: int | None = SAMPLE) -> evolution.SchemaPlan:
-        """Compare the models with the store: what differs, by which rule, and what ``apply()`` would do about it.
+        """Return the differences between the models and the store, and how ``apply()`` would resolve them.
 
         Args:
-            models: compare only these; none given: all.
-            sample: how many records of each collection the models are tried on, in the order of their keys: each is
-                read, and one that waits for an upgrade is made anew as it would be written, but for a unique value
-                that another record has; 0 for none, None for all.
+            models: compare only these models; by default all.
+            sample: how many records of each collection to try the models on, in key order. Each is read, and a record
+                that needs an upgrade is also upgraded and validated for writing, except for unique values that another
+                record has. 0 for no records, None for all.
 
         Returns:
-            The plan; print it. Cost: a read of the catalogue, and for each collection one of the sample, whose records
-            are decoded; one read per 500 records of a larger one.
+            The plan; print it. Cost: one read of the catalogue and, for each collection, one read per 500 records of
+            the sample, which are decoded.
 
         Raises:
-            InvalidArgumentError: the database was opened without one of the models, or a sample that is no number.
+            InvalidArgumentError: the database was opened without one of the models, or the sample is not a valid
+                number.
 
         Examples:
             >>> from kvmodels import AsyncDatabase
@@ -381,30 +384,31 @@ class AsyncDatabase:
         throttle: float | None = None,
         sample: int | None = SAMPLE,
     ) -> plan_apply.SchemaReport:
-        """Bring the store in line with the models: do every step of the plan, beside readers and writers.
+        """Bring the store in line with the models: carry out every step of the plan next to live readers and writers.
 
-        Indexes are built and switched by one commit each, records are rewritten where an index waits for an upgrade,
-        entries that nobody needs are removed. Any number of processes may apply at once, and what was interrupted goes
-        on where it stopped when it is applied again.
+        Each index is built and then activated in one commit. Records are rewritten if an index waits for an upgrade,
+        and obsolete entries are removed. Any number of processes may call it at the same time; if it is interrupted,
+        the next call resumes.
 
         Args:
-            models: only these; none given: all.
-            allow: names of what the plan asks to be allowed: ``"drop_index"``, ``"forget_field"``, ``"change_type"``,
-                ``"leave_records"``.
-            progress: called after each batch with a ``SchemaProgress``; what it raises ends the work until the next.
-            throttle: the most records per second; None for no limit.
-            sample: how many records of each collection the models are tried on before anything is done; see ``plan()``.
+            models: apply only the changes of these models; by default those of all.
+            allow: names of changes that the plan says must be allowed: ``"drop_index"``, ``"forget_field"``,
+                ``"change_type"``, ``"leave_records"``.
+            progress: called after each batch with a ``SchemaProgress``; an exception that it raises stops the work,
+                which the next call resumes.
+            throttle: the maximum number of records per second; None for no limit.
+            sample: how many records of each collection to try the models on before anything is changed; see ``plan()``.
 
         Returns:
-            What was done; ``complete`` is False while violations are left. Cost: that of ``plan()``; for each index
-            that is built, and for a migration, every record is read once; one commit per batch.
+            The changes made; ``complete`` is False if violations are left. Cost: the cost of ``plan()``, and one read
+            of every record for each index build and each migration, with one commit per batch.
 
         Raises:
-            SchemaChangeRefusedError: a step is refused, or a record of the sample that a raised schema version would
-                leave unreadable; nothing was done.
+            SchemaChangeRefusedError: a step is refused, or a record of the sample would become unreadable under the
+                raised schema version; nothing was changed.
             SchemaMismatchError: a newer release of the program was applied meanwhile.
-            InvalidArgumentError: an unknown name in ``allow``, a throttle that is no positive number, or a sample that
-                is no number.
+            InvalidArgumentError: an unknown name in ``allow``, a throttle that is not a positive number, or an invalid
+                sample.
         """
         return await self._run(self._core.apply(models, allow, pace.Pace(progress, throttle), sample))
 
@@ -416,61 +420,63 @@ class AsyncDatabase:
         progress: Callable[[pace.SchemaProgress], object] | None = None,
         throttle: float | None = None,
     ) -> migrate_flows.MigrationReport:
-        """Rewrite every record of an older schema version as the upgrades of the model make it.
+        """Rewrite every record of an older schema version with the upgrades of the model.
 
-        Needed where an index waits for it, which ``apply()`` does by itself; else records are upgraded when they are
-        read, and this only takes the work from later reads. Resumable, by any number of processes. A schema version
-        that was not applied yet is raised without a trial, which ``apply()`` makes first.
+        ``apply()`` calls it if an index needs it. Otherwise records are upgraded when they are read, and this method
+        only saves later reads that work. It can be resumed, by any number of processes. If the declared schema version
+        was not applied yet, it is raised without the trial that ``apply()`` makes first.
 
         Args:
             model: one of the registered models.
-            forget: fields that the model does not declare any more, whose values are taken out of the records, also
-                where an upgrade has left them behind; every record is read for it.
-            progress: called after each batch with a ``SchemaProgress``; what it raises ends the work until the next.
-            throttle: the most records per second; None for no limit.
+            forget: names of fields that the model no longer declares; their values are removed from all records,
+                including values that an upgrade left in place. Every record is read for it.
+            progress: called after each batch with a ``SchemaProgress``; an exception that it raises stops the work,
+                which the next call resumes.
+            throttle: the maximum number of records per second; None for no limit.
 
         Returns:
-            How many records were rewritten, and those that cannot be. Cost: reads every record once; one commit per
-            batch; nothing but a read when no record is older.
+            The number of rewritten records, and the records that cannot be rewritten. Cost: reads every record once,
+            with one commit per batch; only one read if no record is older.
 
         Raises:
-            SchemaMismatchError: this process may not write the collection.
-            InvalidArgumentError: ``forget`` names a declared or reserved field, or a throttle is no positive number.
+            SchemaMismatchError: this process must not write to the collection.
+            InvalidArgumentError: ``forget`` names a declared or reserved field, or the throttle is not a positive
+                number.
         """
         return await self._run(self._core.migrate(model, forget, pace.Pace(progress, throttle)))
 
     async def violations(
         self, model: type[KvModel], index: str | None = None, *, limit: int = 1_000
     ) -> list[listing.RecordViolation]:
-        """The records that keep an index from becoming readable, or a migration from its end.
+        """Return the records that prevent an index from becoming readable, or a migration from completing.
 
         Args:
             model: one of the registered models.
-            index: only those of this one; None for all, and for the records that cannot be migrated.
-            limit: the most of each index.
+            index: only the records of this index; None for those of all indexes and of the migration.
+            limit: the maximum number of records for each index.
 
         Returns:
-            Them, in the order of their values and keys. Cost: two reads for each index that is not ready.
+            The violations in the order of their values and keys. Cost: two reads for each index that is not ready.
 
         Raises:
-            UnknownFieldError: there is no such index.
-            InvalidArgumentError: a limit that is no positive number.
+            UnknownFieldError: the model has no such index.
+            InvalidArgumentError: the limit is not a positive number.
         """
         return await self._run(self._core.violations(model, index, limit))
 
     async def resolve(self, model: type[KvModel], index: str | None = None) -> tuple[building.BuildReport, ...]:
-        """Look at the violations of an index again, after their records were changed; without any it becomes readable.
+        """Check the violations of an index again after their records were changed; without any, it becomes readable.
 
         Args:
             model: one of the registered models.
-            index: only this one; None for all that have violations.
+            index: only this index; None for all indexes with violations.
 
         Returns:
-            One report per index, with what is left. Cost: two reads and a commit for each violation.
+            One report per index, with the remaining violations. Cost: two reads and a commit for each violation.
 
         Raises:
             UnknownFieldError: the model declares no such index.
-            SchemaMismatchError: this process may not write the collection.
+            SchemaMismatchError: this process must not write to the collection.
         """
         return await self._run(self._core.resolve(model, index))
 
@@ -482,51 +488,52 @@ class AsyncDatabase:
             name: the index, declared or not.
 
         Returns:
-            False when the store lists no such index. Cost: one commit, then one per 400 entries.
+            Whether the store listed the index. Cost: one commit, then one per 400 entries.
 
         Raises:
             InvalidArgumentError: the database was opened without this model.
-            SchemaMismatchError: a newer release has raised the schema version, so this one only reads.
+            SchemaMismatchError: a newer release has raised the schema version, so this process may only read.
         """
         return await self._run(self._core.drop_index(model, name))
 
     # --- the rest ---------------------------------------------------------------------------------------------
 
     async def outcome(self, token: str) -> bool:
-        """Find out how a write ended whose answer was lost (``CommitUnknownError.token``).
+        """Find out whether a write was applied whose answer was lost (``CommitUnknownError.token``).
 
         Args:
-            token: of the error; it is kept for 15 minutes at least.
+            token: the token of the error; the store keeps it for at least 15 minutes.
 
         Returns:
-            True when it was applied; False when it was not and never will be. Cost: one commit, or one and a read.
+            True if the write was applied; False if it was not and never will be. Cost: one commit, possibly one read
+            too.
 
         Raises:
-            CommitUnknownError: these answers were lost as well.
+            CommitUnknownError: the answers to these requests were lost too.
         """
         return await self._run(self._core.outcome(token))
 
     async def forget_bulk(self, resume_id: str) -> bool:
-        """Forget a bulk write that was begun with ``resume_id``, or its result, so that the id is free again.
+        """Delete the progress or result of a bulk write with a ``resume_id``, so that the id can be used again.
 
-        What it has written stays. A process that is at it stops before its next batch.
+        The records that it has written stay. A process that is running it stops before its next batch.
 
         Args:
-            resume_id: of the bulk write.
+            resume_id: the id of the bulk write.
 
         Returns:
-            Whether there was one. Cost: one commit, and one for each 500 rows that it has kept.
+            Whether there was such a bulk write. Cost: one commit, and one for each 500 rows of its stored state.
 
         Raises:
-            InvalidArgumentError: no id.
+            InvalidArgumentError: the id is invalid.
         """
         return await self._run(self._core.forget_bulk(resume_id))
 
     async def close(self) -> None:
-        """Close the store; waits for running handlers and calls, and may be called twice."""
+        """Close the store; waits for running handlers and calls; idempotent."""
         await key_value.AsyncKv(
             self._opening, self._core.form
-        ).close()  # the owner of the store, which ``db.kv`` is not
+        ).close()  # closes the store, which closing ``db.kv`` does not do
 
     async def __aenter__(self) -> Self:
         # async only

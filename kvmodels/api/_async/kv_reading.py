@@ -1,7 +1,7 @@
-"""The reads that a store and its snapshots share, such as ``get`` and ``list``, with the iterators that they return.
+"""The reads that a store and its snapshots share, such as ``get`` and ``list``, and their iterators.
 
-Rules of this module: a method runs one flow and decides nothing. An engine is opened, and a snapshot taken, where it is
-first read, because both wait for a disk.
+Rules of this module: a method runs one flow and contains no decisions. An engine is opened, and a snapshot taken, at
+the first read, because both wait for a disk.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from kvmodels.flows.kv.store_format import StoreFormat
 
 
 class AsyncKvReading:
-    """The reads of a store: each sees the state at its moment, or all of them that of a snapshot.
+    """The read methods of a store and of a snapshot: each call reads the present state, or the state of the snapshot.
 
     Args:
         opening: the engine, open or to be opened.
-        form: how keys and values are packed.
+        form: the encoding of keys and values.
     """
 
     __slots__ = ("_form", "_opening")
@@ -46,11 +46,11 @@ class AsyncKvReading:
             key: the key; the empty key is always absent.
 
         Returns:
-            The entry; its value and versionstamp are None when the key is absent or expired.
+            The entry; its value and versionstamp are None if the key is absent or expired.
 
         Raises:
-            InvalidKeyError, KeyTooLargeError: not a key, or too long.
-            DecodeError: what is stored cannot be read.
+            InvalidKeyError, KeyTooLargeError: the key is invalid or too long.
+            DecodeError: the stored value cannot be read.
 
         Examples:
             >>> from kvmodels import open_async_kv
@@ -66,15 +66,15 @@ class AsyncKvReading:
         """Read several keys in one snapshot: one read of as many rows.
 
         Args:
-            keys: the keys, in any order, with or without repetition.
+            keys: the keys, in any order; repetitions are allowed.
 
         Returns:
             One entry for each key, in their order.
 
         Raises:
-            InvalidKeyError, KeyTooLargeError: not a key, or too long.
+            InvalidKeyError, KeyTooLargeError: a key is invalid or too long.
             OperationTooLargeError: more keys than the engine reads at once.
-            DecodeError: what is stored cannot be read.
+            DecodeError: a stored value cannot be read.
         """
         engine, snapshot = await self._source()
         limits = self._form.limits_within(engine.limits)
@@ -95,30 +95,30 @@ class AsyncKvReading:
     ) -> AsyncKvListIterator:
         """Iterate over a range of keys in key order, in batches.
 
-        On a store each batch is its own snapshot, and between batches nothing stays open; on a snapshot all of them
-        see its state. Give ``prefix``, ``prefix`` with ``start`` or ``end``, or ``start`` and ``end``.
+        On a store, each batch is its own snapshot, and nothing stays open between batches; on a snapshot, all batches
+        see its state. Pass ``prefix``, ``prefix`` with ``start`` or ``end``, or ``start`` and ``end``.
 
         Args:
             prefix: list keys that begin with these parts and have more; ``()`` lists everything.
-            start: the first key, included; it need not exist.
-            end: the key after the last, excluded; it need not exist.
-            limit: the largest number of entries, 1 or more; None for all.
+            start: the first key, included; it does not have to exist.
+            end: the end of the range, excluded; it does not have to exist.
+            limit: the maximum number of entries, 1 or more; None for all.
             reverse: the same keys in descending order.
-            cursor: go on behind the entry where another listing of the same selector had this ``cursor``; it may go
-                in the other direction. None or ``""``: from the beginning.
-            batch_size: entries that are fetched at once, 1 or more; None for ``limit`` or 100, at most 500.
+            cursor: resume after the entry at which another listing of the same selector had this ``cursor``; the
+                direction may differ. None or ``""`` starts at the beginning.
+            batch_size: entries per request, 1 or more; None for ``limit`` or 100, at most 500.
             consistency: ``"eventual"`` allows an answer from a replica that lags behind. An engine without replicas,
-                as in memory and on SQLite, reads the last commit in either case.
-            keys_only: leave the values where they are: entries have the value None, and nothing is decoded.
+                such as memory and SQLite, reads the last commit in either case.
+            keys_only: do not read values: entries have the value None, and nothing is decoded.
 
         Returns:
             An iterator of entries with a ``cursor``; nothing is read before its first item.
 
         Raises:
-            InvalidArgumentError: a selector or option that makes no sense.
-            InvalidCursorError: no cursor, or one that is outside the selector.
-            InvalidKeyError: a selector that is not a key.
-            OperationTooLargeError: at the first item: a ``batch_size`` above what the engine reads at once.
+            InvalidArgumentError: a selector or option is invalid.
+            InvalidCursorError: the cursor is invalid or outside the selector.
+            InvalidKeyError: a part of the selector is not a key.
+            OperationTooLargeError: at the first item: ``batch_size`` is above the engine's limit.
 
         Examples:
             >>> from kvmodels import open_async_kv
@@ -136,19 +136,19 @@ class AsyncKvReading:
         return AsyncKvListIterator(self._fetch, listings.Listing(self._form, selection, options))
 
     async def count(self, prefix: Key | None = None, *, start: Key | None = None, end: Key | None = None) -> int:
-        """Count the keys of a range in one snapshot: one read of keys, without values, for each thousand.
+        """Count the keys of a range in one snapshot: one read of keys without values per thousand.
 
         Args:
             prefix: count keys that begin with these parts and have more; ``()`` counts everything.
             start: the first key, included.
-            end: the key after the last, excluded.
+            end: the end of the range, excluded.
 
         Returns:
             The number of keys that ``list`` would return.
 
         Raises:
             InvalidArgumentError, InvalidKeyError: as for ``list``.
-            SnapshotExpiredError: it took longer than the engine keeps a snapshot.
+            SnapshotExpiredError: counting took longer than the maximum age of a snapshot.
 
         Examples:
             >>> from kvmodels import open_async_kv
@@ -166,7 +166,7 @@ class AsyncKvReading:
             return await run(engine, counting, snapshot=state)
 
     async def _source(self) -> tuple[Engine, StoreSnapshot | None]:
-        """The engine, and the snapshot that is read instead of its present state."""
+        """Return the engine, and the snapshot to read instead of its present state, if any."""
         return await engine_of(self._opening), None
 
     async def _fetch(self, listing: listings.Listing) -> bool:
@@ -179,16 +179,16 @@ class AsyncKvReading:
 
 
 class AsyncKvSnapshot(AsyncKvReading):
-    """A state of a store that stays as it is while others write; made by ``Kv.snapshot``.
+    """A snapshot of a store, which does not change while others write; created by ``Kv.snapshot``.
 
-    ``snapshot`` takes it; asynchronously ``async with``, ``open()`` or the first read does.
-    Close it soon, or use it in a ``with`` statement: it holds a connection of SQLite and keeps its log from being
-    shortened, and memory keeps every row that is replaced meanwhile. After the option ``snapshot_max_age`` (60
-    seconds) its reads raise SnapshotExpiredError.
+    ``snapshot`` takes it at once; an asynchronous snapshot is taken by ``async with``, ``open()`` or the first read.
+    Close it soon, or use it in a ``with`` statement: on SQLite it holds a connection and prevents the write-ahead log
+    from being truncated, and the memory engine keeps every row that is replaced meanwhile. After the time of the option
+    ``snapshot_max_age`` (60 seconds), its reads raise SnapshotExpiredError.
 
     Args:
         opening: the engine, open or to be opened.
-        form: how keys and values are packed.
+        form: the encoding of keys and values.
     """
 
     __slots__ = ("_closed", "_lock", "_state", "_versionstamp")
@@ -203,10 +203,10 @@ class AsyncKvSnapshot(AsyncKvReading):
 
     @property
     def versionstamp(self) -> str:
-        """The versionstamp of the last commit that the snapshot contains: 20 hexadecimal digits.
+        """The versionstamp of the last commit in the snapshot: 20 hexadecimal digits.
 
         Raises:
-            ClosedError: only of an asynchronous snapshot: it was not taken yet.
+            ClosedError: an asynchronous snapshot was not taken yet.
         """
         if self._versionstamp is None:
             raise self._not_open("this snapshot is not open yet")
@@ -218,13 +218,13 @@ class AsyncKvSnapshot(AsyncKvReading):
 
         Raises:
             ClosedError: the snapshot or its store is closed.
-            EngineError: the engine cannot take it.
+            EngineError: the engine cannot take a snapshot.
         """
         await self._source()
 
     # end async only
     async def close(self) -> None:
-        """Let the engine forget the state; idempotent."""
+        """Release the snapshot; idempotent."""
         self._closed = True
         async with self._lock:
             state, self._state = self._state, None
@@ -266,7 +266,7 @@ class AsyncKvSnapshot(AsyncKvReading):
 
 
 class AsyncKvListIterator(AsyncIterator[Entry]):
-    """The entries of ``list``, fetched in batches as they are asked for."""
+    """The entries of ``list``, fetched in batches during the iteration."""
 
     __slots__ = ("_fetch", "_listing")
 
@@ -276,13 +276,13 @@ class AsyncKvListIterator(AsyncIterator[Entry]):
 
     @property
     def cursor(self) -> str:
-        """Where another listing resumes: after the last entry, or ``""`` after the end.
+        """The position where another listing resumes: after the last entry, or ``""`` after the end.
 
-        It holds the key parts that the selector leaves open, in base64url, exactly as Deno's. At the ``limit`` it is
-        that of the last entry, even if nothing follows.
+        It encodes the key parts that the selector leaves open in base64url, exactly like Deno's. At the ``limit`` it is
+        the position of the last entry, even if no entry follows.
 
         Raises:
-            InvalidArgumentError: before the first entry, unless the listing began with a cursor.
+            InvalidArgumentError: called before the first entry, and the listing did not begin with a cursor.
         """
         return self._listing.cursor
 
@@ -294,7 +294,7 @@ class AsyncKvListIterator(AsyncIterator[Entry]):
 
 
 class AsyncKvWatchIterator(AsyncIterator[list[Entry]]):
-    """The entries of watched keys, each time they change; between two items nothing is open and nothing is queued."""
+    """The entries of watched keys at each change; between two items nothing is open and nothing is queued."""
 
     __slots__ = ("_opening", "_watch")
 
@@ -306,7 +306,7 @@ class AsyncKvWatchIterator(AsyncIterator[list[Entry]]):
     def versionstamp(self) -> str | None:
         """Every change up to this commit was delivered; pass it as ``since`` to resume a watch of a prefix.
 
-        None before the first item, and of a prefix as long as the state of the beginning is being delivered.
+        None before the first item; for a prefix, also while the initial state is being delivered.
         """
         return self._watch.versionstamp
 

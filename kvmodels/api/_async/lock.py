@@ -1,6 +1,7 @@
-"""AsyncLock: a named lock that is kept in the store and renewed by a worker while it is held.
+"""AsyncLock: a named lock in the store, renewed by a worker while it is held.
 
-Rules of this module: what holds is decided in ``kvmodels.flows.kv.lock``; here is the worker that renews.
+Rules of this module: ``kvmodels.flows.kv.lock`` contains the rules of the lock; this module contains the worker that
+renews it.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ LONGEST_WAIT_MS: Final = 365 * 24 * 3600 * 1000
 
 
 class AsyncLock:
-    """A lock of a store; made by ``Kv.lock``. It may be taken again after it was released."""
+    """A lock of a store; created by ``Kv.lock``. It can be acquired again after it was released."""
 
     __slots__ = ("_claim", "_form", "_leases", "_lost", "_name", "_opening", "_renewing", "_stop", "_ttl_ms", "_wait_s")
 
@@ -49,14 +50,14 @@ class AsyncLock:
 
     @property
     def name(self) -> str:
-        """Which lock it is."""
+        """The name of the lock."""
         return self._name
 
     @property
     def fencing_token(self) -> int:
-        """A number that is greater than that of every earlier holder, for the resource to compare.
+        """A number that is greater than the fencing token of every earlier holder, for the resource to compare.
 
-        It is below 2**53 on the engines of this library, and stays what it is until the lock is released.
+        It is below 2**53 on the engines of this library, and constant until the lock is released.
 
         Raises:
             InvalidArgumentError: the lock is not held.
@@ -64,7 +65,7 @@ class AsyncLock:
         return require_held(self._claim).fencing_token
 
     def check(self) -> None:
-        """Make sure that the lock is still held, without a request to the store.
+        """Check that the lock is still held, without a request to the store.
 
         Raises:
             LockLostError: the lease has ended.
@@ -76,17 +77,17 @@ class AsyncLock:
             raise lost_lock(self._name, claim)
 
     async def acquire(self) -> bool:
-        """Take the lock: one read and one commit when it is free.
+        """Acquire the lock: one read and one commit if it is free.
 
-        An interrupt or a cancellation leaves neither the lock nor a place in the queue.
+        An interrupt or a cancellation leaves neither the lock nor a ticket in the queue.
 
         Returns:
-            Whether it was taken; False when it was not free in the time that ``wait`` gives.
+            Whether it was acquired; False if it did not become free within ``wait``.
 
         Raises:
-            InvalidArgumentError: this object holds it already.
+            InvalidArgumentError: this object already holds the lock.
             KeyTooLargeError: the name is too long.
-            EngineError: the thread that renews the lock could not be started; the lock was given back.
+            EngineError: the thread that renews the lock could not be started; the lock was released.
         """
         if self._claim is not None:
             raise InvalidArgumentError(
@@ -113,8 +114,8 @@ class AsyncLock:
         except BaseException as error:
             self._stop.set()
             self._claim = self._renewing = None
-            if not isinstance(error, GeneratorExit):  # where nothing can be awaited; then the lease and the ticket end
-                with contextlib.suppress(KvModelsError):  # the first error counts, and tickets expire
+            if not isinstance(error, GeneratorExit):  # cannot await then; lease and ticket expire
+                with contextlib.suppress(KvModelsError):  # the first error is raised, and tickets expire
                     await run_to_end(lambda: run(engine, claim.withdraw()))
             raise
         return taken
@@ -125,12 +126,12 @@ class AsyncLock:
         self._renewing = start_worker(lambda: self._renew(engine, claim, stop), "kvmodels-lock", url=engine.url)
 
     async def release(self) -> None:
-        """Give the lock back: one commit, which touches nothing if another holder has it.
+        """Release the lock: one commit, which changes nothing if another holder has it.
 
-        An interrupt or a cancellation is raised when the lock has been given back.
+        An interrupt or a cancellation is raised after the lock was released.
 
         Raises:
-            LockLostError: it was lost before.
+            LockLostError: the lease had ended before.
             InvalidArgumentError: the lock is not held.
         """
         claim = require_held(self._claim)
@@ -160,7 +161,7 @@ class AsyncLock:
         except LockLostError as lost:
             if error is None:
                 raise
-            error.add_note(str(lost))  # what the body raised says more
+            error.add_note(str(lost))  # the exception of the body is more informative
 
     def __repr__(self) -> str:
         return f"<AsyncLock {self._name!r}>"
@@ -181,10 +182,10 @@ class AsyncLock:
 
 
 def lock_arguments(name: object, ttl: object, wait: object) -> tuple[int, float]:
-    """Check the arguments of ``lock``; return the lease in milliseconds and the longest wait in seconds.
+    """Return the lease in milliseconds and the maximum wait in seconds, after checking the arguments of ``lock``.
 
     Raises:
-        InvalidArgumentError, InvalidValueError: one that makes no sense.
+        InvalidArgumentError, InvalidValueError: an argument is invalid.
     """
     require_text("name", name, "Give a str that is not empty, without lone surrogates.")
     ttl_ms = duration_ms("ttl", ttl, shortest_ms=SHORTEST_TTL_MS, longest_ms=LONGEST_TTL_MS)
@@ -192,7 +193,7 @@ def lock_arguments(name: object, ttl: object, wait: object) -> tuple[int, float]
 
 
 def require_held(claim: lock_flows.LockClaim | None) -> lock_flows.LockClaim:
-    """Return the claim of a lock that is held. Raises InvalidArgumentError: it is not."""
+    """Return the claim of a held lock. Raises InvalidArgumentError if it is not held."""
     if claim is None:
         raise InvalidArgumentError("the lock is not held", hint="Use it inside a with statement, or acquire() it.")
     return claim
@@ -204,7 +205,7 @@ def lost_lock(name: str, claim: lock_flows.LockClaim) -> LockLostError:
 
 
 def not_obtained(name: str, wait_s: float) -> RetriesExhaustedError:
-    """Return the error for a ``with`` statement that got no lock in time."""
+    """Return the error for a ``with`` statement that did not get the lock in time."""
     return RetriesExhaustedError(
         "the lock was not free in time",
         elapsed_s=wait_s,

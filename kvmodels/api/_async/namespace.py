@@ -1,6 +1,6 @@
 """Namespaces: a small store of text keys inside the store.
 
-Rules of this module: a method runs one flow of ``kvmodels.flows.kv.namespace`` and decides nothing.
+Rules of this module: a method runs one flow of ``kvmodels.flows.kv.namespace`` and contains no decisions.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ T = TypeVar("T")
 
 
 class AsyncNamespace:
-    """Text keys with values in a part of a store; made by ``Kv.namespace``.
+    """Text keys with values in a separate part of a store; created by ``Kv.namespace``.
 
-    ``get`` returns None for a key that is absent or expired, and nothing else: None cannot be stored, and an empty
-    value is a value. Values are equal when their encodings are. Safe to share between threads,
-    or tasks of one event loop.
+    ``get`` returns None only for an absent or expired key: None cannot be stored, and an empty value counts as a value.
+    Two values are equal if their encodings are equal. Safe to share between threads, or between tasks of one event
+    loop.
 
     Args:
-        opening: where it is stored, open or to be opened.
-        form: confines every key.
-        kv: the key-value API, confined like that.
+        opening: the engine, open or to be opened.
+        form: confines all keys to the namespace.
+        kv: the key-value API, confined in the same way.
     """
 
     __slots__ = ("_form", "_kv", "_opening")
@@ -43,24 +43,24 @@ class AsyncNamespace:
 
     @property
     def kv(self) -> key_value.AsyncKv:
-        """The whole key-value API, confined to the namespace: the key ``"a"`` is its key ``("a",)``.
+        """The complete key-value API, confined to the namespace: the key ``"a"`` is its key ``("a",)``.
 
         A view: closing it, or the end of its ``with`` statement, leaves the store open.
         """
         return self._kv
 
     def namespace(self, name: str, *, limits: Limits | None = None) -> AsyncNamespace:
-        """A namespace inside this one, which no key of this one is in; its limits hold inside as well.
+        """Return a namespace inside this one, separate from the keys of this one; the limits of this one apply too.
 
         Args:
-            name: which one; any text that is not empty.
-            limits: hold besides; of each number the smaller.
+            name: the name of the namespace, a non-empty str.
+            limits: additional limits; the smaller values apply.
 
         Returns:
             The inner namespace.
 
         Raises:
-            InvalidArgumentError: the name is empty or no text, or the limits are none.
+            InvalidArgumentError: the name is not a non-empty str, or ``limits`` is not a ``Limits`` object.
         """
         return self._kv.namespace(name, limits=limits)
 
@@ -68,52 +68,52 @@ class AsyncNamespace:
         """Read a value: one read.
 
         Args:
-            key: a text that is not empty.
+            key: a non-empty str.
 
         Returns:
-            The value; None when the key is absent or expired.
+            The value; None if the key is absent or expired.
 
         Raises:
-            InvalidKeyError, KeyTooLargeError: not a key, or too long.
-            DecodeError: what is stored cannot be read.
+            InvalidKeyError, KeyTooLargeError: the key is invalid or too long.
+            DecodeError: the stored value cannot be read.
         """
         return await self._run(lambda limits: flows.get_value(self._form, limits, key))
 
     async def set(self, key: str, value: Any, *, expire_in: float | timedelta | None = None) -> None:
-        """Store a value, whatever is there, expired or not: one commit.
+        """Store a value, replacing any existing one, expired or not: one commit.
 
         Args:
-            key: a text that is not empty.
-            value: any value that can be stored, but None.
-            expire_in: seconds or a timedelta, 0 or more, exact to the millisecond; None to keep it for ever.
+            key: a non-empty str.
+            value: any storable value except None.
+            expire_in: lifetime as seconds or a timedelta, 0 or more, exact to the millisecond; None: no deadline.
 
         Raises:
             InvalidKeyError, ReservedKeyError, KeyTooLargeError: the key cannot be written.
             InvalidValueError, ValueTooLargeError: the value cannot be stored.
-            InvalidArgumentError: ``expire_in`` makes no sense.
-            CommitUnknownError: the answer was lost; the value may be stored.
+            InvalidArgumentError: ``expire_in`` is invalid.
+            CommitUnknownError: the answer was lost; the value may have been stored.
         """
         await self._run(lambda limits: flows.set_value(self._form, limits, key, value, expire_in))
 
     async def delete(self, key: str) -> None:
-        """Remove a key, if it is there: one commit.
+        """Remove a key; no effect if it is absent: one commit.
 
         Args:
-            key: a text that is not empty.
+            key: a non-empty str.
 
         Raises:
             InvalidKeyError, ReservedKeyError, KeyTooLargeError: the key cannot be written.
-            CommitUnknownError: the answer was lost; the key may be removed.
+            CommitUnknownError: the answer was lost; the key may have been removed.
         """
         await self._run(lambda limits: flows.delete_value(self._form, limits, key))
 
     async def delete_all(self) -> int:
-        """Remove every key, those of ``kv`` included, but neither namespaces inside nor the queue and locks of ``kv``.
+        """Remove every key, including those of ``kv``, but not nested namespaces, nor the queue and locks of ``kv``.
 
-        Keys are removed a thousand at a time, each time atomically; one that is written meanwhile may stay.
+        Each commit removes a thousand keys; a key that is written meanwhile may stay.
 
         Returns:
-            How many keys were removed.
+            The number of removed keys.
 
         Raises:
             CommitUnknownError: an answer was lost; some keys may be left.
@@ -121,21 +121,21 @@ class AsyncNamespace:
         return await self._run(lambda limits: flows.delete_all(self._form, limits))
 
     async def list_keys(self, page: int = 0, per_page: int = 100, prefix: str = "") -> list[str]:
-        """One page of the keys, in the order of their UTF-8 bytes; filtered in the store, so only the last is short.
+        """Return one page of the keys, in the order of their UTF-8 bytes; every page except the last is full.
 
-        Pages are counted from the beginning at each call, in a snapshot of its own: beside writers a key may move to
-        another page. ``kv.list`` with a cursor goes on behind a key instead.
+        Each call counts pages from the beginning, in its own snapshot: next to live writers, a key may move to another
+        page. ``kv.list`` with a cursor resumes after a key instead.
 
         Args:
-            page: the number of the page, from 0 on.
-            per_page: keys on a page, 1 or more.
-            prefix: only keys that begin with this text.
+            page: the number of the page, counted from 0.
+            per_page: keys per page, 1 or more.
+            prefix: only keys that begin with this str.
 
         Returns:
-            The keys of the page; empty behind the last one. Cost: reading the keys of the pages before as well.
+            The keys of the page; empty after the last page. Cost: also reads the keys of all earlier pages.
 
         Raises:
-            InvalidArgumentError: an argument that makes no sense.
+            InvalidArgumentError: an argument is invalid.
         """
         engine = await engine_of(self._opening)
         listing = flows.list_keys(self._form, self._form.limits_within(engine.limits), page, per_page, prefix)
@@ -147,25 +147,25 @@ class AsyncNamespace:
     ) -> bool:
         """Store ``new`` if the key holds ``old``: one read and one commit.
 
-        Nobody can come between the comparison and the write. A value that was changed and changed back is equal, as
-        values are compared and not their history; ``kv.atomic().check(entry)`` tells the two apart.
+        No other write can happen between the comparison and the write. Only values are compared, so a value that was
+        changed and changed back counts as equal; use ``kv.atomic().check(entry)`` to detect that.
 
         Args:
-            key: a text that is not empty.
-            old: the value that must be there; None if the key must be absent or expired.
-            new: what to store; not None.
-            expire_in: seconds or a timedelta, 0 or more, exact to the millisecond; None to keep it without a deadline.
-                By default the deadline of the key stays, and a key that was absent gets none.
+            key: a non-empty str.
+            old: the expected value; None if the key must be absent or expired.
+            new: the value to store; not None.
+            expire_in: lifetime as seconds or a timedelta, 0 or more, exact to the millisecond; None for no deadline. By
+                default the key keeps its deadline, and a key that was absent gets none.
 
         Returns:
-            Whether it was stored.
+            Whether the value was stored.
 
         Raises:
             InvalidKeyError, ReservedKeyError, KeyTooLargeError: the key cannot be written.
             InvalidValueError, ValueTooLargeError: the value cannot be stored.
             InvalidArgumentError: ``expire_in`` is negative or too large.
-            RetriesExhaustedError: the same value was written again at every attempt.
-            CommitUnknownError: the answer was lost; the value may be stored.
+            RetriesExhaustedError: other writers rewrote the same value during every attempt.
+            CommitUnknownError: the answer was lost; the value may have been stored.
         """
         return await self._run(
             lambda limits: flows.compare_and_set(self._form, limits, key, old, new, expire_in=expire_in)
@@ -175,44 +175,44 @@ class AsyncNamespace:
         """Remove a key if it holds ``old``: one read and one commit.
 
         Args:
-            key: a text that is not empty.
-            old: the value that must be there; with None nothing is ever removed.
+            key: a non-empty str.
+            old: the expected value; with None nothing is ever removed.
 
         Returns:
-            Whether it was removed.
+            Whether the key was removed.
 
         Raises:
             InvalidKeyError, ReservedKeyError, KeyTooLargeError: the key cannot be written.
-            RetriesExhaustedError: the same value was written again at every attempt.
-            CommitUnknownError: the answer was lost; the key may be removed.
+            RetriesExhaustedError: other writers rewrote the same value during every attempt.
+            CommitUnknownError: the answer was lost; the key may have been removed.
         """
         return await self._run(lambda limits: flows.compare_and_delete(self._form, limits, key, old))
 
     async def get_json(self, key: str) -> Any:
-        """Read a value that ``set_json`` has stored.
+        """Read a value that was stored by ``set_json``.
 
         Args:
-            key: a text that is not empty.
+            key: a non-empty str.
 
         Returns:
-            The value; None when the key is absent or expired.
+            The value; None if the key is absent or expired.
 
         Raises:
-            InvalidKeyError, KeyTooLargeError: not a key, or too long.
-            DecodeError: what is stored is not JSON.
+            InvalidKeyError, KeyTooLargeError: the key is invalid or too long.
+            DecodeError: the stored bytes are not JSON.
         """
         return flows.unpack_json(key, await self.get(key))
 
     async def set_json(self, key: str, value: Any, *, expire_in: float | timedelta | None = None) -> None:
-        """Store a value as JSON bytes, with sorted keys, for programs that read nothing else.
+        """Store a value as JSON bytes with sorted keys, for programs that only read JSON.
 
         Args:
-            key: a text that is not empty.
-            value: what JSON can hold, but None.
+            key: a non-empty str.
+            value: any JSON value except None.
             expire_in: as in ``set``.
 
         Raises:
-            InvalidValueError: the value cannot be written as JSON; and what ``set`` raises.
+            InvalidValueError: the value cannot be written as JSON. Errors of ``set`` are raised too.
         """
         await self.set(key, flows.pack_json(value), expire_in=expire_in)
 
@@ -222,16 +222,16 @@ class AsyncNamespace:
         """Store ``new`` as JSON if the key holds the JSON of ``old``.
 
         Args:
-            key: a text that is not empty.
-            old: the value that must be there; None if the key must be absent or expired.
-            new: what to store; not None.
+            key: a non-empty str.
+            old: the expected value; None if the key must be absent or expired.
+            new: the value to store; not None.
             expire_in: as in ``compare_and_set``.
 
         Returns:
-            Whether it was stored.
+            Whether the value was stored.
 
         Raises:
-            InvalidValueError: a value cannot be written as JSON; and what ``compare_and_set`` raises.
+            InvalidValueError: a value cannot be written as JSON. Errors of ``compare_and_set`` are raised too.
         """
         packed = None if old is None else flows.pack_json(old)
         return await self.compare_and_set(key, packed, flows.pack_json(new), expire_in=expire_in)
@@ -240,14 +240,14 @@ class AsyncNamespace:
         """Remove a key if it holds the JSON of ``old``.
 
         Args:
-            key: a text that is not empty.
-            old: the value that must be there; with None nothing is ever removed.
+            key: a non-empty str.
+            old: the expected value; with None nothing is ever removed.
 
         Returns:
-            Whether it was removed.
+            Whether the key was removed.
 
         Raises:
-            InvalidValueError: the value cannot be written as JSON; and what ``compare_and_delete`` raises.
+            InvalidValueError: the value cannot be written as JSON. Errors of ``compare_and_delete`` are raised too.
         """
         return await self.compare_and_delete(key, None if old is None else flows.pack_json(old))
 

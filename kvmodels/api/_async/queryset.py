@@ -1,7 +1,7 @@
-"""AsyncQuerySet: the records that satisfy conditions; made by ``filter()`` of a repository, which is one itself.
+"""AsyncQuerySet: the records that satisfy conditions; created by ``filter()`` of a repository, itself a query set.
 
-Rules of this module: one-line methods over ``kvmodels.query``, which describes what is asked for, and over the flows
-that read and write. Nothing is read before a method asks for results.
+Rules of this module: one-line methods over ``kvmodels.query``, which describes queries, and over the flows that read
+and write. Nothing is read before a method asks for results.
 """
 
 from __future__ import annotations
@@ -60,15 +60,15 @@ class AsyncRunner(Protocol):
 class AsyncQuerySet(Generic[R]):
     """The records of one model that satisfy conditions, in an order; or values of their fields.
 
-    Immutable and lazy: every method that narrows or orders gives a new query set, and nothing is read until it is
-    iterated or asked. Results are streamed in batches. Each batch is one snapshot; a record that is not written
-    between the first and the last batch is returned exactly once. It is safe to share
-    between threads, or tasks of one event loop.
+    Immutable and lazy: every method that narrows or orders returns a new query set. The query runs only when you
+    iterate over it or call a method that needs results. Results are streamed in batches. Each batch is one snapshot; a
+    record that is not written between the first and the last batch is returned exactly once. A query set is safe to
+    share between threads, or between tasks of one event loop.
 
     Args:
         runner: runs flows against the store.
-        query: what is asked for.
-        shape: from the values of fields to a result; None when the results are objects.
+        query: the filter, order and slice.
+        shape: converts field values to a result; None if the results are objects.
 
     Examples:
         >>> from kvmodels import AsyncDatabase, Index, Indexed, KvModel, PrimaryKey
@@ -104,10 +104,10 @@ class AsyncQuerySet(Generic[R]):
     def __bool__(self) -> bool:
         raise self._query.no_truth()
 
-    # --- what is asked for ------------------------------------------------------------------------------------
+    # # --- building the query -----------------------------------------------------------------------------------
 
     def all(self) -> AsyncQuerySet[R]:
-        """The same query.
+        """Return the same query.
 
         Returns:
             A new query set. Cost: none, nothing is read.
@@ -115,29 +115,30 @@ class AsyncQuerySet(Generic[R]):
         return self._with(self._query)
 
     def filter(self, /, *expressions: Expression, **lookups: Any) -> AsyncQuerySet[R]:
-        """Only what satisfies all of these conditions as well.
+        """Return the results that also satisfy all of these conditions.
 
-        ``field=None`` finds None; comparisons never match None; ``ne`` and ``not_in`` match it.
+        ``field=None`` matches None. Comparisons never match None; ``ne`` and ``not_in`` do.
 
         Args:
             expressions: such as ``User.age >= 18``.
-            lookups: such as ``age__gte=18``; exact, ne, gt, gte, lt, lte, in, not_in, range, startswith, contains,
-                isnull; of fields with several values contains, contains_any, contains_all and ``any__`` before another.
+            lookups: such as ``age__gte=18``. Lookups are exact, ne, gt, gte, lt, lte, in, not_in, range, startswith,
+                contains and isnull; for fields with several values contains, contains_any, contains_all, and ``any__``
+                before another lookup.
 
         Returns:
             A new query set. Cost: none, nothing is read.
 
         Raises:
-            UnknownFieldError, UnknownLookupError: no such field, or no such lookup for it.
-            InvalidValueError: an operand that the field cannot hold.
-            InvalidArgumentError: a slice has been taken.
+            UnknownFieldError, UnknownLookupError: no such field, or no such lookup for this field.
+            InvalidValueError: the field cannot hold an operand.
+            InvalidArgumentError: the query set is a slice.
         """
         return self._with(self._query.filtered(expressions, lookups))
 
     def exclude(self, /, *expressions: Expression, **lookups: Any) -> AsyncQuerySet[R]:
-        """Without what satisfies all of these conditions together.
+        """Return the results without those that satisfy all of these conditions together.
 
-        Plain negation, as in Django: ``exclude(age__gt=5)`` keeps records whose age is None.
+        This is plain negation, as in Django: ``exclude(age__gt=5)`` keeps records whose age is None.
 
         Args:
             expressions: as in ``filter``.
@@ -152,10 +153,10 @@ class AsyncQuerySet(Generic[R]):
         return self._with(self._query.excluding(expressions, lookups))
 
     def order_by(self, *columns: OrderColumn) -> AsyncQuerySet[R]:
-        """In this order, which an index or the primary key must supply; it replaces the one before.
+        """Return the results in this order, replacing any earlier one; an index or the primary key must supply it.
 
-        Equal records follow in the order of their primary keys. Without columns: in the order of the index that
-        serves the query, which ``explain().order`` tells.
+        Equal records are ordered by their primary keys. Without columns, the results have the order of the index that
+        serves the query; ``explain().order`` shows it.
 
         Args:
             columns: ``"age"``, ``"-age"``, ``User.age.desc()``; ``"pk"`` is the primary key.
@@ -164,24 +165,24 @@ class AsyncQuerySet(Generic[R]):
             A new query set. Cost: none, nothing is read.
 
         Raises:
-            UnknownFieldError, UnknownLookupError: no such field, or its values have no order.
-            InvalidArgumentError: a slice has been taken.
+            UnknownFieldError, UnknownLookupError: no such field, or its values cannot be ordered.
+            InvalidArgumentError: the query set is a slice.
         """
         return self._with(self._query.ordered(columns))
 
     def reverse(self) -> AsyncQuerySet[R]:
-        """In the opposite order.
+        """Return the results in the opposite order.
 
         Returns:
             A new query set. Cost: none, nothing is read.
 
         Raises:
-            InvalidArgumentError: a slice has been taken.
+            InvalidArgumentError: the query set is a slice.
         """
         return self._with(self._query.reversed())
 
     def allow_scan(self) -> AsyncQuerySet[R]:
-        """May read the whole collection and test each record, if no index serves the filter; harmless otherwise.
+        """Allow a scan of the whole collection that tests each record, if no index serves the filter.
 
         Returns:
             A new query set. Cost: none, nothing is read.
@@ -189,19 +190,19 @@ class AsyncQuerySet(Generic[R]):
         return self._with(self._query.scanning())
 
     def sort_in_memory(self, limit: int = 10_000) -> AsyncQuerySet[R]:
-        """May hold results in memory to put them into an order, or to tell distinct values or groups apart.
+        """Allow results to be held in memory, to sort them or to find distinct values or groups.
 
-        Harmless where an index gives the order: then nothing is held.
+        No effect if an index supplies the order: then nothing is held.
 
         Args:
-            limit: the most results, distinct values or groups that may be held, 1 or more; more of them are an
-                OperationTooLargeError. Of a slice ``[:n]`` only ``n`` results are held.
+            limit: the maximum number of results, distinct values or groups in memory, 1 or more; a query with more
+                raises OperationTooLargeError. Of a slice ``[:n]``, only ``n`` results are held.
 
         Returns:
             A new query set. Cost: none, nothing is read.
 
         Raises:
-            InvalidArgumentError: the limit is below 1, or a slice has been taken.
+            InvalidArgumentError: the limit is below 1, or the query set is a slice.
             InvalidValueError: the limit is not an int.
 
         Examples:
@@ -217,7 +218,7 @@ class AsyncQuerySet(Generic[R]):
         return self._with(self._query.sorting(limit))
 
     def using_index(self, index: str) -> AsyncQuerySet[R]:
-        """Read through this index and no other; refused if it does not serve the query.
+        """Read only through this index; the query is refused if the index does not serve it.
 
         Args:
             index: the name of an index, or ``"pk"`` for the primary key.
@@ -226,8 +227,8 @@ class AsyncQuerySet(Generic[R]):
             A new query set. Cost: none, nothing is read.
 
         Raises:
-            UnknownFieldError: the model declares no index of this name; the nearest one is suggested.
-            InvalidArgumentError: a slice has been taken.
+            UnknownFieldError: the model declares no such index; the error suggests the nearest name.
+            InvalidArgumentError: the query set is a slice.
 
         Examples:
             >>> from kvmodels import AsyncDatabase, Indexed, KvModel, PrimaryKey
@@ -243,18 +244,18 @@ class AsyncQuerySet(Generic[R]):
         return self._with(self._query.through(index))
 
     def distinct(self) -> AsyncQuerySet[R]:
-        """Of equal results only the first; objects are distinct anyway, by their primary keys.
+        """Return each distinct result once; objects are always distinct, by their primary keys.
 
-        Values are read from an index that has them side by side, behind columns that the filter binds to one value:
-        a jump from each value to the next, however many records have it. Where there is no such index,
-        ``sort_in_memory(limit)`` holds the distinct values in memory, ``limit`` of them at most. They come in the
-        order of the fields, unless ``order_by`` asks for another order of the same fields.
+        An index supplies distinct values if its columns are the fields that the filter fixes, then these fields; the
+        query then skips from value to value, however many records have each value. Without such an index,
+        ``sort_in_memory(limit)`` holds the distinct values in memory, at most ``limit`` of them. They are in the order
+        of the fields, unless ``order_by`` requests another order of the same fields.
 
         Returns:
-            A new query set. Cost: of an index, about one to four rows for each value.
+            A new query set. Cost: with an index, about one to four rows for each value.
 
         Raises:
-            InvalidArgumentError: a slice has been taken.
+            InvalidArgumentError: the query set is a slice.
 
         Examples:
             >>> from kvmodels import AsyncDatabase, Indexed, KvModel, PrimaryKey
@@ -269,22 +270,22 @@ class AsyncQuerySet(Generic[R]):
         """
         return self._with(projections.distinct_query(self._query))
 
-    # --- in which shape ---------------------------------------------------------------------------------------
+    # # --- the form of results ----------------------------------------------------------------------------------
 
     def values(self, *fields: projections.FieldName) -> AsyncQuerySet[dict[str, Any]]:
-        """Dicts of some fields instead of objects.
+        """Return dicts of some fields instead of objects.
 
         Args:
-            fields: ``"name"``, ``User.name``, paths such as ``"address.city"``, computed columns, ``"pk"``; every
-                field when none is given.
+            fields: ``"name"``, ``User.name``, paths such as ``"address.city"``, computed columns, ``"pk"``; all fields
+                by default.
 
         Returns:
-            A new query set; each value is what the attribute of the object is. Cost: as for objects; no records are
-            read where the entries of the index hold all these fields.
+            A new query set; each value equals the attribute of the object. Cost: as for objects; no records are read if
+            the index entries contain all these fields.
 
         Raises:
             UnknownFieldError: the model has no such field.
-            InvalidValueError: something that names no field.
+            InvalidValueError: an argument does not name a field.
 
         Examples:
             >>> from kvmodels import AsyncDatabase, KvModel, PrimaryKey
@@ -324,18 +325,18 @@ class AsyncQuerySet(Generic[R]):
     @overload
     def values_list(self, *fields: projections.FieldName, flat: bool = False) -> AsyncQuerySet[Any]: ...
     def values_list(self, *fields: projections.FieldName, flat: bool = False) -> AsyncQuerySet[Any]:
-        """Tuples of some fields instead of objects.
+        """Return tuples of some fields instead of objects.
 
         Args:
-            fields: as in ``values``.
-            flat: the values of the only field by themselves.
+            fields: as for ``values``.
+            flat: return the bare values of a single field instead of tuples.
 
         Returns:
-            A new query set. Cost: as ``values``.
+            A new query set. Cost: as for ``values``.
 
         Raises:
-            UnknownFieldError, InvalidValueError: as in ``values``.
-            InvalidArgumentError: ``flat`` with none or several fields.
+            UnknownFieldError, InvalidValueError: as for ``values``.
+            InvalidArgumentError: ``flat`` without a field or with several fields.
 
         Examples:
             >>> from kvmodels import AsyncDatabase, KvModel, PrimaryKey
@@ -354,19 +355,19 @@ class AsyncQuerySet(Generic[R]):
         return AsyncQuerySet(self._runner, projections.projected(self._query, selected), shape)
 
     def only(self, projection: type[P]) -> AsyncQuerySet[P]:
-        """Objects of a class with fewer fields.
+        """Return objects of a class with fewer fields.
 
         Args:
-            projection: a pydantic model, dataclass, TypedDict or NamedTuple whose fields are some of the model's; a
-                nested model may be one with fewer fields too, and ``address__city`` names a field of one.
+            projection: a pydantic model, dataclass, TypedDict or NamedTuple with some of the model's fields. A nested
+                model may have fewer fields too, and a field named ``address__city`` holds a field of a nested model.
 
         Returns:
-            A new query set. Its objects are not records: they cannot be saved. Cost: as ``values``.
+            A new query set. Its objects are not records and cannot be saved. Cost: as for ``values``.
 
         Raises:
             UnknownFieldError: the class has a field that the model does not have.
-            InvalidValueError, InvalidArgumentError: no such class, or a stored model.
-            pydantic.ValidationError: while reading: a value is not what the class declares.
+            InvalidValueError, InvalidArgumentError: not a class of these kinds, or a stored model.
+            pydantic.ValidationError: during the iteration: a value does not fit the class.
 
         Examples:
             >>> from dataclasses import dataclass
@@ -388,18 +389,19 @@ class AsyncQuerySet(Generic[R]):
         return AsyncQuerySet(self._runner, projections.projected(self._query, selected), shape)
 
     def group_by(self, *fields: projections.FieldName) -> AsyncGroupedQuery:
-        """Records in groups of equal values, to be counted and summed by ``aggregate``.
+        """Group records by equal values, to count and sum them with ``aggregate``.
 
         Args:
-            fields: as in ``values``; of types that an index can hold. One of them may have several values: a record
-                then is in the group of each.
+            fields: as for ``values``; their types must be indexable. One of them may have several values; its records
+                are in one group for each value.
 
         Returns:
-            A grouped query; ``group_by("country").aggregate(Count())`` gives the rows. Cost: none, nothing is read.
+            A grouped query; ``group_by("country").aggregate(Count())`` returns the rows. Cost: none, nothing is read.
 
         Raises:
-            UnknownFieldError, UnknownLookupError: no such field, or its values cannot be in an index.
-            InvalidArgumentError: no field, one twice, a slice has been taken, or the order is not one of the groups.
+            UnknownFieldError, UnknownLookupError: no such field, or its type cannot be indexed.
+            InvalidArgumentError: no field, a repeated field, the query set is a slice, or the order does not fit the
+                groups.
 
         Examples:
             >>> from kvmodels import AsyncDatabase, Count, Indexed, KvModel, Max, PrimaryKey
@@ -425,10 +427,10 @@ class AsyncQuerySet(Generic[R]):
     @overload
     def __getitem__(self, item: slice) -> AsyncQuerySet[R]: ...
     def __getitem__(self, item: int | slice) -> Awaitable[R] | AsyncQuerySet[R]:
-        """A slice of the results, as a new query set, or the object at a position.
+        """Return a slice of the results as a new query set, or the object at a position.
 
-        Entries before a slice are passed over without reading their records. A deep slice costs as many entries;
-        ``page()`` does not.
+        Entries before a slice are skipped without reading their records. The cost of a slice grows with the number of
+        skipped entries; that of ``page()`` does not.
 
         Args:
             item: ``[a:b]`` without a step, or an index; not negative.
@@ -446,15 +448,15 @@ class AsyncQuerySet(Generic[R]):
         result: R = projections.shaped(self._shape, [found])[0]
         return result
 
-    # --- the results ------------------------------------------------------------------------------------------
+    # # --- results ----------------------------------------------------------------------------------------------
 
     # async only
     if TYPE_CHECKING:
-        __iter__: None  # for checkers, which would iterate by __getitem__ if nothing were said
+        __iter__: None  # without it, type checkers would iterate by __getitem__
     else:
 
         def __iter__(self):
-            # Without it, Python would ask for [0], [1], … and never be told to stop.
+            # Without it, Python would call __getitem__ with 0, 1, … without end.
             raise self._query.no_sync_iteration()
 
     # end async only
@@ -469,17 +471,17 @@ class AsyncQuerySet(Generic[R]):
                 yield result
 
     def iterator(self, batch_size: int = 500) -> AsyncIterator[R]:
-        """The results one by one, read in batches of a fixed size; iterating over the query set itself begins small.
+        """Return the results one by one, read in batches of a fixed size; plain iteration starts with smaller batches.
 
         Args:
-            batch_size: rows of one batch, 1 to 500; so much is in memory at once, in one snapshot.
+            batch_size: rows per batch, 1 to 500. Each batch is one snapshot and is held in memory.
 
         Returns:
-            An iterator. Cost: one read for each batch.
+            An iterator. Cost: one read per batch.
 
         Raises:
             InvalidArgumentError, InvalidValueError: the size is below 1 or above 500, or no int.
-            NoUsableIndexError, IndexNotReadyError, IndexChangedError: as in ``to_list``, while it is iterated.
+            NoUsableIndexError, IndexNotReadyError, IndexChangedError: during the iteration, as for ``to_list``.
 
         Examples:
             >>> from kvmodels import AsyncDatabase, KvModel, PrimaryKey
@@ -493,54 +495,54 @@ class AsyncQuerySet(Generic[R]):
         return self._results(queries.checked_batch_size(batch_size))
 
     async def to_list(self) -> list[R]:
-        """All results.
+        """Return all results as a list.
 
         Returns:
-            The results in order. Cost: one read for each 500 rows.
+            The results in order. Cost: one read per 500 rows.
 
         Raises:
-            NoUsableIndexError: no index serves the filter or the order; the hint has the line to add.
-            IndexNotReadyError: the index that would serve is not built.
-            IndexChangedError: the index was dropped while it was being read.
-            OperationTooLargeError: more results than ``sort_in_memory`` may hold.
+            NoUsableIndexError: no index serves the filter or the order; the hint shows the line to add.
+            IndexNotReadyError: the index that would serve the query is not built.
+            IndexChangedError: the index was rebuilt or dropped while it was being read.
+            OperationTooLargeError: more results than ``sort_in_memory`` allows.
         """
         return projections.shaped(self._shape, await self._runner.run(queries.fetch(self._runner.context, self._query)))
 
     async def first(self) -> R | None:
-        """The first result.
+        """Return the first result.
 
         Returns:
-            The result, or None when there is none. Cost: one entry and one record, if nothing must be tested.
+            The result, or None if there is none. Cost: one entry and one record, unless records must be tested.
 
         Raises:
-            NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
+            NoUsableIndexError, IndexNotReadyError: as for ``to_list``.
         """
         found = await self._runner.run(queries.fetch(self._runner.context, self._query.end()))
         return projections.shaped(self._shape, found)[0] if found else None
 
     async def last(self) -> R | None:
-        """The last result.
+        """Return the last result.
 
         Returns:
-            The result, or None when there is none. Cost: as ``first``.
+            The result, or None if there is none. Cost: as for ``first``.
 
         Raises:
-            InvalidArgumentError: a slice has been taken.
-            NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
+            InvalidArgumentError: the query set is a slice.
+            NoUsableIndexError, IndexNotReadyError: as for ``to_list``.
         """
         found = await self._runner.run(queries.fetch(self._runner.context, self._query.end(last=True)))
         return projections.shaped(self._shape, found)[0] if found else None
 
     async def count(self) -> int:
-        """How many results there are.
+        """Return the number of results.
 
         Returns:
-            The number. Cost: one read where an aggregate index counts exactly these records; one request that reads
-            no row where each row of an index is one of them; otherwise, and in a transaction, every entry is read,
-            and records only if they must be tested.
+            The number. Cost: one read if an aggregate index counts exactly these records; one request that reads no row
+            if the results are exactly the rows of some index ranges; otherwise, and in a transaction, every entry is
+            read, and the records only if they must be tested.
 
         Raises:
-            NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
+            NoUsableIndexError, IndexNotReadyError: as for ``to_list``.
 
         Examples:
             >>> from kvmodels import AggregateIndex, AsyncDatabase, KvModel, PrimaryKey
@@ -557,38 +559,38 @@ class AsyncQuerySet(Generic[R]):
         return await self._runner.run(queries.count(self._runner.context, self._query))
 
     async def exists(self) -> bool:
-        """Whether there is any result.
+        """Return whether there is any result.
 
         Returns:
-            True or False. Cost: one request that reads no row, if nothing must be tested.
+            True or False. Cost: one request that reads no row, unless records must be tested.
 
         Raises:
-            NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
+            NoUsableIndexError, IndexNotReadyError: as for ``to_list``.
         """
         return await self._runner.run(queries.exists(self._runner.context, self._query))
 
     async def page(self, *_: Never, size: int = 100, after: str | None = None, before: str | None = None) -> Page[R]:
-        """One page; each costs the same, however deep it is.
+        """Return one page; every page costs the same, however deep it is.
 
-        Records that are written between two pages may be on both or on none; every other one is on exactly one.
+        A record that is written between two pages may be on both or on none; every other record is on exactly one.
 
         Args:
-            _: nothing; every argument has a name.
-            size: the most items, 1 or more.
-            after: ``next_cursor`` of the page before; None for the first page.
-            before: ``previous_cursor`` of the page behind: the items that end there, in the same order.
+            _: not allowed; every argument is a keyword.
+            size: the maximum number of items, 1 or more.
+            after: ``next_cursor`` of the previous page; None for the first page.
+            before: ``previous_cursor`` of the next page; returns the items before it, in the same order.
 
         Returns:
             ``Page(items, next_cursor, has_more, previous_cursor, has_previous)``. Cost: ``size`` + 1 entries and as
             many records.
 
         Raises:
-            InvalidCursorError: the cursor was changed, or made by another query.
+            InvalidCursorError: the cursor was changed, or belongs to another query.
             IndexChangedError: the index was rebuilt since the cursor was made.
-            InvalidArgumentError: a slice has been taken, the size is below 1 or given by position,
-                both cursors were given, or the values are distinct.
-            OperationTooLargeError: as in ``to_list``.
-            NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
+            InvalidArgumentError: the query set is a slice or has distinct values, the size is below 1 or positional, or
+                both cursors were given.
+            OperationTooLargeError: as for ``to_list``.
+            NoUsableIndexError, IndexNotReadyError: as for ``to_list``.
 
         Examples:
             >>> from kvmodels import AsyncDatabase, KvModel, PrimaryKey
@@ -616,17 +618,17 @@ class AsyncQuerySet(Generic[R]):
         )
 
     async def explain(self, *, analyze: bool = False) -> plans.QueryPlan:
-        """How the query is answered.
+        """Return the query plan.
 
         Args:
-            analyze: run the query to its end too, and say what it read; otherwise nothing is read but the schema.
+            analyze: also run the query to its end and report the reads; otherwise nothing but the schema is read.
 
         Returns:
-            The plan: ``.index``, ``.full_scan``, ``.ranges``, ``.estimated_reads``, ``.residual``, ``.order``,
-            ``.analysis``, and a text for people. Cost: none, but that of the query with ``analyze``.
+            The plan with ``.index``, ``.full_scan``, ``.ranges``, ``.estimated_reads``, ``.residual``, ``.order`` and
+            ``.analysis``; ``str()`` returns a readable form. Cost: none, or that of the query with ``analyze``.
 
         Raises:
-            NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
+            NoUsableIndexError, IndexNotReadyError: as for ``to_list``.
 
         Examples:
             >>> from kvmodels import AsyncDatabase, Indexed, KvModel, PrimaryKey
@@ -642,24 +644,25 @@ class AsyncQuerySet(Generic[R]):
         return await self._runner.run(queries.explain(self._runner.context, self._query, analyze=analyze))
 
     async def aggregate(self, /, *functions: aggregates.Aggregate, **named: aggregates.Aggregate) -> dict[str, Any]:
-        """The number, sums, extremes and averages of all the records of the query together.
+        """Return the count, sums, extremes and averages over all records of the query.
 
-        None is left out, and of nothing everything is None, except that a count is 0. Ints, Decimals and timedeltas
-        are added exactly; a float sum is rounded once. An order does not matter; a slice does.
+        None values are ignored. Without any values, every result is None, except a count, which is 0. Ints, Decimals
+        and timedeltas are added exactly; a float sum is rounded once. An order has no effect; a slice does.
 
         Args:
-            functions: ``Count()``, ``Sum("price")``, …: the results are called ``count``, ``price__sum``, ….
-            named: the same, under names of your own.
+            functions: ``Count()``, ``Sum("price")``, …; their results are named ``count``, ``price__sum``, ….
+            named: functions with names of your choice.
 
         Returns:
-            The results by name. Cost: one read where an aggregate index keeps all of them; one row for each ``Min``
-            and ``Max`` whose field ends an index that the filter binds; otherwise one pass over the query.
+            The results by name. Cost: one read if an aggregate index keeps all of them. One row for each ``Min`` and
+            ``Max`` if an index has its field directly after fields that the filter fixes. Otherwise one pass over the
+            query.
 
         Raises:
-            UnknownFieldError, UnknownLookupError: no such field, or it has no such function.
-            InvalidArgumentError: no function, two results of one name, or the values are distinct.
-            InvalidValueError: no function of this kind, or a result that its type cannot hold.
-            NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
+            UnknownFieldError, UnknownLookupError: no such field, or the function does not support it.
+            InvalidArgumentError: no function, two results with one name, or the query set has distinct values.
+            InvalidValueError: an argument is not such a function, or its type cannot hold a result.
+            NoUsableIndexError, IndexNotReadyError: as for ``to_list``.
 
         Examples:
             >>> from kvmodels import AsyncDatabase, Avg, Count, KvModel, Max, PrimaryKey, Sum
@@ -677,27 +680,28 @@ class AsyncQuerySet(Generic[R]):
     async def explain_aggregate(
         self, /, *functions: aggregates.Aggregate, analyze: bool = False, **named: aggregates.Aggregate
     ) -> aggregation_plans.AggregatePlan:
-        """Where ``aggregate`` with these functions takes its results from.
+        """Return how ``aggregate`` computes its results.
 
         Args:
-            functions: as in ``aggregate``.
-            analyze: compute the results too, and say what that read; otherwise nothing is read but the schema.
-            named: as in ``aggregate``.
+            functions: as for ``aggregate``.
+            analyze: also compute the results and report the reads; otherwise nothing but the schema is read.
+            named: as for ``aggregate``.
 
         Returns:
-            The plan: which results come from counters, which from the end of an index, which from a pass over the
-            records, and a text for people. Cost: nothing is read but the schema.
+            The plan: which results come from counters, from the end of an index, or from a pass over the records;
+            ``str()`` returns a readable form. Cost: none but a read of the schema, or that of the query with
+            ``analyze``.
 
         Raises:
-            UnknownFieldError, UnknownLookupError, InvalidArgumentError, InvalidValueError: as in ``aggregate``.
-            NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
+            UnknownFieldError, UnknownLookupError, InvalidArgumentError, InvalidValueError: as for ``aggregate``.
+            NoUsableIndexError, IndexNotReadyError: as for ``to_list``.
         """
         measures = aggregates.measures_of(self._query.schema, functions, named)
         return await self._runner.run(
             queries.explain_aggregate(self._runner.context, self._query, measures, analyze=analyze)
         )
 
-    # --- writing to all records -------------------------------------------------------------------------------
+    # # --- bulk writes ------------------------------------------------------------------------------------------
 
     async def update(
         self,
@@ -710,33 +714,34 @@ class AsyncQuerySet(Generic[R]):
         resume_id: str | None = None,
         **fields: Any,
     ) -> bulk_results.BulkResult:
-        """Change all records of the query, in batches that are one commit each; a slice changes its records only.
+        """Update all records of the query, in batches with one commit each; of a slice, only its records.
 
-        The records go in the order of their primary keys, or their keys are collected first, so that none is met twice
-        because of its own change. Each is read again and judged by the filter in the attempt that writes it. In a
-        transaction all of it is a part of the one commit.
+        Records are updated in the order of their primary keys, or their keys are collected first, so that no record is
+        processed twice because of its own change. Each record is read again and tested against the filter in the
+        attempt that writes it. In a transaction, the whole update is part of its one commit.
 
         Args:
-            changes: new values by field name; for extra fields that are named like an option of this method.
-            batch_size: the most records of one commit; by default what the engine takes, 500 at most.
-            on_error: ``"raise"`` ends at the first record that cannot be written, with the batches before it
-                committed; ``"collect"`` leaves such records out and lists them.
+            changes: new values by field name, for extra fields that have the name of an option of this method.
+            batch_size: the maximum number of records per commit; by default the engine's limit, at most 500.
+            on_error: ``"raise"`` stops at the first record that cannot be written; earlier batches stay committed.
+                ``"collect"`` skips such records and lists them.
             progress: called with a ``BulkProgress`` after each batch.
-            resume_id: a name for this write. Its progress is stored with each batch: repeated with the same arguments
-                after the process was killed, it goes on, each record being written exactly once; repeated after its
-                end it tells the result again. ``db.forget_bulk(id)`` frees the name.
+            resume_id: a name for this write. Its progress is stored with each batch. If the process is killed, calling
+                it again with the same arguments resumes the write, and each record is written exactly once. After the
+                end, calling it again returns the stored result. ``db.forget_bulk(id)`` frees the name.
             fields: new values by field name; ``F("n") + 1`` is computed from the stored record.
 
         Returns:
-            ``BulkResult(matched, written, failed, batches, resumed)``. Cost: what the query reads, and for each
-            record a read and its part of a commit.
+            ``BulkResult(matched, written, failed, batches, resumed)``. Cost: the cost of the query, and for each record
+            one read and its share of a commit.
 
         Raises:
-            InvalidArgumentError: no changes, an option that makes no sense, or an id of another write.
-            UnknownFieldError, PrimaryKeyChangedError: a change that no record can take; nothing was written.
-            OperationTooLargeError: more than a million keys would have to be collected in memory.
-            NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
-            UniqueViolationError, pydantic.ValidationError, InvalidValueError, RetriesExhaustedError: of a record.
+            InvalidArgumentError: no changes, an invalid option, or the id of another write.
+            UnknownFieldError, PrimaryKeyChangedError: the change is invalid for every record; nothing was written.
+            OperationTooLargeError: more than a million keys would have to be held in memory.
+            NoUsableIndexError, IndexNotReadyError: as for ``to_list``.
+            UniqueViolationError, pydantic.ValidationError, InvalidValueError, RetriesExhaustedError: one record cannot
+                be written.
 
         Examples:
             >>> from kvmodels import AsyncDatabase, F, Indexed, KvModel, PrimaryKey
@@ -762,25 +767,25 @@ class AsyncQuerySet(Generic[R]):
         progress: Callable[[bulk_results.BulkProgress], object] | None = None,
         resume_id: str | None = None,
     ) -> bulk_results.BulkResult:
-        """Remove all records of the query, in batches that are one commit each; a slice removes its records only.
+        """Delete all records of the query, in batches with one commit each; of a slice, only its records.
 
-        Each record is read again and judged by the filter in the attempt that removes it. In a transaction all of it
-        is a part of the one commit.
+        Each record is read again and tested against the filter in the attempt that deletes it. In a transaction, the
+        whole delete is part of its one commit.
 
         Args:
-            batch_size: as in ``update``.
-            on_error: as in ``update``; a record that cannot be read, or that a hook refuses to remove.
-            progress: as in ``update``.
-            resume_id: as in ``update``.
+            batch_size: as for ``update``.
+            on_error: as for ``update``; it applies to records that cannot be read, or that a hook refuses to delete.
+            progress: as for ``update``.
+            resume_id: as for ``update``.
 
         Returns:
-            ``BulkResult(matched, written, failed, batches, resumed)``; ``written`` counts what was removed. Cost: as
-            ``update``.
+            ``BulkResult(matched, written, failed, batches, resumed)``; ``written`` counts the deleted records. Cost: as
+            for ``update``.
 
         Raises:
-            InvalidArgumentError: an option that makes no sense, or an id of another write.
-            NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
-            RetriesExhaustedError: others kept changing a record.
+            InvalidArgumentError: an invalid option, or the id of another write.
+            NoUsableIndexError, IndexNotReadyError: as for ``to_list``.
+            RetriesExhaustedError: other writers changed a record during every attempt.
 
         Examples:
             >>> from kvmodels import AsyncDatabase, KvModel, PrimaryKey
@@ -798,7 +803,7 @@ class AsyncQuerySet(Generic[R]):
 
 
 class AsyncGroupedQuery:
-    """The records of a query in groups of equal values; immutable, and nothing is read.
+    """The records of a query, grouped by equal values; immutable, and nothing is read.
 
     Args:
         runner: runs flows against the store.
@@ -818,31 +823,31 @@ class AsyncGroupedQuery:
         raise self._grouping.query.no_truth()
 
     def aggregate(self, /, *functions: aggregates.Aggregate, **named: aggregates.Aggregate) -> AsyncGroups:
-        """One row for each group, with these results.
+        """Return one row for each group, with these results.
 
         Args:
-            functions: ``Count()``, ``Sum("price")``, …: the results are called ``count``, ``price__sum``, ….
-            named: the same, under names of your own.
+            functions: ``Count()``, ``Sum("price")``, …; their results are named ``count``, ``price__sum``, ….
+            named: functions with names of your choice.
 
         Returns:
-            The rows, lazily: each a dict of the fields of the group and of the results, in the order of the groups.
-            None is a group of its own and comes first; a folded field is grouped by what the fold gives.
-            Cost: none, nothing is read before the rows are asked for.
+            The rows, lazily: each is a dict of the group's fields and the results, in the order of the groups. None is
+            a separate group and comes first. A folded field is grouped by its folded value. Cost: none, nothing is read
+            before the rows are used.
 
         Raises:
-            UnknownFieldError, UnknownLookupError: no such field, or it has no such function.
-            InvalidArgumentError: no function, or two results of one name.
-            InvalidValueError: something that is no function.
+            UnknownFieldError, UnknownLookupError: no such field, or the function does not support it.
+            InvalidArgumentError: no function, or two results with one name.
+            InvalidValueError: an argument is not such a function.
         """
         return AsyncGroups(self._runner, self._grouping.measured(functions, named))
 
 
 class AsyncGroups:
-    """Rows of groups: dicts of the fields of a group and of its results; iterate over it, more than once if you like.
+    """The rows of a grouped query: dicts of a group's fields and results; they can be iterated more than once.
 
-    Rows come from the counters of an aggregate index, one read for 500 of them; or from an index that has the records
-    of each group side by side, one group in memory at a time; or, where ``sort_in_memory(limit)`` permits it, from one
-    pass that holds all groups, ``limit`` of them at most.
+    Rows come from one of three sources: the counters of an aggregate index, one read per 500 rows; an index that is
+    sorted by the group's fields, with one group in memory at a time; or, if ``sort_in_memory(limit)`` allows it, one
+    pass that holds all groups, at most ``limit`` of them.
 
     Args:
         runner: runs flows against the store.
@@ -876,30 +881,31 @@ class AsyncGroups:
                 yield row
 
     async def to_list(self) -> list[dict[str, Any]]:
-        """All rows.
+        """Return all rows as a list.
 
         Returns:
-            The rows in order. Cost: as the class says; ``explain`` tells which.
+            The rows in order. Cost: depends on the source, see the class; ``explain`` shows it.
 
         Raises:
-            NoUsableIndexError: no index has the groups side by side; the hint has the line to add.
-            IndexNotReadyError: the index that would serve is not built.
-            OperationTooLargeError: more groups than ``sort_in_memory`` may hold.
-            InvalidValueError: a result that its type cannot hold.
+            NoUsableIndexError: no index is sorted by the groups; the hint shows the line to add.
+            IndexNotReadyError: the index that would serve the query is not built.
+            OperationTooLargeError: more groups than ``sort_in_memory`` allows.
+            InvalidValueError: the type of a result cannot hold its value.
         """
         return await self._runner.run(aggregation.fetch_groups(self._runner.context, self._grouping))
 
     async def explain(self, *, analyze: bool = False) -> aggregation_plans.GroupPlan:
-        """Where the rows come from.
+        """Return the source of the rows.
 
         Args:
-            analyze: make all the rows too, and say what that read; otherwise nothing is read but the schema.
+            analyze: also compute all rows and report the reads; otherwise nothing but the schema is read.
 
         Returns:
-            The plan: ``.source``, ``.index``, and a text for people. Cost: nothing is read but the schema.
+            The plan with ``.source`` and ``.index``; ``str()`` returns a readable form. Cost: none but a read of the
+            schema, or that of all rows with ``analyze``.
 
         Raises:
-            NoUsableIndexError, IndexNotReadyError: as in ``to_list``.
+            NoUsableIndexError, IndexNotReadyError: as for ``to_list``.
         """
         return await self._runner.run(queries.explain_groups(self._runner.context, self._grouping, analyze=analyze))
 

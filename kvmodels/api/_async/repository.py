@@ -1,7 +1,7 @@
 """AsyncRepository: create, get, save, remove and query the records of one model.
 
-Rules of this module: a method runs one flow and decides nothing. Queries come from ``AsyncQuerySet``: a repository is
-the query set of all records.
+Rules of this module: a method runs one flow and contains no decisions. Query methods come from ``AsyncQuerySet``: a
+repository is the query set of all records.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ M = TypeVar("M", bound=KvModel)
 
 
 class AsyncRepository(AsyncQuerySet[M], Generic[M]):
-    """The records of one model; made by ``db[User]``.
+    """The records of one model; created by ``db[User]``.
 
-    Safe to share between threads, or tasks of one event loop. Every write is one atomic operation; a conflict is tried
-    again as the ``RetryPolicy`` of the database says, and nothing is written when an error is raised.
+    Safe to share between threads, or between tasks of one event loop. Every write is one atomic operation. A conflict
+    is retried according to the ``RetryPolicy`` of the database, and nothing is written if an error is raised.
 
     Args:
         runner: runs flows against the store.
@@ -52,10 +52,10 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
     @overload
     async def get(self, /, *expressions: Expression, **lookups: Any) -> M: ...
     async def get(self, /, *arguments: Any, **lookups: Any) -> M:
-        """The one record with this primary key, or that matches these lookups.
+        """Return the one record with this primary key, or that matches these lookups.
 
         Args:
-            arguments: the primary key (a tuple when it is composite), or expressions such as ``User.email == "x"``.
+            arguments: the primary key (a tuple if it is composite), or expressions such as ``User.email == "x"``.
             lookups: conditions as keywords, ``email="ada@x.org"``.
 
         Returns:
@@ -63,8 +63,8 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
 
         Raises:
             DoesNotExist: no record matches (``User.DoesNotExist`` too).
-            MultipleObjectsReturned: more than one does.
-            QueryError: a lookup that cannot be answered as written.
+            MultipleObjectsReturned: more than one record matches.
+            QueryError: the lookup cannot be answered as written.
 
         Examples:
             >>> from kvmodels import AsyncDatabase, KvModel, PrimaryKey, Unique
@@ -84,18 +84,18 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
     @overload
     async def get_or_none(self, /, *expressions: Expression, **lookups: Any) -> M | None: ...
     async def get_or_none(self, /, *arguments: Any, **lookups: Any) -> M | None:
-        """Like ``get``, with None where nothing matches.
+        """Return the record like ``get``, or None if no record matches.
 
         Args:
             arguments: the primary key, or expressions.
             lookups: conditions as keywords.
 
         Returns:
-            The object or None. Cost: as ``get``.
+            The object or None. Cost: as for ``get``.
 
         Raises:
             MultipleObjectsReturned: more than one record matches.
-            QueryError: a lookup that cannot be answered as written.
+            QueryError: the lookup cannot be answered as written.
         """
         found: M | None = await self._runner.run(
             lookup.get_or_none(self._runner.context, self._runner.schema, arguments, lookups)
@@ -103,22 +103,22 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         return found
 
     async def in_bulk(self, keys: Iterable[Any]) -> dict[Any, M]:
-        """The records with these primary keys, in one snapshot.
+        """Return the records with these primary keys, read in one snapshot.
 
         Args:
-            keys: primary keys, tuples when composite; repetitions are harmless.
+            keys: primary keys, tuples if composite; repetitions are allowed.
 
         Returns:
-            Objects by primary key, in the order of the keys; keys without a record are left out. Cost: one read.
+            Objects by primary key, in the order of the keys, without keys that have no record. Cost: one read.
 
         Raises:
-            InvalidValueError: something that is no primary key of the model.
+            InvalidValueError: a value is not a primary key of the model.
         """
         found: dict[Any, M] = await self._runner.run(lookup.in_bulk(self._runner.context, self._runner.schema, keys))
         return found
 
     async def refresh(self, obj: M) -> M:
-        """Read a record again and put its values into the object.
+        """Read a record again and copy its values into the object.
 
         Args:
             obj: an object with the primary key of a record.
@@ -127,19 +127,19 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
             The same object. Cost: one read.
 
         Raises:
-            DoesNotExist: the record is gone; the object is left as it is.
+            DoesNotExist: the record no longer exists; the object is unchanged.
         """
         await self._runner.run(lookup.refresh(self._runner.context, self._runner.schema, obj))
         return obj
 
     async def expires_at(self, target: Any) -> datetime | None:
-        """When a record expires, as it is stored now.
+        """Return the expiry time of a record as it is stored now.
 
         Args:
-            target: an object or a primary key, a tuple when it is composite.
+            target: an object or a primary key, a tuple if it is composite.
 
         Returns:
-            The deadline in UTC, to the millisecond; None for a record that does not expire. Cost: one read.
+            The deadline in UTC, to the millisecond; None if the record does not expire. Cost: one read.
 
         Raises:
             DoesNotExist: no record has this primary key, or it has expired.
@@ -147,7 +147,7 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         return await self._runner.run(lookup.expires_at(self._runner.context, self._runner.schema, target))
 
     def detach(self, obj: M) -> M:
-        """Forget that the object was loaded: ``save`` will insert it as a new record.
+        """Detach an object from its record, so that ``save`` inserts it as a new record.
 
         Args:
             obj: any object of the model.
@@ -160,33 +160,33 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
     # --- writing one record -----------------------------------------------------------------------------------
 
     async def create(self, /, *_: Never, expire_in: float | timedelta | Keep | None = KEEP, **fields: Any) -> M:
-        """Make an object and insert it.
+        """Create an object and insert it.
 
         Args:
-            _: nothing; an object is stored with ``save`` or ``insert``.
-            expire_in: seconds or a timedelta until the record expires; None for never; by default ``Meta.ttl``.
-            fields: values of the model's fields, by the names that its constructor takes. Any name, if the class has
-                ``extra="allow"``, an ``__init__`` or a model validator that sees the input first.
+            _: not allowed; store an object with ``save`` or ``insert``.
+            expire_in: lifetime as seconds or a timedelta; None: no deadline; by default ``Meta.ttl``.
+            fields: values of the model's fields, by the names that its constructor takes. Any name is allowed if the
+                class has ``extra="allow"``, an ``__init__``, or a model validator that sees the input first.
 
         Returns:
-            The stored object. Cost: as ``insert``.
+            The stored object. Cost: as for ``insert``.
 
         Raises:
-            UnknownFieldError: a name that the constructor would ignore.
-            pydantic.ValidationError: the values do not make a valid object.
+            UnknownFieldError: the constructor would ignore a name.
+            pydantic.ValidationError: the values are invalid.
             InvalidArgumentError: a field is given under two names, ``expire_in`` is the alias of a field, or an object
-                is given.
-            AlreadyExistsError, UniqueViolationError: nothing was written.
+                is passed.
+            AlreadyExistsError, UniqueViolationError: the key or a unique value is taken; nothing was written.
         """
         refuse_positional("create", _, "Store an object with save(obj) or insert(obj); create() takes field=value.")
         return await self.insert(created_object(self._runner.schema, fields, expire_in), expire_in=expire_in)
 
     async def insert(self, obj: M, *, expire_in: float | timedelta | Keep | None = KEEP) -> M:
-        """Store an object as a new record: one commit, no read when nothing is in its way.
+        """Store an object as a new record: one commit, without a read unless the key or a unique value is taken.
 
         Args:
-            obj: the object; afterwards it holds the validated values and its versionstamp.
-            expire_in: seconds or a timedelta until the record expires; None for never; by default ``Meta.ttl``.
+            obj: the object; afterwards it has the validated values and the versionstamp of its record.
+            expire_in: lifetime as seconds or a timedelta; None: no deadline; by default ``Meta.ttl``.
 
         Returns:
             The same object. Cost: one commit, and no read unless a unique value or the key is taken.
@@ -200,20 +200,20 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         return obj
 
     async def save(self, obj: M, *, force: bool = False, expire_in: float | timedelta | Keep | None = KEEP) -> M:
-        """Store an object: insert a new one, update a loaded one if its record is unchanged.
+        """Store an object: insert a new one, or update a loaded one if its record is unchanged.
 
         Args:
             obj: the object.
-            force: overwrite whatever is stored under its primary key.
-            expire_in: seconds or a timedelta from now; None for never; by default the deadline stays.
+            force: overwrite any record with this primary key.
+            expire_in: lifetime from now, seconds or a timedelta; None: no deadline; by default the deadline stays.
 
         Returns:
             The same object. Cost: one commit, no read unless unique values changed or the record has a deadline.
 
         Raises:
-            StaleObjectError: the record changed or went since the object was loaded; nothing was written.
+            StaleObjectError: the record was changed or removed since the object was loaded; nothing was written.
             PrimaryKeyChangedError: the object was loaded under another primary key.
-            AlreadyExistsError, UniqueViolationError: nothing was written.
+            AlreadyExistsError, UniqueViolationError: the key or a unique value is taken; nothing was written.
         """
         await self._runner.run(
             records.save(self._runner.context, self._runner.schema, obj, force=force, expire_in=deadline_of(expire_in))
@@ -229,14 +229,14 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         expire_in: float | timedelta | Keep | None = KEEP,
         **changes: Any,
     ) -> M:
-        """Change fields of a record, whatever version it has: read, apply, commit, again after a conflict.
+        """Change fields of a record, whatever its version: read, apply and commit, and retry after a conflict.
 
         Args:
-            key: the primary key, a tuple when it is composite.
-            body: changes as an object of ``User.partial()`` or another pydantic model; fields that were not given to
-                it stay as they are.
-            expire_in: seconds or a timedelta from now; None for never; by default the deadline stays.
-            changes: new values by field name; they count more than those of the body.
+            key: the primary key, a tuple if it is composite.
+            body: changes as an object of ``User.partial()`` or another pydantic model; fields that were not set in it
+                stay unchanged.
+            expire_in: lifetime from now, seconds or a timedelta; None: no deadline; by default the deadline stays.
+            changes: new values by field name; they take precedence over ``body``.
 
         Returns:
             The stored object. Cost: one read and one commit; both again after a conflict.
@@ -244,8 +244,8 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         Raises:
             DoesNotExist: no record has this primary key.
             UnknownFieldError: the model has no such field.
-            InvalidArgumentError: the body is no pydantic model, or the library sets the field.
-            UniqueViolationError, RetriesExhaustedError: nothing was written.
+            InvalidArgumentError: ``body`` is not a pydantic model, or the library sets the field.
+            UniqueViolationError, RetriesExhaustedError: the change was not possible; nothing was written.
         """
         sent = partial_model.sent_values(body, changes)
         patched: M = await self._runner.run(
@@ -256,22 +256,22 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
     async def mutate(
         self, key: Any, function: Callable[[M], M | None], /, *, expire_in: float | timedelta | Keep | None = KEEP
     ) -> M:
-        """Change a record by a function: it gets a fresh copy in every attempt.
+        """Change a record with a function, which receives a fresh copy in every attempt.
 
         Args:
-            key: the primary key, a tuple when it is composite.
-            function: changes the object in place and returns None, or returns an object with the same primary key;
-                it may be called several times. An exception aborts the write.
-            expire_in: seconds or a timedelta from now; None for never; by default the deadline stays.
+            key: the primary key, a tuple if it is composite.
+            function: changes the object in place and returns None, or returns an object with the same primary key. It
+                may be called several times. An exception aborts the write.
+            expire_in: lifetime from now, seconds or a timedelta; None: no deadline; by default the deadline stays.
 
         Returns:
-            The stored object. Cost: as ``patch``.
+            The stored object. Cost: as for ``patch``.
 
         Raises:
             DoesNotExist: no record has this primary key.
             PrimaryKeyChangedError: the function changed the primary key.
-            InvalidValueError: the function returned something else, or is async.
-            UniqueViolationError, RetriesExhaustedError: nothing was written.
+            InvalidValueError: the function returned another value, or is async.
+            UniqueViolationError, RetriesExhaustedError: the change was not possible; nothing was written.
 
         Examples:
             >>> from kvmodels import AsyncDatabase, KvModel, PrimaryKey
@@ -291,20 +291,20 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         return mutated
 
     async def rename(self, key: Any, new_key: Any, /) -> M:
-        """Give a record another primary key, in one commit; unique values and the deadline stay with it.
+        """Change the primary key of a record in one commit; its unique values and deadline stay.
 
         Args:
-            key: the present primary key, a tuple when it is composite.
-            new_key: the new one. The same key is no error: nothing is written.
+            key: the present primary key, a tuple if it is composite.
+            new_key: the new primary key. If it equals the present one, nothing is written.
 
         Returns:
             The stored object. Cost: one read and one commit.
 
         Raises:
             DoesNotExist: no record has the present primary key.
-            AlreadyExistsError: a record has the new one; nothing was written.
-            pydantic.ValidationError: the new key makes no valid object.
-            RetriesExhaustedError: others kept changing the record.
+            AlreadyExistsError: another record has the new primary key; nothing was written.
+            pydantic.ValidationError: the new key is invalid.
+            RetriesExhaustedError: other writers changed the record during every attempt.
         """
         old, new = key_values(self._runner.schema, key), key_values(self._runner.schema, new_key)
         renamed: M = await self._runner.run(records.rename(self._runner.context, self._runner.schema, old, new))
@@ -314,37 +314,37 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         """Remove a record with all its index entries.
 
         Args:
-            target: a primary key: the record is removed whatever version it has, and if it cannot be read as an object
-                any more, without the hooks that would get this object; or an object: a loaded one only if nobody
-                changed its record since.
+            target: a primary key or an object. By primary key, the record is removed whatever its version, even if it
+                cannot be read as an object; then hooks that need the object do not run. A loaded object is removed only
+                if its record is unchanged.
 
         Returns:
-            True, or False when no record has this primary key. Cost: one read and one commit; one commit of a
-            loaded object, and on SQLite of a plain record, which is read in it.
+            True, or False if no record has this primary key. Cost: one read and one commit; only one commit for a
+            loaded object, and on SQLite for a plain record, which is read inside the commit.
 
         Raises:
-            StaleObjectError: the record of the object changed or went since it was loaded.
-            RetriesExhaustedError: others kept changing the record.
+            StaleObjectError: the record was changed or removed since the object was loaded.
+            RetriesExhaustedError: other writers changed the record during every attempt.
         """
         return await self._runner.run(records.remove(self._runner.context, self._runner.schema, target))
 
-    # --- writing several records, or one that may exist --------------------------------------------------------
+    # # --- writing several records, or a record that may exist ---------------------------------------------------
 
     async def get_or_create(self, /, *, defaults: Mapping[str, Any] | None = None, **lookups: Any) -> tuple[M, bool]:
-        """The record that matches the lookups, created from lookups and defaults when there is none.
+        """Return the record that matches the lookups, or create it from the lookups and defaults.
 
         Args:
-            defaults: values of the other fields by name or alias, used only when a record is created.
-            lookups: ``field=value`` for all fields of the primary key or of a unique index, which decides a race.
+            defaults: values of the other fields by name or alias, used only to create a record.
+            lookups: ``field=value`` for all fields of the primary key or of a unique index, which resolves races.
 
         Returns:
-            The object, and whether it was created. Cost: as ``get``, and as ``insert`` where there is none.
+            The object, and whether it was created. Cost: as for ``get``, plus ``insert`` if it is created.
 
         Raises:
-            InvalidArgumentError: the lookups name no complete unique key or are not ``field=value``, or the defaults
-                are no mapping.
+            InvalidArgumentError: the lookups are not ``field=value`` for a complete unique key, or the defaults are not
+                a mapping.
             UnknownFieldError: the model has no such field.
-            UniqueViolationError: the new record would break another unique index.
+            UniqueViolationError: the new record would violate another unique index.
         """
         found: tuple[M, bool] = await self._runner.run(
             upsert.get_or_create(self._runner.context, self._runner.schema, defaults, lookups)
@@ -359,25 +359,25 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         create_defaults: Mapping[str, Any] | None = None,
         **lookups: Any,
     ) -> tuple[M, bool]:
-        """Change the record that matches the lookups, or create it when there is none.
+        """Update the record that matches the lookups, or create it.
 
-        However many callers do this at once, one of them creates the record and every other one changes it.
+        If any number of callers do this at once, one of them creates the record and all others update it.
 
         Args:
-            defaults: new values by field name, ``F("n") + 1`` among them; also for a new record, unless
-                ``create_defaults`` are given.
+            defaults: new values by field name, including ``F("n") + 1``; also used for a new record, unless
+                ``create_defaults`` is given.
             create_defaults: values of the other fields of a new record, by name or alias.
-            lookups: ``field=value`` for all fields of the primary key or of a unique index, which decides a race.
+            lookups: ``field=value`` for all fields of the primary key or of a unique index, which resolves races.
 
         Returns:
-            The stored object, and whether it was created. Cost: a read and a commit, again when another was faster.
+            The stored object, and whether it was created. Cost: one read and one commit, both again after a conflict.
 
         Raises:
-            InvalidArgumentError: the lookups name no complete unique key or are not ``field=value``, defaults are no
-                mapping, or a new record would be made of ``F``.
+            InvalidArgumentError: the lookups are not ``field=value`` for a complete unique key, defaults are not a
+                mapping, or a new record would be created from ``F``.
             UnknownFieldError: the model has no such field.
-            UniqueViolationError: the record would break another unique index.
-            RetriesExhaustedError: others were faster again and again.
+            UniqueViolationError: the record would violate another unique index.
+            RetriesExhaustedError: every attempt met a conflict.
 
         Examples:
             >>> from kvmodels import AsyncDatabase, F, KvModel, PrimaryKey
@@ -405,30 +405,31 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         progress: Callable[[bulk_results.BulkProgress], object] | None = None,
         resume_id: str | None = None,
     ) -> list[bulk_results.BulkItem[M]]:
-        """Insert many objects in batches, each one atomic operation.
+        """Insert many objects in batches, each of which is one atomic operation.
 
         Args:
             objs: the objects, in order.
-            batch_size: records per operation; None for a single one. Not in a transaction, which is one commit.
-            on_conflict: ``"error"`` raises at the first that cannot be inserted; ``"ignore"`` leaves such ones out;
-                ``"update"`` overwrites the record that has the primary key.
-            expire_in: seconds or a timedelta until the records expire; None for never; by default ``Meta.ttl``.
+            batch_size: records per operation; None for a single operation. Not allowed in a transaction, which is one
+                commit.
+            on_conflict: ``"error"`` raises at the first object that cannot be inserted, ``"ignore"`` skips such
+                objects, and ``"update"`` overwrites the record with the same primary key.
+            expire_in: lifetime as seconds or a timedelta; None: no deadline; by default ``Meta.ttl``.
             progress: called with a ``BulkProgress`` after each batch.
-            resume_id: a name for this write. Its place in the list is stored with each batch: repeated with objects of
-                the same primary keys in the same order after the process was killed, it goes on behind the objects
-                that are stored; repeated after its end it tells again what became of them. Objects that an earlier run
-                has stored stay as they are given: load them to change them. ``db.forget_bulk(id)`` frees the name.
+            resume_id: a name for this write. Its position in the list is stored with each batch. If the process is
+                killed, calling it again with objects of the same primary keys in the same order resumes after the
+                stored objects. After the end, calling it again returns the stored outcomes. Objects that an earlier run
+                stored are returned as given; load them before you change them. ``db.forget_bulk(id)`` frees the name.
 
         Returns:
-            One ``BulkItem(obj, created, error)`` for each object; neither created nor an error: overwritten. Cost: one
-            commit for each batch.
+            One ``BulkItem(obj, created, error)`` per object; without ``created`` and ``error``, the record was
+            overwritten. Cost: one commit per batch.
 
         Raises:
-            AlreadyExistsError, UniqueViolationError: with ``position`` of the object and ``committed``, the number
+            AlreadyExistsError, UniqueViolationError: with the ``position`` of the object, and ``committed``, the number
                 of objects in earlier batches, which are stored.
-            OperationTooLargeError: a batch is over a limit.
-            InvalidArgumentError: a primary key twice with ``"update"``, an option that makes no sense, or an id of
-                another write.
+            OperationTooLargeError: a batch exceeds a limit.
+            InvalidArgumentError: a repeated primary key with ``"update"``, an invalid option, or the id of another
+                write.
         """
         return await self._runner.run(
             bulk.bulk_create(
@@ -453,31 +454,32 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         progress: Callable[[bulk_results.BulkProgress], object] | None = None,
         resume_id: str | None = None,
     ) -> bulk_results.BulkResult:
-        """Store many loaded objects in batches, each one commit; each if its record is unchanged.
+        """Store many loaded objects in batches with one commit each, every object only if its record is unchanged.
 
         Args:
-            objs: objects that were loaded or stored before; each record once.
-            fields: names of the fields to store; by default the whole objects. Afterwards an object holds what is
-                stored of it, so changes to its other fields are taken back.
-            batch_size: the most records of one commit; by default what the engine takes, 500 at most.
-            on_error: ``"raise"`` ends at the first object that cannot be stored, with the batches before it committed;
-                ``"collect"`` leaves such objects out and lists them.
+            objs: objects that were loaded or stored before; each record at most once.
+            fields: names of the fields to store; by default all. Afterwards each object has the stored values, so
+                changes to its other fields are undone.
+            batch_size: the maximum number of records per commit; by default the engine's limit, at most 500.
+            on_error: ``"raise"`` stops at the first object that cannot be stored; earlier batches stay committed.
+                ``"collect"`` skips such objects and lists them.
             progress: called with a ``BulkProgress`` after each batch.
-            resume_id: a name for this write. Its place in the list is stored with each batch: repeated with objects of
-                the same primary keys in the same order after the process was killed, it goes on behind the objects
-                that are stored, whatever version those given are of; repeated after its end it tells the result
-                again. Objects that an earlier run has stored stay as they are given: load them to change them.
+            resume_id: a name for this write. Its position in the list is stored with each batch. If the process is
+                killed, calling it again with objects of the same primary keys in the same order resumes after the
+                stored objects, whatever their versions. After the end, calling it again returns the stored result.
+                Objects that an earlier run stored are returned as given; load them before you change them.
                 ``db.forget_bulk(id)`` frees the name.
 
         Returns:
-            ``BulkResult(matched, written, failed, batches, resumed)``. Cost: per batch one commit, without a read when
-            nobody is in the way and no unique value changes.
+            ``BulkResult(matched, written, failed, batches, resumed)``. Cost: one commit per batch, without a read
+            unless there is a conflict or a unique value changes.
 
         Raises:
-            InvalidArgumentError: an object that was never stored, one twice, an option that makes no sense, or an id
-                of another write.
-            StaleObjectError: a record changed or went since its object was loaded.
-            UnknownFieldError, PrimaryKeyChangedError, UniqueViolationError, pydantic.ValidationError: of an object.
+            InvalidArgumentError: an object was never stored or is repeated, an option is invalid, or the id belongs to
+                another write.
+            StaleObjectError: a record was changed or removed since its object was loaded.
+            UnknownFieldError, PrimaryKeyChangedError, UniqueViolationError, pydantic.ValidationError: an object cannot
+                be stored.
 
         Examples:
             >>> from kvmodels import AsyncDatabase, KvModel, PrimaryKey
@@ -500,14 +502,14 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         )
 
     async def update(self, /, *_: Any, **__: Any) -> NoReturn:
-        """Refused: a whole collection is changed by ``all().update(...)``, so not by mistake.
+        """Refuse to update a whole collection; ``all().update(...)`` does it explicitly.
 
         Args:
-            _: changes of ``update`` of a query set.
-            __: options and changes of the same.
+            _: changes, as for ``update`` of a query set.
+            __: options and changes, as for ``update`` of a query set.
 
         Returns:
-            Nothing, because it raises. Cost: nothing is read or written.
+            Never returns. Cost: nothing is read or written.
 
         Raises:
             InvalidArgumentError: always.
@@ -525,13 +527,13 @@ class AsyncRepository(AsyncQuerySet[M], Generic[M]):
         raise query_writes.refused_update()
 
     async def delete(self, /, **_: Any) -> NoReturn:
-        """Refused: a whole collection is emptied by ``all().delete()``, so not by mistake.
+        """Refuse to delete a whole collection; ``all().delete()`` does it explicitly.
 
         Args:
-            _: options of ``delete`` of a query set.
+            _: options, as for ``delete`` of a query set.
 
         Returns:
-            Nothing, because it raises. Cost: nothing is read or written.
+            Never returns. Cost: nothing is read or written.
 
         Raises:
             InvalidArgumentError: always.

@@ -1,7 +1,7 @@
-"""Transactions: several reads and writes that become one commit, or nothing.
+"""Transactions: several reads and writes that are committed together or not at all.
 
-Rules of this module: what is read, kept and compiled is decided in ``kvmodels.flows.transaction.transaction``; here a
-transaction gets its surface, its snapshot, its place in the task and its end.
+Rules of this module: ``kvmodels.flows.transaction.transaction`` reads, buffers and compiles writes; this module
+contains the public methods, the snapshot, the task-local scope and the end of a transaction.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ T = TypeVar("T")
 
 
 class AsyncSession:
-    """One transaction at the engine: its snapshot, its flows, its commit or rollback."""
+    """One transaction in the engine: its snapshot, its flows, its commit or rollback."""
 
     __slots__ = ("_lock", "_sent", "_snapshot", "flows", "store", "versionstamp")
 
@@ -62,19 +62,19 @@ class AsyncSession:
             return await worlds.run(self.store.engine, flow, snapshot=self._snapshot)
 
     async def begin(self) -> None:
-        """Pin the state that is read."""
+        """Take the snapshot that the transaction reads."""
         if self.store.context.traits.snapshots:
             self._snapshot = await self._pinned()
         await self.perform(self.flows.begin())
 
     async def commit(self) -> list[Callable[[], object]]:
-        """Send the one commit, if anything was written; return the functions that run after it, in order."""
+        """Send the one commit if anything was written; return the functions to run after it, in order."""
         write = await self.perform(self.flows.prepared())
         if write is None:
             await self._require_unchanged()
             await self._release()
             return self.flows.commit(b"")
-        # Engines keep what is replaced for a snapshot, and it has been read for the last time.
+        # The snapshot is no longer needed, and engines keep replaced rows for it.
         await self._release()
         self._sent = True
         flows = self.flows
@@ -83,10 +83,10 @@ class AsyncSession:
         return flows.commit(self.versionstamp)
 
     async def roll_back(self, error: BaseException) -> None:
-        """Forget what was written, after an error.
+        """Discard the writes after an error.
 
         Raises:
-            TransactionConflictError: the error may come from two states of an engine without snapshots.
+            TransactionConflictError: without engine snapshots, the error may be caused by reads from two states.
         """
         try:
             if isinstance(error, Exception) and not self._sent and self.flows.met is None:
@@ -114,12 +114,12 @@ class AsyncSession:
 
 
 class AsyncTransaction:
-    """Reads and writes that are committed together; made by ``async with db.transaction() as tx``.
+    """Reads and writes that are committed together; created by ``async with db.transaction() as tx``.
 
-    Everything is read from one state of the store, with the transaction's own writes. At the end one commit checks
-    that all rows that were read are unchanged, and writes; until then nothing is sent. Objects of the caller get their
-    version with the commit, and are as they were if there is none. Use it in one thread; tasks that share it take
-    turns.
+    Every read sees one state of the store plus the transaction's own writes. At the end, one commit checks that all
+    rows that were read are unchanged, and writes; nothing is sent before. Your objects get their new version with the
+    commit, and are restored if the transaction is rolled back. Use a transaction in one thread; tasks that share it
+    take turns.
     """
 
     __slots__ = ("_kv", "_repositories", "_session")
@@ -132,7 +132,7 @@ class AsyncTransaction:
     def __getitem__(self, model: type[M]) -> AsyncRepository[M]:
         try:
             known: AsyncRepository[M] | None = self._repositories.get(model)
-        except TypeError:  # an object of a model, perhaps, which has no hash
+        except TypeError:  # probably an object of a model, which has no hash
             known = None
         if known is not None:
             return known
@@ -143,13 +143,13 @@ class AsyncTransaction:
         return made
 
     def repository(self, model: type[M]) -> AsyncRepository[M]:
-        """The repository of a model in this transaction; the same as ``tx[model]``.
+        """Return the repository of a model in this transaction; the same as ``tx[model]``.
 
         Args:
             model: one of the models that the database was opened with.
 
         Returns:
-            Its repository, with every verb and query.
+            The repository, with every method.
 
         Raises:
             InvalidArgumentError: the database was opened without this model.
@@ -158,32 +158,33 @@ class AsyncTransaction:
 
     @property
     def kv(self) -> AsyncTransactionKv:
-        """Raw keys and messages in the same commit; keys of models raise ReservedKeyError."""
+        """Raw keys and messages in the same commit; writing to keys of models raises ReservedKeyError."""
         return self._kv
 
     @property
     def versionstamp(self) -> str | None:
-        """The versionstamp of the commit; None before it, and if nothing was written."""
+        """The versionstamp of the commit; None before it, or if nothing was written."""
         stamp = self._session.versionstamp
         return None if stamp is None else format_versionstamp(stamp)
 
     async def guard(self, name: str, *parts: KeyPart, shared: bool = False) -> None:
-        """Let only one of all transactions with this guard that run at the same time be committed.
+        """Make concurrent transactions that take the same guard conflict, so that only one of them commits.
 
-        A commit checks what was read, and not that a query would find nothing else by now. Where a decision rests on
-        what a query did not find, take a guard in every transaction that could change that.
+        A commit checks the records that were read; it does not check that a query would still not find others. If a
+        decision depends on the absence of records, take a guard in every transaction that could add such a record.
 
-        Any number of transactions may hold a guard with ``shared=True`` and commit side by side. A transaction that
-        holds it exclusively conflicts with every one of them, whichever commits first. Taken both ways in one
-        transaction, it is exclusive.
+        Any number of transactions may hold a guard with ``shared=True`` and commit side by side. An exclusive holder
+        conflicts with each of them, whichever commits first. If one transaction takes a guard in both ways, it is
+        exclusive.
 
         Args:
-            name: what is guarded, such as ``"room"``.
-            parts: which of them, such as its number.
+            name: the name of the guard, such as ``"room"``.
+            parts: the guarded item, such as its number.
             shared: conflict with exclusive holders only.
 
         Raises:
-            InvalidArgumentError, InvalidKeyError: not a text, no parts of a key, or no bool.
+            InvalidArgumentError, InvalidKeyError: the name is not a str, the parts are not key parts, or ``shared`` is
+                not a bool.
             ClosedError: the transaction has ended.
 
         Examples:
@@ -204,14 +205,14 @@ class AsyncTransaction:
         await self._session.perform(self._session.flows.guard(name, parts, shared))
 
     def on_commit(self, function: Callable[[], object]) -> None:
-        """Call a function after the commit, in the order of these calls; not if there is none.
+        """Call a function after the commit; functions run in the order of these calls, and not after a rollback.
 
         Args:
-            function: is called without arguments; a coroutine function is awaited in the asynchronous API and refused
-                in the synchronous one. The caller gets what it raises, with a note that the transaction was committed.
+            function: called without arguments. The asynchronous API awaits a coroutine function, the synchronous one
+                refuses it. Its exception is raised in the caller, with a note that the transaction was committed.
 
         Raises:
-            InvalidArgumentError: it cannot be called.
+            InvalidArgumentError: ``function`` is not callable.
             ClosedError: the transaction has ended.
         """
         require_callable("function", function, "Give a function without parameters.")
@@ -220,10 +221,10 @@ class AsyncTransaction:
         self._session.flows.hooks.append(function)
 
     def unchecked(self) -> AbstractContextManager[None]:
-        """Read without checks: the commit does not check what is read in this block.
+        """Read without checks: the commit does not check reads made in this block.
 
-        This applies to the code that is called or awaited from the block, and to the tasks that are started inside. A
-        read while a generator is suspended in the block is a TransactionSuspendedError.
+        This applies to code that is called or awaited from the block, and to tasks that are started inside it. A read
+        while a generator is suspended in the block raises TransactionSuspendedError.
 
         Returns:
             A context manager: ``with tx.unchecked(): ...``.
@@ -239,7 +240,7 @@ class AsyncTransaction:
 
 
 class AsyncDecorator(Protocol):
-    """From a function whose first parameter is the transaction to one that is called without it.
+    """Converts a function with the transaction as its first parameter to one that is called without it.
 
     An asynchronous database decorates coroutine functions, a synchronous one plain functions.
     """
@@ -250,13 +251,13 @@ class AsyncDecorator(Protocol):
         """Decorate a function.
 
         Args:
-            function: gets the transaction as its first argument.
+            function: receives the transaction as its first argument.
 
         Returns:
-            A function of the other parameters.
+            A function with the remaining parameters.
 
         Raises:
-            InvalidArgumentError: a function of the wrong kind, or a method that is not bound.
+            InvalidArgumentError: the function has the wrong kind, or is an unbound method.
         """
         ...
 
@@ -265,10 +266,10 @@ Begin: TypeAlias = Callable[[int], Awaitable[AsyncSession]]
 
 
 class AsyncTransactionBlock:
-    """The block of a transaction; made by ``db.transaction()``.
+    """The block of a transaction; created by ``db.transaction()``.
 
-    A block joins another one of the same database if it is entered by code that runs inside of that: the outer one
-    commits. If an exception leaves an inner block, the outer one cannot be committed any more.
+    If code that runs inside a block enters another block of the same database, the inner block joins the outer one,
+    which commits. If an exception escapes from an inner block, the outer block can no longer be committed.
     """
 
     __slots__ = ("_begin", "_open", "_outer", "_rerun", "_scope", "_session", "conflict", "contended")
@@ -326,11 +327,11 @@ class AsyncTransactionBlock:
         if error is not None and error is session.flows.met:
             self.conflict, self.contended = session.flows.met, session.flows.contended
         elif self._rerun is not None:
-            self._rerun.ticket.leave()  # before functions of the user are called
+            self._rerun.ticket.leave()  # before user functions are called
         await worlds.run_after(after)
 
     def __del__(self) -> None:
-        block = getattr(self, "_open", None)  # an interrupt may have come upon the constructor
+        block = getattr(self, "_open", None)  # the constructor may have been interrupted
         if block is not None and self._session is not None:
             block.abandon()
 
@@ -346,7 +347,7 @@ class AsyncTransactionBlock:
 
 
 class AsyncTransactions:
-    """The transactions of one database handle; ``store`` opens the store, at the first transaction."""
+    """The transactions of one database handle; ``store`` opens the store at the first transaction."""
 
     __slots__ = ("_scope", "_store")
 
@@ -361,11 +362,11 @@ class AsyncTransactions:
         await worlds.run(engine, flow)
 
     def block(self, rerun: Rerun | None = None) -> AsyncTransactionBlock:
-        """Return a new block; with ``rerun``, of a function that is run again after a conflict."""
+        """Return a new block; ``rerun`` is the state of a function that is run again after a conflict."""
         return AsyncTransactionBlock(self._begin, self._scope, rerun)
 
     def decorator(self, retries: int | None) -> AsyncDecorator:
-        """Return the decorator of ``AsyncDatabase.transactional``; raise for no number of retries."""
+        """Return the decorator of ``AsyncDatabase.transactional``; raise if ``retries`` is invalid."""
         require_retries(retries)
 
         def decorate(
@@ -378,12 +379,13 @@ class AsyncTransactions:
     def _repeating(
         self, function: Callable[Concatenate[AsyncTransaction, P], Awaitable[R]], retries: int | None
     ) -> Callable[P, Coroutine[Any, Any, R]]:
-        """The function as a transaction that is run again after a conflict; see ``AsyncDatabase.transactional``."""
+        """Return the function as a transaction that is rerun after a conflict; see ``AsyncDatabase.transactional``."""
         worlds.require_transactional(function)
         require_function(function)
         history = RunHistory()
 
-        # A function of its own: who waits for a turn keeps nothing of the last run, which the collector would visit.
+        # A separate function, so that a task waiting for its turn keeps no reference to the last run, which the garbage
+        # collector would have to traverse.
         async def once(rerun: Rerun, *args: P.args, **kwargs: P.kwargs) -> object:
             block = self.block(rerun)
             try:

@@ -1,8 +1,8 @@
 # Generated from kvmodels/api/_async/kv.py by tools/unasync.py. Do not edit.
 """The key-value API: ``open_kv`` and ``Kv``.
 
-Rules of this module: a method runs one flow of ``kvmodels.flows.kv`` and decides nothing. Only an asynchronous store is
-opened at the first ``await``, because opening waits for a disk.
+Rules of this module: a method runs one flow of ``kvmodels.flows.kv`` and contains no decisions. Only an asynchronous
+store is opened at the first ``await``, because opening waits for a disk.
 """
 
 from __future__ import annotations
@@ -64,25 +64,27 @@ def open_kv(
     readonly: bool = False,
     **engine_options: Any,
 ) -> Kv:
-    """Open an ordered key-value store; an asynchronous one is opened by ``async with``, ``open()`` or the first call.
+    """Return an ordered key-value store; an asynchronous one is opened by ``async with``, ``open()`` or the first call.
 
     Args:
         url: ``memory://`` (a new store), ``memory://name`` (shared in the process), a path, ``sqlite:///relative``,
             ``sqlite:////absolute``, ``sqlite://:memory:``, ``lmdb:///relative`` or ``lmdb:////absolute`` (needs the
             extra ``lmdb``), ``postgresql://user@host/database`` (needs the extra ``postgres``).
-        codec: how values are packed: ``"msgpack"``, or ``"v8"`` as Deno does; see ``docs/concepts/deno-values.md``.
-        limits: sizes that are refused; the smaller of these and the engine's hold.
-        durability: ``"commit"``: what was committed survives power loss; ``"relaxed"``: it survives a killed process,
-            and after power loss the file is intact and holds the earlier part of it.
-        clock: returns milliseconds since the epoch; decides on expiry. None for the system's.
+        codec: the encoding of values: ``"msgpack"``, or ``"v8"``, which Deno uses; see
+            ``docs/concepts/deno-values.md``.
+        limits: maximum sizes; the smaller of these and the engine's apply.
+        durability: ``"commit"``: committed data survives power loss. ``"relaxed"``: it survives a killed process; after
+            power loss the file is intact, but the latest commits may be missing.
+        clock: a function that returns milliseconds since the epoch and decides when rows expire; None for the system
+            clock.
         readonly: every write raises ReadOnlyError.
-        engine_options: what the engine takes besides, such as ``busy_timeout`` (seconds) of SQLite.
+        engine_options: options of the engine, such as ``busy_timeout`` (seconds) of SQLite.
 
     Returns:
         The store; close it, or use it in a ``with`` statement.
 
     Raises:
-        InvalidArgumentError: an unknown scheme, codec or option.
+        InvalidArgumentError: the scheme, codec or an option is unknown.
         EngineError: the file cannot be opened, such as ForeignFileError.
 
     Examples:
@@ -100,17 +102,17 @@ def open_kv(
 
 
 class Kv(KvReading):
-    """An ordered key-value store; made by ``open_kv``.
+    """An ordered key-value store; created by ``open_kv``.
 
     A key is a tuple of ``bytes``, ``str``, ``int``, ``float`` and ``bool``; ``True``, ``1`` and ``1.0`` are three
-    different keys. On an engine whose answers can be lost, a write is sent once and may end in CommitUnknownError.
-    Safe to share between threads, or tasks of one event loop. Cancelling a write withdraws it if it has not been
-    started; a started one is awaited, and a note of the CancelledError says whether it was applied.
+    different keys. On an engine that can lose answers, a write is sent once and may end in CommitUnknownError. The
+    store is safe to share between threads, or between tasks of one event loop. Cancelling a write withdraws it if it
+    has not started. Otherwise the write is awaited, and a note of the CancelledError says whether it was applied.
 
     Args:
         opening: the engine, open or to be opened; closing the Kv closes it, unless the Kv is a view.
-        form: how keys and values are packed, and which first key parts are reserved.
-        view: whether another object owns the store and closes it, as for ``unsafe()`` and ``db.kv``.
+        form: the encoding of keys and values, and the reserved first key parts.
+        view: whether another object owns and closes the store, as for ``unsafe()`` and ``db.kv``.
     """
 
     __slots__ = ("_is_view",)
@@ -121,13 +123,13 @@ class Kv(KvReading):
         open_eagerly(opening.open)
 
     def set(self, key: SetKey, value: Any, *, expire_in: float | timedelta | None = None) -> CommitResult:
-        """Store a value, whatever is there: one commit.
+        """Store a value, replacing any existing one: one commit.
 
         Args:
             key: the key, not empty; its last part may be ``COMMIT_VERSIONSTAMP``.
-            value: any value that can be stored.
-            expire_in: seconds or a timedelta, 0 or more, exact to the millisecond; None to keep it for ever,
-                whatever deadline was there.
+            value: any storable value.
+            expire_in: lifetime as seconds or a timedelta, 0 or more, exact to the millisecond; None: no deadline, and
+                any existing one is removed.
 
         Returns:
             The result with the versionstamp; it is always true.
@@ -135,28 +137,28 @@ class Kv(KvReading):
         Raises:
             InvalidKeyError, ReservedKeyError, KeyTooLargeError: the key cannot be written.
             InvalidValueError, ValueTooLargeError: the value cannot be stored.
-            InvalidArgumentError: ``expire_in`` makes no sense.
-            CommitUnknownError: the answer was lost; the value may be stored.
+            InvalidArgumentError: ``expire_in`` is invalid.
+            CommitUnknownError: the answer was lost; the value may have been stored.
         """
         return self.atomic().set(key, value, expire_in=expire_in).commit()
 
     def delete(self, key: Key) -> None:
-        """Remove a key, if it is there: one commit.
+        """Remove a key; no effect if it is absent: one commit.
 
         Args:
             key: the key, not empty.
 
         Raises:
             InvalidKeyError, ReservedKeyError, KeyTooLargeError: the key cannot be written.
-            CommitUnknownError: the answer was lost; the key may be removed.
+            CommitUnknownError: the answer was lost; the key may have been removed.
         """
         self.atomic().delete(key).commit()
 
     def atomic(self) -> AtomicOperation:
-        """Begin an atomic operation: checks and mutations that are applied all or not at all.
+        """Begin an atomic operation: checks and mutations that are applied together or not at all.
 
         Returns:
-            An operation without parts, which is used once; nothing is sent before its ``commit``.
+            An empty operation, which can be committed once; nothing is sent before ``commit``.
 
         Examples:
             >>> with open_kv() as kv:
@@ -169,10 +171,10 @@ class Kv(KvReading):
         return AtomicOperation(self._opening, self._form)
 
     def snapshot(self) -> KvSnapshot:
-        """Pin the present state, to read it in several steps while others write.
+        """Return a snapshot of the present state, to read it in several steps while others write.
 
         Returns:
-            The state, to read from; close it soon, or use it in a ``with`` statement.
+            The snapshot; close it soon, or use it in a ``with`` statement.
 
         Raises:
             UnsupportedError: the engine has no snapshots.
@@ -195,31 +197,31 @@ class Kv(KvReading):
         since: str | None = None,
         timeout: float | None = None,
     ) -> KvWatchIterator:
-        """Follow keys, or everything below a prefix.
+        """Watch keys, or all keys below a prefix, for changes.
 
-        A watch of keys delivers all of them, absent ones as absent: at once, and then whenever one was written
-        (with the same value too), was deleted or has expired. Each delivery is one snapshot. Changes that come
-        faster than they are taken are coalesced; the last state of every key is always delivered.
+        A watch of keys delivers all of them at once, absent keys included, and again whenever one was written (even
+        with the same value), was deleted or has expired. Each delivery is one snapshot. Changes that arrive faster than
+        they are consumed are coalesced; the last state of every key is always delivered.
 
-        A watch of a prefix needs ``open_kv(change_log=...)``. Without ``since`` it first delivers what is there, in
-        batches of 500; then, as with ``since``, the keys that changed, each with what it holds now, in the order of
-        the commits. A key may be delivered twice with the same state, never with an older one.
+        A watch of a prefix needs ``open_kv(change_log=...)``. Without ``since``, it first delivers the existing entries
+        in batches of 500. After that, and with ``since`` from the start, it delivers the changed keys with their
+        current values, in commit order. A key may be delivered twice with the same state, but never with an older one.
 
-        A commit of this process is seen at once, one of another process within ``poll_interval`` of the engine.
+        Commits of this process are seen at once, those of other processes within the engine's ``poll_interval``.
 
         Args:
-            keys: the keys to follow, in the order of delivery.
-            prefix: follow the keys that begin with these parts and have more.
-            since: go on after this versionstamp, such as ``watch.versionstamp`` of an earlier watch.
-            timeout: seconds without a change after which the iteration ends; None to wait for ever.
+            keys: the keys to watch, in the order of delivery.
+            prefix: watch the keys that begin with these parts and have more.
+            since: resume after this versionstamp, such as ``watch.versionstamp`` of an earlier watch.
+            timeout: end the iteration after this many seconds without a change; None for no timeout.
 
         Returns:
             An iterator of lists of entries; it ends when the store is closed.
 
         Raises:
-            InvalidArgumentError: not exactly one of keys and prefix, or an argument that makes no sense.
-            InvalidKeyError: not a key.
-            UnsupportedError: at the first item: a prefix, and the store keeps no change log.
+            InvalidArgumentError: not exactly one of keys and prefix was given, or an argument is invalid.
+            InvalidKeyError: an argument is not a key.
+            UnsupportedError: at the first item: a prefix was given, and the store keeps no change log.
             ResumeExpiredError: at an item: the change log no longer reaches back.
 
         Example:
@@ -244,23 +246,23 @@ class Kv(KvReading):
         keys_if_undelivered: Iterable[Key] = (),
         backoff_schedule: Iterable[float | timedelta] | None = None,
     ) -> CommitResult:
-        """Put a message into the queue: one commit. ``atomic().enqueue`` does it together with other writes.
+        """Put a message into the queue: one commit. ``atomic().enqueue`` combines it with other writes.
 
         Args:
-            value: the message, any value that can be stored.
-            delay: seconds or a timedelta, at most 30 days, before it is delivered.
-            keys_if_undelivered: where the message is stored when every delivery has failed.
-            backoff_schedule: seconds or timedeltas before each further delivery of a message whose handler failed,
-                at most 5 of an hour each; None for 0.1, 1, 5, 30 and 60 seconds, ``()`` for no further delivery.
+            value: the message, any storable value.
+            delay: seconds or a timedelta before the first delivery, at most 30 days.
+            keys_if_undelivered: keys that store the message if every delivery fails.
+            backoff_schedule: seconds or timedeltas before each redelivery of a message whose handler failed, at most 5
+                of an hour each; None for 0.1, 1, 5, 30 and 60 seconds, ``()`` for no redelivery.
 
         Returns:
             The result with the versionstamp; it is always true.
 
         Raises:
-            InvalidValueError, ValueTooLargeError: the message cannot be stored, or a duration is none.
+            InvalidValueError, ValueTooLargeError: the message cannot be stored, or a duration has the wrong type.
             InvalidArgumentError: a duration is out of range, or there are too many.
-            InvalidKeyError, ReservedKeyError, KeyTooLargeError: a key that cannot be written.
-            CommitUnknownError: the answer was lost; the message may be in the queue.
+            InvalidKeyError, ReservedKeyError, KeyTooLargeError: a key cannot be written.
+            CommitUnknownError: the answer was lost; the message may have been enqueued.
 
         Example:
             >>> from kvmodels import open_kv
@@ -287,29 +289,29 @@ class Kv(KvReading):
         concurrency: int = 1,
         lease: float | timedelta = DEFAULT_LEASE_S,
     ) -> queues.QueueListener:
-        """Have messages of the queue handled, from now on, in threads or tasks of their own.
+        """Start to handle messages of the queue, in separate threads or tasks.
 
-        Every message is handled at least once. Several listeners, of several processes as well, share the messages.
-        No order is promised. A message is acknowledged when its handler returns. When the handler raises, the message
-        is delivered again by its schedule, and after that it is stored under its ``keys_if_undelivered``. When the
-        process dies, it is delivered again after the lease, which is renewed while the handler runs; a handler that
-        blocks an event loop also blocks the renewal.
+        Every message is handled at least once, in no particular order. Several listeners, also in several processes,
+        share the messages. A message is acknowledged when its handler returns. If the handler raises, the message is
+        redelivered according to its backoff schedule, and after that it is stored under its ``keys_if_undelivered``. If
+        the process dies, the message is redelivered after the lease. The lease is renewed while the handler runs; a
+        handler that blocks the event loop also blocks the renewal.
 
-        The listener does not keep the program from ending: call ``wait()`` if there is nothing else to do. Closing the
-        store stops the listener and waits for the handlers that run.
+        The listener does not keep the program alive: call ``wait()`` if there is nothing else to do. Closing the store
+        stops the listener and waits for running handlers.
 
         Args:
-            handler: called with the message, up to ``concurrency`` times at once; a coroutine function only if the
+            handler: called with the message, up to ``concurrency`` times in parallel; a coroutine function only if the
                 store is asynchronous.
-            concurrency: how many messages are handled at a time, 1 or more.
-            lease: seconds or a timedelta, 0.1 or more, after which the message of a dead process is delivered again.
+            concurrency: the maximum number of messages handled in parallel, 1 or more.
+            lease: seconds or a timedelta, 0.1 or more, after which a message of a dead process is redelivered.
 
         Returns:
-            The listener, to stop it or to wait for it; as a context manager it stops at the end.
+            The listener, to stop it or wait for it; as a context manager, it stops at the end of the block.
 
         Raises:
-            InvalidArgumentError, InvalidValueError: an argument that makes no sense.
-            ClosedError: a synchronous store is closed.
+            InvalidArgumentError, InvalidValueError: an argument is invalid.
+            ClosedError: the store is synchronous and closed.
             EngineError: the thread of the listener could not be started.
             UnsupportedError: the store is asynchronous, and no event loop is running here.
 
@@ -333,26 +335,27 @@ class Kv(KvReading):
     def lock(
         self, name: str, *, ttl: float | timedelta = DEFAULT_TTL_S, wait: float | timedelta | None = None
     ) -> locks.Lock:
-        """A lock that one holder at a time has, among all threads and processes that use the store.
+        """Return a lock with one holder at a time among all threads and processes that use the store.
 
-        It is a lease: renewed in the background while it is held, and free again ``ttl`` after its holder has died. A
-        holder that was paused for longer has lost it without having noticed: ``check()``, the end of the ``with``
-        statement and ``release()`` say so by LockLostError. Between a check and the write that follows, only the
-        resource itself can refuse: give it ``fencing_token`` and let it refuse one that is lower than the last it saw.
+        It is a lease: it is renewed in the background while it is held, and expires ``ttl`` after its holder has died.
+        A holder that was paused for longer may have lost it unnoticed: then ``check()``, ``release()`` and the end of
+        the ``with`` statement raise LockLostError. Between a check and a later write, only the resource itself can
+        refuse an outdated holder: pass it ``fencing_token``, and let it refuse a token that is lower than the last one
+        it saw.
 
-        Those who wait are served in the order of arrival. The lock is not reentrant, and one thread or task uses its
-        object.
+        Waiting callers get the lock in FIFO order. The lock is not reentrant, and a lock object belongs to one thread
+        or task.
 
         Args:
-            name: which lock; any text that is not empty.
+            name: the name of the lock, a non-empty str.
             ttl: seconds or a timedelta, 0.1 or more: how long a dead or paused holder keeps it.
-            wait: seconds or a timedelta to wait for it at most; 0 for one look, None for ever.
+            wait: the maximum time to wait, seconds or a timedelta; 0 to try once, None for no limit.
 
         Returns:
             The lock, not held yet; use it in a ``with`` statement.
 
         Raises:
-            InvalidArgumentError, InvalidValueError: an argument that makes no sense.
+            InvalidArgumentError, InvalidValueError: an argument is invalid.
 
         Example:
             >>> from kvmodels import open_kv
@@ -368,17 +371,18 @@ class Kv(KvReading):
         return locks.Lock(self._opening, self._form, name, ttl_ms, wait_s)
 
     def namespace(self, name: str, *, limits: Limits | None = None) -> namespaces.Namespace:
-        """A small store of text keys inside this one, apart from every other; costs nothing until it is used.
+        """Return a small store with text keys inside this one, separate from all other keys; free until it is used.
 
         Args:
-            name: which one; any text that is not empty. Two names are two namespaces, whatever is in them.
-            limits: hold inside besides those of the store, such as ``Limits.MATTERMOST``; of each number the smaller.
+            name: the name of the namespace, a non-empty str. Different names are always separate namespaces.
+            limits: limits inside the namespace, such as ``Limits.MATTERMOST``; the smaller of these and the store's
+                apply.
 
         Returns:
-            The namespace; it stays usable until the store is closed.
+            The namespace; usable until the store is closed.
 
         Raises:
-            InvalidArgumentError: the name is empty or no text, or the limits are none.
+            InvalidArgumentError: the name is not a non-empty str, or ``limits`` is not a ``Limits`` object.
 
         Example:
             >>> from kvmodels import open_kv
@@ -392,18 +396,18 @@ class Kv(KvReading):
         return namespaces.Namespace(self._opening, form, Kv(self._opening, form, view=True))
 
     def backup(self, path: str | os.PathLike[str]) -> None:
-        """Copy the store into a new SQLite file, beside readers and writers.
+        """Copy the store into a new SQLite file, next to live readers and writers.
 
-        The copy is one snapshot with its versionstamps and deadlines; open it like any other store. The file
-        appears under its name when it is whole and on disk. Cost: one pass over the store.
+        The copy is one snapshot with its versionstamps and deadlines; open it like any other store. The file gets its
+        name when it is complete and on disk. Cost: one pass over the store.
 
         Args:
-            path: where no file is; its folder must exist.
+            path: the path of the new file; its folder must exist.
 
         Raises:
-            EngineError: there is a file already, or it cannot be written; StorageFullError: no room.
-            UnsupportedError: this is a part of a store; use ``dump``.
-            InvalidArgumentError: this is no path.
+            EngineError: the file exists already or cannot be written. StorageFullError: there is not enough space.
+            UnsupportedError: this is only a part of a store; use ``dump``.
+            InvalidArgumentError: ``path`` is not a path.
 
         Example:
             >>> import tempfile
@@ -421,22 +425,22 @@ class Kv(KvReading):
         in_thread(engine.backup, target)
 
     def dump(self, file: DumpFile) -> int:
-        """Write one snapshot of all keys as lines of JSON that every engine and codec loads, with all types.
+        """Write one snapshot of all keys as lines of JSON, which every engine and codec can load with all types.
 
-        Keys of models and of the library are included, expired ones are not. Memory holds some MiB of it, 100 keys
-        at most. The snapshot is kept until the end: for a large store raise ``snapshot_max_age`` (60 seconds).
+        Keys of models and of the library are included, expired ones are not. It holds at most 100 keys, some MiB, in
+        memory. The snapshot stays open until the end: for a large store raise ``snapshot_max_age`` (60 seconds).
 
         Args:
-            file: a path where no file is, or a file object that is open for writing text (UTF-8) or bytes.
+            file: the path of a new file, or a file object that is open for writing text (UTF-8) or bytes.
 
         Returns:
-            How many keys there were.
+            The number of keys.
 
         Raises:
             EngineError: the path cannot be created.
-            DecodeError: a stored value cannot be read; its key is named.
-            SnapshotExpiredError: it took longer than the engine keeps a snapshot.
-            InvalidArgumentError: neither a path nor a file object.
+            DecodeError: a stored value cannot be read; the error names its key.
+            SnapshotExpiredError: the dump took longer than the maximum age of a snapshot.
+            InvalidArgumentError: ``file`` is neither a path nor a file object.
 
         Example:
             >>> import io
@@ -465,23 +469,26 @@ class Kv(KvReading):
         return dumping.keys
 
     def load(self, file: DumpFile, *, restart: bool = False) -> int:
-        """Load what ``dump`` wrote into this store, which must be empty: all of it, or nothing.
+        """Load the output of ``dump`` into this store, which must be empty: completely or not at all.
 
-        Values and deadlines are those of the dump, versionstamps are new. Indexes that were being built are not
-        loaded: ``db.build_indexes()`` builds them. Nothing else may write meanwhile; models cannot be used until it
-        is done. Memory holds about 1 MiB of it, or its largest value.
+        Values and deadlines are those of the dump, versionstamps are new. Indexes that were being built are not loaded:
+        ``db.build_indexes()`` builds them. Nothing else may write during the load, and models cannot be used until it
+        is done. It holds about 1 MiB of the dump in memory, or its largest value.
 
         Args:
             file: a path, or a file object that is open for reading text (UTF-8) or bytes.
-            restart: first remove what a load has left that was killed; without it, such a store is refused.
+            restart: first remove the rows of an earlier load that was killed; otherwise a store with such rows is
+                refused.
 
         Returns:
-            How many keys were written.
+            The number of keys written.
 
         Raises:
             EngineError: the store is not empty, or the path cannot be opened.
-            DecodeError: the file is damaged, cut off, or no dump; the line is named, and nothing is left.
-            InvalidValueError, LimitExceededError: the store cannot hold a value, such as one that its codec lacks.
+            DecodeError: the file is damaged, truncated or not a dump; the error names the line, and the store is left
+                empty.
+            InvalidValueError, LimitExceededError: the store cannot hold a value, for example because its codec does not
+                support it.
             SchemaMismatchError: the dump is of a newer format.
             ReadOnlyError, StorageFullError: nothing can be written.
 
@@ -506,14 +513,14 @@ class Kv(KvReading):
                         run(engine, loading.store(mutations))
                 return run(engine, loading.finish())
             except BaseException as error:
-                # Also for a cancelled task: half of a dump is no store.
+                # Also for a cancelled task: a partial dump must not stay in the store.
                 run_to_end(partial(_abandon, engine, loading, error))
                 raise
 
     def unsafe(self) -> Kv:
-        """The same store without reserved keys.
+        """Return the same store without reserved keys.
 
-        Writing to keys of models by it voids the guarantee that indexes and records agree.
+        Writing to keys of models through it voids the guarantee that indexes match the records.
 
         Returns:
             A view: closing it, or the end of its ``with`` statement, leaves the store open.
@@ -523,13 +530,13 @@ class Kv(KvReading):
     def close(self) -> None:
         """Stop its listeners, wait for running handlers and calls, and close the store; idempotent.
 
-        It is closed for its views as well. On a view (``db.kv``, ``unsafe()``, the ``kv`` of a namespace) the call does
-        nothing: the store belongs to the ``Database``, or to what ``open_kv`` has returned.
+        This closes its views too. On a view (``db.kv``, ``unsafe()``, the ``kv`` of a namespace) the call has no
+        effect: the store belongs to the ``Database``, or to the result of ``open_kv``.
         """
         if self._is_view:
             return
         for listener in list(self._opening.listeners):
-            with contextlib.suppress(Exception):  # it was logged when it ended the listener
+            with contextlib.suppress(Exception):  # it was already logged when it ended the listener
                 listener.stop()
         close_store(self._opening)
 
@@ -547,7 +554,7 @@ class Kv(KvReading):
 
 
 class AtomicOperation(AtomicBuilder):
-    """Checks and mutations that are applied all or not at all; made by ``Kv.atomic``."""
+    """Checks and mutations that are applied together or not at all; created by ``Kv.atomic``."""
 
     __slots__ = ("_opening",)
 
@@ -559,12 +566,14 @@ class AtomicOperation(AtomicBuilder):
         """Apply the operation: one commit, sent once.
 
         Returns:
-            The result: true and the versionstamp, or false and the keys whose checks failed; then nothing was applied.
+            The result: true with the versionstamp, or false with the keys of the failed checks, and then nothing was
+            applied.
 
         Raises:
-            KeyTooLargeError, ValueTooLargeError, OperationTooLargeError: a limit; nothing was sent.
-            InvalidValueError: a sum, min or max met a value that it cannot be applied to; nothing was applied.
-            InvalidArgumentError: the operation was committed before.
+            KeyTooLargeError, ValueTooLargeError, OperationTooLargeError: a limit was exceeded; nothing was sent.
+            InvalidValueError: the stored value of a sum, min or max has the wrong type or a result is invalid; nothing
+                was applied.
+            InvalidArgumentError: the operation was already committed.
             CommitUnknownError: the answer was lost; the operation may have been applied.
         """
         pending = self._take()

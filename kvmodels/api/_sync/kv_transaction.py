@@ -1,7 +1,7 @@
 # Generated from kvmodels/api/_async/kv_transaction.py by tools/unasync.py. Do not edit.
 """Raw reads and writes of a transaction: ``tx.kv``.
 
-Rules of this module: a method runs one flow in the transaction or adds one write to it, and decides nothing.
+Rules of this module: a method runs one flow in the transaction or adds one write to it, and contains no decisions.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from kvmodels.limits import Limits
 
 
 class TransactionKv:
-    """The key-value API of a transaction; made by ``tx.kv``.
+    """The key-value API of a transaction; created by ``tx.kv``.
 
-    It reads what the transaction has written. Writes are kept and go into the one commit, folded to one mutation per
-    key. An entry that the transaction has written has a versionstamp that no stored entry ever has.
+    Reads see the transaction's own writes. Writes are collected, merged into one mutation per key, and sent in the one
+    commit. The versionstamp of an entry that the transaction has written never equals that of a stored entry.
 
     Args:
         run: runs a flow in the transaction.
-        perform: runs a flow of the transaction itself, which reads what others have written.
+        perform: runs a flow of the transaction itself, which reads the stored state.
         flows: the state of the transaction.
-        form: confines every key; None: all of the store.
+        form: confines all keys to a namespace; None for the whole store.
     """
 
     __slots__ = ("_flows", "_form", "_limits", "_perform", "_run")
@@ -60,11 +60,11 @@ class TransactionKv:
             key: the key.
 
         Returns:
-            The entry; its value and versionstamp are None when the key is absent or expired.
+            The entry; its value and versionstamp are None if the key is absent or expired.
 
         Raises:
-            InvalidKeyError, KeyTooLargeError: not a key, or too long.
-            DecodeError: what is stored cannot be read.
+            InvalidKeyError, KeyTooLargeError: the key is invalid or too long.
+            DecodeError: the stored value cannot be read.
             ClosedError: the transaction has ended.
         """
         entry: Entry = self._run(keyvalue.get_entry(self._form, self._limits, key))
@@ -74,13 +74,13 @@ class TransactionKv:
         """Read several keys; the commit checks that they are unchanged.
 
         Args:
-            keys: the keys, in any order, with or without repetition.
+            keys: the keys, in any order; repetitions are allowed.
 
         Returns:
             One entry for each key, in their order.
 
         Raises:
-            InvalidKeyError, KeyTooLargeError, OperationTooLargeError, DecodeError, ClosedError: as ``get``, or more
+            InvalidKeyError, KeyTooLargeError, OperationTooLargeError, DecodeError, ClosedError: as for ``get``, or more
                 keys than the engine reads at once.
         """
         entries: builtins.list[Entry] = self._run(keyvalue.get_entries(self._form, self._limits, keys))
@@ -97,21 +97,21 @@ class TransactionKv:
     ) -> KvListIterator:
         """Iterate over a range of keys in key order, in batches.
 
-        The commit checks the entries that were read, and not that no other key has come into the range: use
+        The commit checks the entries that were read. It does not check that no other key was added to the range: use
         ``tx.guard`` for that.
 
         Args:
             prefix: list keys that begin with these parts and have more; ``()`` lists everything.
-            start: the first key, included; it need not exist.
-            end: the key after the last, excluded; it need not exist.
-            limit: the largest number of entries, 1 or more; None for all.
+            start: the first key, included; it does not have to exist.
+            end: the end of the range, excluded; it does not have to exist.
+            limit: the maximum number of entries, 1 or more; None for all.
             reverse: the same keys in descending order.
 
         Returns:
             An iterator of entries; nothing is read before its first item.
 
         Raises:
-            InvalidArgumentError, InvalidKeyError: a selector or option that makes no sense.
+            InvalidArgumentError, InvalidKeyError: a selector or option is invalid.
         """
         selection = listings.select(self._form, prefix=prefix, start=start, end=end)
         return KvListIterator(
@@ -123,22 +123,22 @@ class TransactionKv:
         return fetched
 
     def set(self, key: SetKey, value: Any, *, expire_in: float | timedelta | None = None) -> None:
-        """Store a value, whatever is there.
+        """Store a value, replacing any existing one.
 
         Args:
-            key: the key, not empty; one that ends with ``COMMIT_VERSIONSTAMP`` cannot be read before the commit.
-            value: any value that can be stored; it is packed now.
-            expire_in: seconds or a timedelta from the beginning of the transaction; None for ever.
+            key: the key, not empty; a key that ends with ``COMMIT_VERSIONSTAMP`` cannot be read before the commit.
+            value: any storable value; it is packed now.
+            expire_in: lifetime from the beginning of the transaction, seconds or a timedelta; None: no deadline.
 
         Raises:
             InvalidKeyError, ReservedKeyError: the key cannot be written.
-            InvalidValueError, InvalidArgumentError: the value cannot be stored, or ``expire_in`` makes no sense.
+            InvalidValueError, InvalidArgumentError: the value cannot be stored, or ``expire_in`` is invalid.
             ClosedError: the transaction has ended.
         """
         self._run(TransactionWrite(self._flows, self._form).set(key, value, expire_in=expire_in).added())
 
     def delete(self, key: Key) -> None:
-        """Remove a key, if it is there.
+        """Remove a key; no effect if it is absent.
 
         Args:
             key: the key, not empty.
@@ -150,7 +150,7 @@ class TransactionKv:
         self._run(TransactionWrite(self._flows, self._form).delete(key).added())
 
     def sum(self, key: Key, n: int | KvU64) -> None:
-        """Add to a stored ``KvU64``, modulo 2**64; an absent key gets the operand. It conflicts with no other sum.
+        """Add to a stored ``KvU64``, modulo 2**64; an absent key is set to it. Sums never conflict.
 
         Args:
             key: the key, not empty.
@@ -158,32 +158,33 @@ class TransactionKv:
 
         Raises:
             InvalidKeyError, ReservedKeyError: the key cannot be written.
-            InvalidValueError, InvalidArgumentError: no unsigned 64-bit integer, or the transaction has stored none.
+            InvalidValueError, InvalidArgumentError: the operand, or the transaction's own write to the key, is not an
+                unsigned 64-bit integer.
             ClosedError: the transaction has ended.
         """
         self._run(TransactionWrite(self._flows, self._form).sum(key, n).added())
 
     def min(self, key: Key, n: int | KvU64) -> None:
-        """Keep the smaller of a stored ``KvU64`` and the operand; an absent key gets the operand.
+        """Keep the smaller of a stored ``KvU64`` and the operand; an absent key is set to the operand.
 
         Args:
             key: the key, not empty.
             n: 0 to 2**64 - 1.
 
         Raises:
-            InvalidKeyError, ReservedKeyError, InvalidValueError, InvalidArgumentError, ClosedError: as ``sum``.
+            InvalidKeyError, ReservedKeyError, InvalidValueError, InvalidArgumentError, ClosedError: as for ``sum``.
         """
         self._run(TransactionWrite(self._flows, self._form).min(key, n).added())
 
     def max(self, key: Key, n: int | KvU64) -> None:
-        """Keep the larger of a stored ``KvU64`` and the operand; an absent key gets the operand.
+        """Keep the larger of a stored ``KvU64`` and the operand; an absent key is set to the operand.
 
         Args:
             key: the key, not empty.
             n: 0 to 2**64 - 1.
 
         Raises:
-            InvalidKeyError, ReservedKeyError, InvalidValueError, InvalidArgumentError, ClosedError: as ``sum``.
+            InvalidKeyError, ReservedKeyError, InvalidValueError, InvalidArgumentError, ClosedError: as for ``sum``.
         """
         self._run(TransactionWrite(self._flows, self._form).max(key, n).added())
 
@@ -192,17 +193,17 @@ class TransactionKv:
     @overload
     def check(self, key: Key, versionstamp: str | None, /) -> None: ...
     def check(self, *key: Any) -> None:
-        """Commit only if a key is what it was when it was read elsewhere, such as before the transaction.
+        """Commit only if a key is unchanged since it was read elsewhere, such as before the transaction.
 
-        What was read in the transaction is checked anyway.
+        Reads of the transaction itself are checked automatically.
 
         Args:
-            key: an entry as it was read, or a key.
-            versionstamp: with a key: the versionstamp that it must have, or None if it must be absent.
+            key: an entry that was read, or a key.
+            versionstamp: only with a key: the versionstamp that it must have, or None if it must be absent.
 
         Raises:
-            TransactionConflictError: it is not, already.
-            InvalidKeyError, InvalidArgumentError: not a key, or no versionstamp.
+            TransactionConflictError: the key has already changed.
+            InvalidKeyError, InvalidArgumentError: not a key, or not a versionstamp.
             ClosedError: the transaction has ended.
         """
         self._perform(TransactionWrite(self._flows, self._form).check(*key).checks())
@@ -215,18 +216,18 @@ class TransactionKv:
         keys_if_undelivered: Iterable[Key] = (),
         backoff_schedule: Iterable[float | timedelta] | None = None,
     ) -> None:
-        """Put a message into the queue with the commit.
+        """Put a message into the queue when the transaction commits.
 
         Args:
-            value: the message, any value that can be stored; it is packed now.
-            delay: seconds or a timedelta from the commit on, at most 30 days, before it is delivered.
-            keys_if_undelivered: where the message is stored when every delivery has failed.
-            backoff_schedule: seconds or timedeltas before each further delivery of a message whose handler failed,
-                at most 5 of an hour each; None for 0.1, 1, 5, 30 and 60 seconds, ``()`` for no further delivery.
+            value: the message, any storable value; it is packed now.
+            delay: seconds or a timedelta from the commit to the first delivery, at most 30 days.
+            keys_if_undelivered: keys that store the message if every delivery fails.
+            backoff_schedule: seconds or timedeltas before each redelivery of a message whose handler failed, at most 5
+                of an hour each; None for 0.1, 1, 5, 30 and 60 seconds, ``()`` for no redelivery.
 
         Raises:
-            InvalidValueError, InvalidArgumentError: the message cannot be stored, or a duration makes no sense.
-            InvalidKeyError, ReservedKeyError: a key that cannot be written.
+            InvalidValueError, InvalidArgumentError: the message cannot be stored, or a duration is invalid.
+            InvalidKeyError, ReservedKeyError: a key cannot be written.
             ClosedError: the transaction has ended.
         """
         message = TransactionWrite(self._flows, self._form).enqueue(
@@ -235,19 +236,19 @@ class TransactionKv:
         self._run(message.added())
 
     def namespace(self, name: str, *, limits: Limits | None = None) -> TransactionKv:
-        """A namespace of the store in this transaction: the same methods, confined to it, as ``ns.kv`` has them.
+        """Return a namespace of the store in this transaction: the same methods, confined to it, like ``ns.kv``.
 
-        The key ``"token"`` of the namespace is the key ``("token",)``.
+        The key ``"token"`` of the namespace is the key ``("token",)`` here.
 
         Args:
-            name: which one; any text that is not empty.
-            limits: hold for each of its keys and values besides those of the store.
+            name: the name of the namespace, a non-empty str.
+            limits: limits for its keys and values, in addition to those of the store.
 
         Returns:
-            What reads and writes the keys of the namespace, in the one commit.
+            The key-value API of the namespace, in the same commit.
 
         Raises:
-            InvalidArgumentError: the name is empty or no text, or the limits are none.
+            InvalidArgumentError: the name is not a non-empty str, or ``limits`` is not a ``Limits`` object.
 
         Examples:
             >>> from kvmodels import Database

@@ -1,8 +1,8 @@
 # Generated from kvmodels/api/_async/queue.py by tools/unasync.py. Do not edit.
 """QueueListener: takes messages from a queue and calls a handler for each.
 
-Rules of this module: what a message goes through is decided in ``kvmodels.flows.kv.queue``; here are the workers that
-take and handle messages.
+Rules of this module: ``kvmodels.flows.kv.queue`` contains the rules of message delivery; this module contains the
+workers that take and handle messages.
 """
 
 from __future__ import annotations
@@ -56,14 +56,14 @@ PASSING_ERRORS: Final = (EngineTimeoutError, CommitUnknownError, StorageFullErro
 
 
 def is_passing(error: EngineError) -> bool:
-    """Return whether a listener continues after an error, because another attempt may succeed."""
+    """Return whether a listener continues after an error because a retry may succeed."""
     return isinstance(error, PASSING_ERRORS) or is_missing_thread(error)
 
 
 class QueueListener:
-    """Hands messages to a handler until it is stopped or the store is closed; made by ``Kv.listen``.
+    """Passes messages to a handler until it is stopped or the store is closed; created by ``Kv.listen``.
 
-    One task or thread takes messages and renews leases; each message is handled in one of its own.
+    One task or thread takes messages and renews leases; a separate one handles each message.
     """
 
     def __init__(
@@ -82,38 +82,38 @@ class QueueListener:
         try:
             self._worker = start_worker(self._listen, "kvmodels-queue", url=opening.url)
         except BaseException:
-            self._stopping = True  # an interrupt may come when the thread has been started
+            self._stopping = True  # an interrupt may arrive after the thread was started
             self._changed.set()
             opening.listeners.discard(self)
             raise
 
     def stop(self, seconds: float | None = None) -> bool:
-        """Take no more messages and wait for the handlers that run; may be called twice, and from a handler.
+        """Take no more messages and wait for running handlers; idempotent, and allowed in a handler.
 
         Args:
-            seconds: how long to wait at most; None for as long as it takes. From a handler nothing is waited for.
+            seconds: the maximum time to wait; None for no limit. A call from a handler does not wait.
 
         Returns:
             Whether every handler has ended.
 
         Raises:
-            KvModelsError: what ended the listener before.
+            KvModelsError: the error that had ended the listener.
         """
         self._stopping = True
         self._changed.set()
         return self.wait(seconds)
 
     def wait(self, seconds: float | None = None) -> bool:
-        """Wait until the listener has ended: it was stopped, or the store was closed.
+        """Wait until the listener has ended because it was stopped or the store was closed.
 
         Args:
-            seconds: how long to wait at most; None for as long as it takes.
+            seconds: the maximum time to wait; None for no limit.
 
         Returns:
             Whether it has ended.
 
         Raises:
-            KvModelsError: what ended it, unless it was stopped or the store was closed.
+            KvModelsError: the error that ended the listener.
         """
         worker = current_worker()
         if any(work.worker is worker for work in list(self._in_work)):
@@ -147,7 +147,7 @@ class QueueListener:
                 if unsubscribe is not None:
                     unsubscribe()
         except ClosedError:
-            pass  # the store was closed, which is one way to end
+            pass  # closing the store ends the listener normally
         except Exception as error:  # noqa: BLE001 - kept for the caller of wait()
             self._failure = error
             _log.error("the listener of a queue has ended", exc_info=error)
@@ -157,8 +157,8 @@ class QueueListener:
             self._opening.listeners.discard(self)
 
     def _pause(self, act: Callable[[], float] | None) -> None:
-        """Renew what is due, act, and sleep until something happens, at most for what ``act`` returns."""
-        # Cleared first: what happens from here on leaves it set.
+        """Renew leases, call ``act``, and sleep until an event, at most for the seconds that ``act`` returns."""
+        # Cleared first, so that later events set it again.
         self._changed.clear()
         due_in = RECHECK_S
         for work in list(self._in_work):
@@ -168,7 +168,7 @@ class QueueListener:
             self._changed.wait_for(min(pause, due_in))
 
     def _take(self, engine: Engine, leases: Leases, recheck_s: float) -> float:
-        """Take a message if there is room for one; seconds until there may be another."""
+        """Take a message if there is capacity; return the seconds until the next possible message."""
         if len(self._in_work) >= self._concurrency:
             return RECHECK_S
         try:
@@ -208,12 +208,12 @@ class QueueListener:
         except BaseException as error:  # noqa: BLE001 - a message fails whatever ends its handler, SystemExit as well
             failure = error
         if failure is not None and is_being_cancelled():
-            raise failure  # the lease gives the message back
+            raise failure  # the message is redelivered after its lease
         work.settle(failure)
 
 
 class _Work:
-    """A message in work, whose steps are taken one after the other."""
+    """A message that is being handled, with its steps in order."""
 
     def __init__(self, engine: Engine, delivery: queueing.Delivery, lease_ms: int) -> None:
         self.delivery = delivery
@@ -230,7 +230,7 @@ class _Work:
         return self._lease_ms / 3000
 
     def renew(self) -> float:
-        """Renew the lease if it is time; seconds until it is again."""
+        """Renew the lease if it is due; return the seconds until the next renewal."""
         with self._lock:
             if self._held and time.monotonic() >= self._due:
                 self._due = time.monotonic() + self._renewal_s
@@ -243,7 +243,7 @@ class _Work:
             return max(0.0, self._due - time.monotonic()) if self._held else RECHECK_S
 
     def put_back(self) -> None:
-        """Give the message back without having handled it."""
+        """Return the message to the queue unhandled."""
         with self._lock:
             self._held = False
             try:
@@ -252,7 +252,7 @@ class _Work:
                 _log.warning("a message could not be put back; it is delivered after its lease", exc_info=error)
 
     def settle(self, failure: BaseException | None) -> None:
-        """Acknowledge the message, or put it back."""
+        """Acknowledge the message, or return it to the queue after a failure."""
         with self._lock:
             self._held = False
             try:
@@ -268,10 +268,10 @@ class _Work:
 
 
 def listening_arguments(handler: object, concurrency: object, lease: object) -> int:
-    """Check the arguments of ``listen``; return the lease in milliseconds.
+    """Return the lease in milliseconds, after checking the arguments of ``listen``.
 
     Raises:
-        InvalidArgumentError, InvalidValueError: one that makes no sense.
+        InvalidArgumentError, InvalidValueError: an argument is invalid.
     """
     require_callable("handler", handler, "Give a function of one argument, the message.")
     if isinstance(concurrency, bool) or not isinstance(concurrency, int) or concurrency < 1:
